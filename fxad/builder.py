@@ -1,0 +1,92 @@
+"""The one mutable object of a pass: numbers bindings in order, and hands over a frozen program at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fxad.errors import FxadError
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, place
+
+
+class Builder:
+    """Builds one jaxpr. Calling it adds an equation and returns its results (the `Emit` of the rules).
+
+    `source` is the place stamped on the equations that are added; a pass sets it as it walks.
+    """
+
+    __slots__ = ("eqns", "ins", "n", "source")
+
+    def __init__(self) -> None:
+        self.ins: list[Var] = []
+        self.eqns: list[Eqn] = []
+        self.n = 0
+        self.source: Source = None
+
+    @classmethod
+    def like(cls, jaxpr: Jaxpr) -> Builder:
+        """A builder with the operands of `jaxpr`."""
+        self = cls()
+        self.ins = list(jaxpr.ins)
+        return self
+
+    @classmethod
+    def resume(cls, jaxpr: Jaxpr) -> Builder:
+        """A builder that goes on where `jaxpr` ends: its equations are shared, not copied."""
+        self = cls.like(jaxpr)
+        self.eqns = list(jaxpr.eqns)
+        self.n = sum([len(e.outs) for e in self.eqns])
+        return self
+
+    def input(self, aval: Aval) -> Var:
+        """Add an operand."""
+        v = Var(~len(self.ins), aval)
+        self.ins.append(v)
+        return v
+
+    def inputs(self, avals: Iterable[Aval]) -> tuple[Var, ...]:
+        """Add operands."""
+        return tuple([self.input(a) for a in avals])
+
+    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
+        try:
+            avals = prim.abstract_eval(*[a.aval for a in args])
+        except FxadError as e:
+            raise e.located(equation=f"{prim.name} {' '.join(map(repr, args))}", where=str(place(self.source) or ""))
+        n = self.n
+        if len(avals) == 1:
+            outs: tuple[Var, ...] = (Var(n, avals[0]),)
+            self.n = n + 1
+        else:
+            outs = tuple([Var(n + k, a) for k, a in enumerate(avals)])
+            self.n = n + len(outs)
+        self.eqns.append(Eqn(prim, args, outs, self.source))
+        return outs
+
+    def one(self, prim: Primitive, *args: Atom) -> Var:
+        """Add an equation with a single result; returns it."""
+        return self(prim, *args)[0]
+
+    def copy(self, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Var, ...]:
+        """Add `eqn` over other operands of the same types: no type rule is run."""
+        n = self.n
+        outs = tuple([Var(n + k, v.aval) for k, v in enumerate(eqn.outs)])
+        self.n = n + len(outs)
+        self.eqns.append(Eqn(eqn.prim, ins, outs, eqn.source))
+        return outs
+
+    def inline(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
+        """Add the equations of `jaxpr` over `args`; returns the atoms of its results."""
+        env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
+        for eqn in jaxpr.eqns:
+            outs = self.copy(eqn, tuple([env.get(a, a) for a in eqn.ins]))
+            env.update(zip(eqn.outs, outs, strict=True))
+        return tuple([env.get(a, a) for a in jaxpr.outs])
+
+    def build(self, outs: Iterable[Atom], name: str = "main") -> Jaxpr:
+        """The frozen, interned program."""
+        return Jaxpr(tuple(self.ins), tuple(self.eqns), tuple(outs), name)
+
+
+def splat(value: object, aval: Aval) -> Lit:
+    """The literal of a scalar filling `aval`; short for `Lit.of`."""
+    return Lit.of(value, aval)

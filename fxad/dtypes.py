@@ -1,0 +1,152 @@
+"""The dtypes of fxad: NumPy dtype objects, a closed list, their short names and their kinds.
+
+One place turns what a user hands over into a dtype (`as_dtype`): no scalar type object and no platform int gets past
+it. Nothing here depends on a global flag: a dtype is what the user gave.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from fxad.errors import DTypeError
+
+DType: TypeAlias = np.dtype[np.generic]
+
+bool_: Final[DType] = np.dtype(np.bool_)
+int8: Final[DType] = np.dtype(np.int8)
+int16: Final[DType] = np.dtype(np.int16)
+int32: Final[DType] = np.dtype(np.int32)
+int64: Final[DType] = np.dtype(np.int64)
+uint8: Final[DType] = np.dtype(np.uint8)
+uint16: Final[DType] = np.dtype(np.uint16)
+uint32: Final[DType] = np.dtype(np.uint32)
+uint64: Final[DType] = np.dtype(np.uint64)
+float16: Final[DType] = np.dtype(np.float16)
+bfloat16: Final[DType] = np.dtype(ml_dtypes.bfloat16)
+float32: Final[DType] = np.dtype(np.float32)
+float64: Final[DType] = np.dtype(np.float64)
+complex64: Final[DType] = np.dtype(np.complex64)
+complex128: Final[DType] = np.dtype(np.complex128)
+float8_e4m3fn: Final[DType] = np.dtype(ml_dtypes.float8_e4m3fn)
+float8_e5m2: Final[DType] = np.dtype(ml_dtypes.float8_e5m2)
+float8_e4m3b11fnuz: Final[DType] = np.dtype(ml_dtypes.float8_e4m3b11fnuz)
+float8_e4m3fnuz: Final[DType] = np.dtype(ml_dtypes.float8_e4m3fnuz)
+float8_e5m2fnuz: Final[DType] = np.dtype(ml_dtypes.float8_e5m2fnuz)
+
+# Short name (program text) -> dtype. The order is the order of documentation tables.
+BY_SHORT: Final = MappingProxyType(
+    {
+        "bool": bool_,
+        "i8": int8,
+        "i16": int16,
+        "i32": int32,
+        "i64": int64,
+        "u8": uint8,
+        "u16": uint16,
+        "u32": uint32,
+        "u64": uint64,
+        "f8e4m3fn": float8_e4m3fn,
+        "f8e5m2": float8_e5m2,
+        "f8e4m3b11fnuz": float8_e4m3b11fnuz,
+        "f8e4m3fnuz": float8_e4m3fnuz,
+        "f8e5m2fnuz": float8_e5m2fnuz,
+        "f16": float16,
+        "bf16": bfloat16,
+        "f32": float32,
+        "f64": float64,
+        "c64": complex64,
+        "c128": complex128,
+    }
+)
+_SHORT: Final = MappingProxyType({d: s for s, d in BY_SHORT.items()})
+
+ALL: Final = tuple(BY_SHORT.values())
+SIGNED: Final = frozenset({int8, int16, int32, int64})
+UNSIGNED: Final = frozenset({uint8, uint16, uint32, uint64})
+INTEGER: Final = SIGNED | UNSIGNED
+FLOAT8: Final = frozenset({float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz})
+FLOATING: Final = FLOAT8 | {float16, bfloat16, float32, float64}
+COMPLEX: Final = frozenset({complex64, complex128})
+INEXACT: Final = FLOATING | COMPLEX
+NUMERIC: Final = INTEGER | INEXACT
+
+_PYTHON: Final = MappingProxyType({bool: bool_, int: int32, float: float32, complex: complex64})
+
+
+def short(dtype: DType) -> str:
+    """The dtype's name in program text, as in `f32`."""
+    return _SHORT[dtype]
+
+
+def as_dtype(value: object) -> DType:
+    """What a user hands over as a dtype, as one of `ALL`.
+
+    Takes a dtype, a scalar type (`np.float32`, `ml_dtypes.bfloat16`), a name (`"float32"` or the short `"f32"`), or the
+    Python types `bool int float complex`, which mean bool/int32/float32/complex64 on every platform.
+
+    Raises: DTypeError for anything else, byte orders of other machines included.
+    """
+    if isinstance(value, type) and value in _PYTHON:
+        return _PYTHON[value]
+    if isinstance(value, str) and value in BY_SHORT:
+        return BY_SHORT[value]
+    try:
+        # numpy reads None as float64, which nobody who passes None means
+        dtype: DType | None = None if value is None else np.dtype(value)  # type: ignore[call-overload]
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype not in _SHORT:
+        raise DTypeError(
+            f"dtype: {value!r} is not a dtype of fxad",
+            remedy="use one of " + " ".join(d.name for d in ALL),
+        )
+    return _CANONICAL[dtype]
+
+
+# `np.dtype("<f4")` equals `np.dtype("f4")`; programs hold the one object of this module.
+_CANONICAL: Final = MappingProxyType({d: d for d in ALL})
+
+
+def is_float(dtype: DType) -> bool:
+    """Whether the dtype is real floating point."""
+    return dtype in FLOATING
+
+
+def is_complex(dtype: DType) -> bool:
+    """Whether the dtype is complex."""
+    return dtype in COMPLEX
+
+
+def is_inexact(dtype: DType) -> bool:
+    """Whether values of this dtype have tangents (floating or complex)."""
+    return dtype in INEXACT
+
+
+def is_integer(dtype: DType) -> bool:
+    """Whether the dtype is a signed or unsigned integer (bool is not)."""
+    return dtype in INTEGER
+
+
+def is_signed(dtype: DType) -> bool:
+    """Whether the dtype is a signed integer."""
+    return dtype in SIGNED
+
+
+def real_part(dtype: DType) -> DType:
+    """float32 for complex64, float64 for complex128; a real dtype is its own."""
+    if dtype == complex64:
+        return float32
+    return float64 if dtype == complex128 else dtype
+
+
+def complex_of(dtype: DType) -> DType:
+    """complex64 for float32, complex128 for float64."""
+    if dtype == float32:
+        return complex64
+    if dtype == float64:
+        return complex128
+    raise DTypeError(f"complex: parts must be float32 or float64, got {dtype.name}")

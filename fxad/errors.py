@@ -1,0 +1,97 @@
+"""Every exception fxad raises.
+
+Each leaf is an `FxadError` and also the builtin a Python programmer would expect, so `except ValueError` keeps working.
+The message has one form: operation, what differs, the values; then, on lines of their own, the equation, the user's
+line and the remedy. The location is added by whoever knows it (`located`), once.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+
+class FxadError(Exception):
+    """Root of all fxad errors.
+
+    `message` says operation, difference and values; `remedy` what to do; `equation` and `where` are filled in by the
+    pass that knows them.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "", equation: str = "", where: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.equation = equation
+        self.where = where
+
+    def located(self, *, equation: str = "", where: str = "") -> Self:
+        """Fill in the equation and the user's line where they are not known yet; returns the same error."""
+        self.equation = self.equation or equation
+        self.where = self.where or where
+        return self
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.equation:
+            lines.append(f"  equation      {self.equation}")
+        if self.where:
+            lines.append(f"  traced at     {self.where}")
+        if self.remedy:
+            lines.append(f"  remedy        {self.remedy}")
+        return "\n".join(lines)
+
+
+class ShapeError(FxadError, ValueError):
+    """Shapes, ranks or axes do not fit."""
+
+
+class DTypeError(FxadError, TypeError):
+    """A dtype is not one the operation takes."""
+
+
+class ArgumentError(FxadError, TypeError):
+    """A value of the wrong Python type, or the wrong number of arguments."""
+
+
+class AxisError(FxadError, ValueError, IndexError):
+    """An axis or a static index is out of range (like `numpy.exceptions.AxisError`)."""
+
+
+class TreeError(FxadError, ValueError):
+    """Two pytrees differ, or a tree prefix does not fit."""
+
+
+class ParameterError(FxadError, ValueError):
+    """A static parameter has a value the operation does not take."""
+
+
+class TracerError(FxadError, TypeError):
+    """A tracer was used where a value is needed: `if`, `float()`, NumPy."""
+
+
+class LeakedTracerError(FxadError, ValueError):
+    """A tracer outlived its trace, or belongs to another one."""
+
+
+class NotDifferentiableError(FxadError, TypeError):
+    """The derivative does not exist; the message gives the reason."""
+
+
+class NotLinearError(FxadError, ValueError):
+    """A program that had to be linear is not."""
+
+
+class TypecheckError(FxadError, TypeError):
+    """A jaxpr is not well formed or not well typed."""
+
+
+class ParseError(FxadError, ValueError):
+    """A program text is malformed; the message gives line and column."""
+
+
+class CompileError(FxadError, RuntimeError):
+    """XLA refused a program."""
+
+
+class ExecutionError(FxadError, RuntimeError):
+    """A compiled program failed while running."""
