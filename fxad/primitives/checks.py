@@ -1,0 +1,39 @@
+"""Checks that type rules share; each raises with the operation's name and the values."""
+
+from __future__ import annotations
+
+from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
+from fxad.ir import Aval, Primitive
+
+
+def operands(prim: Primitive, avals: tuple[Aval, ...], count: int) -> tuple[Aval, ...]:
+    """The operand types, when there are `count` of them. Raises: ArgumentError."""
+    if len(avals) != count:
+        raise ArgumentError(f"{prim.name}: takes {count} operand{'s' * (count != 1)}, got {len(avals)}")
+    return avals
+
+
+def axes_of(name: str, axes: tuple[int, ...], ndim: int) -> None:
+    """Check that `axes` are increasing axes of an array of `ndim` axes. Raises: AxisError, ParameterError."""
+    last = -1
+    for a in axes:
+        if a <= last:
+            if a < 0:
+                raise AxisError(f"{name}: axis {a} is negative", remedy=f"count from the front: axis {a + ndim}")
+            raise ParameterError(f"{name}: axes {axes} are not increasing", remedy="sort them and drop repetitions")
+        last = a
+    if last >= ndim:
+        raise AxisError(f"{name}: axis {last} is out of range for an operand with {ndim} axes")
+
+
+def axis_of(name: str, axis: int, ndim: int) -> None:
+    """Check that `axis` is an axis of an array of `ndim` axes. Raises: AxisError."""
+    if not 0 <= axis < ndim:
+        raise AxisError(f"{name}: axis {axis} is out of range for an operand with {ndim} axes")
+
+
+def ranks_of(name: str, x: Aval, **fields: tuple[int, ...]) -> None:
+    """Check that per-axis parameters have one entry per axis of `x`. Raises: ShapeError."""
+    for field, values in fields.items():
+        if len(values) != len(x.shape):
+            raise ShapeError(f"{name}: {field} {values} has {len(values)} entries for the {x.ndim} axes of {x}")

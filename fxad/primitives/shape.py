@@ -1,0 +1,454 @@
+"""Moving, copying and summing elements: what changes the shape of an array and not its values.
+
+Duals: broadcast_in_dim and reduce_sum, squeeze and expand_dims; reshape, transpose and rev are their own kind's.
+Batching rules everywhere place the mapped axis with the two helpers at the top.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Primitive,
+    Shape,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.attrs import i64, i64s
+from fxad.primitives.checks import axes_of, axis_of, operands
+
+# ------------------------------------------------------------------------------------------- placing a mapped axis
+
+
+def move_axis(emit: Emit, x: Atom, src: int, dst: int) -> Atom:
+    """`x` with axis `src` at `dst`, the others in order; emits nothing when it is there, or for a literal."""
+    if src == dst:
+        return x
+    perm = [a for a in range(x.aval.ndim) if a != src]
+    perm.insert(dst, src)
+    if isinstance(x, Lit):
+        return x.with_aval([x.aval.shape[a] for a in perm])
+    return emit.one(Transpose(tuple(perm)), x)
+
+
+def broadcast_to_axis(emit: Emit, x: Atom, dim: int | None, size: int, at: int) -> Atom:
+    """`x` with a mapped axis of `size` at `at`: moved there from `dim`, or made by repetition when `dim` is None."""
+    if dim is not None:
+        return move_axis(emit, x, dim, at)
+    shape = x.aval.shape
+    return spread(emit, x, shape[:at] + (size,) + shape[at:], (*range(at), *range(at + 1, len(shape) + 1)))
+
+
+def spread(emit: Emit, x: Atom, shape: Shape, dims: tuple[int, ...]) -> Atom:
+    """`x` broadcast to `shape`, its axes at `dims`; emits nothing for a literal or when nothing changes."""
+    if isinstance(x, Lit):
+        return x.with_aval(shape)
+    return x if x.aval.shape == shape else emit.one(BroadcastInDim(shape, dims), x)
+
+
+def reshaped(emit: Emit, x: Atom, shape: Shape) -> Atom:
+    """`x` with another shape of the same size; emits nothing for a literal or when nothing changes."""
+    if isinstance(x, Lit):
+        return x.with_aval(shape)
+    return x if x.aval.shape == shape else emit.one(Reshape(shape), x)
+
+
+def past(axes: Sequence[int], dim: int) -> tuple[int, ...]:
+    """Where `axes` are once a mapped axis has been put in at `dim`."""
+    return tuple([a + (a >= dim) for a in axes])
+
+
+def put(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
+    """A per-axis parameter with an entry put in at `at`."""
+    return (*values[:at], value, *values[at:])
+
+
+# ------------------------------------------------------------------------------------------------------ primitives
+
+
+class Rearrange(Linear):
+    """One operand of any dtype, linear: every result element is an operand element or a sum of some."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
+        """The result for `x` mapped at `dim`, and where it carries the mapped axis."""
+
+    @abstractmethod
+    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+        """The cotangent of the operand, whose type is `x`."""
+
+    @final
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        if dims[0] is None:
+            return ctx(self, *args), (None,)
+        out, dim = self.batch_at(ctx, args[0], dims[0])
+        return (out,), (dim,)
+
+    @final
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    @final
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    @final
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x,) = cts, args
+        if not isinstance(x, Hole):
+            return (None,)
+        return (Zero(x.aval) if isinstance(ct, Zero) else self.transpose_to(ctx, ct, x.aval),)
+
+
+@final
+@primitive
+class BroadcastInDim(Rearrange):
+    """Repeat elements: operand axis k becomes axis `dims[k]` of the result; a size of 1 there is stretched.
+
+    Type: x of any dtype; `dims` increasing, x.shape[k] in (1, shape[dims[k]]); result has `shape`.
+    Rule: transpose is reduce_sum over the new and the stretched axes.
+    Source: stablehlo.broadcast_in_dim
+    """
+
+    name: ClassVar[str] = "broadcast_in_dim"
+    shape: Shape
+    dims: tuple[int, ...]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        if len(self.dims) != x.ndim:
+            raise ShapeError(f"broadcast_in_dim: dims {self.dims} has {len(self.dims)} entries for the axes of {x}")
+        axes_of("broadcast_in_dim", self.dims, len(self.shape))
+        for k, (n, d) in enumerate(zip(x.shape, self.dims, strict=True)):
+            if n != 1 and n != self.shape[d]:
+                raise ShapeError(
+                    f"broadcast_in_dim: sizes differ: operand dim {k} has {n}, result dim {d} has {self.shape[d]}"
+                )
+        return (Aval(self.shape, x.dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        shape = [1] * len(self.shape)
+        for n, d in zip(x.shape, self.dims, strict=True):
+            shape[d] = n
+        return (np.broadcast_to(x.reshape(shape), self.shape),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.broadcast_in_dim", args, outs, {"broadcast_dimensions": i64s(self.dims)})
+
+    def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
+        # right after the axis before it, so that the dims stay increasing
+        at = self.dims[dim - 1] + 1 if dim else 0
+        return spread(emit, x, put(self.shape, at, x.aval.shape[dim]), put(past(self.dims, at), dim, at)), at
+
+    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+        kept = [d for n, d in zip(x.shape, self.dims, strict=True) if n == self.shape[d]]
+        axes = tuple([a for a in range(len(self.shape)) if a not in kept])
+        return reshaped(emit, emit.one(ReduceSum(axes), ct) if axes else ct, x.shape)
+
+
+@final
+@primitive
+class ReduceSum(Rearrange):
+    """Sum over `axes`, which disappear.
+
+    Type: x of any dtype but bool; `axes` increasing; the dtype is kept (integers wrap).
+    Rule: transpose is broadcast_in_dim.
+    Source: stablehlo.reduce with stablehlo.add; `impl` sums floats below 32 bits in float32 and rounds once, XLA may
+    round partial sums.
+    """
+
+    name: ClassVar[str] = "reduce_sum"
+    axes: tuple[int, ...]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        if x.dtype == dtypes.bool_:
+            raise DTypeError(f"reduce_sum: {x} is not numeric", remedy="convert to an integer, or use reduce_or")
+        axes_of("reduce_sum", self.axes, x.ndim)
+        return (Aval(dropped(x.shape, self.axes), x.dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOATING else x.dtype
+        return (np.asarray(np.sum(x.astype(wide), axis=self.axes, dtype=wide)).astype(x.dtype),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        init = hlo.constant(Zero(outs[0].with_shape(())).instantiate())
+        return hlo.op("stablehlo.reduce", (*args, init), outs, {"dimensions": i64s(self.axes)}, ("stablehlo.add",))
+
+    def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
+        axes = past(self.axes, dim)
+        return emit.one(ReduceSum(axes), x), dim - sum([a < dim for a in axes])
+
+    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+        return spread(emit, ct, x.shape, tuple([a for a in range(x.ndim) if a not in self.axes]))
+
+
+def dropped(shape: Shape, axes: tuple[int, ...]) -> Shape:
+    """`shape` without `axes`."""
+    return tuple([n for a, n in enumerate(shape) if a not in axes])
+
+
+@final
+@primitive
+class Reshape(Rearrange):
+    """The same elements in row-major order, in another shape.
+
+    Type: x of any dtype; the number of elements is kept.
+    Rule: transpose is reshape.
+    Source: stablehlo.reshape
+    """
+
+    name: ClassVar[str] = "reshape"
+    shape: Shape
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        out = Aval(self.shape, x.dtype)
+        if out.size != x.size:
+            raise ShapeError(f"reshape: sizes differ: {x} has {x.size} elements, {self.shape} has {out.size}")
+        return (out,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return (args[0].reshape(self.shape),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.reshape", args, outs)
+
+    def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
+        old, new = x.aval.shape, self.shape
+        for at in range(len(new) + 1):  # the mapped axis stays put where the axes before it keep their size
+            if prod(new[:at]) == prod(old[:dim]) and prod(new[at:]) == prod(old[dim + 1 :]):
+                return reshaped(emit, x, put(new, at, old[dim])), at
+        return reshaped(emit, move_axis(emit, x, dim, 0), (old[dim], *new)), 0
+
+    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+        return reshaped(emit, ct, x.shape)
+
+
+@final
+@primitive
+class Transpose(Rearrange):
+    """Permute axes: axis k of the result is axis `perm[k]` of the operand.
+
+    Type: x of any dtype; `perm` a permutation of its axes.
+    Rule: transpose is transpose by the inverse permutation.
+    Source: stablehlo.transpose
+    """
+
+    name: ClassVar[str] = "transpose"
+    perm: tuple[int, ...]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        if sorted(self.perm) != list(range(len(x.shape))):
+            raise ParameterError(f"transpose: perm {self.perm} is not a permutation of the {x.ndim} axes of {x}")
+        return (Aval(tuple([x.shape[a] for a in self.perm]), x.dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return (args[0].transpose(self.perm),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.transpose", args, outs, {"permutation": i64s(self.perm)})
+
+    def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
+        # the mapped axis stays put: one permutation does it all, whatever `dim` is
+        return emit.one(Transpose(put(past(self.perm, dim), dim, dim)), x), dim
+
+    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+        return emit.one(Transpose(tuple(sorted(range(x.ndim), key=self.perm.__getitem__))), ct)
+
+
+@final
+@primitive
+class Squeeze(Rearrange):
+    """Drop `axes` of size 1.
+
+    Type: x of any dtype; `axes` increasing axes of x.
+    Rule: transpose is expand_dims.
+    Source: stablehlo.reshape
+    """
+
+    name: ClassVar[str] = "squeeze"
+    axes: tuple[int, ...]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        axes_of("squeeze", self.axes, x.ndim)
+        for a in self.axes:
+            if x.shape[a] != 1:
+                raise ShapeError(f"squeeze: axis {a} of {x} has size {x.shape[a]}, not 1")
+        return (Aval(dropped(x.shape, self.axes), x.dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return (args[0].reshape(dropped(args[0].shape, self.axes)),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.reshape", args, outs)
+
+    def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
+        axes = past(self.axes, dim)
+        return emit.one(Squeeze(axes), x), dim - sum([a < dim for a in axes])
+
+    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+        return ct.with_aval(x.shape) if isinstance(ct, Lit) else emit.one(ExpandDims(self.axes), ct)
+
+
+@final
+@primitive
+class ExpandDims(Rearrange):
+    """Put in axes of size 1, which are `axes` of the result.
+
+    Type: x of any dtype; `axes` increasing axes of the result.
+    Rule: transpose is squeeze.
+    Source: stablehlo.reshape
+    """
+
+    name: ClassVar[str] = "expand_dims"
+    axes: tuple[int, ...]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        axes_of("expand_dims", self.axes, x.ndim + len(self.axes))
+        return (Aval(self._shape(x.shape), x.dtype),)
+
+    def _shape(self, shape: Shape) -> Shape:
+        sizes = iter(shape)
+        return tuple([1 if a in self.axes else next(sizes) for a in range(len(shape) + len(self.axes))])
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return (args[0].reshape(self._shape(args[0].shape)),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.reshape", args, outs)
+
+    def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
+        ndim = x.aval.ndim - 1 + len(self.axes)
+        old = [a for a in range(ndim) if a not in self.axes]
+        at = old[dim] if dim < len(old) else ndim
+        return emit.one(ExpandDims(past(self.axes, at)), x), at
+
+    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+        return ct.with_aval(x.shape) if isinstance(ct, Lit) else emit.one(Squeeze(self.axes), ct)
+
+
+@final
+@primitive
+class Rev(Rearrange):
+    """Reverse the order of elements along `axes`.
+
+    Type: x of any dtype; `axes` increasing.
+    Rule: transpose is rev.
+    Source: stablehlo.reverse
+    """
+
+    name: ClassVar[str] = "rev"
+    axes: tuple[int, ...]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        axes_of("rev", self.axes, x.ndim)
+        return (x,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return (np.flip(args[0], self.axes),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.reverse", args, outs, {"dimensions": i64s(self.axes)})
+
+    def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
+        return emit.one(Rev(past(self.axes, dim)), x), dim
+
+    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+        return emit.one(self, ct)
+
+
+@final
+@primitive
+class Iota(Primitive):
+    """0, 1, 2, ... along `axis`, repeated along the others. No operands.
+
+    Type: result of `shape` and `dtype`, any but bool.
+    Source: stablehlo.iota
+    """
+
+    name: ClassVar[str] = "iota"
+    shape: Shape
+    dtype: DType
+    axis: int
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        operands(self, avals, 0)
+        out = Aval(self.shape, self.dtype)
+        axis_of("iota", self.axis, out.ndim)
+        if out.dtype == dtypes.bool_:
+            raise DTypeError("iota: bool cannot count", remedy="use an integer dtype and compare")
+        return (out,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        line = np.arange(self.shape[self.axis]).astype(self.dtype)
+        return (np.broadcast_to(line.reshape([-1] + [1] * (len(self.shape) - self.axis - 1)), self.shape),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.iota", (), outs, {"iota_dimension": i64(self.axis)})
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return ctx(self), (None,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (out,) = ctx(self)
+        return (out,), (Zero(out.aval),)
+
+
+SHAPE: Final = (BroadcastInDim, ReduceSum, Reshape, Transpose, Squeeze, ExpandDims, Rev, Iota)
