@@ -1,0 +1,139 @@
+"""The architecture, as far as the import contracts in pyproject.toml cannot say it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted((ROOT / "fxad").rglob("*.py"))
+TREES = {p: ast.parse(p.read_text(encoding="utf-8")) for p in FILES}
+
+TOP_LEVEL = {
+    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "pyproject.toml",
+    "benchmarks", "docs", "examples", "fxad", "stubs", "tests",
+}  # fmt: skip
+JAXLIB_ROOMS = ("fxad/lower", "fxad/runtime", "fxad/xla")
+NO_ROOMS = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base"}
+
+MAX_LINES = 450
+MAX_FUNCTION = 60
+# Files that are long because they are one chapter. A file leaves this table when it shrinks.
+LONG = {"fxad/ir.py": 720}
+MAX_IGNORES = 60
+# Rooms where `Any` may be named: they speak with jaxlib, or hold what the type system cannot.
+ANY_ROOMS = (*JAXLIB_ROOMS, "fxad/ir.py")
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and full dotted name of everything a module imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, a.name) for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{a.name}") for a in node.names)
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_top_level() -> None:
+    built = {"build", "dist", "venv", "__pycache__"}
+    there = {p.name for p in ROOT.iterdir() if not p.name.startswith(".") and p.suffix != ".egg-info"} - built
+    assert there <= TOP_LEVEL, "the top level is fixed; see docs/architecture.md"
+
+
+def test_no_jax() -> None:
+    """`jax` is a peer to measure against, in benchmarks/ and nowhere else."""
+    found = [f"{name(p)}:{n}" for p, t in TREES.items() for n, m in imports(t) if m.split(".")[0] == "jax"]
+    assert found == []
+
+
+def test_jaxlib_has_rooms() -> None:
+    found = [
+        f"{name(p)}:{n}"
+        for p, t in TREES.items()
+        for n, m in imports(t)
+        if m.split(".")[0] == "jaxlib" and not name(p).startswith(JAXLIB_ROOMS)
+    ]
+    assert found == [], "only lower and runtime speak with jaxlib"
+
+
+def test_no_function_local_imports() -> None:
+    found = {f"{name(p)}:{n} in {f.name}" for p, t in TREES.items() for f in functions(t) for n, _ in imports(f)}
+    assert found == set()
+
+
+def test_nobody_imports_the_public_surface() -> None:
+    """`fxad/__init__.py` stands above every module: `from fxad import grad` inside would be a circle."""
+    modules = {p.stem for p in (ROOT / "fxad").glob("*.py")} | {p.name for p in (ROOT / "fxad").iterdir() if p.is_dir()}
+    found = [
+        f"{name(p)}:{n} {m}"
+        for p, t in TREES.items()
+        if p != ROOT / "fxad" / "__init__.py"
+        for n, m in imports(t)
+        if m.split(".")[0] == "fxad" and (m == "fxad" or m.split(".")[1] not in modules)
+    ]
+    assert found == []
+
+
+def test_no_tools_that_erase_types() -> None:
+    """`functools.lru_cache`, `cache` and `singledispatch` lose the types of what they wrap."""
+    banned = {"functools.lru_cache", "functools.cache", "functools.singledispatch", "functools.singledispatchmethod"}
+    found = [f"{name(p)}:{n} {m}" for p, t in TREES.items() for n, m in imports(t) if m in banned]
+    assert found == []
+
+
+def test_any_has_rooms() -> None:
+    found = [
+        f"{name(p)}:{n}"
+        for p, t in TREES.items()
+        for n, m in imports(t)
+        if m == "typing.Any" and not name(p).startswith(ANY_ROOMS)
+    ]
+    assert found == []
+
+
+def test_no_room_for_odds_and_ends() -> None:
+    assert [
+        name(p) for p in FILES if NO_ROOMS & {part.removesuffix(".py") for part in p.parts[len(ROOT.parts) :]}
+    ] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_size(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").count("\n")
+    assert lines <= LONG.get(name(path), MAX_LINES), "too long to read in one sitting: split it along its meaning"
+    long = {
+        f.name: n for f in functions(TREES[path]) if (n := (f.end_lineno or f.lineno) - f.lineno + 1) > MAX_FUNCTION
+    }
+    assert long == {}
+
+
+def test_ignores_are_few() -> None:
+    """Each `type: ignore` is a place the types do not reach; the cap only goes down."""
+    count = sum(len(re.findall(r"#\s*type:\s*ignore", p.read_text(encoding="utf-8"))) for p in FILES)
+    assert count <= MAX_IGNORES
+
+
+def test_nothing_is_left_open() -> None:
+    """No stubs and no notes to oneself: what is missing is an error with a reason, or an issue."""
+    words = re.compile(r"raise NotImplementedError|\b(TODO|FIXME|XXX)\b")
+    found = [
+        f"{name(p)}:{n}"
+        for p in FILES
+        for n, line in enumerate(p.read_text(encoding="utf-8").splitlines(), 1)
+        if words.search(line)
+    ]
+    assert found == []

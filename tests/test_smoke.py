@@ -1,0 +1,27 @@
+"""What depends on the Python version, on jaxlib or on the platform: run on every supported pair of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.smoke
+
+PACKAGE = Path(__file__).resolve().parent.parent / "fxad"
+
+
+def modules() -> list[str]:
+    """Every module of the package, by its dotted name."""
+    paths = (p.relative_to(PACKAGE.parent).with_suffix("") for p in sorted(PACKAGE.rglob("*.py")))
+    return [".".join(p.parts).removesuffix(".__init__") for p in paths]
+
+
+def test_every_module_imports_and_jax_stays_out() -> None:
+    """In a process of its own: a module imported first must not need what another one happened to import."""
+    lines = [f"import {m}" for m in modules()]
+    lines += ["import sys", "assert not {'jax'} & set(sys.modules)"]
+    done = subprocess.run([sys.executable, "-W", "error", "-c", "\n".join(lines)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
