@@ -1,0 +1,132 @@
+"""`call`: apply a sub-program. Calls are kept, so each distinct body is transformed and lowered once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+from fxad.errors import ArgumentError, ShapeError
+from fxad.interpret import run
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    HigherOrder,
+    Hlo,
+    HloValue,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    Linear,
+    LinearizedBody,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Var,
+    Zero,
+    primitive,
+)
+from fxad.primitives.linearity import is_linear, is_zero
+
+
+@final
+@primitive
+class Call(HigherOrder, Linear):
+    """`body` applied to the operands.
+
+    Type: (operands of `body`) -> (results of `body`).
+    Rule: every rule is the same transformation of the body, called; linear where the body is.
+    Cost: one function in StableHLO per distinct body.
+    """
+
+    name: ClassVar[str] = "call"
+    body: Jaxpr
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        return (self.body,)
+
+    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Call:
+        return Call(*bodies)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        check_operands("call", self.body, avals)
+        return self.body.out_avals
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return run(self.body, args)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.call(self.body, args)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        body, out_dims = ctx.recur(self.body, dims)
+        return ctx(Call(body), *args), out_dims
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        nonzero = tuple([isinstance(t, Lin) for t in tangents])
+        lins = [t for t in tangents if isinstance(t, Lin)]
+        if ctx.split:
+            split = ctx.recur(self.body, nonzero)
+            out_nonzero = split.out_nonzero
+            outs, residuals = _primal(ctx, split, len(self.body.outs), primals)
+            dots = ctx.lin(Call(split.linear), *lins, *residuals) if any(out_nonzero) else ()
+        else:
+            fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
+            both = ctx(Call(fused), *primals, *[t.var for t in lins])
+            outs = both[: len(self.body.outs)]
+            dots = tuple([Lin(v) for v in both[len(outs) :]])
+        given = iter(dots)
+        return outs, tuple([next(given) if nz else Zero(v.aval) for nz, v in zip(out_nonzero, outs, strict=True)])
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return is_linear(self.body, mask)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        mask = tuple([isinstance(a, Hole) for a in args])
+        known = [a for a in args if not isinstance(a, Hole)]
+        given = [ct for ct in cts if not isinstance(ct, Zero)]
+        # results whose cotangent vanishes have no part in the adjoint
+        outs = tuple([a for a, ct in zip(self.body.outs, cts, strict=True) if not isinstance(ct, Zero)])
+        adjoint = ctx.recur(Jaxpr(self.body.ins, self.body.eqns, outs, self.body.name), mask)
+        bars = zip(adjoint.outs, ctx(Call(adjoint), *given, *known), strict=True)
+        found = iter([Zero(a.aval) if is_zero(a) else v for a, v in bars])
+        return tuple([next(found) if m else None for m in mask])
+
+
+def _primal(
+    ctx: JvpCtx, split: LinearizedBody, n_out: int, primals: tuple[Atom, ...]
+) -> tuple[tuple[Atom, ...], list[Atom]]:
+    """Call the primal half of a body: its results and its residuals.
+
+    A residual that the caller has already (an operand, a constant, another result) is not handed out a second time.
+    """
+    body = split.primal
+    results, residuals = body.outs[:n_out], body.outs[n_out:]
+    held = {*body.ins, *results}
+    extra = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in held]
+    outs = ctx(Call(Jaxpr(body.ins, body.eqns, (*results, *extra), body.name)), *primals)
+    env: dict[Atom, Atom] = dict(zip((*results, *extra), outs, strict=True))
+    env.update(zip(body.ins, primals, strict=True))
+    return outs[:n_out], [env.get(a, a) for a in residuals]
+
+
+def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:
+    """Check that operands have the types that `body` takes. Raises: ArgumentError, ShapeError."""
+    if avals == body.in_avals:
+        return
+    if len(avals) != len(body.ins):
+        raise ArgumentError(f"{name}: {body.name} takes {len(body.ins)} operands, got {len(avals)}")
+    for k, (have, want) in enumerate(zip(avals, body.in_avals, strict=True)):
+        if have is not want:
+            raise ShapeError(f"{name}: operand {k} of {body.name} is {have}, its body takes {want}")
