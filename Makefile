@@ -1,0 +1,38 @@
+# `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
+.PHONY: check lint types contracts tests examples deep bench docs format
+
+check: lint types contracts tests examples
+
+lint:
+	ruff check .
+	ruff format --check .
+
+types:
+	mypy
+
+contracts:
+	lint-imports
+
+tests:
+	python -m pytest -n 2
+
+examples:
+	python examples/digits.py
+	python examples/per_example_gradients.py
+	python examples/newton.py
+
+# The laws at 2,000 examples each.
+deep:
+	FXAD_PROFILE=deep python -m pytest -n 2 -m "deep or not deep"
+
+# Side by side with jax: pip install -e '.[bench]'
+bench:
+	python benchmarks/run.py
+
+# What is generated: the rule matrix.
+docs:
+	python docs/generate.py
+
+format:
+	ruff check --fix .
+	ruff format .
