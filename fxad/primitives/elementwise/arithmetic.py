@@ -1,0 +1,292 @@
+"""Sums, products, quotients, extrema, powers and roots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    Cotangent,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Lin,
+    Linear,
+    Lit,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise.family import ORDERED, REAL, SIGNED, Binary, Compare, Unary, compared, filled, refused
+from fxad.primitives.elementwise.logic import EQ, GT, LT
+from fxad.primitives.elementwise.select import SELECT_N
+
+
+def scaled(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
+    """The tangent `t` times a primal value."""
+    return ctx.lin_one(MUL, t, slope)
+
+
+@final
+@primitive
+class Add(Binary, Linear):
+    """x + y.
+
+    Type:   two numeric operands of one type; integers wrap.
+    Rule:   linear in both; the cotangent is that of each.
+    Source: stablehlo.add
+    """
+
+    name: ClassVar[str] = "add"
+    hlo_name: ClassVar[str] = "stablehlo.add"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.add(x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return ctx.add(tx, ty)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True, True)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        return cts * 2
+
+
+@final
+@primitive
+class Sub(Binary, Linear):
+    """x - y.
+
+    Type:   two numeric operands of one type; integers wrap.
+    Rule:   linear in both; the cotangent of y is negated.
+    Source: stablehlo.subtract
+    """
+
+    name: ClassVar[str] = "sub"
+    hlo_name: ClassVar[str] = "stablehlo.subtract"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.subtract(x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        if isinstance(ty, Zero):
+            return tx
+        return ctx.lin_one(NEG, ty) if isinstance(tx, Zero) else ctx.lin_one(SUB, tx, ty)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True, True)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,) = cts
+        return ct, ct if isinstance(ct, Zero) else ctx.one(NEG, ct)
+
+
+@final
+@primitive
+class Mul(Binary, Linear):
+    """x * y.
+
+    Type:   two numeric operands of one type; integers wrap.
+    Rule:   linear in one of them, the other held fixed; complex numbers are not conjugated.
+    Source: stablehlo.multiply
+    """
+
+    name: ClassVar[str] = "mul"
+    hlo_name: ClassVar[str] = "stablehlo.multiply"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.multiply(x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return ctx.add(scaled(ctx, tx, y), scaled(ctx, ty, x))
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask in ((True, False), (False, True))
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x, y) = cts, args
+        if not isinstance(y, Hole):
+            return ct if isinstance(ct, Zero) else ctx.one(MUL, ct, y), None
+        assert not isinstance(x, Hole), "mul is not linear in both"
+        return None, ct if isinstance(ct, Zero) else ctx.one(MUL, ct, x)
+
+
+@final
+@primitive
+class Div(Binary, Linear):
+    """x / y; for integers the quotient rounded towards zero.
+
+    Type:   two numeric operands of one type; an integer divided by 0 is -1 (all bits set), the smallest signed integer
+            divided by -1 is itself.
+    Rule:   linear in x, y held fixed.
+    Source: stablehlo.divide
+    """
+
+    name: ClassVar[str] = "div"
+    hlo_name: ClassVar[str] = "stablehlo.divide"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        if x.dtype not in dtypes.INTEGER:
+            return np.divide(x, y)
+        q = np.floor_divide(x, y)
+        q = q + ((np.remainder(x, y) != 0) & ((x < 0) != (y < 0))).astype(x.dtype)
+        return np.where(y == 0, ~np.zeros_like(x), q)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        if isinstance(ty, Zero):
+            return ctx.lin_one(DIV, tx, y)
+        if isinstance(tx, Zero):
+            return scaled(ctx, ty, ctx.one(NEG, ctx.one(DIV, z, y)))
+        return ctx.lin_one(DIV, ctx.lin_one(SUB, tx, scaled(ctx, ty, z)), y)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True, False)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (_, y) = cts, args
+        assert not isinstance(y, Hole), "div is not linear in its denominator"
+        return ct if isinstance(ct, Zero) else ctx.one(DIV, ct, y), None
+
+
+@final
+@primitive
+class Rem(Binary):
+    """The remainder of x / y rounded towards zero; it has the sign of x.
+
+    Type:   two integer or float operands of one type; the remainder of an integer by 0 is that integer.
+    Source: stablehlo.remainder
+    """
+
+    name: ClassVar[str] = "rem"
+    hlo_name: ClassVar[str] = "stablehlo.remainder"
+    takes: ClassVar[frozenset[DType]] = REAL
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        r = np.fmod(x, y)
+        return np.where(y == 0, x, r) if x.dtype in dtypes.INTEGER else r
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        if isinstance(ty, Zero):
+            return tx
+        # x - z is a multiple of y exactly, so this quotient is the integral one
+        slope = ctx.one(DIV, ctx.one(SUB, z, x), y)
+        return ctx.add(tx, scaled(ctx, ty, slope))
+
+
+@final
+@primitive
+class Max(Binary):
+    """The larger of x and y; nan where either is nan.
+
+    Type:   two operands of one type, not complex.
+    Rule:   the tangent of the larger one; at a tie, half of each.
+    Source: stablehlo.maximum
+    """
+
+    name: ClassVar[str] = "max"
+    hlo_name: ClassVar[str] = "stablehlo.maximum"
+    takes: ClassVar[frozenset[DType]] = ORDERED
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.maximum(x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return _extremum(ctx, GT, LT, x, y, tx, ty)
+
+
+@final
+@primitive
+class Min(Binary):
+    """The smaller of x and y; nan where either is nan.
+
+    Type:   two operands of one type, not complex.
+    Rule:   the tangent of the smaller one; at a tie, half of each.
+    Source: stablehlo.minimum
+    """
+
+    name: ClassVar[str] = "min"
+    hlo_name: ClassVar[str] = "stablehlo.minimum"
+    takes: ClassVar[frozenset[DType]] = ORDERED
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.minimum(x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return _extremum(ctx, LT, GT, x, y, tx, ty)
+
+
+def _extremum(ctx: JvpCtx, beats: Compare, loses: Compare, x: Atom, y: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+    """Each tangent times 1 where its operand is the result, 1/2 at a tie, else 0 (nan included)."""
+    tied = ctx.one(EQ, x, y)
+
+    def share(t: Tangent, won: Compare) -> Tangent:
+        if isinstance(t, Zero):
+            return t
+        alone = ctx.one(SELECT_N, ctx.one(won, x, y), filled(0.0, x), filled(1.0, x))
+        return scaled(ctx, t, ctx.one(SELECT_N, tied, alone, filled(0.5, x)))
+
+    return ctx.add(share(tx, beats), share(ty, loses))
+
+
+@final
+@primitive
+class Neg(Unary, Linear):
+    """-x.
+
+    Type:   a numeric operand; integers wrap.
+    Rule:   linear; the cotangent is negated.
+    Source: stablehlo.negate
+    """
+
+    name: ClassVar[str] = "neg"
+    hlo_name: ClassVar[str] = "stablehlo.negate"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+
+    def compute(self, x: NDArray) -> object:
+        return np.negative(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return ctx.lin_one(NEG, t)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,) = cts
+        return (ct if isinstance(ct, Zero) else ctx.one(NEG, ct),)
+
+
+ADD: Final = Add()
+SUB: Final = Sub()
+MUL: Final = Mul()
+DIV: Final = Div()
+REM: Final = Rem()
+MAX: Final = Max()
+MIN: Final = Min()
+NEG: Final = Neg()

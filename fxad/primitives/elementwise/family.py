@@ -1,0 +1,225 @@
+"""What elementwise primitives share: one shape, one type rule, one batching rule, NumPy with XLA's meaning.
+
+A leaf says which dtypes it takes, its meaning over NumPy arrays (`compute`), its operation in StableHLO (`hlo_name`)
+and its tangent, stated once. Operands have one shape and, but where the meaning demands otherwise, one dtype;
+broadcasting and promotion belong to the faces.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, FxadError, ShapeError
+from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, JvpCtx, Lit, NDArray, Primitive, Tangent, Zero
+from fxad.primitives.checks import operands
+from fxad.primitives.shape import broadcast_to_axis
+
+# -------------------------------------------------------------------------------------------------- dtypes by kind
+
+BOOL: Final = frozenset({dtypes.bool_})
+ANY: Final = frozenset(dtypes.ALL)
+BITS: Final = dtypes.INTEGER | BOOL
+REAL: Final = dtypes.INTEGER | dtypes.FLOATING
+ORDERED: Final = REAL | BOOL
+SIGNED: Final = dtypes.SIGNED | dtypes.INEXACT
+WIDE: Final = frozenset({dtypes.float32, dtypes.float64})
+
+_KIND: Final = MappingProxyType(
+    {
+        dtypes.FLOATING: "float",
+        dtypes.INTEGER: "integer",
+        dtypes.COMPLEX: "complex",
+        dtypes.INEXACT: "float or complex",
+        dtypes.NUMERIC: "numeric",
+        BITS: "integer or bool",
+        REAL: "integer or float",
+        ORDERED: "integer, float or bool",
+        SIGNED: "signed integer, float or complex",
+        WIDE: "float32 or float64",
+        ANY: "any",
+    }
+)
+
+
+def refused(prim: Primitive, takes: frozenset[DType], *avals: Aval) -> FxadError:
+    """The error for operands of another kind, another shape or unequal dtypes."""
+    for a in avals:
+        if a.dtype not in takes:
+            return DTypeError(f"{prim.name}: takes {_KIND[takes]} operands, got {a}", remedy="convert the operand first")
+    names = ("lhs", "rhs") if len(avals) == 2 else tuple([f"operand {k}" for k in range(len(avals))])
+    values = ", ".join([f"{n} {a}" for n, a in zip(names, avals, strict=True)])
+    if len({a.shape for a in avals}) > 1:
+        return ShapeError(f"{prim.name}: shapes differ: {values}", remedy="broadcast the operands to one shape first")
+    return DTypeError(f"{prim.name}: dtypes differ: {values}", remedy="convert the operands to one dtype first")
+
+
+# --------------------------------------------------------------------------------------------------- shared pieces
+
+
+def filled(value: object, like: Atom) -> Lit:
+    """The literal of `value` with the type of `like`."""
+    return Lit.of(value, like.aval)
+
+
+def batched(
+    prim: Primitive, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    """Batching of every elementwise primitive: all operands carry the mapped axis where the first mapped one does."""
+    at = next(d for d in dims if d is not None)
+    if dims.count(at) != len(dims):
+        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+    return ctx(prim, *args), (at,)
+
+
+def widened(x: NDArray) -> NDArray:
+    """Floats below 32 bits as float32, in which NumPy computes them; others as they are."""
+    small = x.dtype.itemsize <= 2 and x.dtype in dtypes.FLOATING
+    return x.astype(np.float32) if small else x
+
+
+class Unary(Primitive):
+    """One operand; the result has its shape and, unless the leaf says otherwise, its dtype."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]]
+    hlo_name: ClassVar[str]
+
+    @abstractmethod
+    def compute(self, x: NDArray) -> object:
+        """The meaning in NumPy; floats below 32 bits arrive as float32, warnings are off."""
+
+    @abstractmethod
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        """The tangent of the result `y`, for a tangent `t` of `x` that is not `Zero`."""
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) == 1 and avals[0].dtype in self.takes:
+            return avals
+        raise refused(self, self.takes, *operands(self, avals, 1))
+
+    @final
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        (out,) = self.abstract_eval(Aval(x.shape, x.dtype))
+        with np.errstate(all="ignore"):
+            return (np.asarray(self.compute(widened(x))).astype(out.dtype, copy=False),)
+
+    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+        return hlo.op(self.hlo_name, args, outs)
+
+    @final
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return ctx(self, *args), dims
+
+    @final
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        outs = ctx(self, *primals)
+        return outs, (self.tangent(ctx, primals[0], outs[0], tangents[0]),)
+
+
+class Binary(Primitive):
+    """Two operands of one type; the result has that type."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]]
+    hlo_name: ClassVar[str]
+
+    @abstractmethod
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        """The meaning in NumPy; floats below 32 bits arrive as float32, warnings are off."""
+
+    @abstractmethod
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        """The tangent of the result `z`; not both of `tx` and `ty` are `Zero`."""
+
+    @final
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) == 2 and avals[0] is avals[1] and avals[0].dtype in self.takes:
+            return avals[:1]
+        raise refused(self, self.takes, *operands(self, avals, 2))
+
+    @final
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        x, y = args
+        with np.errstate(all="ignore"):
+            return (np.asarray(self.compute(widened(x), widened(y))).astype(x.dtype, copy=False),)
+
+    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+        return hlo.op(self.hlo_name, args, outs)
+
+    @final
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return batched(self, ctx, args, dims)
+
+    @final
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        outs = ctx(self, *primals)
+        return outs, (self.tangent(ctx, *primals, outs[0], *tangents),)
+
+
+class Compare(Primitive):
+    """Two operands of one type; the result is bool, so its tangent is `Zero`."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]]
+    direction: ClassVar[str]
+
+    @abstractmethod
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        """The meaning in NumPy."""
+
+    @final
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) == 2 and avals[0] is avals[1] and avals[0].dtype in self.takes:
+            return (Aval(avals[0].shape, dtypes.bool_),)
+        raise refused(self, self.takes, *operands(self, avals, 2))
+
+    @final
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        with np.errstate(all="ignore"):
+            return (np.asarray(self.compute(*args)),)
+
+    @final
+    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+        return compared(hlo, self.direction, args, ins[0])
+
+    @final
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return batched(self, ctx, args, dims)
+
+    @final
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        outs = ctx(self, *primals)
+        return outs, (Zero(outs[0].aval),)
+
+
+def compared(hlo: Hlo, direction: str, args: Sequence[HloValue], x: Aval) -> tuple[HloValue, ...]:
+    """A `stablehlo.compare` of two values of type `x`."""
+    kind = "FLOAT" if x.inexact else "SIGNED" if x.dtype in dtypes.SIGNED else "UNSIGNED"
+    attrs = {
+        "comparison_direction": f"#stablehlo<comparison_direction {direction}>",
+        "compare_type": f"#stablehlo<comparison_type {kind}>",
+    }
+    return hlo.op("stablehlo.compare", args, (x.with_dtype(dtypes.bool_),), attrs)
