@@ -473,8 +473,16 @@ class JvpCtx(Emit, Protocol):
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         """Sum of two tangents of one type; `Zero` costs nothing."""
 
+    @property
+    def split(self) -> bool:
+        """Whether the two programs are separate (linearize), or one (forward mode)."""
+
     def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
-        """Linearize a body with respect to the operands marked in `nonzero`."""
+        """Linearize a body with respect to the operands marked in `nonzero`: for `split` contexts."""
+
+    def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+        """Forward mode of a body, for contexts that are not `split`: operands, then tangents of the marked ones ->
+        results, then tangents of those results that the second value marks."""
 
 
 @final
@@ -509,18 +517,22 @@ class Hlo(Protocol):
         operands: Sequence[HloValue],
         outs: Sequence[Aval],
         attrs: Mapping[str, str] = ...,
-        regions: Sequence[Jaxpr] = ...,
+        regions: Sequence[Jaxpr | str] = ...,
     ) -> tuple[HloValue, ...]:
         """Append an operation by its MLIR name (`stablehlo.tanh`).
 
         `attrs` maps attribute names to MLIR attribute text (`"array<i64: 0, 1>"`); `regions` are bodies whose operands
-        are the block's arguments and whose results are returned by `stablehlo.return`."""
+        are the block's arguments and whose results are returned by `stablehlo.return`. A name instead of a body
+        (`"stablehlo.add"`) is the block that applies that operation to two scalars of the first result's dtype."""
 
     def constant(self, lit: Lit) -> HloValue:
         """A splat constant; one operation per distinct literal in a function."""
 
     def call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """Call the function of a sub-program; it is emitted once per distinct body."""
+
+    def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
+        """`call`, in a form whose equations the compiler cannot merge with equal ones outside (a recomputation)."""
 
 
 class Primitive(ABC):

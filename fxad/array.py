@@ -1,0 +1,421 @@
+"""`Array`: a value on a device, with NumPy's operators; and the seam at which operations reach a trace or a device.
+
+An operator does not know whether it runs inside a trace. It hands an operation (`fxad.operations`) or a primitive to the
+`Binder` in charge: the trace of this context if there is one (`fxad.trace`), else the eager one below, which compiles
+the operation as a program of its own, once per types, and runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, Protocol, TypeAlias, cast
+
+import numpy as np
+
+from fxad import dtypes, runtime
+from fxad.builder import Builder
+from fxad.errors import ArgumentError, LeakedTracerError
+from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
+from fxad.operations import arithmetic, indexing, promotion, reductions, shapes
+from fxad.primitives.elementwise import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_ARITHMETIC, SUB, XOR
+
+# What operators and functions take beside arrays.
+ArrayLike: TypeAlias = "Array | NDArray | np.generic | bool | int | float | complex"
+Operation: TypeAlias = Callable[..., tuple[Atom, ...]]
+
+
+class Binder(Protocol):
+    """Where operations go: into the program being traced, or to a device."""
+
+    def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
+        """One equation over the arguments, exactly as they are: no promotion."""
+
+    def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+        """An operation over array arguments."""
+
+    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
+        """A whole program over its operands."""
+
+
+_binder: ContextVar[Binder | None] = ContextVar("fxad_binder", default=None)
+
+
+def binder() -> Binder:
+    """The binder in charge of this context (thread, asyncio task)."""
+    return _binder.get() or EAGER
+
+
+class Array:
+    """An immutable array on a device.
+
+    Type:  `shape`, `dtype` as in NumPy; never a subclass of `numpy.ndarray`. In a traced function arguments are
+           tracers, which are Arrays without a value.
+    Rule:  operators promote as NumPy does between arrays; a Python scalar takes the dtype of the array it meets.
+    """
+
+    __slots__ = ("__weakref__", "_aval", "_buffer")
+    # NumPy must leave `ndarray + Array` to `Array.__radd__`
+    __array_priority__ = 1000
+    __array_ufunc__ = None
+
+    _aval: Aval
+    _buffer: runtime.Buffer
+
+    def __init__(self, aval: Aval, buffer: runtime.Buffer) -> None:
+        self._aval = aval
+        self._buffer = buffer
+
+    # ------------------------------------------------------------------------------------------------- properties
+
+    @property
+    def aval(self) -> Aval:
+        """Shape and dtype together."""
+        return self._aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> dtypes.DType:
+        """NumPy dtype of the elements."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.aval.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.aval.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ArgumentError("len: an array without axes has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        if not self.shape:
+            raise ArgumentError("iter: an array without axes cannot be iterated over")
+        return (self[k] for k in range(self.shape[0]))
+
+    # ---------------------------------------------------------------------------------------------------- values
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+        value = runtime.to_numpy(self._buffer)
+        if dtype is not None and value.dtype != dtype:
+            return value.astype(np.dtype(dtype))  # type: ignore[call-overload,no-any-return]
+        return value.copy() if copy else value
+
+    def numpy(self) -> NDArray:
+        """The value as a NumPy array (read-only view where the device shares memory)."""
+        return self.__array__()
+
+    def item(self) -> bool | int | float | complex:
+        """The value of an array with one element, as a Python scalar."""
+        return cast("bool | int | float | complex", self.__array__().item())
+
+    def tolist(self) -> Any:
+        """The value as nested lists of Python scalars."""
+        return self.__array__().tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self.__array__())
+
+    def __int__(self) -> int:
+        return int(self.__array__())
+
+    def __float__(self) -> float:
+        return float(self.__array__())
+
+    def __complex__(self) -> complex:
+        return complex(self.__array__())
+
+    def __index__(self) -> int:
+        if self.shape or not dtypes.is_integer(self.dtype):
+            raise ArgumentError(f"index: an index must be an integer without axes, got {self.aval}")
+        return int(self.__array__())
+
+    def __repr__(self) -> str:
+        text = np.array2string(np.asarray(self), separator=", ", prefix="Array(")
+        return f"Array({text}, dtype={self.dtype.name})"
+
+    def __str__(self) -> str:
+        return str(np.asarray(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(np.asarray(self)[()], spec) if not self.shape else format(str(self), spec)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return runtime.to_dlpack(self._buffer, **kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return runtime.dlpack_device(self._buffer)
+
+    def block_until_ready(self) -> Array:
+        """Wait until the value has been computed; returns the array itself."""
+        runtime.block(self._buffer)
+        return self
+
+    # Equality is elementwise, so arrays are not hashable, as in NumPy.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return asarray, (np.array(self.__array__()),)
+
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Array:
+        return self
+
+    # --------------------------------------------------------------------------------------------------- operators
+
+    def __add__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.add, self, other)
+
+    def __radd__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.add, other, self)
+
+    def __sub__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.binary, self, other, SUB)
+
+    def __rsub__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.binary, other, self, SUB)
+
+    def __mul__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.multiply, self, other)
+
+    def __rmul__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.multiply, other, self)
+
+    def __truediv__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.true_divide, self, other)
+
+    def __rtruediv__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.true_divide, other, self)
+
+    def __floordiv__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.floor_divide, self, other)
+
+    def __rfloordiv__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.floor_divide, other, self)
+
+    def __mod__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.remainder, self, other)
+
+    def __rmod__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.remainder, other, self)
+
+    def __divmod__(self, other: ArrayLike) -> tuple[Array, Array]:
+        return self // other, self % other
+
+    def __pow__(self, other: ArrayLike) -> Array:
+        if type(other) is int:
+            return binder().apply(arithmetic.integer_power, (self,), (other,))[0]
+        return _binary(arithmetic.power, self, other)
+
+    def __rpow__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.power, other, self)
+
+    def __matmul__(self, other: ArrayLike) -> Array:
+        return _binary(shapes.matmul, self, other)
+
+    def __rmatmul__(self, other: ArrayLike) -> Array:
+        return _binary(shapes.matmul, other, self)
+
+    def __neg__(self) -> Array:
+        return binder().apply(arithmetic.negative, (self,), ())[0]
+
+    def __pos__(self) -> Array:
+        return self
+
+    def __abs__(self) -> Array:
+        return binder().apply(arithmetic.absolute, (self,), ())[0]
+
+    def __invert__(self) -> Array:
+        return binder().apply(arithmetic.invert, (self,), ())[0]
+
+    def __and__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.logical, self, other, AND)
+
+    def __rand__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.logical, other, self, AND)
+
+    def __or__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.logical, self, other, OR)
+
+    def __ror__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.logical, other, self, OR)
+
+    def __xor__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.logical, self, other, XOR)
+
+    def __rxor__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.logical, other, self, XOR)
+
+    def __lshift__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.logical, self, other, SHIFT_LEFT)
+
+    def __rlshift__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.logical, other, self, SHIFT_LEFT)
+
+    def __rshift__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.logical, self, other, SHIFT_RIGHT_ARITHMETIC)
+
+    def __rrshift__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.logical, other, self, SHIFT_RIGHT_ARITHMETIC)
+
+    def __eq__(self, other: ArrayLike) -> Array:  # type: ignore[override]
+        return _binary(arithmetic.binary, self, other, EQ)
+
+    def __ne__(self, other: ArrayLike) -> Array:  # type: ignore[override]
+        return _binary(arithmetic.binary, self, other, NE)
+
+    def __lt__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.binary, self, other, LT)
+
+    def __le__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.binary, self, other, LE)
+
+    def __gt__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.binary, self, other, GT)
+
+    def __ge__(self, other: ArrayLike) -> Array:
+        return _binary(arithmetic.binary, self, other, GE)
+
+    def __getitem__(self, index: object) -> Array:
+        plan, dynamic = indexing.plan(self.shape, index)
+        return binder().apply(indexing.getitem, (self, *dynamic), (plan,))[0]
+
+
+_SCALARS: Final = frozenset({bool, int, float, complex})
+
+
+def _binary(op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Array:
+    if not isinstance(y, _OPERANDS) or not isinstance(x, _OPERANDS):
+        return NotImplemented  # type: ignore[no-any-return]
+    return binder().apply(op, (x, y), static)[0]
+
+
+_OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
+
+
+# ----------------------------------------------------------------------------------------------------------- eager
+
+
+def asarray(value: object, dtype: object = None) -> Array:
+    """Put a value on the default device: a NumPy array, a scalar, nested lists of scalars, or anything with DLPack.
+
+    Raises: ArgumentError for what is not an array; DTypeError for a dtype fxad does not have.
+    """
+    if isinstance(value, Array):
+        return value
+    if dtype is None:
+        aval = aval_of(value)
+        return Array(aval, runtime.to_buffer(value, aval))
+    aval = aval_of(value).with_dtype(dtype)
+    return Array(aval, runtime.to_buffer(np.asarray(value).astype(aval.dtype), aval))
+
+
+def aval_of(value: object, what: str = "value") -> Aval:
+    """The type of anything that can be an operand: the one place where what a user hands over becomes an aval.
+
+    Raises: ArgumentError for what is not an array; DTypeError for a dtype fxad does not have.
+    """
+    if isinstance(value, Array):
+        return value.aval
+    if isinstance(value, np.ndarray | np.generic):
+        return Aval(value.shape, value.dtype)
+    if isinstance(value, bool | int | float | complex):
+        return Aval((), promotion.scalar_dtype(value))
+    if hasattr(value, "__dlpack__") and hasattr(value, "shape"):
+        return Aval(tuple(value.shape), runtime.dlpack_dtype(value))
+    raise ArgumentError(
+        f"{what}: a {type(value).__qualname__} is not an array: {_short(value)}",
+        remedy="pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__",
+    )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Eager:
+    """The binder outside a trace: each operation is a program, compiled once per types, run at once."""
+
+    __slots__ = ("_programs",)
+    LIMIT: Final = 4096  # distinct operations kept; least recently used go first
+
+    def __init__(self) -> None:
+        self._programs: dict[Hashable, runtime.LoadedProgram] = {}
+
+    def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
+        arrays = [_operand(prim.name, k, a) for k, a in enumerate(args)]
+        return self._run((prim, tuple([a._aval for a in arrays])), _emit_prim, arrays, (prim,))
+
+    def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+        like = next((a.dtype for a in args if isinstance(a, Array | np.ndarray | np.generic)), None)
+        arrays = [_operand(op.__name__, k, a, like) for k, a in enumerate(args)]
+        return self._run((op, tuple([a._aval for a in arrays]), static), op, arrays, static)
+
+    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
+        arrays = [_operand(jaxpr.name, k, a) for k, a in enumerate(args)]
+        loaded = runtime.compile_jaxpr(jaxpr)
+        return _wrap(loaded, arrays)
+
+    def _run(
+        self, key: Hashable, op: Operation, arrays: list[Array], static: tuple[Hashable, ...]
+    ) -> tuple[Array, ...]:
+        loaded = self._programs.pop(key, None)
+        if loaded is None:
+            b = Builder()
+            loaded = runtime.compile_jaxpr(b.build(op(b, *b.inputs([a._aval for a in arrays]), *static), "eager"))
+            if len(self._programs) >= self.LIMIT:
+                self._programs.pop(next(iter(self._programs)), None)
+        self._programs[key] = loaded
+        return _wrap(loaded, arrays)
+
+
+def _emit_prim(b: Builder, *args: Any) -> tuple[Atom, ...]:
+    *atoms, prim = args
+    return b(prim, *atoms)
+
+
+def _wrap(loaded: runtime.LoadedProgram, arrays: list[Array]) -> tuple[Array, ...]:
+    out = loaded.execute([a._buffer for a in arrays])
+    return tuple([Array(v, x) for v, x in zip(loaded.out_avals, out, strict=True)])
+
+
+def _operand(op: str, k: int, value: object, like: dtypes.DType | None = None) -> Array:
+    if type(value) is Array:
+        return value
+    if isinstance(value, Array):  # a tracer, and no trace in charge
+        value.aval  # noqa: B018  a tracer names itself in the error it raises
+        raise LeakedTracerError(
+            f"{op}: argument {k} is {value!r}, used where its trace is not active",
+            remedy="return it from the traced function instead of keeping it; a thread started in a trace has no trace",
+        )
+    if type(value) in _SCALARS:
+        aval = Aval((), promotion.scalar_dtype(cast("promotion.Scalar", value), like))
+        return Array(aval, runtime.to_buffer(np.asarray(value, aval.dtype), aval))
+    aval = aval_of(value, f"{op}: argument {k}")
+    return Array(aval, runtime.to_buffer(value, aval))
+
+
+EAGER: Final = Eager()

@@ -1,0 +1,133 @@
+"""Operators on two arrays: promotion, then one primitive."""
+
+from __future__ import annotations
+
+from fxad import dtypes
+from fxad.errors import DTypeError
+from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.operations.promotion import convert, inexact, together
+from fxad.primitives.elementwise import (
+    ABS,
+    ADD,
+    AND,
+    DIV,
+    EQ,
+    FLOOR,
+    LT,
+    MUL,
+    NE,
+    NEG,
+    NOT,
+    OR,
+    POW,
+    REM,
+    SELECT_N,
+    SUB,
+    IntegerPow,
+)
+
+Results = tuple[Atom, ...]
+
+
+def binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+    """`prim` over the operands in their common dtype and shape."""
+    return emit(prim, *together(prim.name, emit, x, y))
+
+
+def add(emit: Emit, x: Atom, y: Atom) -> Results:
+    """x + y; for bools logical or, as in NumPy."""
+    x, y = together("add", emit, x, y)
+    return emit(OR if x.aval.dtype is dtypes.bool_ else ADD, x, y)
+
+
+def multiply(emit: Emit, x: Atom, y: Atom) -> Results:
+    """x * y; for bools logical and, as in NumPy."""
+    x, y = together("multiply", emit, x, y)
+    return emit(AND if x.aval.dtype is dtypes.bool_ else MUL, x, y)
+
+
+def true_divide(emit: Emit, x: Atom, y: Atom) -> Results:
+    """x / y; integers are divided in the floating dtype NumPy gives them."""
+    x, y = together("divide", emit, x, y)
+    dtype = inexact(x.aval.dtype)
+    return emit(DIV, convert(emit, x, dtype), convert(emit, y, dtype))
+
+
+def floor_divide(emit: Emit, x: Atom, y: Atom) -> Results:
+    """floor(x / y), with Python's sign rule; an integer divided by zero gives what XLA's division gives, less one
+    where the remainder is not zero."""
+    x, y = together("floor_divide", emit, x, y)
+    dtype = x.aval.dtype
+    if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
+        raise DTypeError(f"floor_divide: takes integer or real floating operands, got {x.aval}")
+    if dtype in dtypes.UNSIGNED:
+        return emit(DIV, x, y)
+    if dtype in dtypes.FLOATING:
+        # numpy's way: the division of what fmod leaves is exact up to rounding
+        rest = remainder(emit, x, y)[0]
+        whole = emit.one(DIV, emit.one(SUB, x, rest), y)
+        near = emit.one(FLOOR, emit.one(ADD, whole, Lit.of(0.5, x.aval)))
+        infinite = emit.one(EQ, y, Lit.of(0, x.aval))
+        return emit(SELECT_N, infinite, near, emit.one(DIV, x, y))
+    quotient, rest = emit.one(DIV, x, y), emit.one(REM, x, y)
+    zero = Lit.of(0, x.aval)
+    off = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
+    return emit(SELECT_N, off, quotient, emit.one(SUB, quotient, Lit.of(1, x.aval)))
+
+
+def remainder(emit: Emit, x: Atom, y: Atom) -> Results:
+    """x % y with the sign of y (Python's rule)."""
+    x, y = together("remainder", emit, x, y)
+    dtype = x.aval.dtype
+    if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
+        raise DTypeError(f"remainder: takes integer or real floating operands, got {x.aval}")
+    rest = emit.one(REM, x, y)
+    if dtype in dtypes.UNSIGNED:
+        return (rest,)
+    off = emit.one(AND, emit.one(NE, rest, Lit.of(0, x.aval)), _signs_differ(emit, rest, y))
+    return emit(SELECT_N, off, rest, emit.one(ADD, rest, y))
+
+
+def _signs_differ(emit: Emit, x: Atom, y: Atom) -> Atom:
+    zero = Lit.of(0, x.aval)
+    return emit.one(NE, emit.one(LT, x, zero), emit.one(LT, y, zero))
+
+
+def power(emit: Emit, x: Atom, y: Atom) -> Results:
+    """x ** y, both arrays; a Python int as exponent is `integer_power`."""
+    x, y = together("pow", emit, x, y)
+    return emit(POW, x, y)
+
+
+def integer_power(emit: Emit, x: Atom, n: int) -> Results:
+    """x ** n for a Python int: repeated multiplication. Raises: DTypeError for a negative power of an integer."""
+    if n < 0 and x.aval.dtype not in dtypes.INEXACT:
+        raise DTypeError(f"pow: {x.aval} to the negative power {n}", remedy="convert to a floating dtype first")
+    return emit(IntegerPow(n), convert(emit, x, dtypes.int32) if x.aval.dtype is dtypes.bool_ else x)
+
+
+def logical(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+    """A bitwise operator: bools and integers only."""
+    x, y = together(prim.name, emit, x, y)
+    if x.aval.dtype in dtypes.INEXACT:
+        raise DTypeError(f"{prim.name}: takes bool or integer operands, got {x.aval}")
+    return emit(prim, x, y)
+
+
+def negative(emit: Emit, x: Atom) -> Results:
+    """-x; refused for bools, as in NumPy."""
+    if x.aval.dtype is dtypes.bool_:
+        raise DTypeError("negative: takes numbers, got bool", remedy="use ~x or logical_not")
+    return emit(NEG, x)
+
+
+def absolute(emit: Emit, x: Atom) -> Results:
+    """abs(x); bools and unsigned integers are their own."""
+    return (x,) if x.aval.dtype in dtypes.UNSIGNED or x.aval.dtype is dtypes.bool_ else emit(ABS, x)
+
+
+def invert(emit: Emit, x: Atom) -> Results:
+    """~x: bitwise not, or logical not for bools."""
+    if x.aval.dtype in dtypes.INEXACT:
+        raise DTypeError(f"invert: takes bool or integer operands, got {x.aval}")
+    return emit(NOT, x)

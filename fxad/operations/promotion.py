@@ -1,0 +1,129 @@
+"""Promotion: the common dtype and shape of operands.
+
+Between arrays NumPy's rules hold. A bare Python scalar takes the dtype of the array it meets when its kind fits (array
+API standard, "mixing arrays with Python scalars"); a scalar of a higher kind (a float meeting an integer array) brings
+its own dtype: int32, float32 or complex64.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ShapeError
+from fxad.ir import Atom, Aval, Emit, Lit, Shape
+from fxad.primitives.elementwise import ConvertElementType
+from fxad.primitives.shape import BroadcastInDim
+
+# bool < integer < floating < complex
+_KIND: Final = {bool: 0, int: 1, float: 2, complex: 3}
+_ALONE: Final = (dtypes.bool_, dtypes.int32, dtypes.float32, dtypes.complex64)
+
+Scalar = bool | int | float | complex
+
+
+def kind(dtype: DType) -> int:
+    """0 bool, 1 integer, 2 floating, 3 complex."""
+    if dtype in dtypes.FLOATING:
+        return 2
+    if dtype in dtypes.INTEGER:
+        return 1
+    return 3 if dtype in dtypes.COMPLEX else 0
+
+
+def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
+    """The dtype a Python scalar takes: that of the array it meets, or its own. Raises: OverflowError (an int)."""
+    own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
+    found = dtype if dtype is not None and own <= kind(dtype) else _ALONE[own]
+    if own == 1 and found in dtypes.INTEGER:
+        info = np.iinfo(found)
+        if not info.min <= int(value.real) <= info.max:
+            raise DTypeError(
+                f"scalar: {value} does not fit in {found.name}",
+                remedy="convert the array to a wider dtype, or make the scalar an array of the dtype you mean",
+            )
+    return found
+
+
+def python_type(value: object) -> type[Scalar]:
+    """The Python scalar type of a value that is a subclass of one. Raises: DTypeError."""
+    for t in (bool, int, float, complex):
+        if isinstance(value, t):
+            return t
+    raise DTypeError(f"scalar: {value!r} is not a Python number")
+
+
+def common(op: str, a: DType, b: DType) -> DType:
+    """The dtype of two arrays together, by NumPy's rules. Raises: DTypeError when there is none."""
+    if a is b:
+        return a
+    try:
+        return dtypes.as_dtype(np.promote_types(a, b))
+    except (TypeError, DTypeError):
+        raise DTypeError(
+            f"{op}: {a.name} and {b.name} have no common dtype", remedy="convert one of them with astype"
+        ) from None
+
+
+def inexact(dtype: DType) -> DType:
+    """The floating dtype NumPy computes in for this dtype: itself when floating or complex."""
+    if dtype in dtypes.INEXACT:
+        return dtype
+    return dtypes.as_dtype(np.promote_types(dtype, np.float16))
+
+
+def common_shape(op: str, a: Shape, b: Shape) -> Shape:
+    """The broadcast of two shapes. Raises: ShapeError that names the axis."""
+    if a == b:
+        return a
+    n = max(len(a), len(b))
+    long_a, long_b = (1,) * (n - len(a)) + a, (1,) * (n - len(b)) + b
+    out = []
+    for k, (x, y) in enumerate(zip(long_a, long_b, strict=True)):
+        if x != y and x != 1 and y != 1:
+            raise ShapeError(
+                f"{op}: shapes {a} and {b} do not broadcast: axis {k - n} has sizes {x} and {y}",
+                remedy="sizes must be equal or 1, counted from the last axis",
+            )
+        out.append(y if x == 1 else x)
+    return tuple(out)
+
+
+def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
+    """`x` in another dtype; no equation when it has it, or when it is a literal."""
+    if x.aval.dtype is dtype:
+        return x
+    if isinstance(x, Lit):
+        # folding is exact only where NumPy and XLA round alike: between the common formats they do
+        return Lit.of(x.value, x.aval.with_dtype(dtype))
+    return emit.one(ConvertElementType(dtype), x)
+
+
+def broadcast(emit: Emit, x: Atom, shape: Shape) -> Atom:
+    """`x` broadcast by NumPy's rules to a shape it fits; no equation when it has it, or when it is a literal."""
+    own = x.aval.shape
+    if own == shape:
+        return x
+    if isinstance(x, Lit):
+        return x.with_aval(shape)
+    lead = len(shape) - len(own)
+    return emit.one(BroadcastInDim(shape, tuple(range(lead, len(shape)))), x)
+
+
+def together(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
+    """Both operands in their common dtype and shape."""
+    if x.aval is y.aval:
+        return x, y
+    dtype = common(op, x.aval.dtype, y.aval.dtype)
+    shape = common_shape(op, x.aval.shape, y.aval.shape)
+    return broadcast(emit, convert(emit, x, dtype), shape), broadcast(emit, convert(emit, y, dtype), shape)
+
+
+def scalar(value: Scalar, like: Aval | None = None) -> Lit:
+    """A Python scalar as a literal: filling the shape of the array it meets, or alone."""
+    if like is None:
+        return Lit.of(value, Aval((), scalar_dtype(value)))
+    return Lit.of(value, Aval(like.shape, scalar_dtype(value, like.dtype)))

@@ -1,0 +1,305 @@
+"""From a Python function to a jaxpr: tracers, and the trace that collects what they do.
+
+One kind of tracer, one builder per trace, held in a context variable: threads and asyncio tasks do not see each other's.
+There is no stack of transformations. A function traced inside another may use the outer function's tracers: they become
+operands of the inner program (closure conversion), as do arrays that are closed over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NoReturn, cast
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.array import Array, Operation, _binder, aval_of, binder
+from fxad.builder import Builder
+from fxad.errors import FxadError, LeakedTracerError, TracerError
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Primitive, Source, Var, place
+from fxad.operations import promotion
+from fxad.primitives.control.call import Call
+
+_HERE: Final = str(Path(__file__).parent)
+_internal: Final[dict[str, bool]] = {}
+
+
+def user_source(depth: int) -> Source:
+    """Code and offset of the innermost frame, from `depth` frames up, that is not fxad's own."""
+    frame = sys._getframe(depth)
+    while True:
+        code = frame.f_code
+        inside = _internal.get(code.co_filename)
+        if inside is None:
+            inside = _internal[code.co_filename] = code.co_filename.startswith(_HERE)
+        if not inside:
+            return code, frame.f_lasti
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+
+
+class Tracer(Array):
+    """An array in a traced function: a type, and a variable of the program being built."""
+
+    __slots__ = ("_trace", "_var")
+
+    def __init__(self, trace: Trace, var: Atom) -> None:
+        self._trace = trace
+        self._var = var
+
+    @property
+    def aval(self) -> Aval:
+        return self._var.aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._var.aval.shape
+
+    @property
+    def dtype(self) -> dtypes.DType:
+        return self._var.aval.dtype
+
+    def __repr__(self) -> str:
+        return f"Tracer<{self._var.aval}>"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def _refuse(self, what: str, remedy: str) -> NoReturn:
+        where = place(user_source(3))
+        raise TracerError(
+            f"{what}: {self!r} of {self._trace.name} has no value while the function is traced",
+            remedy=remedy,
+            where=str(where) if where else "",
+        )
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+        self._refuse("numpy", "use fxad.numpy in place of numpy, or return the array and convert it outside")
+
+    def __bool__(self) -> bool:
+        self._refuse("bool", "use fxad.numpy.where or fxad.lax.cond in place of if, while, and, or")
+
+    def __int__(self) -> int:
+        self._refuse("int", "use astype, or make the value a Python number that the function closes over")
+
+    def __float__(self) -> float:
+        self._refuse("float", "use astype, or make the value a Python number that the function closes over")
+
+    def __complex__(self) -> complex:
+        self._refuse("complex", "use astype, or make the value a Python number that the function closes over")
+
+    def __index__(self) -> int:
+        self._refuse("index", "sizes and range() need Python ints; index arrays with x[i], which takes tracers")
+
+    def item(self) -> bool | int | float | complex:
+        self._refuse("item", "return the array and call item() on the result")
+
+    def tolist(self) -> Any:
+        self._refuse("tolist", "return the array and call tolist() on the result")
+
+    def block_until_ready(self) -> Array:
+        return self
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        self._refuse("__dlpack__", "return the array and export the result")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        self._refuse("__dlpack_device__", "return the array and export the result")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self._refuse("pickle", "return the array and pickle the result")
+
+
+class Trace:
+    """A trace in progress: the `Binder` that adds to one builder, and the `Emit` it hands to operations."""
+
+    __slots__ = ("alive", "builder", "captured", "name", "outer")
+
+    def __init__(self, name: str, outer: Trace | None) -> None:
+        self.name = name
+        self.outer = outer
+        self.builder = Builder()
+        # id -> (what the function closed over, its operand); holding the object keeps the id its own
+        self.captured: dict[int, tuple[object, Var]] = {}
+        self.alive = True
+
+    # --------------------------------------------------------------------------------------------- as an Emit
+
+    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
+        return self.builder(prim, *args)
+
+    def one(self, prim: Primitive, *args: Atom) -> Var:
+        return self.builder(prim, *args)[0]
+
+    # -------------------------------------------------------------------------------------------- as a Binder
+
+    def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
+        atoms = [
+            a._var if type(a) is Tracer and a._trace is self else self.lift(prim.name, k, a) for k, a in enumerate(args)
+        ]
+        b = self.builder
+        b.source = source = user_source(3)
+        try:
+            avals = prim.abstract_eval(*[a.aval for a in atoms])
+        except FxadError as e:
+            raise self._located(e, prim.name, atoms, source)
+        # spelled out rather than calling the builder: this is the hot path of tracing
+        n = b.n
+        if len(avals) == 1:
+            v = Var(n, avals[0])
+            b.n = n + 1
+            b.eqns.append(Eqn(prim, tuple(atoms), (v,), source))
+            return (Tracer(self, v),)
+        outs = tuple([Var(n + k, a) for k, a in enumerate(avals)])
+        b.n = n + len(outs)
+        b.eqns.append(Eqn(prim, tuple(atoms), outs, source))
+        return tuple([Tracer(self, v) for v in outs])
+
+    def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+        like = None
+        atoms: list[Atom | None] = []
+        for k, a in enumerate(args):
+            if type(a) is Tracer and a._trace is self:
+                atom: Atom | None = a._var
+            elif type(a) in _SCALARS:
+                atom = None
+            else:
+                atom = self.lift(op.__name__, k, a)
+            if like is None and atom is not None:
+                like = atom.aval
+            atoms.append(atom)
+        b = self.builder
+        b.source = source = user_source(3)
+        given = [
+            promotion.scalar(cast("promotion.Scalar", a), like) if x is None else x
+            for x, a in zip(atoms, args, strict=True)
+        ]
+        start, first = len(b.eqns), b.n
+        try:
+            outs = op(self, *given, *static)
+        except FxadError as e:
+            # nothing half-done: equations of the failed operation go
+            del b.eqns[start:]
+            b.n = first
+            raise self._located(e, op.__name__, given, source)
+        return tuple([Tracer(self, v) for v in outs])
+
+    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
+        return self.bind(Call(jaxpr), tuple(args))
+
+    def lift(self, op: str, k: int, value: object) -> Atom:
+        """The atom for anything used in this trace: scalars are literals, arrays and outer tracers are captured."""
+        if isinstance(value, Tracer):
+            if value._trace is self:
+                return value._var
+            self._check_outer(op, k, value)
+            if isinstance(value._var, Lit):
+                return value._var
+            return self._capture(value, value.aval)
+        if isinstance(value, np.generic):
+            aval = aval_of(value, f"{op}: argument {k}")
+            return Lit.of(value, aval)
+        if type(value) in _SCALARS or isinstance(value, bool | int | float | complex):
+            return promotion.scalar(cast("promotion.Scalar", value))
+        aval = aval_of(value, f"{op}: argument {k}")
+        return self._capture(value, aval)
+
+    def _capture(self, value: object, aval: Aval) -> Var:
+        known = self.captured.get(id(value))
+        if known is None:
+            known = self.captured[id(value)] = value, self.builder.input(aval)
+        return known[1]
+
+    def _check_outer(self, op: str, k: int, value: Tracer) -> None:
+        outer = self.outer
+        while outer is not None and outer is not value._trace:
+            outer = outer.outer
+        if outer is None:
+            state = "whose trace has ended" if not value._trace.alive else "that belongs to another trace"
+            where = place(user_source(4))
+            raise LeakedTracerError(
+                f"{op}: argument {k} is {value!r} of {value._trace.name}, {state}; it is used in {self.name}",
+                remedy="return values from traced functions; do not keep them in globals, attributes or other threads",
+                where=str(where) if where else "",
+            )
+
+    def _located(self, e: FxadError, op: str, atoms: Sequence[Atom], source: Source) -> FxadError:
+        where = place(source)
+        return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=str(where) if where else "")
+
+    # ------------------------------------------------------------------------------------------------ the end
+
+    def finish(self, outs: Sequence[Atom], n_args: int) -> tuple[Jaxpr, tuple[object, ...]]:
+        """The program, its captured operands first, and what they stand for."""
+        jaxpr = self.builder.build(outs, self.name)
+        if not self.captured:
+            return jaxpr, ()
+        b = Builder()
+        ins = jaxpr.ins
+        captured = b.inputs([v.aval for v in ins[n_args:]])
+        args = b.inputs([v.aval for v in ins[:n_args]])
+        moved = b.build(b.inline(jaxpr, [*args, *captured]), self.name)
+        return moved, tuple([value for value, _ in self.captured.values()])
+
+
+_SCALARS: Final = frozenset({bool, int, float, complex})
+
+
+def active() -> Trace | None:
+    """The trace of this context, if there is one."""
+    found = _binder.get()
+    return found if isinstance(found, Trace) else None
+
+
+@contextmanager
+def tracing(name: str) -> Iterator[Trace]:
+    """Run a block inside a new trace. Whatever happens, the trace before is in charge again afterwards."""
+    trace = Trace(name, active())
+    token = _binder.set(trace)
+    try:
+        yield trace
+    finally:
+        trace.alive = False
+        _binder.reset(token)
+
+
+def trace_flat(
+    fn: Callable[[list[Array]], Sequence[object]], avals: Sequence[Aval], name: str
+) -> tuple[Jaxpr, tuple[object, ...]]:
+    """Trace a function of flat arguments: the program, captured operands first, and what they stand for.
+
+    Law:    the same function on the same types gives the same object.
+    Cost:   one run of `fn` on tracers.
+    Raises: what `fn` raises; ArgumentError when it returns something that is not an array.
+    """
+    with tracing(name) as trace:
+        args: list[Array] = [Tracer(trace, trace.builder.input(a)) for a in avals]
+        results = fn(args)
+        outs = [trace.lift(f"result of {name}", k, r) for k, r in enumerate(results)]
+    return trace.finish(outs, len(avals))
+
+
+def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
+    """One equation over arrays, in the trace of this context or at once.
+
+    Operands are taken as they are: no promotion, no broadcasting. A Python scalar is a literal without axes.
+    Raises: ArgumentError naming primitive, position and type for what is not an array.
+    """
+    return binder().bind(prim, args)
+
+
+__all__ = [
+    "Trace",
+    "Tracer",
+    "active",
+    "bind",
+    "trace_flat",
+    "tracing",
+    "user_source",
+]

@@ -1,0 +1,141 @@
+"""Forward mode: one program that computes results and their tangents.
+
+`walk` is the pass that `linearize` shares: it runs every equation's `jvp` rule over a context. Here the context has one
+builder, so tangents are ordinary variables of the same program.
+"""
+
+from __future__ import annotations
+
+from fxad.builder import Builder
+from fxad.errors import FxadError, NotDifferentiableError
+from fxad.ir import (
+    Atom,
+    Eqn,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    LinearizedBody,
+    Lit,
+    Primitive,
+    Tangent,
+    Var,
+    Zero,
+    place,
+)
+from fxad.memo import by_value
+from fxad.primitives.elementwise import ADD
+
+
+class FusedCtx:
+    """The `JvpCtx` of forward mode: primal and tangent equations go into one builder, in dependency order."""
+
+    __slots__ = ("builder",)
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+
+    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
+        return self.builder(prim, *args)
+
+    def one(self, prim: Primitive, *args: Atom) -> Var:
+        return self.builder(prim, *args)[0]
+
+    @property
+    def split(self) -> bool:
+        return False
+
+    def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
+        if not any([type(a) is Lin for a in operands]):
+            return zeros(prim, operands)
+        return tuple([Lin(v) for v in self.builder(prim, *[known(a) for a in operands])])
+
+    def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
+        return self.lin(prim, *operands)[0]
+
+    def add(self, a: Tangent, b: Tangent) -> Tangent:
+        if type(a) is Zero:
+            return b
+        if type(b) is Zero:
+            return a
+        return self.lin(ADD, a, b)[0]
+
+    def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
+        raise AssertionError("forward mode asks for recur_fused")
+
+    def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+        return jvp(body, nonzero)
+
+
+def known(a: Lin | Zero | Var | Lit) -> Atom:
+    """The atom behind an operand of a linear equation."""
+    if isinstance(a, Lin):
+        return a.var
+    return a.instantiate() if isinstance(a, Zero) else a
+
+
+def zeros(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> tuple[Tangent, ...]:
+    """Results of a linear equation over zeros."""
+    return tuple([Zero(a) for a in prim.abstract_eval(*[o.aval for o in operands])])
+
+
+def walk(
+    jaxpr: Jaxpr, ctx: JvpCtx, builder: Builder, linear: Builder, tangents: dict[Atom, Lin]
+) -> tuple[Atom, ...]:
+    """Run the jvp rule of every equation that a tangent reaches, copy the others into `builder`.
+
+    `linear` is the builder behind `ctx.lin` (the same one in forward mode). `tangents` holds the tangents of operands that do not vanish, and those of all variables afterwards.
+    Returns the results in `builder`.
+    """
+    env: dict[Atom, Atom] = {}
+    get, tangent = env.get, tangents.get
+    for eqn in jaxpr.eqns:
+        primals = tuple([get(a, a) for a in eqn.ins])
+        found = [tangent(a) for a in eqn.ins]
+        if not any(found):
+            env.update(zip(eqn.outs, builder.copy(eqn, primals), strict=True))
+            continue
+        builder.source = linear.source = eqn.source
+        given = tuple([t or Zero(a.aval) for t, a in zip(found, eqn.ins, strict=True)])
+        try:
+            outs, dots = eqn.prim.jvp(ctx, primals, given)
+        except FxadError as e:
+            raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+        for v, out, dot in zip(eqn.outs, outs, dots, strict=True):
+            env[v] = out
+            if type(dot) is Lin:
+                tangents[v] = dot
+    return tuple([get(a, a) for a in jaxpr.outs])
+
+
+def describe(eqn: Eqn) -> str:
+    """The equation in one line, for messages."""
+    return f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}"
+
+
+def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> None:
+    """Raises: NotDifferentiableError when a marked operand has no tangent; ValueError on a wrong count."""
+    for k, (v, nz) in enumerate(zip(jaxpr.ins, nonzero, strict=True)):
+        if nz and not v.aval.inexact:
+            raise NotDifferentiableError(
+                f"{what}: operand {k} of {jaxpr.name} has type {v.aval}, which has no tangent",
+                remedy="differentiate with respect to floating or complex operands only, or convert it first",
+            )
+
+
+@by_value
+def jvp(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """Forward mode: (operands, tangents of the marked operands) -> (results, tangents of results that do not vanish).
+
+    The second value marks those results.
+
+    Law:    chain rule; linear in the tangents; the first results are those of `jaxpr`.
+    Cost:   the equations of `jaxpr` and, for each that a tangent reaches, those of its rule.
+    Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
+    """
+    check_differentiable(jaxpr, nonzero, "jvp")
+    b = Builder.like(jaxpr)
+    tangents: dict[Atom, Lin] = {v: Lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
+    outs = walk(jaxpr, FusedCtx(b), b, b, tangents)
+    dots = [tangents.get(a) for a in jaxpr.outs]
+    out = b.build([*outs, *[t.var for t in dots if t]], f"jvp_{jaxpr.name}")
+    return out, tuple([t is not None for t in dots])

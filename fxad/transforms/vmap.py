@@ -1,0 +1,100 @@
+"""Batching: a program over one example becomes a program over a stack of them, without a loop."""
+
+from __future__ import annotations
+
+from fxad.builder import Builder
+from fxad.errors import FxadError, ShapeError
+from fxad.ir import Atom, Aval, Jaxpr, Primitive, Var, place
+from fxad.memo import by_value
+from fxad.primitives.shape import broadcast_to_axis
+from fxad.transforms.jvp import describe
+
+Dim = int | None
+
+
+class BatchedCtx:
+    """The `BatchCtx`: emits into one builder, batches bodies by value."""
+
+    __slots__ = ("_size", "builder")
+
+    def __init__(self, builder: Builder, size: int) -> None:
+        self.builder = builder
+        self._size = size
+
+    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
+        return self.builder(prim, *args)
+
+    def one(self, prim: Primitive, *args: Atom) -> Var:
+        return self.builder(prim, *args)[0]
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def recur(
+        self, body: Jaxpr, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...] | None = None
+    ) -> tuple[Jaxpr, tuple[Dim, ...]]:
+        return vmap(body, self._size, in_dims, out_dims)
+
+
+@by_value
+def vmap(
+    jaxpr: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...] | None = None
+) -> tuple[Jaxpr, tuple[Dim, ...]]:
+    """Map a program over a new axis of `size`.
+
+    `in_dims[i]` says where operand i carries the axis (None: it is the same for all). With `out_dims`, results carry it
+    there; without, they carry it where it falls, and a result that does not depend on a mapped operand does not carry
+    it. Returns the program and where its results carry the axis.
+
+    Law:    equals the stack of the results for each index; vmap of vmap commutes up to the order of axes.
+    Cost:   one pass; an equation that no mapped operand reaches is not batched.
+    Raises: ShapeError when `out_dims` says None for a result that varies.
+    """
+    b = Builder()
+    dims: dict[Atom, int] = {}
+    env: dict[Atom, Atom] = {}
+    for v, d in zip(jaxpr.ins, in_dims, strict=True):
+        env[v] = b.input(v.aval if d is None else _stacked(v.aval, size, d))
+        if d is not None:
+            dims[v] = d
+    ctx = BatchedCtx(b, size)
+    get, dim = env.get, dims.get
+    for eqn in jaxpr.eqns:
+        args = tuple([get(a, a) for a in eqn.ins])
+        where = tuple([dim(a) for a in eqn.ins])
+        if where.count(None) == len(where):
+            env.update(zip(eqn.outs, b.copy(eqn, args), strict=True))
+            continue
+        b.source = eqn.source
+        try:
+            outs, at = eqn.prim.batch(ctx, args, where)
+        except FxadError as e:
+            raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+        for v, out, d in zip(eqn.outs, outs, at, strict=True):
+            env[v] = out
+            if d is not None:
+                dims[v] = d
+    found = tuple([dim(a) for a in jaxpr.outs])
+    outs = tuple([get(a, a) for a in jaxpr.outs])
+    if out_dims is not None:
+        outs = tuple([_move(b, k, a, d, to, size) for k, (a, d, to) in enumerate(zip(outs, found, out_dims, strict=True))])
+        found = out_dims
+    return b.build(outs, f"vmap_{jaxpr.name}"), found
+
+
+def _stacked(aval: Aval, size: int, dim: int) -> Aval:
+    shape = list(aval.shape)
+    shape.insert(dim, size)
+    return aval.with_shape(shape)
+
+
+def _move(b: Builder, k: int, a: Atom, dim: Dim, to: Dim, size: int) -> Atom:
+    if to is None:
+        if dim is not None:
+            raise ShapeError(
+                f"vmap: result {k} depends on a mapped operand, but its out_axes is None",
+                remedy="give the axis at which the results are to be stacked",
+            )
+        return a
+    return broadcast_to_axis(b, a, dim, size, to)

@@ -1,0 +1,231 @@
+"""Pytrees: nested containers <-> a flat list of leaves and a structure. optree does the work.
+
+Containers: dict, OrderedDict, defaultdict, tuple, list, deque, namedtuple, None (no leaves), classes made by
+`fxad.tree.dataclass`, and pyrsistent maps, vectors and records. Everything else is a leaf. A leaf knows its path, as a
+user would write it (`params['layers'][0].w`), for messages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar, dataclass_transform
+
+import optree
+import pyrsistent
+from pyrsistent import PMap, PRecord, PVector
+
+from fxad.errors import ParameterError, TreeError
+
+Structure: TypeAlias = optree.PyTreeSpec
+T = TypeVar("T")
+
+_NAMESPACE: Final = "fxad"
+
+
+def flatten(tree: object) -> tuple[list[Any], Structure]:
+    """Leaves in order, and the structure that `unflatten` takes."""
+    leaves, structure = optree.tree_flatten(tree, namespace=_NAMESPACE)  # type: ignore[arg-type,var-annotated]
+    if _register_records(leaves):
+        return flatten(tree)
+    return leaves, structure
+
+
+def unflatten(structure: Structure, leaves: Iterable[object]) -> Any:
+    """The tree of a structure over new leaves. Raises: TreeError when their number is wrong."""
+    try:
+        return structure.unflatten(leaves)
+    except ValueError as e:
+        raise TreeError(f"unflatten: {e}") from None
+
+
+def leaves(tree: object) -> list[Any]:
+    """The leaves, in order."""
+    return flatten(tree)[0]
+
+
+def structure(tree: object) -> Structure:
+    """The structure of a tree; hashable, compared by value."""
+    return flatten(tree)[1]
+
+
+def map(fn: Callable[..., object], tree: T, *rest: object) -> T:
+    """Apply `fn` to the leaves of trees of one structure.
+
+    Raises: TreeError with the first path at which the structures differ.
+    """
+    flat, shape = flatten(tree)
+    others = []
+    for k, r in enumerate(rest):
+        xs, s = flatten(r)
+        if s != shape:
+            raise TreeError(f"tree.map: tree {k + 1} differs from the first: {difference(shape, s)}")
+        others.append(xs)
+    out: T = unflatten(shape, [fn(*xs) for xs in zip(flat, *others, strict=True)])
+    return out
+
+
+def paths(structure: Structure, root: str = "") -> list[str]:
+    """The paths of all leaves, as Python would spell them behind the name `root`."""
+    return [a.codify(root) for a in structure.accessors()]
+
+
+def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: Callable[[object], bool]) -> list[Any]:
+    """The entries of a tree prefix, repeated so that there is one for each leaf of `structure`.
+
+    `is_leaf` says what an entry is (None may be one). `what` names the argument, as in `vmap: in_axes`.
+    Raises: TreeError when the prefix does not fit.
+    """
+    if is_leaf(prefix):
+        return [prefix] * structure.num_leaves
+    whole = structure.unflatten(range(structure.num_leaves))
+    out: list[Any] = []
+
+    def spread(entry: object, part: object) -> None:
+        out.extend([entry] * len(leaves(part)))
+
+    try:
+        _zip_prefix(prefix, whole, spread, is_leaf)
+    except (ValueError, TypeError):
+        raise TreeError(
+            f"{what}: {prefix!r} is not a tree prefix of {shape_text(structure)}",
+            remedy="give one entry for the whole tree, or a tree whose entries stand for whole subtrees",
+        ) from None
+    return out
+
+
+def _zip_prefix(
+    prefix: object, whole: object, fn: Callable[[object, object], None], is_leaf: Callable[[object], bool]
+) -> None:
+    if is_leaf(prefix):
+        fn(prefix, whole)
+        return
+    entries, outer = optree.tree_flatten(prefix, is_leaf=lambda x: x is not prefix, namespace=_NAMESPACE)  # type: ignore[arg-type,var-annotated]
+    parts, inner = optree.tree_flatten(whole, is_leaf=lambda x: x is not whole, namespace=_NAMESPACE)  # type: ignore[arg-type,var-annotated]
+    # a list may stand for a tuple: users write in_axes either way
+    same = outer == inner or ({type(prefix), type(whole)} == {list, tuple} and len(entries) == len(parts))
+    if not same or outer.num_leaves == 1 and outer.num_nodes == 1:
+        raise ValueError("no prefix")
+    for e, p in zip(entries, parts, strict=True):
+        _zip_prefix(e, p, fn, is_leaf)
+
+
+def difference(a: Structure, b: Structure) -> str:
+    """Where two structures first differ, for messages."""
+    pa, pb = paths(a, "tree"), paths(b, "tree")
+    for x, y in zip(pa, pb, strict=False):
+        if x != y:
+            return f"{x} stands against {y}"
+    if len(pa) != len(pb):
+        longer = pa if len(pa) > len(pb) else pb
+        return f"{longer[min(len(pa), len(pb))]} is only in one of them ({len(pa)} and {len(pb)} leaves)"
+    return f"{shape_text(a)} and {shape_text(b)}"
+
+
+def shape_text(structure: Structure) -> str:
+    """A structure in short form, as in `(*, {'w': *})`."""
+    text = str(structure).removeprefix("PyTreeSpec(").split(", namespace=")[0]
+    return text.removesuffix(")") if text.count("(") < text.count(")") else text
+
+
+def static(**kwargs: Any) -> Any:
+    """A field of a tree dataclass that is part of the structure, not a leaf; its value must be hashable."""
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+def dataclass(cls: type[T]) -> type[T]:
+    """Make a class a frozen dataclass and a pytree: its fields are children, those made by `static` are structure.
+
+    >>> @dataclass
+    ... class Layer:
+    ...     w: object
+    ...     b: object
+    >>> leaves(Layer(w=1, b=2))
+    [1, 2]
+    """
+    made = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(made)  # type: ignore[arg-type]
+    children = tuple(f.name for f in fields if not f.metadata.get("static"))
+    fixed = tuple(f.name for f in fields if f.metadata.get("static"))
+
+    def flat(x: Any) -> tuple[Sequence[object], tuple[object, ...], tuple[str, ...]]:
+        return [getattr(x, n) for n in children], tuple([getattr(x, n) for n in fixed]), children
+
+    def unflat(aux: tuple[object, ...], parts: Iterable[object]) -> Any:
+        # the leaves may be anything while a transform runs, so __post_init__ must not see them
+        x = object.__new__(made)
+        for n, v in zip((*fixed, *children), (*aux, *parts), strict=True):
+            object.__setattr__(x, n, v)
+        return x
+
+    register(made, flat, unflat, optree.GetAttrEntry)
+    return made
+
+
+def register(
+    cls: type[Any],
+    flatten_node: Callable[[Any], tuple[Sequence[object], Any, Sequence[Any]]],
+    unflatten_node: Callable[[Any, Iterable[object]], Any],
+    entry: type[optree.PyTreeEntry] = optree.GetItemEntry,
+) -> None:
+    """Make instances of exactly `cls` containers.
+
+    `flatten_node(x)` gives children, hashable structure data and one key per child; `unflatten_node(data, children)`
+    the instance. Raises: ParameterError when the class is a container already.
+    """
+    try:
+        optree.register_pytree_node(cls, flatten_node, unflatten_node, path_entry_type=entry, namespace=_NAMESPACE)
+    except ValueError as e:
+        raise ParameterError(f"tree.register: {e}") from None
+
+
+def _sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(sorted(keys))
+    except TypeError:
+        return tuple(sorted(keys, key=lambda k: (type(k).__qualname__, str(k))))
+
+
+def _flatten_map(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+    keys = _sorted_keys(x.keys())
+    return [x[k] for k in keys], keys, keys
+
+
+def _register_map() -> None:
+    register(type(pyrsistent.pmap({})), _flatten_map, lambda keys, xs: pyrsistent.pmap(dict(zip(keys, xs, strict=True))))
+
+
+def _register_vectors() -> None:
+    # pyrsistent has two vector classes, one in C
+    def flat(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+        return list(x), len(x), range(len(x))
+
+    classes = {type(pyrsistent.pvector([])), type(pyrsistent._pvector.python_pvector([]))}
+    for cls in classes:
+        register(cls, flat, lambda _, xs: pyrsistent.pvector(xs))
+
+
+def _register_records(found: Sequence[object]) -> bool:
+    """Make record classes met as leaves containers; whether there were any. A subclass is registered when first seen."""
+    new = {type(x) for x in found if isinstance(x, PRecord | PMap | PVector)}
+    for cls in new:
+        if issubclass(cls, PRecord):
+            register(cls, _flatten_map, _make_record(cls))
+        else:
+            raise TreeError(f"tree: {cls.__qualname__} is a subclass of a pyrsistent container that fxad does not know")
+    return bool(new)
+
+
+def _make_record(cls: type[Any]) -> Callable[[Any, Iterable[object]], Any]:
+    # the fields' type checks and invariants are for the user's values, not for tracers and None: the record is put
+    # together from the buckets of a map, as pyrsistent itself does when it evolves one
+    def make(keys: tuple[Any, ...], xs: Iterable[object]) -> Any:
+        m = pyrsistent.pmap(dict(zip(keys, xs, strict=True)))
+        return cls(_precord_size=len(m), _precord_buckets=m._buckets)
+
+    return make
+
+
+_register_map()
+_register_vectors()
