@@ -1,0 +1,58 @@
+"""Documentation that runs: the Python blocks of a page, in order, in one namespace; and links that lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def program(page: Path) -> str:
+    """The Python blocks of a page as one file with the page's line numbers, so that tracebacks point there."""
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * (text.count("\n") + 1)
+    for block in BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        for k, line in enumerate(block.group(1).splitlines()):
+            lines[first + k] = line
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text(encoding="utf-8"))], ids=name)
+def test_blocks_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = type(sys)("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    exec(compile(program(page), str(page), "exec"), module.__dict__)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert missing == []
+
+
+def test_decisions_are_indexed() -> None:
+    folder = ROOT / "docs" / "adr"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    records = sorted(p.name for p in folder.glob("[0-9]*.md"))
+    assert [r for r in records if f"({r})" not in index] == []
+    assert [int(r[:4]) for r in records] == list(range(1, len(records) + 1)), "numbered in order, without gaps"
+
+
+def test_rule_matrix_is_fresh() -> None:
+    generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+    fresh = generator["rule_matrix"]()
+    assert (ROOT / "docs" / "rule-matrix.md").read_text(encoding="utf-8") == fresh, "run `make docs`"
