@@ -1,34 +1,15 @@
-"""Sums, products, quotients, extrema, powers and roots."""
+"""Sums, products, quotients and extrema."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.errors import DTypeError
-from fxad.ir import (
-    Atom,
-    Aval,
-    Cotangent,
-    Hlo,
-    HloValue,
-    Hole,
-    JvpCtx,
-    Lin,
-    Linear,
-    Lit,
-    NDArray,
-    Tangent,
-    TransposeCtx,
-    Zero,
-    primitive,
-)
-from fxad.primitives.checks import operands
-from fxad.primitives.elementwise.family import ORDERED, REAL, SIGNED, Binary, Compare, Unary, compared, filled, refused
+from fxad.ir import Atom, Cotangent, Hole, JvpCtx, Linear, NDArray, Tangent, TransposeCtx, Zero, primitive
+from fxad.primitives.elementwise.family import ORDERED, REAL, Binary, Compare, Unary, filled
 from fxad.primitives.elementwise.logic import EQ, GT, LT
 from fxad.primitives.elementwise.select import SELECT_N
 
@@ -150,9 +131,9 @@ class Div(Binary, Linear):
     def compute(self, x: NDArray, y: NDArray) -> object:
         if x.dtype not in dtypes.INTEGER:
             return np.divide(x, y)
-        q = np.floor_divide(x, y)
-        q = q + ((np.remainder(x, y) != 0) & ((x < 0) != (y < 0))).astype(x.dtype)
-        return np.where(y == 0, ~np.zeros_like(x), q)
+        # NumPy rounds the quotient down and divides by 0 to 0; the remainder of fmod has the sign of x, as wanted here
+        exact = np.subtract(x, np.fmod(x, y))
+        return np.where(np.equal(y, 0), np.invert(np.zeros_like(x)), np.floor_divide(exact, y))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if isinstance(ty, Zero):
@@ -187,7 +168,7 @@ class Rem(Binary):
 
     def compute(self, x: NDArray, y: NDArray) -> object:
         r = np.fmod(x, y)
-        return np.where(y == 0, x, r) if x.dtype in dtypes.INTEGER else r
+        return np.where(np.equal(y, 0), x, r) if x.dtype in dtypes.INTEGER else r
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if isinstance(ty, Zero):

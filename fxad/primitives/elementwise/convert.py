@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
@@ -28,8 +29,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.checks import operands
-from fxad.primitives.elementwise.arithmetic import NEG
-from fxad.primitives.elementwise.family import ANY, WIDE, Unary, batched, compared, refused
+from fxad.primitives.elementwise.family import ANY, REAL, WIDE, Unary, compared, refused
 from fxad.primitives.shape import move_axis
 
 
@@ -62,7 +62,9 @@ class ConvertElementType(Unary, Linear):
             return _saturated(x, to)
         return x.astype(to)
 
-    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
         (x,) = ins
         if self.dtype == dtypes.bool_:
             return compared(hlo, "NE", (*args, hlo.constant(Zero(x).instantiate())), x)
@@ -85,9 +87,152 @@ class ConvertElementType(Unary, Linear):
 
 def _saturated(x: NDArray, to: DType) -> NDArray:
     """Float to integer: towards zero, out of range to the nearest end, nan to 0."""
-    ends = np.iinfo(to)
+    bits = 8 * to.itemsize
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if to in dtypes.SIGNED else (0, (1 << bits) - 1)
     wide = x.astype(np.float64)
-    # the ends of 64-bit integers are not floats: -2.0**63 is, 2.0**63 is the first that is too large
-    inside = (wide >= float(ends.min)) & (wide < float(ends.max) + 1)
-    whole = np.where(inside, wide, 0.0).astype(to)
-    return np.where(wide >= float(ends.max), to.type(ends.max), np.where(wide < float(ends.min), to.type(ends.min), whole))
+    # of the ends of 64-bit integers, the high ones are not floats: float(high) is the first value too large
+    above, below = wide >= float(high), wide < float(low)
+    whole = np.where(above | below | np.isnan(wide), 0.0, wide).astype(to)
+    return np.where(above, np.array(high, to), np.where(below, np.array(low, to), whole))
+
+
+@final
+@primitive
+class BitcastConvertType(Primitive):
+    """The same bits read as another dtype.
+
+    Type:   x of any dtype but bool and complex; result of `dtype`, which is neither. A narrower dtype adds a last axis
+            (f32[3] to u8[3,4], least significant first), a wider one takes the last axis away.
+    Rule:   no tangent.
+    Source: stablehlo.bitcast_convert
+    """
+
+    name: ClassVar[str] = "bitcast_convert_type"
+    dtype: DType
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        for dtype in (x.dtype, self.dtype):
+            if dtype not in REAL:
+                raise DTypeError(f"bitcast_convert_type: takes integers and floats, got {x} to {dtypes.short(dtype)}")
+        have, want = x.dtype.itemsize, self.dtype.itemsize
+        if have == want:
+            return (x.with_dtype(self.dtype),)
+        if have > want:
+            return (Aval((*x.shape, have // want), self.dtype),)
+        if x.shape[-1:] != (want // have,):
+            raise ShapeError(
+                f"bitcast_convert_type: {x} to {dtypes.short(self.dtype)} needs a last axis of size {want // have}"
+            )
+        return (Aval(x.shape[:-1], self.dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        (out,) = self.abstract_eval(Aval(x.shape, x.dtype))
+        return (np.frombuffer(x.tobytes(), self.dtype).reshape(out.shape),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.bitcast_convert", args, outs)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (x,), (dim,) = args, dims
+        if dim is not None and dim == x.aval.ndim - 1 and x.aval.dtype.itemsize < self.dtype.itemsize:
+            x, dim = move_axis(ctx, x, dim, 0), 0  # the last axis is the one that is taken away
+        return ctx(self, x), (dim,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        outs = ctx(self, *primals)
+        return outs, (Zero(outs[0].aval),)
+
+
+@final
+@primitive
+class ReducePrecision(Unary, Linear):
+    """x rounded to fewer exponent and mantissa bits, to nearest even; the dtype is kept.
+
+    Type:   float32 or float64; too large becomes inf, too small becomes 0.
+    Rule:   counts as linear: tangents and cotangents are rounded alike.
+    Source: stablehlo.reduce_precision
+    """
+
+    name: ClassVar[str] = "reduce_precision"
+    takes: ClassVar[frozenset[DType]] = WIDE
+    exponent_bits: int
+    mantissa_bits: int
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) != 1 or avals[0].dtype not in self.takes:
+            raise refused(self, self.takes, *operands(self, avals, 1))
+        if self.exponent_bits < 1 or self.mantissa_bits < 0:
+            raise ParameterError(
+                f"reduce_precision: needs exponent_bits >= 1 and mantissa_bits >= 0, "
+                f"got {self.exponent_bits} and {self.mantissa_bits}"
+            )
+        return avals
+
+    def compute(self, x: NDArray) -> object:
+        bits = 8 * x.dtype.itemsize
+        word, mantissa = np.dtype(f"u{x.dtype.itemsize}"), 23 if bits == 32 else 52
+        u = x.view(word)
+        drop = mantissa - self.mantissa_bits
+        if drop > 0:
+            last = np.bitwise_and(np.right_shift(u, drop), word.type(1))
+            u = np.bitwise_and(u + last + word.type((1 << drop - 1) - 1), word.type((1 << bits) - (1 << drop)))
+        y = np.where(np.isnan(x), x, u.view(x.dtype))
+        if self.exponent_bits >= bits - 1 - mantissa:
+            return y
+        # the largest and smallest normal exponents of the smaller format
+        bias = (1 << self.exponent_bits - 1) - 1
+        y = np.where(np.abs(y) >= math.ldexp(1.0, bias + 1), np.copysign(x.dtype.type(np.inf), x), y)
+        return np.where(np.abs(y) < math.ldexp(1.0, 1 - bias), np.copysign(x.dtype.type(0), x), y)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        attrs = {"exponent_bits": f"{self.exponent_bits} : i32", "mantissa_bits": f"{self.mantissa_bits} : i32"}
+        return hlo.op("stablehlo.reduce_precision", args, outs, attrs)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return ctx.lin_one(self, t)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,) = cts
+        return (ct if isinstance(ct, Zero) else ctx.one(self, ct),)
+
+
+@final
+@primitive
+class StopGradient(Unary):
+    """x, held constant by differentiation.
+
+    Type:   any operand.
+    Rule:   the tangent is `Zero`.
+    """
+
+    name: ClassVar[str] = "stop_gradient"
+    takes: ClassVar[frozenset[DType]] = ANY
+
+    def compute(self, x: NDArray) -> object:
+        return x
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return args
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return Zero(y.aval)
+
+
+STOP_GRADIENT: Final = StopGradient()

@@ -52,7 +52,9 @@ def refused(prim: Primitive, takes: frozenset[DType], *avals: Aval) -> FxadError
     """The error for operands of another kind, another shape or unequal dtypes."""
     for a in avals:
         if a.dtype not in takes:
-            return DTypeError(f"{prim.name}: takes {_KIND[takes]} operands, got {a}", remedy="convert the operand first")
+            return DTypeError(
+                f"{prim.name}: takes {_KIND[takes]} operands, got {a}", remedy="convert the operand first"
+            )
     names = ("lhs", "rhs") if len(avals) == 2 else tuple([f"operand {k}" for k in range(len(avals))])
     values = ", ".join([f"{n} {a}" for n, a in zip(names, avals, strict=True)])
     if len({a.shape for a in avals}) > 1:
@@ -112,7 +114,9 @@ class Unary(Primitive):
         with np.errstate(all="ignore"):
             return (np.asarray(self.compute(widened(x))).astype(out.dtype, copy=False),)
 
-    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
         return hlo.op(self.hlo_name, args, outs)
 
     @final
@@ -157,7 +161,9 @@ class Binary(Primitive):
         with np.errstate(all="ignore"):
             return (np.asarray(self.compute(widened(x), widened(y))).astype(x.dtype, copy=False),)
 
-    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
         return hlo.op(self.hlo_name, args, outs)
 
     @final
@@ -170,8 +176,9 @@ class Binary(Primitive):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        outs = ctx(self, *primals)
-        return outs, (self.tangent(ctx, *primals, outs[0], *tangents),)
+        (x, y), (tx, ty) = primals, tangents
+        outs = ctx(self, x, y)
+        return outs, (self.tangent(ctx, x, y, outs[0], tx, ty),)
 
 
 class Compare(Primitive):
@@ -198,7 +205,9 @@ class Compare(Primitive):
             return (np.asarray(self.compute(*args)),)
 
     @final
-    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
         return compared(hlo, self.direction, args, ins[0])
 
     @final

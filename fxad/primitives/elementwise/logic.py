@@ -8,8 +8,9 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import NDArray, primitive
-from fxad.primitives.elementwise.family import ANY, ORDERED, Compare
+from fxad.ir import Atom, Aval, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise.family import ANY, BITS, ORDERED, Binary, Compare, Unary, refused
 
 
 @final
@@ -114,9 +115,246 @@ class Ge(Compare):
         return np.greater_equal(x, y)
 
 
+@final
+@primitive
+class And(Binary):
+    """x and y, bit by bit.
+
+    Type:   two integer or bool operands of one type.
+    Source: stablehlo.and
+    """
+
+    name: ClassVar[str] = "and"
+    hlo_name: ClassVar[str] = "stablehlo.and"
+    takes: ClassVar[frozenset[DType]] = BITS
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.bitwise_and(x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return Zero(z.aval)
+
+
+@final
+@primitive
+class Or(Binary):
+    """x or y, bit by bit.
+
+    Type:   two integer or bool operands of one type.
+    Source: stablehlo.or
+    """
+
+    name: ClassVar[str] = "or"
+    hlo_name: ClassVar[str] = "stablehlo.or"
+    takes: ClassVar[frozenset[DType]] = BITS
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.bitwise_or(x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return Zero(z.aval)
+
+
+@final
+@primitive
+class Xor(Binary):
+    """Either x or y, bit by bit.
+
+    Type:   two integer or bool operands of one type.
+    Source: stablehlo.xor
+    """
+
+    name: ClassVar[str] = "xor"
+    hlo_name: ClassVar[str] = "stablehlo.xor"
+    takes: ClassVar[frozenset[DType]] = BITS
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.bitwise_xor(x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return Zero(z.aval)
+
+
+@final
+@primitive
+class Not(Unary):
+    """Every bit of x inverted; for bool, the negation.
+
+    Type:   an integer or bool operand.
+    Source: stablehlo.not
+    """
+
+    name: ClassVar[str] = "not"
+    hlo_name: ClassVar[str] = "stablehlo.not"
+    takes: ClassVar[frozenset[DType]] = BITS
+
+    def compute(self, x: NDArray) -> object:
+        return np.invert(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return Zero(y.aval)
+
+
+@final
+@primitive
+class ShiftLeft(Binary):
+    """x shifted left by y bits; 0 from the width of the dtype on.
+
+    Type:   two integer operands of one type; amounts are read as unsigned.
+    Source: stablehlo.shift_left
+    """
+
+    name: ClassVar[str] = "shift_left"
+    hlo_name: ClassVar[str] = "stablehlo.shift_left"
+    takes: ClassVar[frozenset[DType]] = dtypes.INTEGER
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        inside, amount = _amount(y)
+        return np.where(inside, np.left_shift(x, amount), np.zeros_like(x))
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return Zero(z.aval)
+
+
+@final
+@primitive
+class ShiftRightLogical(Binary):
+    """x shifted right by y bits, zeros moving in; 0 from the width of the dtype on.
+
+    Type:   two integer operands of one type; amounts are read as unsigned.
+    Source: stablehlo.shift_right_logical
+    """
+
+    name: ClassVar[str] = "shift_right_logical"
+    hlo_name: ClassVar[str] = "stablehlo.shift_right_logical"
+    takes: ClassVar[frozenset[DType]] = dtypes.INTEGER
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        inside, amount = _amount(y)
+        shifted = np.right_shift(_unsigned(x), _unsigned(amount)).view(x.dtype)
+        return np.where(inside, shifted, np.zeros_like(x))
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return Zero(z.aval)
+
+
+@final
+@primitive
+class ShiftRightArithmetic(Binary):
+    """x shifted right by y bits, the top bit repeated; nothing but top bits from the width of the dtype on.
+
+    Type:   two integer operands of one type; amounts are read as unsigned.
+    Source: stablehlo.shift_right_arithmetic
+    """
+
+    name: ClassVar[str] = "shift_right_arithmetic"
+    hlo_name: ClassVar[str] = "stablehlo.shift_right_arithmetic"
+    takes: ClassVar[frozenset[DType]] = dtypes.INTEGER
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        inside, amount = _amount(y)
+        signed = x.view(f"i{x.dtype.itemsize}")
+        most = np.full_like(amount, 8 * x.dtype.itemsize - 1)
+        return np.right_shift(signed, np.where(inside, amount, most).view(signed.dtype)).view(x.dtype)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return Zero(z.aval)
+
+
+@final
+@primitive
+class PopulationCount(Unary):
+    """How many bits of x are set.
+
+    Type:   an integer operand; the dtype is kept.
+    Source: stablehlo.popcnt
+    """
+
+    name: ClassVar[str] = "population_count"
+    hlo_name: ClassVar[str] = "stablehlo.popcnt"
+    takes: ClassVar[frozenset[DType]] = dtypes.INTEGER
+
+    def compute(self, x: NDArray) -> object:
+        return np.bitwise_count(_unsigned(x))
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return Zero(y.aval)
+
+
+@final
+@primitive
+class Clz(Unary):
+    """How many zeros come before the first set bit of x; the width of the dtype for 0.
+
+    Type:   an integer operand; the dtype is kept.
+    Source: stablehlo.count_leading_zeros
+    """
+
+    name: ClassVar[str] = "clz"
+    hlo_name: ClassVar[str] = "stablehlo.count_leading_zeros"
+    takes: ClassVar[frozenset[DType]] = dtypes.INTEGER
+
+    def compute(self, x: NDArray) -> object:
+        rest, width = _unsigned(x), 8 * x.dtype.itemsize
+        zeros = np.full_like(rest, width)
+        for _ in range(width):
+            zeros = np.subtract(zeros, np.not_equal(rest, 0))
+            rest = np.right_shift(rest, 1)
+        return zeros
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return Zero(y.aval)
+
+
+@final
+@primitive
+class IsFinite(Unary):
+    """Whether x is neither infinite nor nan.
+
+    Type:   a float operand; result bool.
+    Source: stablehlo.is_finite
+    """
+
+    name: ClassVar[str] = "is_finite"
+    hlo_name: ClassVar[str] = "stablehlo.is_finite"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) != 1 or avals[0].dtype not in self.takes:
+            raise refused(self, self.takes, *operands(self, avals, 1))
+        return (avals[0].with_dtype(dtypes.bool_),)
+
+    def compute(self, x: NDArray) -> object:
+        return np.isfinite(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return Zero(y.aval)
+
+
+def _unsigned(x: NDArray) -> NDArray:
+    """The same bits as unsigned integers."""
+    return x.view(f"u{x.dtype.itemsize}")
+
+
+def _amount(y: NDArray) -> tuple[NDArray, NDArray]:
+    """Where a shift amount, read as unsigned, is less than the width; and the amounts, 0 elsewhere."""
+    inside = np.less(_unsigned(y), 8 * y.dtype.itemsize)
+    return inside, np.where(inside, y, np.zeros_like(y))
+
+
 EQ: Final = Eq()
 NE: Final = Ne()
 LT: Final = Lt()
 LE: Final = Le()
 GT: Final = Gt()
 GE: Final = Ge()
+AND: Final = And()
+OR: Final = Or()
+XOR: Final = Xor()
+NOT: Final = Not()
+SHIFT_LEFT: Final = ShiftLeft()
+SHIFT_RIGHT_LOGICAL: Final = ShiftRightLogical()
+SHIFT_RIGHT_ARITHMETIC: Final = ShiftRightArithmetic()
+POPULATION_COUNT: Final = PopulationCount()
+CLZ: Final = Clz()
+IS_FINITE: Final = IsFinite()

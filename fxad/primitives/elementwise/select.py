@@ -8,7 +8,8 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.errors import ArgumentError, DTypeError, ShapeError
+from fxad.dtypes import DType
+from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
     Aval,
@@ -21,12 +22,15 @@ from fxad.ir import (
     Linear,
     Lit,
     NDArray,
+    Primitive,
     Tangent,
     TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.family import batched, compared
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise.family import REAL, WIDE, Binary, Unary, batched, compared, refused, widened
+from fxad.primitives.elementwise.logic import AND, LT
 
 
 @final
@@ -67,10 +71,12 @@ class SelectN(Linear):
         which, *cases = args
         out = np.array(cases[-1])
         for k in range(len(cases) - 2, -1, -1):
-            np.copyto(out, cases[k], where=which <= k)
+            np.copyto(out, cases[k], where=np.less_equal(which, k))
         return (out,)
 
-    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
         which, *cases = args
         if ins[0].dtype == dtypes.bool_:
             return hlo.op("stablehlo.select", (which, cases[1], cases[0]), outs)
@@ -111,4 +117,164 @@ class SelectN(Linear):
         return ctx.one(self, which, *[ct if j == k else zero for j in range(count)])
 
 
+@final
+@primitive
+class Clamp(Primitive):
+    """x held between `low` and `high`: min(max(low, x), high).
+
+    Type:   low, x, high: three integer or float operands of one type; nan where one is nan.
+    Rule:   the tangent of x strictly inside, of a bound strictly beyond it, 0 on a bound.
+    Source: stablehlo.clamp
+    """
+
+    name: ClassVar[str] = "clamp"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) == 3 and avals[0] is avals[1] is avals[2] and avals[0].dtype in REAL:
+            return avals[:1]
+        raise refused(self, REAL, *operands(self, avals, 3))
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        low, x, high = [widened(a) for a in args]
+        return (np.asarray(np.minimum(np.maximum(low, x), high)).astype(args[1].dtype, copy=False),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.clamp", args, outs)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return batched(self, ctx, args, dims)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        low, x, high = primals
+        out = ctx.one(CLAMP, low, x, high)
+
+        def where(t: Tangent, *pairs: tuple[Atom, Atom]) -> Tangent:
+            if isinstance(t, Zero):
+                return t
+            tests: list[Atom] = [ctx.one(LT, a, b) for a, b in pairs]
+            test = tests[0] if len(tests) == 1 else ctx.one(AND, *tests)
+            return ctx.lin_one(SELECT_N, test, Zero(t.aval), t)
+
+        t_low, t_x, t_high = tangents
+        total = where(t_x, (low, x), (x, high))
+        total = ctx.add(total, where(t_low, (x, low), (low, high)))
+        return (out,), (ctx.add(total, where(t_high, (high, x))),)
+
+
+@final
+@primitive
+class Floor(Unary):
+    """The largest integral value not above x.
+
+    Type:   a float operand.
+    Source: stablehlo.floor
+    """
+
+    name: ClassVar[str] = "floor"
+    hlo_name: ClassVar[str] = "stablehlo.floor"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray) -> object:
+        return np.floor(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return Zero(y.aval)
+
+
+@final
+@primitive
+class Ceil(Unary):
+    """The smallest integral value not below x.
+
+    Type:   a float operand.
+    Source: stablehlo.ceil
+    """
+
+    name: ClassVar[str] = "ceil"
+    hlo_name: ClassVar[str] = "stablehlo.ceil"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray) -> object:
+        return np.ceil(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return Zero(y.aval)
+
+
+AWAY_FROM_ZERO: Final = "away_from_zero"
+TO_NEAREST_EVEN: Final = "to_nearest_even"
+
+
+@final
+@primitive
+class Round(Unary):
+    """The nearest integral value; halves away from zero or to the even one, as `method` says.
+
+    Type:   a float operand; `method` is "away_from_zero" or "to_nearest_even".
+    Source: stablehlo.round_nearest_afz, stablehlo.round_nearest_even
+    """
+
+    name: ClassVar[str] = "round"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+    method: str
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) != 1 or avals[0].dtype not in self.takes:
+            raise refused(self, self.takes, *operands(self, avals, 1))
+        if self.method not in (AWAY_FROM_ZERO, TO_NEAREST_EVEN):
+            raise ParameterError(
+                f"round: unknown method {self.method!r}", remedy=f"use {AWAY_FROM_ZERO!r} or {TO_NEAREST_EVEN!r}"
+            )
+        return avals
+
+    def compute(self, x: NDArray) -> object:
+        if self.method == TO_NEAREST_EVEN:
+            return np.rint(x)
+        whole = np.trunc(x)
+        # not trunc(x + 1/2): the sum rounds up just below a half
+        up = np.greater_equal(np.abs(np.subtract(x, whole)), 0.5)
+        return np.copysign(np.add(np.abs(whole), up), x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op(f"stablehlo.round_nearest_{'afz' if self.method == AWAY_FROM_ZERO else 'even'}", args, outs)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return Zero(y.aval)
+
+
+@final
+@primitive
+class Nextafter(Binary):
+    """The float next to x in the direction of y.
+
+    Type:   two float operands of one type, not float8.
+    Source: chlo.next_after
+    """
+
+    name: ClassVar[str] = "nextafter"
+    hlo_name: ClassVar[str] = "chlo.next_after"
+    takes: ClassVar[frozenset[DType]] = WIDE
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.nextafter(x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        raise NotDifferentiableError(
+            "nextafter: a step to the neighbouring float has no derivative",
+            remedy="apply stop_gradient to its operands",
+        )
+
+
 SELECT_N: Final = SelectN()
+CLAMP: Final = Clamp()
+FLOOR: Final = Floor()
+CEIL: Final = Ceil()
+NEXTAFTER: Final = Nextafter()

@@ -1,0 +1,149 @@
+"""Exponentials and logarithms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, primitive
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, scaled
+from fxad.primitives.elementwise.family import Unary, filled
+
+
+@final
+@primitive
+class Exp(Unary):
+    """e to the power x.
+
+    Type:   a float or complex operand.
+    Source: stablehlo.exponential
+    """
+
+    name: ClassVar[str] = "exp"
+    hlo_name: ClassVar[str] = "stablehlo.exponential"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray) -> object:
+        return np.exp(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return scaled(ctx, t, y)
+
+
+@final
+@primitive
+class Exp2(Unary):
+    """2 to the power x; exact for integral x.
+
+    Type:   a float or complex operand.
+    Source: stablehlo.power of 2
+    """
+
+    name: ClassVar[str] = "exp2"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray) -> object:
+        return np.exp2(x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.power", (hlo.constant(Lit.of(2, ins[0])), *args), outs)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return scaled(ctx, t, ctx.one(MUL, y, filled(math.log(2), y)))
+
+
+@final
+@primitive
+class Expm1(Unary):
+    """exp(x) - 1, accurate for small x.
+
+    Type:   a float or complex operand.
+    Source: stablehlo.exponential_minus_one
+    """
+
+    name: ClassVar[str] = "expm1"
+    hlo_name: ClassVar[str] = "stablehlo.exponential_minus_one"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray) -> object:
+        return np.expm1(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        # not 1 + y, which has lost exp(x) where y is close to -1
+        return scaled(ctx, t, ctx.one(EXP, x))
+
+
+@final
+@primitive
+class Log(Unary):
+    """The natural logarithm; -inf at 0, nan below.
+
+    Type:   a float or complex operand.
+    Source: stablehlo.log
+    """
+
+    name: ClassVar[str] = "log"
+    hlo_name: ClassVar[str] = "stablehlo.log"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray) -> object:
+        return np.log(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return ctx.lin_one(DIV, t, x)
+
+
+@final
+@primitive
+class Log1p(Unary):
+    """log(1 + x), accurate for small x.
+
+    Type:   a float or complex operand.
+    Source: stablehlo.log_plus_one
+    """
+
+    name: ClassVar[str] = "log1p"
+    hlo_name: ClassVar[str] = "stablehlo.log_plus_one"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray) -> object:
+        return np.log1p(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return ctx.lin_one(DIV, t, ctx.one(ADD, x, filled(1.0, x)))
+
+
+@final
+@primitive
+class Logistic(Unary):
+    """1 / (1 + exp(-x)).
+
+    Type:   a float or complex operand.
+    Rule:   d = y (1 - y).
+    Source: stablehlo.logistic
+    """
+
+    name: ClassVar[str] = "logistic"
+    hlo_name: ClassVar[str] = "stablehlo.logistic"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray) -> object:
+        return np.divide(1, np.add(1, np.exp(np.negative(x))))
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return scaled(ctx, t, ctx.one(MUL, y, ctx.one(SUB, filled(1.0, y), y)))
+
+
+EXP: Final = Exp()
+EXP2: Final = Exp2()
+EXPM1: Final = Expm1()
+LOG: Final = Log()
+LOG1P: Final = Log1p()
+LOGISTIC: Final = Logistic()

@@ -1,0 +1,281 @@
+"""Magnitudes, powers and roots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError
+from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scaled
+from fxad.primitives.elementwise.exponential import LOG
+from fxad.primitives.elementwise.family import SIGNED, Binary, Unary, filled, refused
+from fxad.primitives.elementwise.logic import AND, EQ
+from fxad.primitives.elementwise.parts import COMPLEX, CONJ, IMAG, REAL
+from fxad.primitives.elementwise.select import SELECT_N
+
+
+@final
+@primitive
+class Sign(Unary):
+    """-1, 0 or 1 by the sign of x, nan and -0.0 kept; for complex x, x / abs(x) and 0 at 0.
+
+    Type:   a numeric operand.
+    Rule:   the tangent of a real sign is `Zero`; a complex one moves along the circle.
+    Source: stablehlo.sign
+    """
+
+    name: ClassVar[str] = "sign"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+
+    def compute(self, x: NDArray) -> object:
+        return np.copysign(np.sign(x), x) if x.dtype in dtypes.FLOATING else np.sign(x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        if ins[0].dtype not in dtypes.UNSIGNED:
+            return hlo.op("stablehlo.sign", args, outs)
+        return hlo.op("stablehlo.minimum", (*args, hlo.constant(Lit.of(1, ins[0]))), outs)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        if y.aval.dtype not in dtypes.COMPLEX:
+            return Zero(y.aval)
+        # the part of t across the direction y, over the radius
+        radius = ctx.one(ABS, x)
+        safe = ctx.one(SELECT_N, ctx.one(EQ, radius, filled(0.0, radius)), radius, filled(1.0, radius))
+        across = ctx.lin_one(DIV, ctx.lin_one(IMAG, scaled(ctx, t, ctx.one(CONJ, y))), safe)
+        return scaled(ctx, ctx.lin_one(COMPLEX, Zero(across.aval), across), y)
+
+
+@final
+@primitive
+class Abs(Unary):
+    """|x|.
+
+    Type:   a signed integer, float or complex operand; for complex, the result has the dtype of the parts. The smallest
+            integer is its own absolute value.
+    Rule:   the tangent times sign(x), 0 at 0; for complex x, its part along x.
+    Source: stablehlo.abs
+    """
+
+    name: ClassVar[str] = "abs"
+    hlo_name: ClassVar[str] = "stablehlo.abs"
+    takes: ClassVar[frozenset[DType]] = SIGNED
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) != 1 or avals[0].dtype not in self.takes:
+            raise refused(self, self.takes, *operands(self, avals, 1))
+        (x,) = avals
+        return (x.with_dtype(dtypes.real_part(x.dtype)),) if x.dtype in dtypes.COMPLEX else avals
+
+    def compute(self, x: NDArray) -> object:
+        return np.abs(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        direction = ctx.one(SIGN, x)
+        if x.aval.dtype in dtypes.COMPLEX:
+            return ctx.lin_one(REAL, scaled(ctx, t, ctx.one(CONJ, direction)))
+        return scaled(ctx, t, direction)
+
+
+@final
+@primitive
+class Square(Unary):
+    """x * x.
+
+    Type:   a numeric operand; integers wrap.
+    Source: stablehlo.multiply
+    """
+
+    name: ClassVar[str] = "square"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+
+    def compute(self, x: NDArray) -> object:
+        return np.multiply(x, x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.multiply", (args[0], args[0]), outs)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return scaled(ctx, t, ctx.one(MUL, x, filled(2, x)))
+
+
+@final
+@primitive
+class IntegerPow(Unary):
+    """x to the power `n`; 1 for n = 0, whatever x.
+
+    Type:   a numeric operand; n >= 0 for integers, which wrap.
+    Source: stablehlo.multiply, by repeated squaring.
+    """
+
+    name: ClassVar[str] = "integer_pow"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+    n: int
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) != 1 or avals[0].dtype not in self.takes:
+            raise refused(self, self.takes, *operands(self, avals, 1))
+        if self.n < 0 and avals[0].dtype in dtypes.INTEGER:
+            raise DTypeError(
+                f"integer_pow: an integer has no power {self.n}, got {avals[0]}", remedy="convert it to float first"
+            )
+        return avals
+
+    def compute(self, x: NDArray) -> object:
+        out, factor, n = np.ones_like(x), x, abs(self.n)
+        while n:
+            out = np.multiply(out, factor) if n & 1 else out
+            factor, n = np.multiply(factor, factor), n >> 1
+        return np.divide(1, out) if self.n < 0 else out
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        one = hlo.constant(Lit.of(1, ins[0]))
+        out, factor, n = None, args[0], abs(self.n)
+        while n:
+            if n & 1:
+                out = factor if out is None else hlo.op("stablehlo.multiply", (out, factor), outs)[0]
+            n >>= 1
+            if n:
+                (factor,) = hlo.op("stablehlo.multiply", (factor, factor), outs)
+        if out is None:
+            return (one,)
+        return hlo.op("stablehlo.divide", (one, out), outs) if self.n < 0 else (out,)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return _times_power(ctx, t, x, self.n)
+
+
+def _times_power(ctx: JvpCtx, t: Tangent, x: Atom, n: int) -> Tangent:
+    """t times the derivative of x^n."""
+    if n in (0, 1):
+        return t if n else Zero(t.aval)
+    power = x if n == 2 else ctx.one(SQUARE if n == 3 else IntegerPow(n - 1), x)
+    return scaled(ctx, t, ctx.one(MUL, power, filled(n, x)))
+
+
+@final
+@primitive
+class Pow(Binary):
+    """x to the power y.
+
+    Type:   two float or complex operands of one type; 1 for y = 0, nan for a negative x and a y that is not integral.
+    Rule:   d/dx = y x^(y-1), 0 for y = 0; d/dy = x^y log(x), taken as 0 at x = 0.
+    Source: stablehlo.power
+    """
+
+    name: ClassVar[str] = "pow"
+    hlo_name: ClassVar[str] = "stablehlo.power"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.power(x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return ctx.add(self._along_base(ctx, x, y, tx), self._along_exponent(ctx, x, z, ty))
+
+    def _along_base(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        if isinstance(t, Zero):
+            return t
+        if isinstance(y, Lit):
+            n = complex(y.value)
+            if n in (0, 1, 2):
+                return _times_power(ctx, t, x, int(n.real))
+            less: Atom = Lit.of(np.subtract(y.value, 1), y.aval)
+        else:
+            # 0 * 0^-1 would be nan: where both are 0 the power is taken of 1; elsewhere higher derivatives stay right
+            less = ctx.one(SUB, y, filled(1.0, y))
+            both = ctx.one(AND, ctx.one(EQ, x, filled(0.0, x)), ctx.one(EQ, y, filled(0.0, y)))
+            x = ctx.one(SELECT_N, both, x, filled(1.0, x))
+        return scaled(ctx, t, ctx.one(MUL, ctx.one(POW, x, less), y))
+
+    def _along_exponent(self, ctx: JvpCtx, x: Atom, z: Atom, t: Tangent) -> Tangent:
+        if isinstance(t, Zero):
+            return t
+        if isinstance(x, Lit) and x.aval.dtype in dtypes.FLOATING and (base := float(x.value)) > 0:
+            return scaled(ctx, t, ctx.one(MUL, z, filled(math.log(base), x)))
+        safe = ctx.one(SELECT_N, ctx.one(EQ, x, filled(0.0, x)), x, filled(1.0, x))
+        return scaled(ctx, t, ctx.one(MUL, z, ctx.one(LOG, safe)))
+
+
+@final
+@primitive
+class Sqrt(Unary):
+    """The square root; nan below 0.
+
+    Type:   a float or complex operand.
+    Rule:   d = 1/2 / sqrt(x), inf at 0.
+    Source: stablehlo.sqrt
+    """
+
+    name: ClassVar[str] = "sqrt"
+    hlo_name: ClassVar[str] = "stablehlo.sqrt"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray) -> object:
+        return np.sqrt(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return scaled(ctx, t, ctx.one(DIV, filled(0.5, y), y))
+
+
+@final
+@primitive
+class Rsqrt(Unary):
+    """1 / sqrt(x); inf at 0, nan below.
+
+    Type:   a float or complex operand.
+    Rule:   d = -1/2 rsqrt(x) / x.
+    Source: stablehlo.rsqrt
+    """
+
+    name: ClassVar[str] = "rsqrt"
+    hlo_name: ClassVar[str] = "stablehlo.rsqrt"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray) -> object:
+        return np.divide(1, np.sqrt(x))
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return scaled(ctx, t, ctx.one(MUL, ctx.one(DIV, y, x), filled(-0.5, y)))
+
+
+@final
+@primitive
+class Cbrt(Unary):
+    """The real cube root.
+
+    Type:   a float operand.
+    Rule:   d = 1/3 / cbrt(x)^2, inf at 0.
+    Source: stablehlo.cbrt
+    """
+
+    name: ClassVar[str] = "cbrt"
+    hlo_name: ClassVar[str] = "stablehlo.cbrt"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray) -> object:
+        return np.cbrt(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return scaled(ctx, t, ctx.one(DIV, filled(1 / 3, y), ctx.one(SQUARE, y)))
+
+
+SIGN: Final = Sign()
+ABS: Final = Abs()
+SQUARE: Final = Square()
+POW: Final = Pow()
+SQRT: Final = Sqrt()
+RSQRT: Final = Rsqrt()
+CBRT: Final = Cbrt()

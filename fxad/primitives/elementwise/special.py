@@ -1,0 +1,248 @@
+"""The error function and the gamma family.
+
+Their NumPy meaning is computed in double precision with the standard library: scipy would cost more to import than
+the rest of fxad.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import NotDifferentiableError
+from fxad.ir import Atom, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scaled
+from fxad.primitives.elementwise.exponential import EXP
+from fxad.primitives.elementwise.family import Binary, Unary, filled
+from fxad.primitives.elementwise.powers import SQUARE
+
+
+def _mapped(f: Callable[..., float], *args: NDArray) -> object:
+    return np.asarray(np.frompyfunc(f, len(args), 1)(*[a.astype(np.float64) for a in args]), np.float64)
+
+
+def _bell(ctx: JvpCtx, t: Tangent, x: Atom, scale: float) -> Tangent:
+    """t * scale * exp(-x^2)."""
+    bell = ctx.one(EXP, ctx.one(NEG, ctx.one(SQUARE, x)))
+    return scaled(ctx, t, ctx.one(MUL, bell, filled(scale, x)))
+
+
+@final
+@primitive
+class Erf(Unary):
+    """The error function, 2/sqrt(pi) times the integral of exp(-s^2) from 0 to x.
+
+    Type:   a float operand.
+    Source: chlo.erf
+    """
+
+    name: ClassVar[str] = "erf"
+    hlo_name: ClassVar[str] = "chlo.erf"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray) -> object:
+        return _mapped(math.erf, x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return _bell(ctx, t, x, 2 / math.sqrt(math.pi))
+
+
+@final
+@primitive
+class Erfc(Unary):
+    """1 - erf(x), accurate for large x.
+
+    Type:   a float operand.
+    Source: chlo.erfc
+    """
+
+    name: ClassVar[str] = "erfc"
+    hlo_name: ClassVar[str] = "chlo.erfc"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray) -> object:
+        return _mapped(math.erfc, x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return _bell(ctx, t, x, -2 / math.sqrt(math.pi))
+
+
+@final
+@primitive
+class ErfInv(Unary):
+    """The inverse of erf; -inf and inf at -1 and 1, nan outside.
+
+    Type:   a float operand.
+    Rule:   d = sqrt(pi)/2 exp(y^2).
+    Source: chlo.erf_inv
+    """
+
+    name: ClassVar[str] = "erf_inv"
+    hlo_name: ClassVar[str] = "chlo.erf_inv"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray) -> object:
+        return _mapped(_erf_inv, x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        growth = ctx.one(EXP, ctx.one(SQUARE, y))
+        return scaled(ctx, t, ctx.one(MUL, growth, filled(math.sqrt(math.pi) / 2, y)))
+
+
+@final
+@primitive
+class Lgamma(Unary):
+    """log |gamma(x)|; inf at 0, -1, -2, ...
+
+    Type:   a float operand.
+    Source: chlo.lgamma
+    """
+
+    name: ClassVar[str] = "lgamma"
+    hlo_name: ClassVar[str] = "chlo.lgamma"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray) -> object:
+        return _mapped(_lgamma, x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return scaled(ctx, t, ctx.one(DIGAMMA, x))
+
+
+@final
+@primitive
+class Digamma(Unary):
+    """The derivative of lgamma; nan at -1, -2, ...
+
+    Type:   a float operand.
+    Source: chlo.digamma
+    """
+
+    name: ClassVar[str] = "digamma"
+    hlo_name: ClassVar[str] = "chlo.digamma"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray) -> object:
+        return _mapped(_digamma, x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return scaled(ctx, t, ctx.one(POLYGAMMA, filled(1.0, x), x))
+
+
+@final
+@primitive
+class Polygamma(Binary):
+    """The x-th operand's n-th derivative of digamma: polygamma(n, x), n = 0, 1, 2, ...
+
+    Type:   n, x: two float operands of one type; nan for other n.
+    Rule:   d/dx = polygamma(n + 1, x); n has no derivative.
+    Source: chlo.polygamma
+    """
+
+    name: ClassVar[str] = "polygamma"
+    hlo_name: ClassVar[str] = "chlo.polygamma"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return _mapped(_polygamma, x, y)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        if not isinstance(tx, Zero):
+            raise NotDifferentiableError(
+                "polygamma: the order n has no derivative", remedy="apply stop_gradient to the first operand"
+            )
+        return scaled(ctx, ty, ctx.one(POLYGAMMA, ctx.one(ADD, x, filled(1.0, x)), y))
+
+
+# ------------------------------------------------------------------------------------------- the double references
+
+
+def _erf_inv(x: float) -> float:
+    if not -1 < x < 1:
+        return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
+    tail = 1 - abs(x)
+    # a first guess good to 2e-3 (Winitzki 2008), then Halley's steps on erfc, which keeps its digits in the tail
+    log = math.log(tail * (1 + abs(x)))
+    a = 2 / (math.pi * 0.147) + log / 2
+    y = math.sqrt(max(math.sqrt(a * a - log / 0.147) - a, 0.0))
+    for _ in range(3):
+        miss = math.erfc(y) - tail if y > 0.5 else abs(x) - math.erf(y)
+        step = miss / (2 / math.sqrt(math.pi) * math.exp(-y * y))
+        y += step / (1 + y * step)
+    return math.copysign(y, x)
+
+
+def _lgamma(x: float) -> float:
+    if x <= 0 and x == math.floor(x):
+        return math.inf
+    try:
+        return math.lgamma(x)
+    except OverflowError:
+        return math.inf
+
+
+def _digamma(x: float) -> float:
+    if x == 0:
+        return -math.copysign(math.inf, x)
+    if x <= 0:
+        if x == math.floor(x):
+            return math.nan
+        return _digamma(1 - x) - math.pi / math.tan(math.pi * math.fmod(x, 1.0))
+    below = 0.0
+    while x < 10:
+        below += 1 / x
+        x += 1
+    # asymptotic series, Abramowitz & Stegun 6.3.18
+    r = 1 / (x * x)
+    series = r * (1 / 12 - r * (1 / 120 - r * (1 / 252 - r * (1 / 240 - r * (1 / 132 - r * 691 / 32760)))))
+    return math.log(x) - 0.5 / x - series - below
+
+
+# B_2k / (2k)!, for the Euler-Maclaurin sum below
+_BERNOULLI: Final = tuple(
+    b / math.factorial(2 * k + 2)
+    for k, b in enumerate((1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510))
+)
+
+
+def _polygamma(n: float, x: float) -> float:
+    if n == 0:
+        return _digamma(x)
+    if math.isnan(x) or not n > 0 or n != math.floor(n):
+        return math.nan
+    if x <= 0 and x == math.floor(x):
+        return math.inf if n % 2 else math.nan
+    try:
+        return math.copysign(math.gamma(n + 1), 1 if n % 2 else -1) * _hurwitz(int(n) + 1, x)
+    except OverflowError:
+        return math.nan
+
+
+def _hurwitz(s: int, q: float) -> float:
+    """sum over k >= 0 of (q + k)^-s, by Euler and Maclaurin."""
+    if math.isinf(q):
+        return 0.0
+    total = 0.0
+    while q < 12:
+        total += q**-s
+        q += 1
+    total += q ** (1 - s) / (s - 1) + 0.5 * q**-s
+    rising, power = float(s), q ** (-s - 1)
+    for k, b in enumerate(_BERNOULLI):
+        total += b * rising * power
+        rising *= (s + 2 * k + 1) * (s + 2 * k + 2)
+        power /= q * q
+    return total
+
+
+ERF: Final = Erf()
+ERFC: Final = Erfc()
+ERF_INV: Final = ErfInv()
+LGAMMA: Final = Lgamma()
+DIGAMMA: Final = Digamma()
+POLYGAMMA: Final = Polygamma()
