@@ -27,8 +27,9 @@ LONG = {"fxad/ir.py": 720}
 MAX_IGNORES = 60
 # Tables that change after import. Each is a cache that nothing but speed depends on.
 CACHES = {("fxad/ir.py", "_jaxprs"), ("fxad/trace.py", "_internal")}
-# Rooms where `Any` may be named: they speak with jaxlib, or hold what the type system cannot.
-ANY_ROOMS = (*JAXLIB_ROOMS, "fxad/array.py", "fxad/ir.py", "fxad/trace.py", "fxad/tree.py")
+# Rooms where `Any` may be named: they speak with jaxlib, or take trees apart, where no type can follow.
+TREE_ROOMS = ("fxad/api/", "fxad/array.py", "fxad/ir.py", "fxad/program.py", "fxad/trace.py", "fxad/tree.py")
+ANY_ROOMS = (*JAXLIB_ROOMS, *TREE_ROOMS)
 
 
 def name(path: Path) -> str:

@@ -1,0 +1,45 @@
+"""`argnums` of a literal is resolved by overloads, on programs and on functions alike."""
+
+from typing import reveal_type
+
+import fxad as fx
+import fxad.numpy as fnp
+
+
+@fx.tree.dataclass
+class Params:
+    w: fx.Array
+
+
+@fx.tree.dataclass
+class Data:
+    x: fx.Array
+    y: fx.Array
+
+
+def loss(params: Params, data: Data) -> fx.Array:
+    return fnp.sum((data.x @ params.w - data.y) ** 2)
+
+
+def with_aux(params: Params, data: Data) -> tuple[fx.Array, Data]:
+    return loss(params, data), data
+
+
+params = Params(fnp.ones(3))
+data = Data(fnp.ones((4, 3)), fnp.ones(4))
+
+reveal_type(fx.grad(loss)(params, data))  # R: Params
+reveal_type(fx.grad(loss, argnums=0)(params, data))  # R: Params
+reveal_type(fx.grad(loss, argnums=1)(params, data))  # R: Data
+reveal_type(fx.grad(loss, argnums=(0, 1))(params, data))  # R: tuple[Params, Data]
+reveal_type(fx.grad(with_aux, has_aux=True)(params, data))  # R: tuple[Params, Data]
+reveal_type(fx.value_and_grad(loss)(params, data))  # R: tuple[Array, Params]
+reveal_type(fx.value_and_grad(loss, argnums=1)(params, data))  # R: tuple[Array, Data]
+
+program = fx.trace(loss, params, data)
+reveal_type(fx.grad(program))  # R: Program[[Params, data: Data], Params]
+reveal_type(fx.grad(program, argnums=1))  # R: Program[[Params, Data], Data]
+reveal_type(fx.value_and_grad(program))  # R: Program[[Params, data: Data], tuple[Array, Params]]
+reveal_type(fx.value_and_grad(program)(params, data))  # R: tuple[Array, Params]
+reveal_type(fx.dce(program))  # R: Program[[params: Params, data: Data], Array]
+reveal_type(fx.vmap(program, in_axes=(None, 0))(params, data))  # R: Array
