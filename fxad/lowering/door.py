@@ -1,0 +1,29 @@
+"""The first import of jaxlib, in silence.
+
+jaxlib reads its log level from the environment when its shared library is loaded, and by default writes three lines to
+stderr whenever a client is made. Unless the user has set a level it is loaded at "warnings and errors" (the level jax
+uses too), and the environment is left as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+_VARIABLE: Final = "TF_CPP_MIN_LOG_LEVEL"
+
+_user_has_level: Final = _VARIABLE in os.environ
+if not _user_has_level:
+    os.environ[_VARIABLE] = "1"
+try:
+    from jaxlib import _jax, xla_client
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _chlo, _jax_mlir_ext, _sdy, _stablehlo
+finally:
+    if not _user_has_level:
+        del os.environ[_VARIABLE]
+
+dialects: Final = (_stablehlo, _chlo, _sdy)
+register_dialects: Final = _jax_mlir_ext.register_dialects
+
+__all__ = ["_jax", "dialects", "ir", "register_dialects", "xla_client"]

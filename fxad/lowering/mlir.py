@@ -1,0 +1,48 @@
+"""The one door to jaxlib's MLIR bindings: check a module and print it as people read it.
+
+Programs are written and compiled as text, so this room is entered only when somebody asks for the text. One context
+serves the process; a lock guards it, because a context is not safe to share between threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, final
+
+from fxad.errors import CompileError
+from fxad.lowering.door import dialects, ir, register_dialects
+
+
+@final
+class _Printer:
+    """A context with the dialects loaded, made when first used (3 ms)."""
+
+    __slots__ = ("_context", "_lock")
+
+    def __init__(self) -> None:
+        self._context: ir.Context | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, source: str) -> str:
+        with self._lock:
+            if self._context is None:
+                self._context = _context()
+            try:
+                return str(ir.Module.parse(source, self._context))
+            except ir.MLIRError as e:
+                remedy = "correct `lower` of the primitive"
+                raise CompileError(f"lower: MLIR refuses the module: {e}", remedy=remedy) from e
+
+
+def _context() -> ir.Context:
+    registry = ir.DialectRegistry()
+    register_dialects(registry)
+    context = ir.Context()
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    for dialect in dialects:
+        dialect.register_dialect(context)
+    return context
+
+
+pretty: Final = _Printer()

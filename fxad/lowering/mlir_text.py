@@ -1,0 +1,70 @@
+"""Types, constants and strings as MLIR text. Plain string functions: no jaxlib, no context, no state."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from fxad import dtypes
+from fxad.ir import Aval, Lit
+
+ELEMENT: Final = MappingProxyType(
+    {
+        dtypes.bool_: "i1",
+        dtypes.int8: "i8",
+        dtypes.int16: "i16",
+        dtypes.int32: "i32",
+        dtypes.int64: "i64",
+        dtypes.uint8: "ui8",
+        dtypes.uint16: "ui16",
+        dtypes.uint32: "ui32",
+        dtypes.uint64: "ui64",
+        dtypes.float8_e4m3fn: "f8E4M3FN",
+        dtypes.float8_e5m2: "f8E5M2",
+        dtypes.float8_e4m3b11fnuz: "f8E4M3B11FNUZ",
+        dtypes.float8_e4m3fnuz: "f8E4M3FNUZ",
+        dtypes.float8_e5m2fnuz: "f8E5M2FNUZ",
+        dtypes.float16: "f16",
+        dtypes.bfloat16: "bf16",
+        dtypes.float32: "f32",
+        dtypes.float64: "f64",
+        dtypes.complex64: "complex<f32>",
+        dtypes.complex128: "complex<f64>",
+    }
+)
+
+
+def tensor(aval: Aval) -> str:
+    """The type as MLIR text: `f32[3,4]` is `tensor<3x4xf32>`."""
+    return f"tensor<{''.join([f'{n}x' for n in aval.shape])}{ELEMENT[aval.dtype]}>"
+
+
+def element(lit: Lit) -> str:
+    """The element of a literal as MLIR text, exact to the bit: floats are written as their bits in hexadecimal."""
+    dtype = lit.aval.dtype
+    if dtype is dtypes.bool_:
+        return "true" if lit.bits == b"\1" else "false"
+    if dtype in dtypes.INTEGER:
+        return str(int.from_bytes(lit.bits, "little", signed=dtype in dtypes.SIGNED))
+    if dtype in dtypes.COMPLEX:
+        half = len(lit.bits) // 2
+        return f"({_hex(lit.bits[:half])}, {_hex(lit.bits[half:])})"
+    return _hex(lit.bits)
+
+
+def _hex(bits: bytes) -> str:
+    return "0x" + bits[::-1].hex().upper()
+
+
+def dense(lit: Lit) -> str:
+    """The whole constant as an MLIR attribute: `dense<0x3F800000> : tensor<3xf32>`."""
+    return f"dense<{element(lit)}> : {tensor(lit.aval)}"
+
+
+def quoted(text: str) -> str:
+    """A string literal of MLIR."""
+    return '"' + "".join([c if c.isprintable() and c not in '"\\' else _escaped(c) for c in text]) + '"'
+
+
+def _escaped(char: str) -> str:
+    return "".join([f"\\{byte:02X}" for byte in char.encode("utf-8", "surrogatepass")])

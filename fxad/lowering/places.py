@@ -1,0 +1,66 @@
+"""Where equations were written, as MLIR locations. XLA keeps them as metadata (`op_name`, file and line).
+
+Locations are named by alias (`loc(#L3)`) while a program is written and defined at its end, so a code object's line
+table is walked once however many of its lines occur.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import final
+
+from fxad.ir import Place, Source
+from fxad.lowering.mlir_text import quoted
+
+
+@final
+class Places:
+    """The locations of one module under construction."""
+
+    __slots__ = ("_alias", "_rows")
+
+    def __init__(self) -> None:
+        # Keyed by the identity of the code object (its own hash walks its constants); `_rows` keeps it alive meanwhile.
+        self._alias: dict[tuple[str, str, object, int], str] = {}
+        self._rows: list[tuple[str, Source]] = []
+
+    def alias(self, function: str, prim: str, source: Source) -> str:
+        """The text after an operation that says where it comes from; `source` is resolved later."""
+        if source is None:
+            key: tuple[str, str, object, int] = (function, prim, None, 0)
+        elif type(source) is tuple:
+            key = (function, prim, id(source[0]), source[1])
+        else:
+            key = (function, prim, source, 0)
+        known = self._alias.get(key)
+        if known is None:
+            known = self._alias[key] = f" loc(#L{len(self._rows)})"
+            self._rows.append((f"{function}/{prim}" if prim else function, source))
+        return known
+
+    def definitions(self) -> str:
+        """All locations, one a line: operation name, then the user's function, then file and line."""
+        places = _resolve([source for _, source in self._rows])
+        lines = []
+        for k, ((name, _), at) in enumerate(zip(self._rows, places, strict=True)):
+            inner = "" if at is None else f"({quoted(at.function)}({quoted(at.file)}:{at.line}:0))"
+            lines.append(f"#L{k} = loc({quoted(name)}{inner})\n")
+        return "".join(lines)
+
+
+def _resolve(sources: list[Source]) -> list[Place | None]:
+    """`fxad.ir.place` of many sources: one sweep over each line table instead of one per source."""
+    out: list[Place | None] = [s if isinstance(s, Place) else None for s in sources]
+    by_code: dict[int, tuple[CodeType, list[tuple[int, int]]]] = {}
+    for k, source in enumerate(sources):
+        if type(source) is tuple:
+            code, offset = source
+            by_code.setdefault(id(code), (code, []))[1].append((offset, k))
+    for code, wanted in by_code.values():
+        lines = iter(sorted(wanted))
+        offset, k = next(lines)
+        for _, end, line in code.co_lines():
+            while offset < end:
+                out[k] = Place(code.co_filename, line or code.co_firstlineno, code.co_qualname)
+                offset, k = next(lines, (1 << 62, -1))
+    return out
