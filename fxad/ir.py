@@ -1,17 +1,19 @@
 """The program as a value: types, atoms, equations, jaxprs, and the contract a primitive answers.
 
-Everything here is frozen and compared by value. `Aval`, `Var`, `Lit` and `Jaxpr` are hash-consed when they are made: two
-of them are equal exactly when they are one object, so the hot paths compare by identity and hash in C, a cache keyed by
-a program costs a pointer, and `pickle` and `copy` give back the same object. The tables are weak: a program nobody holds
-is collected.
+Everything here is frozen and compared by value. `Aval`, `Var`, `Lit` and `Jaxpr` are hash-consed when they are made:
+two of them are equal exactly when they are one object, so the hot paths compare by identity and hash in C, a cache
+keyed by a program costs a pointer, and `pickle` and `copy` give back the same object. The tables are weak: a program
+nobody holds is collected.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import CodeType
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclass_transform, final
@@ -19,9 +21,9 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dat
 import numpy as np
 import numpy.typing as npt
 
-from fxad import dtypes
+from fxad import dtypes, printing, scalars
 from fxad.dtypes import DType
-from fxad.errors import ShapeError, TypecheckError
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError
 
 Shape: TypeAlias = tuple[int, ...]
 NDArray: TypeAlias = npt.NDArray[np.generic]
@@ -33,12 +35,17 @@ _set: Final = object.__setattr__
 
 
 class _WeakTable:
-    """Weak hash-consing: the one object for a key, as long as somebody holds it. Thread-safe."""
+    """Weak hash-consing: the one object for a key, as long as somebody holds it. Thread-safe.
 
-    __slots__ = ("_lock", "_refs")
+    The garbage collector may call back at any allocation, in a thread that holds any lock. So the callbacks take none
+    and change no table: they note what died, and the next `put` sweeps.
+    """
+
+    __slots__ = ("_dead", "_lock", "_refs")
 
     def __init__(self) -> None:
         self._refs: dict[Hashable, weakref.ref[Any]] = {}
+        self._dead: deque[tuple[Hashable, weakref.ref[Any]]] = deque()
         self._lock = threading.RLock()
 
     def get(self, key: Hashable) -> Any:
@@ -48,20 +55,23 @@ class _WeakTable:
     def put(self, key: Hashable, made: Any) -> Any:
         """Store `made` under `key`, unless another thread was first: then the first one."""
         with self._lock:
+            self._sweep()
             known = self.get(key)
-            if known is not None:
-                return known
+            if known is None:
+                self._refs[key] = weakref.ref(made, lambda ref: self._dead.append((key, ref)))
+                known = made
+            return known
 
-            def forget(ref: weakref.ref[Any]) -> None:
-                with self._lock:
-                    if self._refs.get(key) is ref:
-                        del self._refs[key]
-
-            self._refs[key] = weakref.ref(made, forget)
-            return made
+    def _sweep(self) -> None:
+        while self._dead:
+            key, ref = self._dead.popleft()
+            if self._refs.get(key) is ref:  # not when the key has a new object by now
+                del self._refs[key]
 
     def __len__(self) -> int:
-        return len(self._refs)
+        with self._lock:
+            self._sweep()
+            return len(self._refs)
 
 
 _avals: Final = _WeakTable()
@@ -81,11 +91,11 @@ class Aval:
     _vars: dict[int, Var] = field(repr=False)
 
     def __new__(cls, shape: Iterable[int], dtype: object) -> Aval:
-        key = (shape, dtype)
-        known = _avals.get(key) if type(shape) is tuple and type(dtype) is np.dtype else None
-        # 1 == True == 1.0: only a shape that went through the checks below may answer for an equal key
-        if known is not None and all(type(n) is int for n in shape):
-            return cast(Aval, known)
+        # 1 == True == 1.0: only a shape of plain ints may be answered by an equal key
+        if type(shape) is tuple and isinstance(dtype, np.dtype) and all([type(n) is int for n in shape]):
+            known = _avals.get((shape, dtype))
+            if known is not None:
+                return cast(Aval, known)
         shape = as_shape(shape)
         dtype = dtypes.as_dtype(dtype)
         self = object.__new__(cls)
@@ -145,6 +155,8 @@ def as_shape(shape: Iterable[int]) -> Shape:
         raise ShapeError(f"shape: {shape!r} is not a sequence of integers") from None
     if any(d < 0 for d in out):
         raise ShapeError(f"shape: {out} has a negative size")
+    if any(d >= 1 << 63 for d in out):
+        raise ShapeError("shape: a size is 2**63 or more")
     return out
 
 
@@ -167,6 +179,7 @@ class Var:
         known = aval._vars.get(index)
         if known is not None:
             return known
+        index = index.__index__()  # NumPy's ints are as good as Python's, and equal; the stored one is Python's
         self = object.__new__(cls)
         _set(self, "index", index)
         _set(self, "aval", aval)
@@ -183,6 +196,10 @@ class Var:
 
     def __deepcopy__(self, memo: object) -> Var:
         return self
+
+
+_REAL: Final = frozenset({bool, int, float})
+_SCALARS: Final = (bool, int, float, complex, np.generic, np.ndarray)
 
 
 @final
@@ -213,9 +230,15 @@ class Lit:
     def of(value: object, aval: Aval) -> Lit:
         """The literal for a Python or NumPy scalar, converted to `aval.dtype` as NumPy's `astype` does.
 
-        Python ints out of the dtype's range wrap, as in NumPy's `astype`; use `as_literal_value` checks before where
-        that is not wanted.
+        Python ints out of the dtype's range wrap, as in NumPy's `astype`; check before where that is not wanted.
+
+        Raises: ArgumentError for what is not a scalar; DTypeError for a complex value and a dtype that is not.
         """
+        if type(value) not in _REAL:
+            if not isinstance(value, _SCALARS) or np.ndim(value) != 0:
+                raise ArgumentError(f"literal: {value!r} of {type(value).__name__} is not a scalar")
+            if np.iscomplexobj(value) and not dtypes.is_complex(aval.dtype):
+                raise DTypeError(f"literal: {value!r} is complex, {aval} is not")
         with np.errstate(all="ignore"):
             if isinstance(value, int) and not isinstance(value, bool) and dtypes.is_integer(aval.dtype):
                 value %= 1 << (8 * aval.dtype.itemsize)
@@ -237,7 +260,7 @@ class Lit:
         return Lit(self.bits, self.aval.with_shape(shape))
 
     def __repr__(self) -> str:
-        return f"{self.value!s}:{self.aval}"
+        return f"{scalars.show(self.bits, self.aval.dtype)}:{self.aval}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return Lit, (self.bits, self.aval)
@@ -334,14 +357,29 @@ class Eqn:
     def __reduce__(self) -> tuple[object, ...]:
         return Eqn, (self.prim, self.ins, self.outs, place(self.source))
 
+    def __copy__(self) -> Eqn:
+        return self
 
-def _eqn_key(eqn: Eqn) -> tuple[Primitive, tuple[Atom, ...]]:
-    return eqn.prim, eqn.ins  # the results follow from these
+    def __deepcopy__(self, memo: object) -> Eqn:
+        return self
+
+    def __str__(self) -> str:
+        """The equation as in program text, bodies by their names."""
+        return printing.equation(self, printing.labels(bodies(self.prim)))
 
 
-# Structural hash -> the jaxprs that have it. Buckets hold weak references only.
-_jaxprs: Final[dict[int, list[weakref.ref["Jaxpr"]]]] = {}
+# Structural hash -> the jaxprs that have it. Weak, and swept like `_WeakTable`.
+_jaxprs: Final[dict[int, list[weakref.ref[Jaxpr]]]] = {}
+_dead_jaxprs: Final[deque[int]] = deque()
 _jaxprs_lock: Final = threading.RLock()
+
+
+def _sweep_jaxprs() -> None:
+    while _dead_jaxprs:
+        h = _dead_jaxprs.popleft()
+        alive = [ref for ref in _jaxprs.pop(h, ()) if ref() is not None]
+        if alive:
+            _jaxprs[h] = alive
 
 
 @final
@@ -362,13 +400,11 @@ class Jaxpr:
     _hash: int
     _memo: dict[Hashable, Any]  # results of memoised transforms: they live and die with the program
 
-    def __new__(
-        cls, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: tuple[Atom, ...], name: str = "main"
-    ) -> Jaxpr:
+    def __new__(cls, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: tuple[Atom, ...], name: str = "main") -> Jaxpr:
         h = hash((ins, outs, tuple([(e.prim, e.ins) for e in eqns])))
         with _jaxprs_lock:
-            bucket = _jaxprs.setdefault(h, [])
-            for ref in bucket:
+            _sweep_jaxprs()
+            for ref in _jaxprs.get(h, ()):
                 known = ref()
                 if known is not None and known.ins == ins and known.outs == outs and known.eqns == eqns:
                     return known
@@ -379,7 +415,7 @@ class Jaxpr:
             _set(self, "name", name)
             _set(self, "_hash", h)
             _set(self, "_memo", {})
-            bucket.append(weakref.ref(self, _forget(h)))
+            _jaxprs.setdefault(h, []).append(weakref.ref(self, lambda _: _dead_jaxprs.append(h)))
             return self
 
     def __hash__(self) -> int:
@@ -409,21 +445,61 @@ class Jaxpr:
     def __deepcopy__(self, memo: object) -> Jaxpr:
         return self
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the program's text, without the user's names and with bodies named by their digests.
+
+        Law: equal for equal programs in every process, Python version and machine; computed once per program.
+        """
+        if "digest" not in self._memo:
+            for jaxpr in distinct(self):
+                known: dict[object, str] = {body: f"@{body._memo['digest']}" for body in _carried(jaxpr)}
+                text = printing.function(jaxpr, "fxad 1 ", known)
+                jaxpr._memo["digest"] = hashlib.sha256(text.encode()).hexdigest()
+        return cast(str, self._memo["digest"])
+
+    def __str__(self) -> str:
+        """The program as text, exact; `fxad.text.parse` reads it back."""
+        return printing.program(distinct(self))
+
     def __repr__(self) -> str:
         signature = f"({', '.join(map(str, self.in_avals))}) -> ({', '.join(map(str, self.out_avals))})"
         return f"<Jaxpr {self.name}{signature}, {len(self.eqns)} equations>"
 
 
-def _forget(h: int) -> Callable[[weakref.ref[Jaxpr]], None]:
-    def forget(ref: weakref.ref[Jaxpr]) -> None:
-        with _jaxprs_lock:
-            bucket = _jaxprs.get(h)
-            if bucket is not None:
-                bucket[:] = [r for r in bucket if r is not ref]
-                if not bucket:
-                    del _jaxprs[h]
+def bodies(prim: Primitive) -> tuple[Jaxpr, ...]:
+    """The programs among the parameters of a primitive, in the order of its fields."""
+    out: list[Jaxpr] = []
+    stack: list[Param] = [value for _, value in reversed(params(prim))]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Jaxpr):
+            out.append(value)
+        elif isinstance(value, tuple):
+            stack.extend(reversed(value))
+    return tuple(out)
 
-    return forget
+
+def distinct(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+    """The programs that `jaxpr` consists of: each once, after the bodies it carries; itself last.
+
+    Cost: linear in the distinct equations, however deep bodies are nested and however often they are shared.
+    """
+    done: dict[Jaxpr, None] = {}
+    stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, _carried(jaxpr))]
+    while stack:
+        top, rest = stack[-1]
+        inner = next((b for b in rest if b not in done), None)
+        if inner is None:
+            done[top] = None
+            stack.pop()
+        else:
+            stack.append((inner, _carried(inner)))
+    return tuple(done)
+
+
+def _carried(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    return (body for eqn in jaxpr.eqns for body in bodies(eqn.prim))
 
 
 # ------------------------------------------------------------------------------------------------------ primitives
@@ -557,7 +633,9 @@ class Primitive(ABC):
         `abstract_eval`; the operands may be read-only and are not modified."""
 
     @abstractmethod
-    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
         """The meaning, in StableHLO."""
 
     @abstractmethod
@@ -620,14 +698,14 @@ def primitive(cls: type[P]) -> type[P]:
     if plain:
         made = dataclass(frozen=True, slots=True, eq=False)(cls)
         instance = object.__new__(made)
-        made.__new__ = lambda _: instance  # type: ignore[method-assign,assignment]
+        made.__new__ = lambda _: instance  # type: ignore[method-assign,assignment,return-value]
         made.__reduce__ = lambda _: (made, ())  # type: ignore[method-assign,assignment]
         made.__deepcopy__ = lambda s, _: s  # type: ignore[attr-defined]
         return made
     made = dataclass(frozen=True, slots=True)(cls)
     by_params = made.__hash__
     seed = hash(made.__qualname__)
-    made.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign,assignment]
+    made.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign]
     return made
 
 
@@ -643,50 +721,63 @@ def typecheck(jaxpr: Jaxpr) -> None:
     """Check that a jaxpr is well formed and well typed, bodies included.
 
     Law: holds for what every transform returns.
-    Raises: TypecheckError that names the equation.
+    Raises: TypecheckError that names the function and the equation.
+    Cost: each distinct body is checked once, ever.
     """
+    for function in distinct(jaxpr):
+        if "well typed" not in function._memo:
+            _check(function)
+            function._memo["well typed"] = True
+
+
+def _check(jaxpr: Jaxpr) -> None:
     for k, v in enumerate(jaxpr.ins):
-        if v.index != -1 - k:
-            raise TypecheckError(f"typecheck: operand {k} of {jaxpr.name} is numbered {v.index}, not {-1 - k}")
-    bound: set[Var] = set(jaxpr.ins)
+        if v.index != ~k:
+            raise TypecheckError(f"typecheck: {jaxpr.name}: operand {k} is numbered {v.index}, not {~k}")
+    bound: set[Atom] = set(jaxpr.ins)
     n = 0
     for i, eqn in enumerate(jaxpr.eqns):
-        _check_bound(eqn.ins, bound, f"equation {i} ({eqn.prim.name})")
-        outs = _check_types(i, eqn)
-        for v, aval in zip(eqn.outs, outs, strict=True):
+        avals = _check_equation(jaxpr, i, eqn, bound)
+        for v, aval in zip(eqn.outs, avals, strict=True):
             if v.index != n or v.aval is not aval:
-                raise _bad(i, eqn, f"result {v!r} should be %{n}:{aval}")
+                raise _bad(jaxpr, i, eqn, f"result {v!r} should be %{n}:{aval}")
             bound.add(v)
             n += 1
-    _check_bound(jaxpr.outs, bound, f"results of {jaxpr.name}")
-
-
-def _check_types(i: int, eqn: Eqn) -> tuple[Aval, ...]:
-    if isinstance(eqn.prim, HigherOrder):
-        for body in eqn.prim.bodies:
-            try:
-                typecheck(body)
-            except TypecheckError as e:
-                raise _bad(i, eqn, f"in the body: {e.message}") from e
-    try:
-        outs = eqn.prim.abstract_eval(*[a.aval for a in eqn.ins])
-    except Exception as e:
-        raise _bad(i, eqn, f"{type(e).__name__}: {e}") from e
-    if len(outs) != len(eqn.outs):
-        raise _bad(i, eqn, f"{len(eqn.outs)} results are bound, the primitive has {len(outs)}")
-    return outs
-
-
-def _check_bound(atoms: tuple[Atom, ...], bound: set[Var], what: str) -> None:
-    for a in atoms:
+    for k, a in enumerate(jaxpr.outs):
         if isinstance(a, Var) and a not in bound:
-            raise TypecheckError(f"typecheck: {what}: {a!r} is used and not bound before")
+            raise TypecheckError(f"typecheck: {jaxpr.name}: result {k}, {a!r}, is not bound")
 
 
-def _bad(i: int, eqn: Eqn, problem: str) -> TypecheckError:
+def _check_equation(jaxpr: Jaxpr, i: int, eqn: Eqn, bound: set[Atom]) -> tuple[Aval, ...]:
+    for a in eqn.ins:
+        if isinstance(a, Var) and a not in bound:
+            raise _bad(jaxpr, i, eqn, f"{a!r} is used and not bound before")
+    for name, value in params(eqn.prim):
+        if not _storable(value):
+            raise _bad(jaxpr, i, eqn, f"parameter {name} is {value!r}, which a program cannot hold")
+    try:
+        avals = eqn.prim.abstract_eval(*[a.aval for a in eqn.ins])
+    except Exception as e:
+        raise _bad(jaxpr, i, eqn, f"{type(e).__name__}: {e}") from e
+    if len(avals) != len(eqn.outs):
+        raise _bad(jaxpr, i, eqn, f"{len(eqn.outs)} results are bound, the primitive has {len(avals)}")
+    return avals
+
+
+def _storable(value: object) -> bool:
+    """Whether a parameter is exactly of a kind of `Param`: NumPy's ints are equal to ints, and not the same in text."""
+    if type(value) is tuple:
+        return all(map(_storable, value))
+    return type(value) in _STORABLE or (isinstance(value, np.dtype) and value in dtypes.ALL)
+
+
+_STORABLE: Final = frozenset({type(None), bool, int, str, Aval, Lit, Jaxpr})
+
+
+def _bad(jaxpr: Jaxpr, i: int, eqn: Eqn, problem: str) -> TypecheckError:
     where = place(eqn.source)
     return TypecheckError(
-        f"typecheck: equation {i} ({eqn.prim.name}): {problem}",
+        f"typecheck: {jaxpr.name}: equation {i} ({eqn.prim.name}): {problem}",
         equation=f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}",
         where=str(where) if where else "",
     )

@@ -1,0 +1,115 @@
+"""How a program is written. `fxad.text` reads it back.
+
+    fn @norm(%arg0: f32[3]) -> (f32[]) {
+      %0: f32[3] = mul %arg0, %arg0
+      %1: f32[] = reduce_sum[axes=(0,)] %0
+      return %1
+    }
+
+    main @loss(%arg0: f32[3]) -> (f32[]) {
+      %0: f32[3] = mul %arg0, 2.0:f32[3]
+      %1: f32[] = call[body=@norm] %0
+      return %1
+    }
+
+One equation a line; every distinct body once, before its first use; all of it exact, literals and parameters included.
+So the text decides which program it is, and the digest is the hash of a text: without the user's names, and with bodies
+named by their digests.
+
+This stands below `ir`, so that a program can print itself: it knows the classes of `ir` as types only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import DTypeError, TypecheckError
+
+if TYPE_CHECKING:
+    from fxad.ir import Eqn, Jaxpr, Param, Primitive, Var
+
+Labels = Mapping[object, str]  # bodies -> how they are called in a text
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def program(functions: Sequence[Jaxpr], note: Callable[[Eqn], str] | None = None) -> str:
+    """The text of `functions[-1]`, after the bodies it needs. `note` gives a comment for an equation, or nothing."""
+    known: Labels = labels(functions)
+    texts = []
+    for jaxpr in functions:
+        keyword = "main" if jaxpr is functions[-1] else "fn"
+        texts.append(function(jaxpr, f"{keyword} {known[jaxpr]}", known, note))
+    return "\n".join(texts)
+
+
+def labels(functions: Sequence[Jaxpr]) -> dict[object, str]:
+    """A label for each function: `@name`, `@"<lambda>"`; `@name#1`, `@name#2`, ... when several have one name."""
+    seen: dict[str, int] = {}
+    out: dict[object, str] = {}
+    for jaxpr in functions:
+        label = f"@{jaxpr.name if _PLAIN.fullmatch(jaxpr.name) else json.dumps(jaxpr.name)}"
+        k = seen[label] = seen.get(label, -1) + 1
+        out[jaxpr] = f"{label}#{k}" if k else label
+    return out
+
+
+def function(jaxpr: Jaxpr, head: str, known: Labels, note: Callable[[Eqn], str] | None = None) -> str:
+    """One function; its bodies by their labels."""
+    lines = [f"{head}({_bindings(jaxpr.ins)}) -> ({', '.join([str(a.aval) for a in jaxpr.outs])}) {{"]
+    for eqn in jaxpr.eqns:
+        comment = " ".join(note(eqn).split()) if note else ""
+        lines.append(f"  {equation(eqn, known)}{'  # ' if comment else ''}{comment}")
+    lines.append(f"  return {', '.join(map(str, jaxpr.outs))}".rstrip())
+    return "\n".join([*lines, "}\n"])
+
+
+def equation(eqn: Eqn, known: Labels) -> str:
+    """One equation: `%0: f32[3] = mul %arg0, 2.0:f32[3]`."""
+    ins = ", ".join(map(str, eqn.ins))
+    return f"{_bindings(eqn.outs) or '()'} = {operation(eqn.prim, known)} {ins}".rstrip()
+
+
+def operation(prim: Primitive, known: Labels) -> str:
+    """A primitive with its parameters: `reduce_sum[axes=(0,)]`."""
+    values = []
+    for f in fields(prim):  # type: ignore[arg-type]  # primitives are dataclasses, which the type Primitive does not say
+        try:
+            values.append(f"{f.name}={parameter(getattr(prim, f.name), known)}")
+        except (TypecheckError, DTypeError) as e:
+            raise TypecheckError(f"{prim.name}: parameter {f.name}: {e.message}") from None
+    return f"{prim.name}[{', '.join(values)}]" if values else prim.name
+
+
+def parameter(value: Param, known: Labels) -> str:
+    """A parameter: `3`, `true`, `"text"`, `none`, `f32`, `f32[3]`, `2.0:f32[]`, `@body`, `(0, 1)`."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value) if abs(value) < 1 << 64 else hex(value)  # str() of a large int is slow, and may refuse
+        case str():
+            return json.dumps(value)
+        case np.dtype():
+            return dtypes.short(dtypes.as_dtype(value))
+        case tuple():
+            inner = ", ".join([parameter(v, known) for v in value])
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        case _:
+            if value in known:
+                return known[value]
+            if hasattr(value, "with_aval") or hasattr(value, "with_dtype"):
+                return str(value)  # that is, a Lit or an Aval
+    raise TypecheckError(f"{value!r} is not a value that a program can hold")
+
+
+def _bindings(values: Sequence[Var]) -> str:
+    return ", ".join([f"{v}: {v.aval}" for v in values])
