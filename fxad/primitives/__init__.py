@@ -1,0 +1,30 @@
+"""The primitives of the language, a family a file. `ALL` is the manifest: what is not in it does not exist."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fxad.ir import Primitive
+from fxad.primitives.argmax import ARGMAX
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.remat import Remat
+from fxad.primitives.dot import DOT
+from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
+from fxad.primitives.elementwise import ELEMENTWISE
+from fxad.primitives.indexing import INDEXING
+from fxad.primitives.reduce import REDUCE
+from fxad.primitives.shape import SHAPE
+from fxad.primitives.slicing import SLICING
+
+ALL: Final[tuple[type[Primitive], ...]] = (
+    *ELEMENTWISE,
+    *SHAPE,
+    *SLICING,
+    *DYNAMIC_SLICING,
+    *INDEXING,
+    *REDUCE,
+    *ARGMAX,
+    *DOT,
+    Call,
+    Remat,
+)

@@ -1,0 +1,165 @@
+"""Where the greatest or least element is."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Hlo,
+    HloValue,
+    Jaxpr,
+    JvpCtx,
+    Lit,
+    NDArray,
+    Primitive,
+    Tangent,
+    primitive,
+)
+from fxad.primitives.attrs import i64, i64s
+from fxad.primitives.checks import axis_of, operands
+from fxad.primitives.elementwise import (
+    AND,
+    EQ,
+    GT,
+    LT,
+    NE,
+    OR,
+    SELECT_N,
+)
+from fxad.primitives.elementwise.family import widened
+from fxad.primitives.reduce import ORDERED, discrete, extreme
+from fxad.primitives.shape import dropped, past
+
+
+class ArgExtremum(Primitive):
+    """The place of an extremum along one axis, which disappears: the first one, the first nan where there is one."""
+
+    __slots__ = ()
+
+    sign: ClassVar[int]  # +1 for the greatest element, -1 for the least
+    axis: int
+    index_dtype: DType
+
+    @abstractmethod
+    def compute(self, x: NDArray) -> npt.NDArray[np.intp]:
+        """The meaning in NumPy, for floats of at least 32 bits."""
+
+    @abstractmethod
+    def along(self, axis: int) -> Primitive:
+        """The same along another axis."""
+
+    @final
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        axis_of(self.name, self.axis, x.ndim)
+        if x.dtype not in ORDERED:
+            raise DTypeError(f"{self.name}: {x} has no order")
+        n = x.shape[self.axis]
+        if not n:
+            raise ShapeError(f"{self.name}: axis {self.axis} of {x} is empty")
+        if self.index_dtype not in dtypes.INTEGER or n - 1 > int(extreme(self.index_dtype, 1).value):
+            raise DTypeError(f"{self.name}: {dtypes.short(self.index_dtype)} cannot index axis {self.axis} of {x}")
+        return (Aval(dropped(x.shape, (self.axis,)), self.index_dtype),)
+
+    @final
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return (np.asarray(self.compute(widened(args[0]))).astype(self.index_dtype),)
+
+    @final
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (x,), (index,) = ins, outs
+        places = Aval(x.shape, self.index_dtype)
+        at = hlo.op("stablehlo.iota", (), (places,), {"iota_dimension": i64(self.axis)})
+        init = [hlo.constant(extreme(x.dtype, -self.sign)), hlo.constant(Lit.of(0, index.with_shape(())))]
+        body = _better(x.with_shape(()), index.with_shape(()), self.sign)
+        both = (x.with_shape(index.shape), index)
+        attrs = {"dimensions": i64s((self.axis,))}
+        return hlo.op("stablehlo.reduce", (*args, *at, *init), both, attrs, (body,))[1:]
+
+    @final
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (dim,) = dims
+        if dim is None:
+            return ctx(self, *args), (None,)
+        (axis,) = past((self.axis,), dim)
+        return ctx(self.along(axis), *args), (dim - (axis < dim),)
+
+    @final
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return discrete(ctx, self, primals)
+
+
+def _better(value: Aval, index: Aval, sign: int) -> Jaxpr:
+    """The better of two (value, place) pairs. Commutative and associative, so any order of reduction agrees."""
+    b = Builder()
+    x, i, y, j = b.inputs((value, index, value, index))
+    wins, ties = b.one(GT if sign > 0 else LT, x, y), b.one(EQ, x, y)
+    if value.inexact:
+        x_nan = b.one(NE, x, x)
+        wins = b.one(OR, wins, b.one(AND, x_nan, b.one(EQ, y, y)))
+        ties = b.one(OR, ties, b.one(AND, x_nan, b.one(NE, y, y)))
+    first = b.one(OR, wins, b.one(AND, ties, b.one(LT, i, j)))
+    return b.build((b.one(SELECT_N, first, y, x), b.one(SELECT_N, first, j, i)), "better")
+
+
+@final
+@primitive
+class ArgMax(ArgExtremum):
+    """Where the greatest element along `axis` is: the first one, the first nan where there is one.
+
+    Type: x integer, float or bool, not empty along `axis`; the result has dtype `index_dtype`.
+    Source: stablehlo.reduce over pairs of an element and its place.
+    """
+
+    name: ClassVar[str] = "argmax"
+    sign: ClassVar[int] = 1
+    axis: int
+    index_dtype: DType
+
+    def compute(self, x: NDArray) -> npt.NDArray[np.intp]:
+        return np.asarray(np.argmax(x, self.axis))
+
+    def along(self, axis: int) -> ArgMax:
+        return ArgMax(axis, self.index_dtype)
+
+
+@final
+@primitive
+class ArgMin(ArgExtremum):
+    """Where the least element along `axis` is: the first one, the first nan where there is one.
+
+    Type: x integer, float or bool, not empty along `axis`; the result has dtype `index_dtype`.
+    Source: stablehlo.reduce over pairs of an element and its place.
+    """
+
+    name: ClassVar[str] = "argmin"
+    sign: ClassVar[int] = -1
+    axis: int
+    index_dtype: DType
+
+    def compute(self, x: NDArray) -> npt.NDArray[np.intp]:
+        return np.asarray(np.argmin(x, self.axis))
+
+    def along(self, axis: int) -> ArgMin:
+        return ArgMin(axis, self.index_dtype)
+
+
+ARGMAX: Final = (ArgMax, ArgMin)

@@ -1,0 +1,221 @@
+"""Contraction of two arrays. Closed under its own calculus: its derivative and its transposes are contractions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.attrs import numbers
+from fxad.primitives.checks import axis_of, operands
+from fxad.primitives.elementwise import ConvertElementType
+from fxad.primitives.shape import Transpose, past
+
+
+@final
+@primitive
+class DotGeneral(Linear):
+    """Sum of products over the contracting axes, for each index of the batch axes.
+
+    The result has the batch axes, then the free axes of lhs, then those of rhs.
+
+    Type: lhs and rhs of one dtype but bool; paired axes have equal sizes. The result has the dtype `preferred` (of the
+    same kind and no narrower), or theirs when it is None; integers wrap.
+    Rule: linear in each operand; each transpose is a dot_general of the cotangent and the other operand, computed in
+    the dtype of the cotangent.
+    Source: stablehlo.dot_general; `impl` sums floats below 32 bits in float32 and rounds once.
+    """
+
+    name: ClassVar[str] = "dot_general"
+    lhs_contract: tuple[int, ...]
+    rhs_contract: tuple[int, ...]
+    lhs_batch: tuple[int, ...]
+    rhs_batch: tuple[int, ...]
+    preferred: DType | None
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        lhs, rhs = operands(self, avals, 2)
+        dtype = self._dtype(lhs, rhs)
+        left, right = lhs.shape, rhs.shape
+        _check_axes("lhs", lhs, self.lhs_batch, self.lhs_contract)
+        _check_axes("rhs", rhs, self.rhs_batch, self.rhs_contract)
+        _check_pairs("batch", left, right, self.lhs_batch, self.rhs_batch)
+        _check_pairs("contracting", left, right, self.lhs_contract, self.rhs_contract)
+        shape = [left[a] for a in self.lhs_batch]
+        shape += [left[a] for a in free(lhs.ndim, self.lhs_batch, self.lhs_contract)]
+        shape += [right[a] for a in free(rhs.ndim, self.rhs_batch, self.rhs_contract)]
+        return (Aval(tuple(shape), dtype),)
+
+    def _dtype(self, lhs: Aval, rhs: Aval) -> DType:
+        if lhs.dtype != rhs.dtype:
+            raise DTypeError(f"dot_general: dtypes differ: lhs {lhs}, rhs {rhs}", remedy="convert one operand first")
+        dtype, preferred = lhs.dtype, self.preferred
+        if dtype == dtypes.bool_:
+            raise DTypeError(f"dot_general: {lhs} is not numeric", remedy="convert to an integer first")
+        if preferred is None or preferred == dtype:
+            return dtype
+        one_kind = any([dtype in kind and preferred in kind for kind in _KINDS])
+        if not one_kind or preferred.itemsize < dtype.itemsize:
+            raise DTypeError(
+                f"dot_general: preferred {preferred.name} does not hold sums of products of {dtype.name}",
+                remedy="prefer a dtype of the same kind that is no narrower, and convert the result",
+            )
+        return preferred
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        lhs, rhs = args
+        dtype = self.preferred or lhs.dtype
+        wide = np.dtype(np.float32) if dtype in dtypes.FLOATING and dtype.itemsize < 4 else dtype
+        left_free = free(lhs.ndim, self.lhs_batch, self.lhs_contract)
+        right_free = free(rhs.ndim, self.rhs_batch, self.rhs_contract)
+        batch = [lhs.shape[a] for a in self.lhs_batch]
+        rows, columns = [lhs.shape[a] for a in left_free], [rhs.shape[a] for a in right_free]
+        n = prod([lhs.shape[a] for a in self.lhs_contract])
+        left = lhs.astype(wide).transpose(*self.lhs_batch, *left_free, *self.lhs_contract)
+        right = rhs.astype(wide).transpose(*self.rhs_batch, *self.rhs_contract, *right_free)
+        matrices = left.reshape(*batch, prod(rows), n), right.reshape(*batch, n, prod(columns))
+        return (np.matmul(*matrices).reshape(*batch, *rows, *columns).astype(dtype),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        fields = {
+            "lhs_batching_dimensions": self.lhs_batch,
+            "rhs_batching_dimensions": self.rhs_batch,
+            "lhs_contracting_dimensions": self.lhs_contract,
+            "rhs_contracting_dimensions": self.rhs_contract,
+        }
+        text = ", ".join([f"{name} = {numbers(axes)}" for name, axes in fields.items()])
+        return hlo.op("stablehlo.dot_general", args, outs, {"dot_dimension_numbers": f"#stablehlo.dot<{text}>"})
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        left, right = dims
+        lhs_contract, lhs_batch, rhs_contract, rhs_batch = (
+            self.lhs_contract,
+            self.lhs_batch,
+            self.rhs_contract,
+            self.rhs_batch,
+        )
+        if left is not None:
+            lhs_contract, lhs_batch = past(lhs_contract, left), past(lhs_batch, left)
+        if right is not None:
+            rhs_contract, rhs_batch = past(rhs_contract, right), past(rhs_batch, right)
+        at = 0
+        if left is not None and right is not None:
+            lhs_batch, rhs_batch = (left, *lhs_batch), (right, *rhs_batch)
+        elif left is not None:  # a free axis more: nothing is repeated
+            at = len(lhs_batch) + free(args[0].aval.ndim, lhs_batch, lhs_contract).index(left)
+        elif right is not None:
+            rows = args[0].aval.ndim - len(lhs_contract)
+            at = rows + free(args[1].aval.ndim, rhs_batch, rhs_contract).index(right)
+        return ctx(DotGeneral(lhs_contract, rhs_contract, lhs_batch, rhs_batch, self.preferred), *args), (at,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
+        t = ctx.add(ctx.lin_one(self, lhs_dot, rhs), ctx.lin_one(self, lhs, rhs_dot))
+        return ctx(self, *primals), (t,)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask in ((True, False), (False, True))
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (lhs, rhs) = cts, args
+        if isinstance(ct, Zero):
+            return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
+        if isinstance(lhs, Hole) and not isinstance(rhs, Hole):
+            return self._lhs_bar(ctx, ct, lhs.aval, rhs), None
+        if isinstance(rhs, Hole) and not isinstance(lhs, Hole):
+            return None, self._rhs_bar(ctx, ct, lhs, rhs.aval)
+        return None, None
+
+    def _lhs_bar(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
+        # ct has axes (batch, lhs free, rhs free): contracting rhs free leaves (batch, lhs free, rhs contract)
+        rows = free(lhs.ndim, self.lhs_batch, self.lhs_contract)
+        columns = free(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
+        n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
+        dot = DotGeneral(tuple(range(m, m + len(columns))), columns, tuple(range(n)), self.rhs_batch, None)
+        bar = emit.one(dot, ct, _converted(emit, rhs, ct.aval.dtype))
+        return _arranged(emit, bar, (*self.lhs_batch, *rows, *_paired(self.lhs_contract, self.rhs_contract)), lhs)
+
+    def _rhs_bar(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
+        # contracting lhs free leaves (batch, rhs free, lhs contract)
+        rows = free(lhs.aval.ndim, self.lhs_batch, self.lhs_contract)
+        columns = free(rhs.ndim, self.rhs_batch, self.rhs_contract)
+        n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
+        dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None)
+        bar = emit.one(dot, ct, _converted(emit, lhs, ct.aval.dtype))
+        return _arranged(emit, bar, (*self.rhs_batch, *columns, *_paired(self.rhs_contract, self.lhs_contract)), rhs)
+
+
+_KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
+
+
+def free(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of an operand that are neither batch nor contracting."""
+    return tuple([a for a in range(ndim) if a not in contract and a not in batch])
+
+
+def _paired(mine: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
+    """My contracting axes in the order in which the other operand's free axes leave a dot_general."""
+    return [a for _, a in sorted(zip(other, mine, strict=True))]
+
+
+def _converted(emit: Emit, x: Atom, dtype: DType) -> Atom:
+    return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
+
+
+def _arranged(emit: Emit, bar: Atom, axes: tuple[int, ...], like: Aval) -> Atom:
+    """A cotangent whose axis k belongs to axis `axes[k]` of the operand, with the operand's axes and dtype."""
+    perm = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+    if perm != tuple(range(len(axes))):
+        bar = emit.one(Transpose(perm), bar)
+    return _converted(emit, bar, like.dtype)
+
+
+def _check_axes(side: str, x: Aval, batch: tuple[int, ...], contract: tuple[int, ...]) -> None:
+    axes = batch + contract
+    for a in axes:
+        axis_of(f"dot_general: {side}", a, x.ndim)
+    if len({*axes}) != len(axes):
+        raise ParameterError(f"dot_general: an axis of {side} is used twice: batch {batch}, contracting {contract}")
+
+
+def _check_pairs(
+    role: str, left: tuple[int, ...], right: tuple[int, ...], lhs: tuple[int, ...], rhs: tuple[int, ...]
+) -> None:
+    if len(lhs) != len(rhs):
+        raise ParameterError(f"dot_general: numbers of {role} axes differ: lhs {lhs}, rhs {rhs}")
+    for a, b in zip(lhs, rhs, strict=True):
+        if left[a] != right[b]:
+            raise ShapeError(f"dot_general: {role} sizes differ: lhs dim {a} has {left[a]}, rhs dim {b} has {right[b]}")
+
+
+DOT: Final = (DotGeneral,)

@@ -1,0 +1,242 @@
+"""Windows of an array at a place that is known when the program runs. Duals: dynamic_slice, dynamic_update_slice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import ArgumentError, DTypeError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    NDArray,
+    Shape,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.attrs import i64s
+from fxad.primitives.checks import ranks_of
+from fxad.primitives.indexing import Gather, Scatter
+from fxad.primitives.shape import (
+    broadcast_to_axis,
+    past,
+    put,
+    reshaped,
+)
+from fxad.primitives.slicing import Concatenate
+
+
+def _check_starts(name: str, x: Aval, starts: tuple[Aval, ...], sizes: Shape) -> None:
+    if len(starts) != x.ndim:
+        raise ArgumentError(f"{name}: takes one start index per axis: {x} has {x.ndim}, got {len(starts)}")
+    for k, s in enumerate(starts):
+        if s.shape:
+            raise ShapeError(f"{name}: start index {k} must be 0-d, got {s}")
+        if not dtypes.is_integer(s.dtype):
+            raise DTypeError(f"{name}: start index {k} must be an integer, got {s}")
+        if s is not starts[0]:
+            raise DTypeError(f"{name}: dtypes of start indices differ: index 0 {starts[0]}, index {k} {s}")
+    for a, (n, m) in enumerate(zip(x.shape, sizes, strict=True)):
+        if not 0 <= m <= n:
+            raise ShapeError(f"{name}: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
+
+
+def _window(x: NDArray, starts: tuple[NDArray, ...], sizes: Shape) -> tuple[slice, ...]:
+    """The window, moved inside `x` where it does not lie there."""
+    firsts = [min(max(int(s), 0), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
+    return tuple([slice(first, first + m) for first, m in zip(firsts, sizes, strict=True)])
+
+
+def _wide_starts(hlo: Hlo, starts: Sequence[HloValue], avals: Sequence[Aval]) -> Sequence[HloValue]:
+    """Start indices in a dtype that can hold every bound: XLA compares them with sizes in their own dtype."""
+    if not avals or avals[0].dtype.itemsize >= 4:
+        return starts
+    return [
+        hlo.op("stablehlo.convert", (s,), (a.with_dtype(dtypes.int32),))[0] for s, a in zip(starts, avals, strict=True)
+    ]
+
+
+def _stacked(ctx: BatchCtx, starts: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Atom:
+    """Start indices as one array [mapped axis, index]."""
+    rows = [
+        reshaped(ctx, broadcast_to_axis(ctx, s, d, ctx.size, 0), (ctx.size, 1))
+        for s, d in zip(starts, dims, strict=True)
+    ]
+    return ctx.one(Concatenate(1), *rows)
+
+
+def _with_zero(starts: tuple[Atom, ...], at: int) -> tuple[Atom, ...]:
+    """Start indices with a zero put in for the mapped axis at `at`."""
+    zero = Zero(starts[0].aval if starts else Aval((), dtypes.int32)).instantiate()
+    return (*starts[:at], zero, *starts[at:])
+
+
+@final
+@primitive
+class DynamicSlice(Linear):
+    """The window of `sizes` at start indices known when the program runs, moved inside where it would stick out.
+
+    Type: x of any dtype, then one 0-d integer per axis, all of one dtype.
+    Rule: linear in x; transpose is dynamic_update_slice into zeros.
+    Source: stablehlo.dynamic_slice
+    """
+
+    name: ClassVar[str] = "dynamic_slice"
+    sizes: Shape
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if not avals:
+            raise ArgumentError("dynamic_slice: takes an operand and its start indices, got none")
+        x, *starts = avals
+        ranks_of("dynamic_slice", x, sizes=self.sizes)
+        _check_starts("dynamic_slice", x, tuple(starts), self.sizes)
+        return (Aval(self.sizes, x.dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        x, *starts = args
+        return (x[_window(x, tuple(starts), self.sizes)],)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        operands = (args[0], *_wide_starts(hlo, args[1:], ins[1:]))
+        return hlo.op("stablehlo.dynamic_slice", operands, outs, {"slice_sizes": i64s(self.sizes)})
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (x, *starts), (dim, *start_dims) = args, dims
+        ndim = len(self.sizes)
+        if dim is not None and start_dims.count(None) == ndim:
+            sizes = put(self.sizes, dim, x.aval.shape[dim])
+            return ctx(DynamicSlice(sizes), x, *_with_zero(tuple(starts), dim)), (dim,)
+        indices = _stacked(ctx, tuple(starts), tuple(start_dims))
+        axes = tuple(range(ndim)) if dim is None else past(range(ndim), dim)
+        gather = Gather(
+            offset_dims=tuple(range(1, ndim + 1)),
+            collapsed_slice_dims=(),
+            operand_batching_dims=() if dim is None else (dim,),
+            start_indices_batching_dims=() if dim is None else (0,),
+            start_index_map=axes,
+            slice_sizes=self.sizes if dim is None else put(self.sizes, dim, min(1, x.aval.shape[dim])),
+            mode="clip",
+            indices_sorted=False,
+            unique_indices=False,
+        )
+        return ctx(gather, x, indices), (0,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask[0] and not any(mask[1:])
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x, *starts) = cts, args
+        rest = (None,) * len(starts)
+        if isinstance(ct, Zero) or not isinstance(x, Hole):
+            return (Zero(x.aval) if isinstance(x, Hole) else None, *rest)
+        known = [s for s in starts if not isinstance(s, Hole)]
+        return (ctx.one(DYNAMIC_UPDATE_SLICE, Zero(x.aval).instantiate(), ct, *known), *rest)
+
+
+@final
+@primitive
+class DynamicUpdateSlice(Linear):
+    """x with the window at start indices known when the program runs replaced, moved inside where it would stick out.
+
+    Type: x of any dtype, the update of the same dtype and rank and no larger, then one 0-d integer per axis.
+    Rule: linear in x and the update together; the update gets back the window, x the rest.
+    Source: stablehlo.dynamic_update_slice
+    """
+
+    name: ClassVar[str] = "dynamic_update_slice"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) < 2:
+            raise ArgumentError(
+                f"dynamic_update_slice: takes an operand, an update and start indices, got {len(avals)}"
+            )
+        x, update, *starts = avals
+        if update.ndim != x.ndim:
+            raise ShapeError(f"dynamic_update_slice: ranks differ: operand {x}, update {update}")
+        if update.dtype != x.dtype:
+            raise DTypeError(f"dynamic_update_slice: dtypes differ: operand {x}, update {update}")
+        _check_starts("dynamic_update_slice", x, tuple(starts), update.shape)
+        return (x,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        x, update, *starts = args
+        out = np.array(x)
+        out[_window(x, tuple(starts), update.shape)] = update
+        return (out,)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.dynamic_update_slice", (*args[:2], *_wide_starts(hlo, args[2:], ins[2:])), outs)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (x, update, *starts), (dim, update_dim, *start_dims) = args, dims
+        at = dim if dim is not None else update_dim if update_dim is not None else 0
+        x = broadcast_to_axis(ctx, x, dim, ctx.size, at)
+        if start_dims.count(None) == len(starts):
+            update = broadcast_to_axis(ctx, update, update_dim, ctx.size, at)
+            return ctx(self, x, update, *_with_zero(tuple(starts), at)), (at,)
+        # a window per example: one window each, so that no two updates meet
+        ndim = len(starts)
+        update = broadcast_to_axis(ctx, update, update_dim, ctx.size, 0)
+        scatter = Scatter(
+            update_window_dims=tuple(range(1, ndim + 1)),
+            inserted_window_dims=(),
+            operand_batching_dims=(at,),
+            scatter_indices_batching_dims=(0,),
+            scatter_dims_to_operand_dims=past(range(ndim), at),
+            mode="clip",
+            indices_sorted=False,
+            unique_indices=True,
+        )
+        return ctx(scatter, x, _stacked(ctx, tuple(starts), tuple(start_dims)), update), (at,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, *tangents[:2], *primals[2:])
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return all(mask[:2]) and not any(mask[2:])
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x, update, *starts) = cts, args
+        rest = (None,) * len(starts)
+        if isinstance(ct, Zero):
+            return (*[Zero(a.aval) if isinstance(a, Hole) else None for a in (x, update)], *rest)
+        known = [s for s in starts if not isinstance(s, Hole)]
+        hole = Zero(update.aval).instantiate()
+        x_bar = ctx.one(self, ct, hole, *known) if isinstance(x, Hole) else None
+        return x_bar, ctx.one(DynamicSlice(update.aval.shape), ct, *known) if isinstance(update, Hole) else None, *rest
+
+
+DYNAMIC_UPDATE_SLICE: Final = DynamicUpdateSlice()
+
+DYNAMIC_SLICING: Final = (DynamicSlice, DynamicUpdateSlice)

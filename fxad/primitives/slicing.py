@@ -1,0 +1,291 @@
+"""Taking arrays apart and putting them together at places known beforehand.
+
+Duals: slice and pad, concatenate and the slices that take it apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Shape,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.attrs import i64, i64s
+from fxad.primitives.checks import axis_of, operands, ranks_of
+from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.shape import (
+    Rearrange,
+    ReduceSum,
+    broadcast_to_axis,
+    put,
+    spread,
+)
+
+
+@final
+@primitive
+class Slice(Rearrange):
+    """Elements `starts`, `starts + strides`, ... below `limits` along each axis.
+
+    Type: x of any dtype; 0 <= start <= limit <= size and stride >= 1, one of each per axis.
+    Rule: transpose is pad with zeros.
+    Source: stablehlo.slice
+    """
+
+    name: ClassVar[str] = "slice"
+    starts: tuple[int, ...]
+    limits: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        ranks_of("slice", x, starts=self.starts, limits=self.limits, strides=self.strides)
+        shape = []
+        for a, (start, limit, stride, n) in enumerate(
+            zip(self.starts, self.limits, self.strides, x.shape, strict=True)
+        ):
+            if not 0 <= start <= limit <= n:
+                raise ShapeError(f"slice: {start}:{limit} does not lie in axis {a} of {x}, of size {n}")
+            if stride < 1:
+                raise ParameterError(f"slice: stride {stride} of axis {a} is not positive", remedy="use rev as well")
+            shape.append(-((start - limit) // stride))
+        return (Aval(tuple(shape), x.dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return (args[0][tuple(map(slice, self.starts, self.limits, self.strides))],)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        attrs = {
+            "start_indices": i64s(self.starts),
+            "limit_indices": i64s(self.limits),
+            "strides": i64s(self.strides),
+        }
+        return hlo.op("stablehlo.slice", args, outs, attrs)
+
+    def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
+        n = x.aval.shape[dim]
+        return emit.one(Slice(put(self.starts, dim, 0), put(self.limits, dim, n), put(self.strides, dim, 1)), x), dim
+
+    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+        # the axis of the result ends at its last element, of the operand possibly later
+        ends = [
+            start + stride * (m - 1) + 1 if m else start
+            for start, stride, m in zip(self.starts, self.strides, ct.aval.shape, strict=True)
+        ]
+        high = tuple([n - end for n, end in zip(x.shape, ends, strict=True)])
+        pad = Pad(self.starts, high, tuple([stride - 1 for stride in self.strides]))
+        return emit.one(pad, ct, Lit(bytes(x.dtype.itemsize), x.with_shape(())))
+
+
+def sliced(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
+    """`x[start:limit]` along `axis`; emits nothing for a literal."""
+    shape = x.aval.shape
+    if isinstance(x, Lit):
+        return x.with_aval((*shape[:axis], limit - start, *shape[axis + 1 :]))
+    starts, limits = [0] * len(shape), list(shape)
+    starts[axis], limits[axis] = start, limit
+    return emit.one(Slice(tuple(starts), tuple(limits), (1,) * len(shape)), x)
+
+
+@final
+@primitive
+class Pad(Linear):
+    """Put a value before (`low`), after (`high`) and between (`interior`) the elements of each axis.
+
+    Negative `low` and `high` drop elements (after those between have been put in).
+
+    Type: x of any dtype, the value 0-d of the same; one entry per axis, interior >= 0.
+    Rule: linear in both operands together; x gets back the slice it fills, the value the sum of the rest.
+    Source: stablehlo.pad
+    """
+
+    name: ClassVar[str] = "pad"
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    interior: tuple[int, ...]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        x, value = operands(self, avals, 2)
+        ranks_of("pad", x, low=self.low, high=self.high, interior=self.interior)
+        if value.shape:
+            raise ShapeError(f"pad: the value must be 0-d, got {value}")
+        if value.dtype != x.dtype:
+            raise DTypeError(f"pad: dtypes differ: operand {x}, value {value}")
+        shape = []
+        for a, (low, high, interior, n) in enumerate(zip(self.low, self.high, self.interior, x.shape, strict=True)):
+            if interior < 0:
+                raise ParameterError(f"pad: interior {interior} of axis {a} is negative")
+            m = low + n + max(n - 1, 0) * interior + high
+            if m < 0:
+                raise ShapeError(f"pad: low {low} and high {high} drop more than axis {a} of {x} has")
+            shape.append(m)
+        return (Aval(tuple(shape), x.dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        x, value = args
+        spaced = [n + max(n - 1, 0) * i for n, i in zip(x.shape, self.interior, strict=True)]
+        wide = [max(lo, 0) + n + max(hi, 0) for lo, n, hi in zip(self.low, spaced, self.high, strict=True)]
+        out = np.full(wide, value, x.dtype)
+        at = [
+            slice(max(lo, 0), max(lo, 0) + n, i + 1) for lo, n, i in zip(self.low, spaced, self.interior, strict=True)
+        ]
+        out[tuple(at)] = x
+        crop = [slice(max(-lo, 0), n - max(-hi, 0)) for lo, n, hi in zip(self.low, wide, self.high, strict=True)]
+        return (out[tuple(crop)],)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        attrs = {
+            "edge_padding_low": i64s(self.low),
+            "edge_padding_high": i64s(self.high),
+            "interior_padding": i64s(self.interior),
+        }
+        return hlo.op("stablehlo.pad", args, outs, attrs)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (x, value), (dim, value_dim) = args, dims
+        pad = self if dim is None else Pad(put(self.low, dim, 0), put(self.high, dim, 0), put(self.interior, dim, 0))
+        if value_dim is None:
+            return ctx(pad, x, value), (dim,)
+        # every example has its own value: pad with zero, then choose
+        at = 0 if dim is None else dim
+        inside = self._inside(ctx, x.aval if dim is None else Aval(_without(x.aval.shape, dim), x.aval.dtype))
+        kept: Atom = ctx.one(pad, x, Lit(bytes(x.aval.dtype.itemsize), value.aval.with_shape(())))
+        shape = put(inside.aval.shape, at, ctx.size)
+        kept = broadcast_to_axis(ctx, kept, dim, ctx.size, at)
+        inside = broadcast_to_axis(ctx, inside, None, ctx.size, at)
+        return (ctx.one(SELECT_N, inside, spread(ctx, value, shape, (at,)), kept),), (at,)
+
+    def _inside(self, emit: Emit, x: Aval) -> Atom:
+        """Which elements of the result are elements of `x`."""
+        true = Lit.of(True, x.with_dtype(dtypes.bool_))
+        return emit.one(self, true, Lit.of(False, Aval((), dtypes.bool_)))
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return all(mask)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x, value) = cts, args
+        if isinstance(ct, Zero):
+            return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
+        x_bar = self._taken(ctx, ct, x.aval) if isinstance(x, Hole) else None
+        if not isinstance(value, Hole):
+            return x_bar, None
+        inside = self._inside(ctx, x.aval)
+        rest = ctx.one(SELECT_N, inside, ct, Zero(ct.aval).instantiate())
+        return x_bar, ctx.one(ReduceSum(tuple(range(ct.aval.ndim))), rest)
+
+    def _taken(self, emit: Emit, ct: Atom, x: Aval) -> Atom:
+        """The elements of `ct` where those of `x` have gone; zero for those that were dropped."""
+        low, high = self.low, self.high
+        if min(low, default=0) < 0 or min(high, default=0) < 0:
+            zero = Lit(bytes(x.dtype.itemsize), x.with_shape(()))
+            grow = Pad(tuple([max(-n, 0) for n in low]), tuple([max(-n, 0) for n in high]), (0,) * len(low))
+            ct, low = emit.one(grow, ct, zero), tuple([max(n, 0) for n in low])
+        limits = [lo + n + max(n - 1, 0) * i for lo, n, i in zip(low, x.shape, self.interior, strict=True)]
+        return emit.one(Slice(low, tuple(limits), tuple([i + 1 for i in self.interior])), ct)
+
+
+def _without(shape: Shape, dim: int) -> Shape:
+    return shape[:dim] + shape[dim + 1 :]
+
+
+@final
+@primitive
+class Concatenate(Linear):
+    """Operands one after the other along `axis`.
+
+    Type: one or more operands of one dtype, their shapes equal but for `axis`.
+    Rule: linear in all operands together; each gets back its slice.
+    Source: stablehlo.concatenate
+    """
+
+    name: ClassVar[str] = "concatenate"
+    axis: int
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if not avals:
+            raise ArgumentError("concatenate: takes at least one operand")
+        first, axis = avals[0], self.axis
+        axis_of("concatenate", axis, first.ndim)
+        before, after, total = first.shape[:axis], first.shape[axis + 1 :], 0
+        for k, x in enumerate(avals):
+            if x.shape[:axis] != before or x.shape[axis + 1 :] != after:
+                raise ShapeError(f"concatenate: shapes differ beside axis {axis}: operand 0 {first}, operand {k} {x}")
+            if x.dtype != first.dtype:
+                raise DTypeError(f"concatenate: dtypes differ: operand 0 {first}, operand {k} {x}")
+            total += x.shape[axis]
+        return (Aval((*before, total, *after), first.dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return (np.concatenate(args, self.axis),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.concatenate", args, outs, {"dimension": i64(self.axis)})
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        at = next(d for d in dims if d is not None)
+        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        return ctx(Concatenate(self.axis + (self.axis >= at)), *args), (at,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return all(mask)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), start = cts, 0
+        bars: list[Cotangent | None] = []
+        for x in args:
+            limit = start + x.aval.shape[self.axis]
+            if not isinstance(x, Hole):
+                bars.append(None)
+            else:
+                bars.append(Zero(x.aval) if isinstance(ct, Zero) else sliced(ctx, ct, self.axis, start, limit))
+            start = limit
+        return tuple(bars)
+
+
+SLICING: Final = (Slice, Pad, Concatenate)
