@@ -1,10 +1,10 @@
 from collections.abc import Mapping
 
-from jaxlib._jax import Client
-from jaxlib._jax import HloSharding as _HloSharding
+from jaxlib._jax import Client as Client
+from jaxlib._jax import DeviceAssignment as DeviceAssignment
 from typing_extensions import CapsuleType
 
-class HloSharding(_HloSharding):
+class HloSharding:
     @staticmethod
     def replicate() -> HloSharding: ...
 

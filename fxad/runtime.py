@@ -1,0 +1,54 @@
+"""Running programs: devices, buffers, executables, and the cache that compiles each program once.
+
+The door to `fxad.xla`. Everything here deals in buffers (jaxlib's arrays); `fxad.array` wraps them.
+"""
+
+from fxad.xla.buffers import (
+    Buffer,
+    Exporter,
+    block,
+    delete,
+    is_deleted,
+    is_ready,
+    to_buffer,
+    to_dlpack,
+    to_numpy,
+    transfer,
+)
+from fxad.xla.cache import Cache, CacheStats, cache
+from fxad.xla.client import Device, devices, set_cpu_devices
+from fxad.xla.executable import (
+    CompileOptions,
+    CostStats,
+    LoadedProgram,
+    MemoryStats,
+    compile_module,
+    cost,
+    memory,
+)
+
+__all__ = [
+    "Buffer",
+    "Cache",
+    "CacheStats",
+    "CompileOptions",
+    "CostStats",
+    "Device",
+    "Exporter",
+    "LoadedProgram",
+    "MemoryStats",
+    "block",
+    "cache",
+    "compile_module",
+    "cost",
+    "delete",
+    "devices",
+    "is_deleted",
+    "is_ready",
+    "memory",
+    "set_cpu_devices",
+    "to_buffer",
+    "to_dlpack",
+    "to_numpy",
+    "transfer",
+]

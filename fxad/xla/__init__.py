@@ -1,0 +1,1 @@
+"""Rooms behind `fxad.runtime`: devices, buffers, executables and their cache, on jaxlib's private surface."""

@@ -1,0 +1,189 @@
+"""Values between the host and a device.
+
+Promise: what a user does to an array after handing it over never changes a result. So an array is copied on the way in,
+unless nobody can write to it any more (read-only, and so is everything it is a view of); and what comes out is a
+read-only view of the buffer wherever NumPy can look at it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
+
+import numpy as np
+from typing_extensions import CapsuleType
+
+from fxad import dtypes
+from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
+from fxad.ir import Aval, NDArray
+from fxad.lowering.door import _jax
+from fxad.xla.client import Device
+from fxad.xla.compat import ArrayType, OneDevice, reason
+from fxad.xla.dlpack import copy_out, header
+
+Buffer: TypeAlias = _jax.ArrayImpl
+Scalar: TypeAlias = bool | int | float | complex
+
+_COPY: Final = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+_SHARE: Final = _jax.HostBufferSemantics.ZERO_COPY
+_put: Final = _jax.batched_device_put
+
+# Python's buffer protocol, and so NumPy's DLPack, has no word for these.
+_NO_PROTOCOL: Final = dtypes.FLOAT8 | {dtypes.bfloat16}
+# Device types of DLPack whose memory this machine's processor reads: kDLCPU, kDLCUDAHost, kDLROCMHost.
+_HOST: Final = frozenset({1, 3, 11})
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """Anything that offers its memory through DLPack."""
+
+    def __dlpack__(self) -> CapsuleType:
+        """The capsule."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Device type and number."""
+
+
+def to_buffer(value: object, aval: Aval, device: Device) -> Buffer:
+    """A NumPy array, a Python scalar or anything with `__dlpack__`, as a buffer of type `aval` on `device`.
+
+    Raises: ShapeError, DTypeError when an array is not of that type; ArgumentError for anything else.
+    Cost: 4 us and the copy; no copy for an array that nobody can write to (see the module).
+    """
+    if not isinstance(value, np.ndarray):
+        if isinstance(value, bool | int | float | complex | np.generic):
+            value = _scalar(value, aval)
+        elif isinstance(value, Exporter):
+            capsule = value.__dlpack__()
+            if value.__dlpack_device__()[0] not in _HOST:
+                return _import(capsule, aval, device)
+            value = copy_out(capsule)
+        else:
+            raise ArgumentError(f"to_buffer: a {type(value).__name__} is no array")
+    array = cast(NDArray, value)
+    _check(array.shape, array.dtype, aval)
+    semantics = _COPY if array.flags.writeable or not _frozen(array) else _SHARE
+    try:
+        return _put(ArrayType(aval), device.sharding, [array], device.raw_list, True, False, semantics, True)
+    except _jax.JaxRuntimeError as e:
+        raise ExecutionError(f"to_buffer: {aval} to {device}: {reason(e)}") from e
+
+
+def _scalar(value: Scalar | np.generic, aval: Aval) -> NDArray:
+    try:
+        return np.asarray(value, aval.dtype) if not isinstance(value, np.generic) else np.asarray(value)
+    except (OverflowError, TypeError) as e:
+        raise DTypeError(f"to_buffer: {value!r} is no {aval.dtype.name}") from e
+
+
+def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], aval: Aval) -> None:
+    if shape != aval.shape:
+        raise ShapeError(f"to_buffer: shapes differ: the array has {shape}, the program takes {aval.shape}")
+    if dtype != aval.dtype:
+        raise DTypeError(f"to_buffer: dtypes differ: the array has {dtype!r}, the program takes {aval.dtype!r}")
+
+
+def _frozen(array: NDArray) -> bool:
+    """Whether nobody can write to the memory of a read-only array, as far as NumPy knows."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return base is None or isinstance(base, bytes) or (isinstance(base, memoryview) and isinstance(base.obj, Buffer))
+
+
+def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
+    """A copy, by jaxlib, of what lies on an accelerator; jaxlib 0.10 imports jax here, where it is installed."""
+    h = header(capsule)
+    _check(h.shape, h.dtype, aval)
+    try:
+        buffer = _jax.dlpack_managed_tensor_to_buffer(capsule, device.raw, None, True)
+    except _jax.JaxRuntimeError as e:
+        raise ExecutionError(f"to_buffer: DLPack to {device}: {reason(e)}") from e
+    return buffer._rewrap_with_aval_and_sharding(ArrayType(aval), device.sharding)
+
+
+def to_numpy(buffer: Buffer, aval: Aval) -> NDArray:
+    """The value as a read-only NumPy array; waits for it.
+
+    A view of the buffer where that is on the CPU and Python's buffer protocol knows the dtype (it does not know bfloat16
+    and float8), else a copy. Raises: ExecutionError when computing it failed, or it was deleted.
+    """
+    try:
+        if buffer.platform() != "cpu":
+            return buffer._single_device_array_to_np_array_did_copy()[0]
+        if aval.dtype not in _NO_PROTOCOL:
+            return np.asarray(buffer)
+        buffer.block_until_ready()
+        # jaxlib's own way out imports jax where that is installed (0.10)
+        bits = ctypes.string_at(buffer.unsafe_buffer_pointer(), aval.nbytes) if aval.nbytes else b""
+        return np.frombuffer(bits, aval.dtype).reshape(aval.shape)
+    except (_jax.JaxRuntimeError, BufferError) as e:
+        raise ExecutionError(f"to_numpy: {aval}: {reason(e)}") from e
+
+
+class _Versioned(Protocol):
+    def __dlpack__(self, *, max_version: tuple[int, int] | None, copy: bool | None) -> CapsuleType: ...
+
+
+def to_dlpack(
+    buffer: Buffer, aval: Aval, *, max_version: tuple[int, int] | None = None, copy: bool | None = None
+) -> CapsuleType:
+    """The value as a DLPack capsule, for the CPU.
+
+    A view, marked read-only, for a consumer that knows DLPack 1.0 (`max_version`); an older one cannot be told, and
+    gets a copy of its own.
+    """
+    if aval.dtype in _NO_PROTOCOL or buffer.platform() != "cpu":
+        # jaxlib aborts when a buffer is deleted that it has exported; nobody but the capsule holds this copy
+        return _jax.buffer_to_dlpack_managed_tensor(_clone(buffer))
+    array = to_numpy(buffer, aval)
+    if copy or max_version is None or max_version < (1, 0):
+        if copy is False:
+            raise BufferError("a read-only array is shared only through DLPack 1.0 or later")
+        array = array.copy()
+    return cast(_Versioned, array).__dlpack__(max_version=max_version, copy=copy)
+
+
+def _clone(buffer: Buffer) -> Buffer:
+    sharding = cast(OneDevice, buffer._sharding)
+    devices = [_jax.DeviceList((sharding._device,))]
+    always = [_jax.ArrayCopySemantics.ALWAYS_COPY]
+    return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [sharding], always)[0]
+
+
+def transfer(buffer: Buffer, aval: Aval, device: Device) -> Buffer:
+    """The value on another device; asynchronous. Between platforms it goes through the host."""
+    if buffer.platform() != device.raw.platform:
+        return to_buffer(to_numpy(buffer, aval), aval, device)
+    devices = [_jax.DeviceList((device.raw,))]
+    reuse = [_jax.ArrayCopySemantics.REUSE_INPUT]
+    return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [device.sharding], reuse)[0]
+
+
+def block(buffer: Buffer) -> None:
+    """Wait until the value is there. Raises: ExecutionError when computing it failed, or it was deleted."""
+    try:
+        buffer.block_until_ready()
+    except _jax.JaxRuntimeError as e:
+        raise ExecutionError(f"block: {reason(e)}") from e
+
+
+def is_ready(buffer: Buffer) -> bool:
+    """Whether the value is there without waiting. Raises: ExecutionError when it was deleted."""
+    try:
+        return buffer.is_ready()
+    except _jax.JaxRuntimeError as e:
+        raise ExecutionError(f"is_ready: {reason(e)}") from e
+
+
+def is_deleted(buffer: Buffer) -> bool:
+    """Whether the memory was given back: deleted, or donated to a program."""
+    return buffer.is_deleted()
+
+
+def delete(buffer: Buffer) -> None:
+    """Give the memory back now. Views that NumPy holds stay valid."""
+    buffer.delete()

@@ -1,0 +1,139 @@
+"""Devices, made when first asked for, without jax and beside it.
+
+A client of fxad is its own: nothing is registered in jaxlib that jax would find, and no setting of the process is
+touched. The platform is the argument, else the environment variable FXAD_PLATFORM, else the CPU. FXAD_CPU_DEVICES (or
+`set_cpu_devices`, before first use) makes the CPU several devices.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, final
+
+from fxad.errors import ExecutionError, ParameterError
+from fxad.lowering.door import _jax, xla_client
+from fxad.xla.compat import OneDevice, reason
+
+# Packages that bring XLA for CUDA as a PJRT plugin, newest first.
+_CUDA_PACKAGES: Final = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
+_CUDA_LIBRARY: Final = "xla_cuda_plugin.so"
+# A name of its own, so that jax may load the same library under its name, before or after.
+_CUDA_NAME: Final = "fxad_cuda"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Device:
+    """A device: one object each, compared by identity. `str(device)` is `cpu:0`."""
+
+    platform: str
+    id: int
+    kind: str
+    client: _jax.Client = field(repr=False)
+    raw: _jax.Device = field(repr=False)
+    sharding: OneDevice = field(repr=False)
+    raw_list: list[_jax.Device] = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.platform}:{self.id}"
+
+
+@final
+class _Clients:
+    """The clients of this process, one a platform. Thread-safe."""
+
+    __slots__ = ("_cpu_devices", "_devices", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._devices: dict[str, tuple[Device, ...]] = {}
+        self._cpu_devices: int | None = None
+
+    def set_cpu_devices(self, count: int) -> None:
+        with self._lock:
+            there = len(self._devices.get("cpu", ()))
+            if there not in (0, count):
+                raise ParameterError(
+                    f"set_cpu_devices: {count} asked for, the CPU is in use with {there}",
+                    remedy="call it before the first program runs, or set FXAD_CPU_DEVICES",
+                )
+            self._cpu_devices = count
+
+    def devices(self, platform: str) -> tuple[Device, ...]:
+        known = self._devices.get(platform)
+        if known is not None:
+            return known
+        with self._lock:
+            if platform not in self._devices:
+                client = self._make(platform)
+                self._devices[platform] = tuple([_device(platform, client, d) for d in client.local_devices()])
+            return self._devices[platform]
+
+    def _make(self, platform: str) -> _jax.Client:
+        try:
+            if platform == "cpu":
+                return xla_client.make_cpu_client(num_devices=self._cpu_devices or _cpu_devices_asked())
+            if platform in ("cuda", "gpu"):
+                return _cuda_client()
+        except _jax.JaxRuntimeError as e:
+            raise ExecutionError(f"devices: no {platform} client: {reason(e)}") from e
+        raise ParameterError(f"devices: {platform!r} is no platform", remedy="use cpu or cuda")
+
+
+def _device(platform: str, client: _jax.Client, raw: _jax.Device) -> Device:
+    return Device(platform, raw.id, raw.device_kind, client, raw, OneDevice(raw), [raw])
+
+
+def _cpu_devices_asked() -> int:
+    text = os.environ.get("FXAD_CPU_DEVICES", "1")
+    if not text.isdecimal() or not int(text):
+        raise ParameterError(f"devices: FXAD_CPU_DEVICES must be a number of devices, got {text!r}")
+    return int(text)
+
+
+def cuda_library() -> Path:
+    """Where the CUDA plugin is installed. Raises: ExecutionError when none is."""
+    for package in _CUDA_PACKAGES:
+        try:
+            spec = find_spec(package)
+        except ModuleNotFoundError:  # not even the namespace `jax_plugins` is there
+            continue
+        for folder in (spec and spec.submodule_search_locations) or ():
+            if (library := Path(folder) / _CUDA_LIBRARY).exists():
+                return library
+    raise ExecutionError(
+        f"devices: no CUDA plugin is installed (looked for {', '.join(_CUDA_PACKAGES)})",
+        remedy="pip install jax-cuda13-pjrt of the version of jaxlib, and its NVIDIA libraries",
+    )
+
+
+def _cuda_client() -> _jax.Client:
+    library = cuda_library()
+    if not xla_client.pjrt_plugin_loaded(_CUDA_NAME):
+        xla_client.load_pjrt_plugin_dynamically(_CUDA_NAME, str(library))
+    if not xla_client.pjrt_plugin_initialized(_CUDA_NAME):
+        xla_client.initialize_pjrt_plugin(_CUDA_NAME)
+    # Memory is taken as it is needed, unless the user says otherwise: another client may live on the same device.
+    return xla_client.make_c_api_client(
+        _CUDA_NAME, {"preallocate": False, **xla_client.generate_pjrt_gpu_plugin_options()}
+    )
+
+
+_clients: Final = _Clients()
+
+
+def devices(platform: str | None = None) -> tuple[Device, ...]:
+    """The devices of a platform, in the order of their ids.
+
+    Raises: ParameterError for an unknown platform; ExecutionError when its client cannot be made.
+    """
+    return _clients.devices(platform or os.environ.get("FXAD_PLATFORM") or "cpu")
+
+
+def set_cpu_devices(count: int) -> None:
+    """Make the CPU `count` devices. Raises: ParameterError once the CPU is in use with another number."""
+    _clients.set_cpu_devices(count)

@@ -1,0 +1,131 @@
+"""A compiled program: making one, calling it, and what it costs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from fxad.errors import CompileError, ExecutionError
+from fxad.ir import Aval
+from fxad.lower import LoweredModule
+from fxad.lowering.door import _jax
+from fxad.xla.buffers import Buffer
+from fxad.xla.client import Device
+from fxad.xla.compat import compile_options, reason, result_handler
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How to compile, as a value: part of the key of the cache.
+
+    `donate` names operands whose memory the results may take over: the caller's buffer is gone after the call.
+    `flags` are XLA's own, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
+    """
+
+    donate: tuple[int, ...] = ()
+    optimization_level: int | None = None
+    flags: tuple[tuple[str, str | bool | int | float], ...] = ()
+
+
+DEFAULT: Final = CompileOptions()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Bytes a compiled program uses. `peak_bytes` is what a call needs at its peak, operands and results included."""
+
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    temp_bytes: int
+    peak_bytes: int
+    generated_code_bytes: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CostStats:
+    """XLA's own estimate of the work of one call. `transcendentals` are counted apart from `flops`."""
+
+    flops: float
+    bytes_accessed: float
+    transcendentals: float
+
+
+@final
+class LoadedProgram:
+    """A compiled program on one device. It holds code, no program and no constant. Many threads may call it."""
+
+    __slots__ = ("__weakref__", "_handlers", "_run", "device", "in_avals", "out_avals", "raw")
+
+    def __init__(self, raw: _jax.LoadedExecutable, lowered: LoweredModule, device: Device) -> None:
+        self.raw = raw
+        self.in_avals: tuple[Aval, ...] = lowered.in_avals
+        self.out_avals: tuple[Aval, ...] = lowered.out_avals
+        self.device = device
+        self._run = raw.execute_sharded
+        self._handlers = [result_handler(a, device.sharding) for a in lowered.out_avals]
+
+    def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Run on buffers of exactly the types `in_avals`, on `device`. Does not wait: a result is a promise of a value.
+
+        Raises: ExecutionError when the call is refused; what fails while computing is raised where it is waited for.
+        Cost: 3.9 us and the computation.
+        """
+        try:
+            return self._run(buffers).consume_with_handlers(self._handlers)
+        except _jax.JaxRuntimeError as e:
+            raise ExecutionError(f"execute: {reason(e)}") from e
+
+    def hlo(self) -> str:
+        """The optimised program, as XLA prints it."""
+        return self.raw.get_hlo_text()
+
+
+def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device) -> LoadedProgram:
+    """Compile for a device, always: `Cache` is what remembers. Raises: CompileError."""
+    source = lowered.source(options.donate)
+    given = compile_options(device.id)
+    if options.optimization_level is not None:
+        given.executable_build_options.optimization_level = options.optimization_level
+    if options.flags:
+        given.env_option_overrides = list(options.flags)
+    try:
+        raw = device.client.compile_and_load(source, device.raw_list, given)
+    except _jax.JaxRuntimeError as e:
+        raise CompileError(_explained(reason(e), source)) from e
+    return LoadedProgram(raw, lowered, device)
+
+
+def _explained(problem: str, source: str) -> str:
+    """XLA's message, with the line of the module it speaks of."""
+    found = re.search(r"-:(\d+):\d+: error", problem)
+    lines = source.splitlines()
+    if found is None or int(found[1]) > len(lines):
+        return f"compile: {problem}"
+    return f"compile: {problem}\n  in            {lines[int(found[1]) - 1]}"
+
+
+def memory(program: LoadedProgram) -> MemoryStats:
+    """Bytes of operands, results, aliases, temporaries and code, as XLA planned them."""
+    s = program.raw.get_compiled_memory_stats()
+    argument, output = s.argument_size_in_bytes, s.output_size_in_bytes
+    alias, temp = s.alias_size_in_bytes, s.temp_size_in_bytes
+    # on the CPU XLA leaves the temporaries out of its own figure; they are one block, alive through the call
+    total = argument + output - alias + temp
+    peak = total if program.device.platform == "cpu" else s.peak_memory_in_bytes or total
+    return MemoryStats(argument, output, alias, temp, peak, s.generated_code_size_in_bytes)
+
+
+def cost(program: LoadedProgram) -> CostStats:
+    """XLA's estimate of the work of one call; zero where it gives none."""
+    known = program.raw.cost_analysis()
+    return CostStats(
+        float(known.get("flops", 0.0)),
+        float(known.get("bytes accessed", 0.0)),
+        float(known.get("transcendentals", 0.0)),
+    )
