@@ -93,6 +93,7 @@ FORMATS: Final = MappingProxyType(
 
 _DIGITS: Final = 9  # enough to tell any two float32 apart
 _DECIMAL: Final = re.compile(r"-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf)")
+_LONGEST: Final = 1000  # an exact float64 in full has 767 digits; float() takes its time beyond
 _INTEGER: Final = re.compile(r"-?\d{1,20}")  # int64 and uint64 need no more; int() is slow, and refuses, beyond 4300
 
 
@@ -147,7 +148,7 @@ def _read_float(text: str, form: Format, size: int) -> int | None:
     if text.startswith("0x"):
         digits = text[2:]
         return int(digits, 16) if re.fullmatch(f"[0-9a-f]{{{2 * size}}}", digits) else None
-    if not _DECIMAL.fullmatch(text):
+    if not _DECIMAL.fullmatch(text) or len(text) > _LONGEST:
         return None
     value = float(text)
     return None if math.isinf(value) and "inf" not in text else form.encode(value)
