@@ -29,6 +29,7 @@ BITS: Final = dtypes.INTEGER | BOOL
 REAL: Final = dtypes.INTEGER | dtypes.FLOATING
 ORDERED: Final = REAL | BOOL
 SIGNED: Final = dtypes.SIGNED | dtypes.INEXACT
+WIDER: Final = dtypes.FLOATING - dtypes.FLOAT8
 WIDE: Final = frozenset({dtypes.float32, dtypes.float64})
 
 _KIND: Final = MappingProxyType(
@@ -42,6 +43,7 @@ _KIND: Final = MappingProxyType(
         REAL: "integer or float",
         ORDERED: "integer, float or bool",
         SIGNED: "signed integer, float or complex",
+        WIDER: "float (not float8)",
         WIDE: "float32 or float64",
         ANY: "any",
     }

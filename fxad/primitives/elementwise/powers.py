@@ -15,7 +15,7 @@ from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Ze
 from fxad.primitives.checks import operands
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scaled
 from fxad.primitives.elementwise.exponential import LOG
-from fxad.primitives.elementwise.family import SIGNED, Binary, Unary, filled, refused
+from fxad.primitives.elementwise.family import SIGNED, Binary, Unary, compared, filled, refused
 from fxad.primitives.elementwise.logic import AND, EQ
 from fxad.primitives.elementwise.parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.select import SELECT_N
@@ -181,6 +181,19 @@ class Pow(Binary):
 
     def compute(self, x: NDArray, y: NDArray) -> object:
         return np.power(x, y)
+
+    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+        power = hlo.op(self.hlo_name, args, outs)
+        if ins[0].dtype not in dtypes.COMPLEX:
+            return power
+        # XLA takes the logarithm of a complex 0 and gets nan; the power is 0 where the exponent's real part is positive
+        (part,) = REAL.abstract_eval(ins[1])
+        zero = hlo.constant(Lit.of(0, ins[0]))
+        base = compared(hlo, "EQ", (args[0], zero), ins[0])
+        real = hlo.op(REAL.hlo_name, args[1:], (part,))
+        decays = compared(hlo, "GT", (*real, hlo.constant(Lit.of(0, part))), part)
+        both = hlo.op("stablehlo.and", (*base, *decays), (part.with_dtype(dtypes.bool_),))
+        return hlo.op("stablehlo.select", (*both, zero, *power), outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         return ctx.add(self._along_base(ctx, x, y, tx), self._along_exponent(ctx, x, z, ty))

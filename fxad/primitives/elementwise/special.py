@@ -18,7 +18,7 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scaled
 from fxad.primitives.elementwise.exponential import EXP
-from fxad.primitives.elementwise.family import Binary, Unary, filled
+from fxad.primitives.elementwise.family import WIDER, Binary, Unary, filled
 from fxad.primitives.elementwise.powers import SQUARE
 
 
@@ -57,13 +57,13 @@ class Erf(Unary):
 class Erfc(Unary):
     """1 - erf(x), accurate for large x.
 
-    Type:   a float operand.
+    Type:   a float operand, not float8.
     Source: chlo.erfc
     """
 
     name: ClassVar[str] = "erfc"
     hlo_name: ClassVar[str] = "chlo.erfc"
-    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+    takes: ClassVar[frozenset[DType]] = WIDER
 
     def compute(self, x: NDArray) -> object:
         return _mapped(math.erfc, x)
@@ -117,7 +117,7 @@ class Lgamma(Unary):
 @final
 @primitive
 class Digamma(Unary):
-    """The derivative of lgamma; nan at -1, -2, ...
+    """The derivative of lgamma; nan at 0, -1, -2, ...
 
     Type:   a float operand.
     Source: chlo.digamma
@@ -137,9 +137,9 @@ class Digamma(Unary):
 @final
 @primitive
 class Polygamma(Binary):
-    """The x-th operand's n-th derivative of digamma: polygamma(n, x), n = 0, 1, 2, ...
+    """The n-th derivative of digamma at x, for operands n and x, n = 0, 1, 2, ...
 
-    Type:   n, x: two float operands of one type; nan for other n.
+    Type:   n, x: two float operands of one type; nan for other n. XLA's is good for x > -10 and small n.
     Rule:   d/dx = polygamma(n + 1, x); n has no derivative.
     Source: chlo.polygamma
     """
@@ -178,7 +178,7 @@ def _erf_inv(x: float) -> float:
 
 
 def _lgamma(x: float) -> float:
-    if x <= 0 and x == math.floor(x):
+    if x <= 0 and x.is_integer():
         return math.inf
     try:
         return math.lgamma(x)
@@ -187,10 +187,8 @@ def _lgamma(x: float) -> float:
 
 
 def _digamma(x: float) -> float:
-    if x == 0:
-        return -math.copysign(math.inf, x)
     if x <= 0:
-        if x == math.floor(x):
+        if x.is_integer() or math.isinf(x):
             return math.nan
         return _digamma(1 - x) - math.pi / math.tan(math.pi * math.fmod(x, 1.0))
     below = 0.0
@@ -213,9 +211,9 @@ _BERNOULLI: Final = tuple(
 def _polygamma(n: float, x: float) -> float:
     if n == 0:
         return _digamma(x)
-    if math.isnan(x) or not n > 0 or n != math.floor(n):
+    if math.isnan(x) or not n > 0 or not n.is_integer():
         return math.nan
-    if x <= 0 and x == math.floor(x):
+    if x <= 0 and x.is_integer():
         return math.inf if n % 2 else math.nan
     try:
         return math.copysign(math.gamma(n + 1), 1 if n % 2 else -1) * _hurwitz(int(n) + 1, x)
@@ -228,7 +226,7 @@ def _hurwitz(s: int, q: float) -> float:
     if math.isinf(q):
         return 0.0
     total = 0.0
-    while q < 12:
+    while q < 12 + s:  # the series of corrections converges well from there on
         total += q**-s
         q += 1
     total += q ** (1 - s) / (s - 1) + 0.5 * q**-s
