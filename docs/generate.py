@@ -64,22 +64,15 @@ def answer(cls: type[Primitive], question: str) -> str:
 def derivative(base: type) -> str:
     """Whether the derivative that a class states is `Zero` or refused."""
     method = next(base.__dict__[n] for n in QUESTIONS["derivative"] if n in base.__dict__)
-    tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
-    if any(isinstance(n, ast.Raise) and "NotDifferentiableError" in ast.unparse(n) for n in tree.body[0].body):  # type: ignore[attr-defined]
+    rule = ast.parse(textwrap.dedent(inspect.getsource(method))).body[0]
+    assert isinstance(rule, ast.FunctionDef)
+    if any(isinstance(n, ast.Raise) and "NotDifferentiableError" in ast.unparse(n) for n in rule.body):
         return "refused: "
-    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-    emits = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)} & {
-        "lin",
-        "lin_one",
-        "add",
-        "recur",
-        "tangent",
-    }
-    passes_on = any(
-        isinstance(n, ast.Call) and any(ast.unparse(a) == "ctx" for a in n.args) and ast.unparse(n.func) != "ctx"
-        for n in ast.walk(tree)
-    )
-    return "Zero: " if "Zero" in names and not emits and not passes_on else ""
+    calls = {ast.unparse(n.func): n for n in ast.walk(rule) if isinstance(n, ast.Call)}
+    # what makes a tangent is a method of the context, or is handed the context; `discrete` makes a Zero of it
+    makers = {f for f, n in calls.items() if f.startswith("ctx.") or any(ast.unparse(a) == "ctx" for a in n.args)}
+    makers |= calls.keys() & {"self.tangent"}
+    return "Zero: " if calls.keys() & {"Zero", "discrete"} and makers <= {"ctx.one", "discrete"} else ""
 
 
 def field_of(cls: type[Primitive], name: str) -> str:
@@ -98,7 +91,8 @@ def field_of(cls: type[Primitive], name: str) -> str:
 
 def row(cls: type[Primitive]) -> str:
     """The line of one primitive."""
-    cells = [f"`{cls.name}`", " ".join(f"`{f.name}`" for f in fields(cls)) or "—"]
+    parameters = [f"`{f.name}`" for f in fields(cls)]  # type: ignore[arg-type]
+    cells = [f"`{cls.name}`", " ".join(parameters) or "—"]
     cells += [answer(cls, q) for q in QUESTIONS if q != "transpose"]
     cells.append(answer(cls, "transpose") if issubclass(cls, Linear) else "—")
     cells.append("yes" if issubclass(cls, HigherOrder) else "—")

@@ -6,12 +6,12 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-_COMMON = {
-    "deadline": None,  # the first example of a law compiles, the others do not
-    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
-    "print_blob": True,
-}
-settings.register_profile("ci", max_examples=25, derandomize=True, **_COMMON)
-settings.register_profile("dev", max_examples=25, **_COMMON)
-settings.register_profile("deep", max_examples=2000, **_COMMON)
+COMMON = settings(
+    deadline=None,  # the first example of a law compiles, the others do not
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    print_blob=True,
+)
+settings.register_profile("ci", COMMON, max_examples=25, derandomize=True)
+settings.register_profile("dev", COMMON, max_examples=25)
+settings.register_profile("deep", COMMON, max_examples=2000)
 settings.load_profile(os.environ.get("FXAD_PROFILE", "ci" if os.environ.get("CI") else "dev"))
