@@ -153,11 +153,11 @@ class BitcastConvertType(Primitive):
 
 @final
 @primitive
-class ReducePrecision(Unary, Linear):
+class ReducePrecision(Unary):
     """x rounded to fewer exponent and mantissa bits, to nearest even; the dtype is kept.
 
     Type:   float32 or float64; too large becomes inf, too small becomes 0.
-    Rule:   counts as linear: tangents and cotangents are rounded alike.
+    Rule:   the tangent passes as it is, not rounded.
     Source: stablehlo.reduce_precision
     """
 
@@ -199,16 +199,7 @@ class ReducePrecision(Unary, Linear):
         return hlo.op("stablehlo.reduce_precision", args, outs, attrs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return ctx.lin_one(self, t)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
-
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
-        (ct,) = cts
-        return (ct if isinstance(ct, Zero) else ctx.one(self, ct),)
+        return t
 
 
 @final

@@ -182,7 +182,9 @@ class Pow(Binary):
     def compute(self, x: NDArray, y: NDArray) -> object:
         return np.power(x, y)
 
-    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
         power = hlo.op(self.hlo_name, args, outs)
         if ins[0].dtype not in dtypes.COMPLEX:
             return power

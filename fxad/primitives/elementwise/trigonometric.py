@@ -258,7 +258,7 @@ class Acosh(Unary):
     """Inverse hyperbolic cosine; nan below 1.
 
     Type:   a float or complex operand.
-    Rule:   d = 1 / sqrt(x - 1) / sqrt(x + 1), inf at 1.
+    Rule:   d = 1 / sqrt(x^2 - 1), inf at 1.
     Source: chlo.acosh
     """
 
@@ -270,10 +270,12 @@ class Acosh(Unary):
         return np.arccosh(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        # two roots: below -1 the result is nan and the derivative is too; for complex x the branches agree
         one = filled(1.0, x)
-        below, above = ctx.one(RSQRT, ctx.one(SUB, x, one)), ctx.one(RSQRT, ctx.one(ADD, x, one))
-        return scaled(ctx, t, ctx.one(MUL, below, above))
+        below, above = ctx.one(SUB, x, one), ctx.one(ADD, x, one)
+        if x.aval.dtype in dtypes.COMPLEX:
+            # the root of the product is on the wrong branch in the left half plane
+            return scaled(ctx, t, ctx.one(MUL, ctx.one(RSQRT, below), ctx.one(RSQRT, above)))
+        return scaled(ctx, t, ctx.one(RSQRT, ctx.one(MUL, below, above)))
 
 
 @final
