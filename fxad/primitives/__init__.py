@@ -13,6 +13,7 @@ from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
 from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.indexing import INDEXING
 from fxad.primitives.reduce import REDUCE
+from fxad.primitives.scatter import SCATTER
 from fxad.primitives.shape import SHAPE
 from fxad.primitives.slicing import SLICING
 
@@ -22,6 +23,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *SLICING,
     *DYNAMIC_SLICING,
     *INDEXING,
+    *SCATTER,
     *REDUCE,
     *ARGMAX,
     *DOT,

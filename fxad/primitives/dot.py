@@ -93,10 +93,10 @@ class DotGeneral(Linear):
         batch = [lhs.shape[a] for a in self.lhs_batch]
         rows, columns = [lhs.shape[a] for a in left_free], [rhs.shape[a] for a in right_free]
         n = prod([lhs.shape[a] for a in self.lhs_contract])
-        left = lhs.astype(wide).transpose(*self.lhs_batch, *left_free, *self.lhs_contract)
-        right = rhs.astype(wide).transpose(*self.rhs_batch, *self.rhs_contract, *right_free)
-        matrices = left.reshape(*batch, prod(rows), n), right.reshape(*batch, n, prod(columns))
-        return (np.matmul(*matrices).reshape(*batch, *rows, *columns).astype(dtype),)
+        left = lhs.astype(wide).transpose([*self.lhs_batch, *left_free, *self.lhs_contract])
+        right = rhs.astype(wide).transpose([*self.rhs_batch, *self.rhs_contract, *right_free])
+        matrices = left.reshape([*batch, prod(rows), n]), right.reshape([*batch, n, prod(columns)])
+        return (np.matmul(*matrices).reshape([*batch, *rows, *columns]).astype(dtype),)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]

@@ -28,7 +28,8 @@ from fxad.ir import (
 )
 from fxad.primitives.attrs import i64s
 from fxad.primitives.checks import ranks_of
-from fxad.primitives.indexing import Gather, Scatter
+from fxad.primitives.indexing import Gather
+from fxad.primitives.scatter import Scatter
 from fxad.primitives.shape import (
     broadcast_to_axis,
     past,

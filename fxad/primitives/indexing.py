@@ -36,8 +36,8 @@ from fxad.ir import (
 )
 from fxad.primitives.attrs import boolean, i64s
 from fxad.primitives.checks import operands, ranks_of
-from fxad.primitives.elementwise import ADD, EQ, SELECT_N
-from fxad.primitives.shape import BroadcastInDim, Iota, Reshape, broadcast_to_axis, move_axis, put
+from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Squeeze, broadcast_to_axis, move_axis, put
 from fxad.primitives.windows import Windows, inside, moved_inside, widest
 
 Positions: TypeAlias = tuple[npt.NDArray[np.int64], ...]
@@ -268,9 +268,10 @@ class ScatterFamily(Primitive):
         back = np.argsort(windows.order(updates.ndim))
         given = updates.transpose(back).reshape(within.shape + sizes)
         kept = np.broadcast_to(within.reshape(within.shape + (1,) * x.ndim) | (self.mode == "clip"), given.shape)
-        out = np.array(x)
-        self.combine(out, tuple([g[kept] for g in grid]), given[kept])
-        return (out,)
+        out = np.array(x, ndmin=1)  # a 0-d operand has one place
+        at = tuple([g[kept] for g in grid]) or (np.zeros(np.count_nonzero(kept), np.int64),)
+        self.combine(out, at, given[kept])
+        return (out.reshape(x.shape),)
 
     @final
     def lower(
@@ -279,6 +280,8 @@ class ScatterFamily(Primitive):
         x, indices, updates = ins
         if x.size == 0 or updates.size == 0:
             return (args[0],)
+        if not indices.shape[-1]:
+            return hlo.call(self._indexed(x, indices, updates), args)
         if self.mode == "clip" or indices.dtype.itemsize < 4:
             return hlo.call(self._composed(x, indices, updates), args)
         attrs = {
@@ -293,11 +296,23 @@ class ScatterFamily(Primitive):
         b = Builder()
         operand, given, values = b.inputs((x, indices, updates))
         at = widest(b, given)
-        if self.mode == "clip" and self.scatter_dims_to_operand_dims:
+        if self.mode == "clip":
             sizes = self.sizes(x.shape, updates.shape)
             at = moved_inside(b, at, tuple([x.shape[a] - sizes[a] for a in self.scatter_dims_to_operand_dims]))
         scatter = self.remade(self.windows, "drop", self.indices_sorted, self.unique_indices)
         return b.build(b(scatter, operand, at, values), self.name)
+
+    def _indexed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
+        """The meaning with one index more, into a new axis of size 1: XLA fails on empty index vectors."""
+        b = Builder()
+        operand, _, values = b.inputs((x, indices, updates))
+        windows, _ = self.windows.mapped(x.ndim, 0, False)
+        offset, index_map = self.windows.offset, (0, *windows.index_map)
+        windows = Windows(offset, (0, *windows.collapsed), windows.batched, windows.index_batched, index_map)
+        scatter = self.remade(windows, "drop", self.indices_sorted, self.unique_indices)
+        at = Lit.of(0, Aval((*indices.shape[:-1], 1), dtypes.int32))
+        out = b.one(scatter, b.one(ExpandDims((0,)), operand), at, values)
+        return b.build((b.one(Squeeze((0,)), out),), self.name)
 
     @final
     def batch(
@@ -380,65 +395,4 @@ class ScatterAdd(ScatterFamily, Linear):
         return x_bar, None, self.read(ctx, ct, indices, updates.aval)
 
 
-@final
-@primitive
-class Scatter(ScatterFamily, Linear):
-    """Replace windows of x, at the places an index array names, by updates.
-
-    Type: x of any dtype, indices of any integer dtype, updates of x's dtype.
-    Rule: where updates meet one of them stays, in XLA any one, in `impl` the last; the derivative follows the one that
-    stays. With `unique_indices`, linear in x and the updates together.
-    Source: stablehlo.scatter; see `ScatterFamily`.
-    """
-
-    name: ClassVar[str] = "scatter"
-    applies: ClassVar[str] = ""
-    takes: ClassVar[frozenset[DType]] = frozenset(dtypes.ALL)
-    update_window_dims: tuple[int, ...]
-    inserted_window_dims: tuple[int, ...]
-    operand_batching_dims: tuple[int, ...]
-    scatter_indices_batching_dims: tuple[int, ...]
-    scatter_dims_to_operand_dims: tuple[int, ...]
-    mode: str
-    indices_sorted: bool
-    unique_indices: bool
-
-    def combine(self, out: NDArray, at: Positions, updates: NDArray) -> None:
-        out[at] = updates
-
-    def remade(self, windows: Windows, mode: str, indices_sorted: bool, unique_indices: bool) -> Scatter:
-        return Scatter(*windows.numbers, mode, indices_sorted, unique_indices)
-
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        (x, indices, updates), (tx, _, tu) = primals, tangents
-        if self.unique_indices:
-            return ctx(self, *primals), ctx.lin(self, tx, indices, tu)
-        # scatter the number of each update, from 1, instead of the update: reading them back tells who stayed
-        shape, size = updates.aval.shape, updates.aval.size
-        one = Lit.of(1, Aval((), dtypes.int32))
-        numbers = ctx.one(ADD, ctx.one(Iota((size,), dtypes.int32, 0)), one.with_aval((size,)))
-        numbers = ctx.one(Reshape(shape), numbers)
-        owner = ctx.one(self, Lit.of(0, x.aval.with_dtype(dtypes.int32)), indices, numbers)
-        stays = ctx.one(EQ, self.read(ctx, owner, indices, numbers.aval), numbers)
-        kept = ctx.one(EQ, owner, Lit.of(0, owner.aval))
-        tx = ctx.lin_one(SELECT_N, kept, Zero(tx.aval), tx)
-        tu = ctx.lin_one(SELECT_N, stays, Zero(tu.aval), tu)
-        add = ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)
-        return ctx(self, *primals), ctx.lin(add, tx, indices, tu)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return self.unique_indices and mask == (True, False, True)
-
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, indices, updates) = cts, args
-        if isinstance(ct, Zero) or isinstance(indices, Hole):
-            return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
-        x_bar = ctx.one(self, ct, indices, Zero(updates.aval).instantiate()) if isinstance(x, Hole) else None
-        return x_bar, None, self.read(ctx, ct, indices, updates.aval) if isinstance(updates, Hole) else None
-
-
-INDEXING: Final = (Gather, ScatterAdd, Scatter)
+INDEXING: Final = (Gather, ScatterAdd)
