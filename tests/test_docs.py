@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import re
 import runpy
 import sys
@@ -11,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+DOCTESTED = [p for p in sorted((ROOT / "fxad").rglob("*.py")) if ">>> " in p.read_text(encoding="utf-8")]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
@@ -35,6 +38,12 @@ def test_blocks_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = type(sys)("page")
     monkeypatch.setitem(sys.modules, "page", module)
     exec(compile(program(page), str(page), "exec"), module.__dict__)
+
+
+@pytest.mark.parametrize("path", DOCTESTED, ids=name)
+def test_docstrings_run(path: Path) -> None:
+    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
