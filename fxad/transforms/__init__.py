@@ -1,0 +1,19 @@
+"""Transformations: one file each, pure functions from jaxpr to jaxpr, memoised by value."""
+
+from fxad.transforms.cse import cse as cse
+from fxad.transforms.dce import dce as dce
+from fxad.transforms.dce import prune as prune
+from fxad.transforms.inline import inline as inline
+from fxad.transforms.jacobian import jacfwd as jacfwd
+from fxad.transforms.jacobian import jacrev as jacrev
+from fxad.transforms.jvp import jvp as jvp
+from fxad.transforms.linearize import linearize as linearize
+from fxad.transforms.remat import remat as remat
+from fxad.transforms.simplify import simplify as simplify
+from fxad.transforms.transpose import transpose as transpose
+from fxad.transforms.vjp import Vjp as Vjp
+from fxad.transforms.vjp import grad as grad
+from fxad.transforms.vjp import value_and_grad as value_and_grad
+from fxad.transforms.vjp import vjp as vjp
+from fxad.transforms.vjp import vjp_fused as vjp_fused
+from fxad.transforms.vmap import vmap as vmap

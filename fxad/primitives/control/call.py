@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, final
 
 from fxad.errors import ArgumentError, ShapeError
@@ -93,15 +93,29 @@ class Call(HigherOrder, Linear):
     def transpose(
         self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
     ) -> tuple[Cotangent | None, ...]:
-        mask = tuple([isinstance(a, Hole) for a in args])
-        known = [a for a in args if not isinstance(a, Hole)]
-        given = [ct for ct in cts if not isinstance(ct, Zero)]
-        # results whose cotangent vanishes have no part in the adjoint
-        outs = tuple([a for a, ct in zip(self.body.outs, cts, strict=True) if not isinstance(ct, Zero)])
-        adjoint = ctx.recur(Jaxpr(self.body.ins, self.body.eqns, outs, self.body.name), mask)
-        bars = zip(adjoint.outs, ctx(Call(adjoint), *given, *known), strict=True)
-        found = iter([Zero(a.aval) if is_zero(a) else v for a, v in bars])
-        return tuple([next(found) if m else None for m in mask])
+        adjoint, operands = adjoint_of(ctx, self.body, cts, args)
+        return cotangents(adjoint, ctx(Call(adjoint), *operands), args)
+
+
+def adjoint_of(
+    ctx: TransposeCtx, body: Jaxpr, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+) -> tuple[Jaxpr, list[Atom]]:
+    """The adjoint of a body in its `Hole` operands, and the operands it is to be applied to."""
+    mask = tuple([isinstance(a, Hole) for a in args])
+    known = [a for a in args if not isinstance(a, Hole)]
+    given = [ct for ct in cts if not isinstance(ct, Zero)]
+    # results whose cotangent vanishes have no part in the adjoint
+    outs = tuple([a for a, ct in zip(body.outs, cts, strict=True) if not isinstance(ct, Zero)])
+    return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*given, *known]
+
+
+def cotangents(
+    adjoint: Jaxpr, results: Sequence[Atom], args: tuple[Atom | Hole, ...]
+) -> tuple[Cotangent | None, ...]:
+    """The results of an adjoint, as cotangents of the operands; a result that is the literal zero is a `Zero`."""
+    bars = zip(adjoint.outs, results, strict=True)
+    found: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in bars])
+    return tuple([next(found) if isinstance(a, Hole) else None for a in args])
 
 
 def _primal(

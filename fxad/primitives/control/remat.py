@@ -34,7 +34,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.liveness import narrow, sweep
-from fxad.primitives.control.call import check_operands
+from fxad.primitives.control.call import adjoint_of, check_operands, cotangents
 from fxad.primitives.linearity import is_linear
 
 
@@ -103,11 +103,8 @@ class Remat(HigherOrder, Linear):
     def transpose(
         self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
     ) -> tuple[Cotangent | None, ...]:
-        mask = tuple([isinstance(a, Hole) for a in args])
-        known = [a for a in args if not isinstance(a, Hole)]
-        given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
-        bars = iter(ctx(Remat(ctx.recur(self.body, mask), True), *given, *known))
-        return tuple([next(bars) if m else None for m in mask])
+        adjoint, operands = adjoint_of(ctx, self.body, cts, args)
+        return cotangents(adjoint, ctx(Remat(adjoint, True), *operands), args)
 
 
 def recompute(body: Jaxpr, split: LinearizedBody) -> tuple[Jaxpr, tuple[bool, ...]]:

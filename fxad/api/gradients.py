@@ -1,0 +1,217 @@
+"""`grad`, `value_and_grad`, `jacfwd`, `jacrev`, `hessian`: derivatives with respect to chosen arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+from fxad import transforms, tree
+from fxad.api.lift import Argnums, check_real, compose, leaf_ranges, lift, mask_of, normalise, positional, with_outs
+from fxad.array import Array
+from fxad.errors import ArgumentError, ShapeError
+from fxad.program import Program
+from fxad.tree import Structure
+
+P = ParamSpec("P")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+X = TypeVar("X")
+
+
+class _Wrt:
+    """The chosen arguments of a program: their leaves, the mask over its operands, the tree of their gradients."""
+
+    def __init__(self, what: str, program: Program[Any, Any], argnums: Argnums) -> None:
+        self.numbers = normalise(what, program, argnums)
+        ranges, trees = leaf_ranges(program), positional(program)
+        self.leaves = [k for n in self.numbers for k in ranges[n]]
+        check_real(what, program, self.leaves)
+        self.mask = mask_of(program, set(self.leaves))
+        self.tree: Structure = (
+            trees[self.numbers[0]] if isinstance(argnums, int) else compose(*[trees[n] for n in self.numbers])
+        )
+        # the jaxpr's order of gradients is that of its operands, the user's that of argnums
+        rank = {leaf: k for k, leaf in enumerate(sorted(self.leaves))}
+        self.order = [rank[leaf] for leaf in self.leaves]
+
+
+def _value_tree(what: str, program: Program[Any, Any], has_aux: bool) -> Structure | None:
+    """The tree of the auxiliary results, if any. Raises: ArgumentError, ShapeError."""
+    out = program.out_tree
+    if not has_aux:
+        if out.num_nodes != 1 or out.num_leaves != 1:
+            raise ShapeError(
+                f"{what}: {program.name} returns {tree.shape_text(out)}, not a single scalar",
+                remedy="return the scalar alone, or (scalar, auxiliary results) with has_aux=True",
+            )
+        return None
+    parts = out.children()
+    if out.type is not tuple or len(parts) != 2 or parts[0].num_leaves != 1 or parts[0].num_nodes != 1:
+        raise ArgumentError(
+            f"{what}: has_aux=True, but {program.name} returns {tree.shape_text(out)}",
+            remedy="return a pair (scalar, auxiliary results)",
+        )
+    aux: Structure = parts[1]
+    return aux
+
+
+def _value_and_grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Program[Any, Any]:
+    wrt = _Wrt("value_and_grad", program, argnums)
+    _value_tree("value_and_grad", program, has_aux)
+    jaxpr = transforms.value_and_grad(program.jaxpr, wrt.mask)
+    n = len(program.out_avals)
+    jaxpr = with_outs(jaxpr, [*range(n), *[n + k for k in wrt.order]])
+    out: Program[Any, Any] = program.replace(jaxpr, out_tree=compose(program.out_tree, wrt.tree))
+    return out
+
+
+def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Program[Any, Any]:
+    wrt = _Wrt("grad", program, argnums)
+    aux = _value_tree("grad", program, has_aux)
+    jaxpr = transforms.grad(program.jaxpr, wrt.mask)
+    n = len(program.out_avals) - 1
+    jaxpr = with_outs(jaxpr, [*[n + k for k in wrt.order], *range(n)])
+    out: Program[Any, Any] = program.replace(jaxpr, out_tree=wrt.tree if aux is None else compose(wrt.tree, aux))
+    return out
+
+
+# `argnums` of a literal int, or a pair of them, is resolved by overloads; anything else gives Any.
+# fmt: off
+@overload
+def grad(f: Program[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[Concatenate[A, P], A]: ...
+@overload
+def grad(f: Program[Concatenate[A, B, P], Array], argnums: Literal[1], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, P], B]: ...
+@overload
+def grad(f: Program[Concatenate[A, B, C, P], Array], argnums: Literal[2], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, C, P], C]: ...
+@overload
+def grad(f: Program[Concatenate[A, B, P], Array], argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, P], tuple[A, B]]: ...
+@overload
+def grad(f: Program[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Program[Concatenate[A, P], tuple[A, X]]: ...
+@overload
+def grad(f: Program[P, Any], argnums: Argnums, has_aux: bool = False) -> Program[P, Any]: ...
+@overload
+def grad(f: Callable[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Callable[Concatenate[A, P], A]: ...
+@overload
+def grad(f: Callable[Concatenate[A, B, P], Array], argnums: Literal[1], has_aux: Literal[False] = False) -> Callable[Concatenate[A, B, P], B]: ...
+@overload
+def grad(f: Callable[Concatenate[A, B, C, P], Array], argnums: Literal[2], has_aux: Literal[False] = False) -> Callable[Concatenate[A, B, C, P], C]: ...
+@overload
+def grad(f: Callable[Concatenate[A, B, P], Array], argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Callable[Concatenate[A, B, P], tuple[A, B]]: ...
+@overload
+def grad(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Callable[Concatenate[A, P], tuple[A, X]]: ...
+@overload
+def grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False) -> Callable[P, Any]: ...
+# fmt: on
+def grad(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+    """The gradient of a scalar function with respect to positional arguments.
+
+    The gradient has the tree of the argument; a sequence of `argnums` gives a tuple of gradients. With `has_aux`, `f`
+    returns (scalar, auxiliary) and the result is (gradient, auxiliary).
+
+    Law:    `<grad f(x), x_dot> = jvp f(x, x_dot)`.
+    Rule:   linearize, transpose, apply to 1, drop what only the value needed.
+    Raises: ShapeError for a result that is not a scalar; NotDifferentiableError for an argument or result that is not
+            real floating, naming the argument's path; ArgumentError for argnums that do not exist.
+    """
+    return lift("grad", f, lambda p: _grad(p, argnums, has_aux))
+
+
+# fmt: off
+@overload
+def value_and_grad(f: Program[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[Concatenate[A, P], tuple[Array, A]]: ...
+@overload
+def value_and_grad(f: Program[Concatenate[A, B, P], Array], argnums: Literal[1], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, P], tuple[Array, B]]: ...
+@overload
+def value_and_grad(f: Program[Concatenate[A, B, C, P], Array], argnums: Literal[2], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, C, P], tuple[Array, C]]: ...
+@overload
+def value_and_grad(f: Program[Concatenate[A, B, P], Array], argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, P], tuple[Array, tuple[A, B]]]: ...
+@overload
+def value_and_grad(f: Program[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Program[Concatenate[A, P], tuple[tuple[Array, X], A]]: ...
+@overload
+def value_and_grad(f: Program[P, Any], argnums: Argnums, has_aux: bool = False) -> Program[P, Any]: ...
+@overload
+def value_and_grad(f: Callable[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Callable[Concatenate[A, P], tuple[Array, A]]: ...
+@overload
+def value_and_grad(f: Callable[Concatenate[A, B, P], Array], argnums: Literal[1], has_aux: Literal[False] = False) -> Callable[Concatenate[A, B, P], tuple[Array, B]]: ...
+@overload
+def value_and_grad(f: Callable[Concatenate[A, B, C, P], Array], argnums: Literal[2], has_aux: Literal[False] = False) -> Callable[Concatenate[A, B, C, P], tuple[Array, C]]: ...
+@overload
+def value_and_grad(f: Callable[Concatenate[A, B, P], Array], argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Callable[Concatenate[A, B, P], tuple[Array, tuple[A, B]]]: ...
+@overload
+def value_and_grad(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Callable[Concatenate[A, P], tuple[tuple[Array, X], A]]: ...
+@overload
+def value_and_grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False) -> Callable[P, Any]: ...
+# fmt: on
+def value_and_grad(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+    """(value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
+    return lift("value_and_grad", f, lambda p: _value_and_grad(p, argnums, has_aux))
+
+
+def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Program[Any, Any]:
+    wrt = _Wrt(what, program, argnums)
+    out, aux = program.out_tree, None
+    if has_aux:
+        parts = out.children()
+        if out.type is not tuple or len(parts) != 2:
+            raise ArgumentError(
+                f"{what}: has_aux=True, but {program.name} returns {tree.shape_text(out)}",
+                remedy="return a pair (result, auxiliary results)",
+            )
+        out, aux = parts
+    n_all, n_out, n_wrt = len(program.out_avals), out.num_leaves, len(wrt.leaves)
+    make = transforms.jacfwd if what == "jacfwd" else transforms.jacrev
+    jaxpr = make(program.jaxpr, wrt.mask, n_out)
+    order = [n_all + i * n_wrt + k for i in range(n_out) for k in wrt.order]
+    block = wrt.tree.unflatten(range(n_wrt))
+    found = tree.structure(out.unflatten([block] * n_out))
+    jaxpr = with_outs(jaxpr, [*order, *range(n_out, n_all)])
+    return program.replace(  # type: ignore[no-any-return]
+        transforms.dce(jaxpr), out_tree=found if aux is None else compose(found, aux)
+    )
+
+
+# fmt: off
+@overload
+def jacfwd(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
+@overload
+def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+# fmt: on
+def jacfwd(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+    """The Jacobian by forward mode: for each result leaf, for each argument leaf, (*result shape, *argument shape).
+
+    The tree is that of the result with the tree of the argument(s) at each leaf.
+
+    Cost:   the linear program over as many basis vectors as the arguments have elements.
+    Raises: NotDifferentiableError for arguments or results that are not real floating.
+    """
+    return lift("jacfwd", f, lambda p: _jacobian("jacfwd", p, argnums, has_aux))
+
+
+# fmt: off
+@overload
+def jacrev(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
+@overload
+def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+# fmt: on
+def jacrev(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+    """The Jacobian by reverse mode; the same value as `jacfwd`.
+
+    Cost: the transposed linear program over as many basis vectors as the results have elements.
+    """
+    return lift("jacrev", f, lambda p: _jacobian("jacrev", p, argnums, has_aux))
+
+
+# fmt: off
+@overload
+def hessian(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
+@overload
+def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+# fmt: on
+def hessian(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+    """The Hessian: `jacfwd` of `jacrev`. For a scalar function of one array, of shape (*x.shape, *x.shape)."""
+    return lift(
+        "hessian",
+        f,
+        lambda p: _jacobian("jacfwd", _jacobian("jacrev", p, argnums, has_aux), argnums, has_aux),
+    )

@@ -1,0 +1,118 @@
+"""What all user-level transformations share: programs or callables, argument numbers, trees of tangents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+from fxad import tree
+from fxad.builder import Builder
+from fxad.dtypes import FLOATING
+from fxad.errors import ArgumentError, NotDifferentiableError
+from fxad.ir import Aval, Jaxpr
+from fxad.memo import by_value
+from fxad.program import Program, name_of, trace
+from fxad.tree import Structure
+
+Argnums = int | Sequence[int]
+
+
+def lift(what: str, f: Any, transform: Callable[[Program[Any, Any]], Program[Any, Any]]) -> Any:
+    """`transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result."""
+    if isinstance(f, Program):
+        return transform(f)
+    if not callable(f):
+        raise ArgumentError(
+            f"{what}: a {type(f).__qualname__} is neither a Program nor a function: {f!r}",
+            remedy="pass the function itself, or trace(f, *examples)",
+        )
+
+    @wraps(f, updated=())
+    def transformed(*args: Any, **kwargs: Any) -> Any:
+        return transform(trace(f, *args, **kwargs))(*args, **kwargs)
+
+    transformed.__name__ = f"{what}_{name_of(f)}"
+    return transformed
+
+
+def positional(program: Program[Any, Any]) -> list[Structure]:
+    """Structures of the positional arguments."""
+    args: Structure = program.in_tree.children()[0]
+    return list(args.children())
+
+
+def normalise(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[int, ...]:
+    """Argument numbers as a tuple of ints >= 0. Raises: ArgumentError when one does not exist or stands twice."""
+    n = len(positional(program))
+    given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    out = []
+    for k in given:
+        if not isinstance(k, int) or isinstance(k, bool) or not -n <= k < n:
+            raise ArgumentError(
+                f"{what}: argnums {argnums!r} does not fit {program.name}, which was given {n} positional arguments"
+            )
+        out.append(k % n)
+    if len(set(out)) != len(out):
+        raise ArgumentError(f"{what}: argnums {argnums!r} names an argument twice")
+    return tuple(out)
+
+
+def leaf_ranges(program: Program[Any, Any]) -> list[range]:
+    """For each positional argument, the places of its leaves among all argument leaves."""
+    out, at = [], 0
+    for s in positional(program):
+        out.append(range(at, at + s.num_leaves))
+        at += s.num_leaves
+    return out
+
+
+def mask_of(program: Program[Any, Any], chosen: set[int]) -> tuple[bool, ...]:
+    """Operands of the jaxpr (bound ones first) whose argument leaf is in `chosen`."""
+    return (False,) * len(program.bound) + tuple([k in chosen for k in range(len(program.in_avals))])
+
+
+def check_real(what: str, program: Program[Any, Any], leaves: Sequence[int]) -> None:
+    """Raises: NotDifferentiableError naming the first of the argument leaves that is not real floating."""
+    for k in leaves:
+        aval = program.in_avals[k]
+        if aval.dtype not in FLOATING:
+            remedy = (
+                "for complex arguments use vjp or jvp, whose conventions are explicit"
+                if aval.inexact
+                else "choose other argnums, close over the argument, or convert it to a floating dtype"
+            )
+            raise NotDifferentiableError(
+                f"{what}: argument {program.paths[k]} of {program.name} has type {aval}, not real floating",
+                remedy=remedy,
+            )
+
+
+def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
+    """The structure of tangents: None stands where a leaf has no tangent (integers, bools)."""
+    return tree.structure(structure.unflatten([0 if a.inexact else None for a in avals]))
+
+
+def compose(*structures: Structure) -> Structure:
+    """The structure of a tuple of trees."""
+    return tree.structure(tuple([s.unflatten(range(s.num_leaves)) for s in structures]))
+
+
+def args_tree(args: Structure, kwargs: Structure | None = None) -> Structure:
+    """The `in_tree` of a call with a tuple of positional arguments, and keyword arguments."""
+    return compose(args, kwargs or tree.structure({}))
+
+
+@by_value
+def reorder_ins(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
+    """The program with its operands in another order: operand k of the result is operand `order[k]` of `jaxpr`."""
+    if order == tuple(range(len(order))):
+        return jaxpr
+    b = Builder()
+    env = {k: b.input(jaxpr.ins[k].aval) for k in order}
+    return b.build(b.inline(jaxpr, [env[k] for k in range(len(jaxpr.ins))]), jaxpr.name)
+
+
+def with_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
+    """The program with its results in another order; some may be left out."""
+    return Jaxpr(jaxpr.ins, jaxpr.eqns, tuple([jaxpr.outs[k] for k in order]), jaxpr.name)
