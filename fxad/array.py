@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Protocol, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from fxad import dtypes, runtime
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, LeakedTracerError
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
-from fxad.operations import arithmetic, indexing, promotion, reductions, shapes
+from fxad.operations import arithmetic, contractions, indexing, promotion
+from fxad.operations.methods import Methods
 from fxad.primitives.elementwise import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_ARITHMETIC, SUB, XOR
 
 # What operators and functions take beside arrays.
@@ -46,7 +47,7 @@ def binder() -> Binder:
     return _binder.get() or EAGER
 
 
-class Array:
+class Array(Methods):
     """An immutable array on a device.
 
     Type:  `shape`, `dtype` as in NumPy; never a subclass of `numpy.ndarray`. In a traced function arguments are
@@ -233,10 +234,10 @@ class Array:
         return _binary(arithmetic.power, other, self)
 
     def __matmul__(self, other: ArrayLike) -> Array:
-        return _binary(shapes.matmul, self, other)
+        return _binary(contractions.matmul, self, other)
 
     def __rmatmul__(self, other: ArrayLike) -> Array:
-        return _binary(shapes.matmul, other, self)
+        return _binary(contractions.matmul, other, self)
 
     def __neg__(self) -> Array:
         return binder().apply(arithmetic.negative, (self,), ())[0]
@@ -298,9 +299,12 @@ class Array:
     def __ge__(self, other: ArrayLike) -> Array:
         return _binary(arithmetic.binary, self, other, GE)
 
-    def __getitem__(self, index: object) -> Array:
+    def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
+        return cast("Self", binder().apply(op, (self, *args), static)[0])
+
+    def __getitem__(self, index: object) -> Self:
         plan, dynamic = indexing.plan(self.shape, index)
-        return binder().apply(indexing.getitem, (self, *dynamic), (plan,))[0]
+        return cast("Self", binder().apply(indexing.getitem, (self, *dynamic), (plan,))[0])
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})

@@ -1,0 +1,227 @@
+"""Products of arrays with sums over shared axes: matmul, dot, tensordot, einsum.
+
+All are one thing: the axes of each operand carry labels; a label that two operands share is an axis they share, a label
+that the result does not have is summed over. So each of them only says how its axes are labelled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias, cast
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import ShapeError
+from fxad.ir import Atom, Emit, Lit
+from fxad.operations.arithmetic import multiply
+from fxad.operations.elementwise import filled
+from fxad.operations.promotion import common, convert
+from fxad.operations.shapes import on_diagonal, permuted
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.elementwise import MUL, SELECT_N
+from fxad.primitives.shape import ReduceSum, Squeeze
+
+Results = tuple[Atom, ...]
+Label: TypeAlias = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """An operand and the labels of its axes."""
+
+    x: Atom
+    labels: tuple[Label, ...]
+
+    def size(self, label: Label) -> int:
+        """The size of the axis that carries a label."""
+        return self.x.aval.shape[self.labels.index(label)]
+
+    def at(self, labels: Sequence[Label]) -> tuple[int, ...]:
+        """The axes that carry these labels, in their order."""
+        return tuple([self.labels.index(n) for n in labels])
+
+
+# -------------------------------------------------------------------------------------------------------- labelled
+
+
+def contract(
+    emit: Emit,
+    op: str,
+    operands: Sequence[Labelled],
+    out: tuple[Label, ...],
+    path: Sequence[tuple[int, ...]],
+    preferred: DType | None,
+) -> Atom:
+    """The sum of products over all labels that are not in `out`.
+
+    `path` says which operands meet, in which order, as in `opt_einsum`: positions in the list of those that are left;
+    what comes of them goes to its end.
+    """
+    dtype = operands[0].x.aval.dtype
+    for o in operands[1:]:
+        dtype = common(op, dtype, o.x.aval.dtype)
+    # bools are multiplied and summed as integers, and are bools again at the end: and, or
+    inner = dtypes.int32 if dtype is dtypes.bool_ else dtype
+    left = [_distinct(emit, replace(o, x=convert(emit, o.x, inner))) for o in operands]
+    left = _without_ones(emit, op, left)
+    for step in path:
+        met = [left.pop(k) for k in sorted(step, reverse=True)][::-1]
+        kept = {*out, *[n for o in left for n in o.labels]}
+        while len(met) > 1:
+            x, y, *rest = met
+            inside = kept | {n for o in rest for n in o.labels}
+            met = [
+                _pair(
+                    emit,
+                    _summed(emit, x, inside | {*y.labels}),
+                    _summed(emit, y, inside | {*x.labels}),
+                    inside,
+                    preferred,
+                ),
+                *rest,
+            ]
+        left.append(met[0])
+    (last,) = left
+    last = _summed(emit, last, set(out))
+    result = permuted(emit, last.x, last.at([n for n in out if n in last.labels]))
+    return convert(emit, result, preferred or dtype)
+
+
+def _distinct(emit: Emit, o: Labelled) -> Labelled:
+    """A label that an operand carries twice stands for the diagonal of those two axes."""
+    for label, count in Counter(o.labels).items():
+        for _ in range(count - 1):
+            a = o.labels.index(label)
+            b = o.labels.index(label, a + 1)
+            shape = o.x.aval.shape
+            if shape[a] != shape[b]:
+                raise ShapeError(
+                    f"einsum: label {label!r} names axes of {shape[a]} and {shape[b]} elements of {o.x.aval}"
+                )
+            diagonal = on_diagonal(emit, shape, a, b, 0)
+            x = emit.one(ReduceSum((b,)), emit.one(SELECT_N, diagonal, filled(0, o.x), o.x))
+            o = Labelled(x, (*o.labels[:b], *o.labels[b + 1 :]))
+    return o
+
+
+def _without_ones(emit: Emit, op: str, operands: list[Labelled]) -> list[Labelled]:
+    """Axes of size 1 that meet larger ones are dropped: they broadcast."""
+    sizes: dict[Label, int] = {}
+    for k, o in enumerate(operands):
+        for label, n in zip(o.labels, o.x.aval.shape, strict=True):
+            known = sizes.setdefault(label, n)
+            if n != known and n != 1 and known != 1:
+                raise ShapeError(
+                    f"{op}: sizes differ: {_named(label)} of operand {k}, {o.x.aval}, has {n}, that of an operand before {known}"
+                )
+            sizes[label] = n if known == 1 else known
+    out = []
+    for o in operands:
+        ones = tuple([a for a, label in enumerate(o.labels) if o.x.aval.shape[a] == 1 and sizes[label] != 1])
+        if ones:
+            x = o.x.with_aval(_rest(o.x.aval.shape, ones)) if isinstance(o.x, Lit) else emit.one(Squeeze(ones), o.x)
+            o = Labelled(x, _rest(o.labels, ones))
+        out.append(o)
+    return out
+
+
+def _named(label: Label) -> str:
+    return f"axis {label!r}" if isinstance(label, str) else "a paired axis"
+
+
+def _rest(values: tuple[Label, ...] | tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return cast("tuple[int, ...]", tuple([v for a, v in enumerate(values) if a not in axes]))
+
+
+def _summed(emit: Emit, o: Labelled, kept: set[Label]) -> Labelled:
+    """The sum over the axes whose labels nobody keeps."""
+    axes = tuple([a for a, label in enumerate(o.labels) if label not in kept])
+    return Labelled(emit.one(ReduceSum(axes), o.x), _rest(o.labels, axes)) if axes else o
+
+
+def _pair(emit: Emit, x: Labelled, y: Labelled, kept: set[Label], preferred: DType | None) -> Labelled:
+    """The product of two operands, summed over what they share and nobody keeps."""
+    shared = [n for n in x.labels if n in y.labels]
+    batch = [n for n in shared if n in kept]
+    inner = [n for n in shared if n not in kept]
+    if not inner and len(shared) == len(x.labels) == len(y.labels):  # nothing to sum: an elementwise product
+        both = [x.x, permuted(emit, y.x, y.at(x.labels))]
+        dtype = preferred or x.x.aval.dtype
+        return Labelled(emit.one(MUL, *[convert(emit, v, dtype) for v in both]), x.labels)
+    if x.x.aval.dtype is not y.x.aval.dtype:  # one of them has been contracted into the dtype asked for
+        x, y = [replace(o, x=convert(emit, o.x, cast("DType", preferred))) for o in (x, y)]
+    dot = DotGeneral(x.at(inner), y.at(inner), x.at(batch), y.at(batch), preferred)
+    free = [n for o in (x, y) for n in o.labels if n not in shared]
+    return Labelled(emit.one(dot, x.x, y.x), (*batch, *free))
+
+
+# ------------------------------------------------------------------------------------------------ products by name
+
+
+def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Results:
+    """The matrix product over the last two axes; those before broadcast; an array with one axis is a row or a column."""
+    n, m = x.aval.ndim, y.aval.ndim
+    if not n or not m:
+        raise ShapeError(f"matmul: takes arrays with at least one axis, got {x.aval} and {y.aval}", remedy="use *")
+    lead = max(n, m, 2) - 2
+    left: list[Label] = [*range(lead - max(n - 2, 0), lead), *(["row"] if n > 1 else []), "sum"]
+    right: list[Label] = [*range(lead - max(m - 2, 0), lead), "sum", *(["column"] if m > 1 else [])]
+    if x.aval.shape[-1] != y.aval.shape[max(m - 2, 0)]:
+        raise ShapeError(
+            f"matmul: contracting sizes differ: lhs dim {n - 1} has {x.aval.shape[-1]}, "
+            f"rhs dim {max(m - 2, 0)} has {y.aval.shape[max(m - 2, 0)]}: {x.aval} and {y.aval}"
+        )
+    out = (*range(lead), *left[-2:-1] * (n > 1), *right[-1:] * (m > 1))
+    return (contract(emit, "matmul", _labelled((x, left), (y, right)), out, ((0, 1),), preferred),)
+
+
+def _labelled(*pairs: tuple[Atom, Sequence[Label]]) -> list[Labelled]:
+    return [Labelled(x, tuple(labels)) for x, labels in pairs]
+
+
+def dot(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Results:
+    """The product summed over the last axis of x and the last but one of y; a scalar multiplies."""
+    if not x.aval.ndim or not y.aval.ndim:
+        return multiply(emit, x, y)
+    return tensordot(emit, x, y, (x.aval.ndim - 1,), (max(y.aval.ndim - 2, 0),), preferred)
+
+
+def tensordot(
+    emit: Emit, x: Atom, y: Atom, left: tuple[int, ...], right: tuple[int, ...], preferred: DType | None = None
+) -> Results:
+    """The product summed over pairs of axes; then come the other axes of x, then those of y."""
+    for a, b in zip(left, right, strict=True):
+        if x.aval.shape[a] != y.aval.shape[b]:
+            raise ShapeError(
+                f"tensordot: contracting sizes differ: lhs dim {a} has {x.aval.shape[a]}, rhs dim {b} has {y.aval.shape[b]}"
+            )
+    ours: list[Label] = [f"l{a}" for a in range(x.aval.ndim)]
+    theirs: list[Label] = [f"r{b}" for b in range(y.aval.ndim)]
+    for k, (a, b) in enumerate(zip(left, right, strict=True)):
+        ours[a] = theirs[b] = k
+    out = tuple([n for n in (*ours, *theirs) if isinstance(n, str)])
+    return (contract(emit, "tensordot", _labelled((x, ours), (y, theirs)), out, ((0, 1),), preferred),)
+
+
+def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
+    """The sum of products along one axis of both, counted from the end; the others broadcast."""
+    n, m = x.aval.ndim, y.aval.ndim
+    ours: list[Label] = [k - n for k in range(n)]
+    theirs: list[Label] = [k - m for k in range(m)]
+    out = tuple([k for k in range(-max(n, m), 0) if k != axis])
+    if x.aval.shape[axis] != y.aval.shape[axis]:
+        raise ShapeError(
+            f"vecdot: contracting sizes differ: lhs dim {axis} has {x.aval.shape[axis]}, rhs has {y.aval.shape[axis]}"
+        )
+    return (contract(emit, "vecdot", _labelled((x, ours), (y, theirs)), out, ((0, 1),), None),)
+
+
+def einsum(emit: Emit, *args: object) -> Results:
+    """The sum of products over labelled axes: operands, then their labels, the result's, the path, the dtype."""
+    *given, labels, out, path, preferred = args
+    named = cast("tuple[tuple[Label, ...], ...]", labels)
+    operands = _labelled(*zip(cast("list[Atom]", given), named, strict=True))
+    steps = cast("tuple[tuple[int, ...], ...]", path)
+    return (contract(emit, "einsum", operands, cast("tuple[Label, ...]", out), steps, cast("DType | None", preferred)),)

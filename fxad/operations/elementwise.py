@@ -1,0 +1,268 @@
+"""Elementwise functions of the NumPy face in equations: the dtype a function computes in, then its primitives."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError
+from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.operations.promotion import broadcast, common, common_shape, convert, inexact, together
+from fxad.primitives.elementwise import (
+    ABS,
+    ADD,
+    AND,
+    CEIL,
+    CONJ,
+    DIV,
+    EQ,
+    EXP,
+    FLOOR,
+    GT,
+    IMAG,
+    IS_FINITE,
+    LOG,
+    LOG1P,
+    LT,
+    MAX,
+    MIN,
+    MUL,
+    NE,
+    NEG,
+    NOT,
+    REAL,
+    SELECT_N,
+    SQRT,
+    SUB,
+    TO_NEAREST_EVEN,
+    Round,
+)
+
+Results = tuple[Atom, ...]
+
+
+def filled(value: object, like: Atom) -> Lit:
+    """The literal of `value` with the type of `like`."""
+    return Lit.of(value, like.aval)
+
+
+def all_together(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
+    """Any number of operands in their common dtype and shape."""
+    dtype, shape = xs[0].aval.dtype, xs[0].aval.shape
+    for x in xs[1:]:
+        dtype, shape = common(op, dtype, x.aval.dtype), common_shape(op, shape, x.aval.shape)
+    return tuple([broadcast(emit, convert(emit, x, dtype), shape) for x in xs])
+
+
+# ------------------------------------------------------------------------------------------- one primitive, mostly
+
+
+def unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
+    """`prim` of x as it is."""
+    return emit(prim, x)
+
+
+def floating(emit: Emit, x: Atom, prim: Primitive) -> Results:
+    """`prim` of x, integers and bools in the floating dtype NumPy gives them."""
+    return emit(prim, convert(emit, x, inexact(x.aval.dtype)))
+
+
+def floating_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+    """`prim` of both, promoted, integers and bools in the floating dtype NumPy gives them."""
+    x, y = together(prim.name, emit, x, y)
+    dtype = inexact(x.aval.dtype)
+    return emit(prim, convert(emit, x, dtype), convert(emit, y, dtype))
+
+
+def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+    """`prim` of operands of one dtype, of which one may be a scalar: no promotion."""
+    shape = x.aval.shape or y.aval.shape
+    return emit(prim, broadcast(emit, x, shape), broadcast(emit, y, shape))
+
+
+def rounding(emit: Emit, x: Atom, prim: Primitive) -> Results:
+    """`prim`, which gives integral values: integers and bools are their own."""
+    return emit(prim, x) if x.aval.dtype in dtypes.INEXACT else (x,)
+
+
+def astype(emit: Emit, x: Atom, dtype: DType) -> Results:
+    """x in another dtype. Raises: DTypeError from complex to real, which would lose a part."""
+    if x.aval.dtype in dtypes.COMPLEX and dtype not in dtypes.COMPLEX and dtype is not dtypes.bool_:
+        raise DTypeError(f"astype: {x.aval} to {dtype.name} would drop the imaginary part", remedy="use x.real or abs")
+    return (convert(emit, x, dtype),)
+
+
+# -------------------------------------------------------------------------------------------------------- choosing
+
+
+def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Results:
+    """x where the condition holds, else y."""
+    (holds,) = truth(emit, condition)
+    x, y = together("where", emit, x, y)
+    shape = common_shape("where", holds.aval.shape, x.aval.shape)
+    return emit(SELECT_N, *[broadcast(emit, a, shape) for a in (holds, y, x)])
+
+
+def clip(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
+    """x, not below `low` and then not above `high`."""
+    x, low, high = all_together("clip", emit, (x, low, high))
+    return emit(MIN, emit.one(MAX, x, low), high)
+
+
+def at_least(emit: Emit, x: Atom, low: Atom) -> Results:
+    """x, not below `low`."""
+    return emit(MAX, *together("clip", emit, x, low))
+
+
+def at_most(emit: Emit, x: Atom, high: Atom) -> Results:
+    """x, not above `high`."""
+    return emit(MIN, *together("clip", emit, x, high))
+
+
+def truth(emit: Emit, x: Atom) -> Results:
+    """Whether x is not zero."""
+    return (convert(emit, x, dtypes.bool_),)
+
+
+def truth_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+    """A logical function of whether x and y are not zero."""
+    return emit(prim, *together(prim.name, emit, *truth(emit, x), *truth(emit, y)))
+
+
+def logical_not(emit: Emit, x: Atom) -> Results:
+    """Whether x is zero."""
+    return emit(NOT, *truth(emit, x))
+
+
+# ------------------------------------------------------------------------------------------------------- questions
+
+
+def isfinite(emit: Emit, x: Atom) -> Results:
+    """Whether x is neither infinite nor nan."""
+    if x.aval.dtype in dtypes.COMPLEX:
+        return emit(AND, emit.one(IS_FINITE, emit.one(REAL, x)), emit.one(IS_FINITE, emit.one(IMAG, x)))
+    return emit(IS_FINITE, x) if x.aval.dtype in dtypes.FLOATING else (_always(True, x),)
+
+
+def isnan(emit: Emit, x: Atom) -> Results:
+    """Whether x is nan."""
+    return emit(NE, x, x) if x.aval.dtype in dtypes.INEXACT else (_always(False, x),)
+
+
+def isinf(emit: Emit, x: Atom) -> Results:
+    """Whether x is infinite."""
+    if x.aval.dtype not in dtypes.INEXACT:
+        return (_always(False, x),)
+    size = emit.one(ABS, x)
+    return emit(EQ, size, filled(np.inf, size))
+
+
+def signbit(emit: Emit, x: Atom) -> Results:
+    """Whether the sign is negative, that of -0.0 too."""
+    if x.aval.dtype not in dtypes.FLOATING:
+        return emit(LT, x, filled(0, x))
+    negative_zero = emit.one(LT, emit.one(DIV, filled(1, x), x), filled(0, x))
+    below = emit.one(LT, x, filled(0, x))
+    return emit(SELECT_N, emit.one(EQ, x, filled(0, x)), below, negative_zero)
+
+
+def _always(value: bool, x: Atom) -> Lit:
+    return Lit.of(value, x.aval.with_dtype(dtypes.bool_))
+
+
+# ------------------------------------------------------------------------------------------------- a few primitives
+
+
+def conj(emit: Emit, x: Atom) -> Results:
+    """The complex conjugate; real values are their own."""
+    return emit(CONJ, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
+
+
+def real(emit: Emit, x: Atom) -> Results:
+    """The real part; real values are their own."""
+    return emit(REAL, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
+
+
+def imag(emit: Emit, x: Atom) -> Results:
+    """The imaginary part; 0 for real values."""
+    return emit(IMAG, x) if x.aval.dtype in dtypes.COMPLEX else (filled(0, x),)
+
+
+def trunc(emit: Emit, x: Atom) -> Results:
+    """The integral part, towards zero."""
+    if x.aval.dtype not in dtypes.INEXACT:
+        return (x,)
+    return emit(SELECT_N, emit.one(LT, x, filled(0, x)), emit.one(FLOOR, x), emit.one(CEIL, x))
+
+
+def round_to(emit: Emit, x: Atom, decimals: int) -> Results:
+    """x rounded to a number of decimals, ties to even."""
+    dtype = x.aval.dtype
+    if dtype in dtypes.COMPLEX:
+        raise DTypeError(f"round: takes real values, got {x.aval}", remedy="round the parts")
+    if dtype not in dtypes.INEXACT:
+        if decimals < 0:
+            raise DTypeError(f"round: {decimals} decimals of {x.aval}", remedy="convert to a floating dtype first")
+        return (x,)
+    if decimals == 0:
+        return emit(Round(TO_NEAREST_EVEN), x)
+    scale = filled(10.0 ** abs(decimals), x)
+    up, down = (MUL, DIV) if decimals > 0 else (DIV, MUL)
+    return emit(down, emit.one(Round(TO_NEAREST_EVEN), emit.one(up, x, scale)), scale)
+
+
+def log_in_base(emit: Emit, x: Atom, base: int) -> Results:
+    """The logarithm in base 2 or 10."""
+    x = convert(emit, x, inexact(x.aval.dtype))
+    return emit(MUL, emit.one(LOG, x), filled(1 / np.log(base), x))
+
+
+def reciprocal(emit: Emit, x: Atom) -> Results:
+    """1 / x."""
+    x = convert(emit, x, inexact(x.aval.dtype))
+    return emit(DIV, filled(1, x), x)
+
+
+def logaddexp(emit: Emit, x: Atom, y: Atom) -> Results:
+    """log(exp(x) + exp(y)), without overflow."""
+    x, y = together("logaddexp", emit, x, y)
+    dtype = inexact(x.aval.dtype)
+    if dtype in dtypes.COMPLEX:
+        raise DTypeError(f"logaddexp: takes real values, got {x.aval}")
+    x, y = convert(emit, x, dtype), convert(emit, y, dtype)
+    top, gap = emit.one(MAX, x, y), emit.one(SUB, x, y)
+    soft = emit.one(LOG1P, emit.one(EXP, emit.one(NEG, emit.one(ABS, gap))))
+    # equal infinities: their difference is nan, their sum is themselves; a nan stays one
+    same = emit.one(NE, gap, gap)
+    return emit(SELECT_N, same, emit.one(ADD, top, soft), emit.one(ADD, x, y))
+
+
+def hypot(emit: Emit, x: Atom, y: Atom) -> Results:
+    """sqrt(x**2 + y**2), scaled so that the squares do not overflow."""
+    x, y = together("hypot", emit, x, y)
+    dtype = inexact(x.aval.dtype)
+    x, y = emit.one(ABS, convert(emit, x, dtype)), emit.one(ABS, convert(emit, y, dtype))
+    big, small = emit.one(MAX, x, y), emit.one(MIN, x, y)
+    zero = emit.one(EQ, big, filled(0, big))
+    ratio = emit.one(DIV, small, emit.one(SELECT_N, zero, big, filled(1, big)))
+    size = emit.one(MUL, big, emit.one(SQRT, emit.one(ADD, filled(1, big), emit.one(MUL, ratio, ratio))))
+    return emit(SELECT_N, emit.one(EQ, big, filled(np.inf, big)), size, big)
+
+
+def copysign(emit: Emit, x: Atom, y: Atom) -> Results:
+    """abs(x) with the sign of y."""
+    x, y = together("copysign", emit, x, y)
+    dtype = inexact(x.aval.dtype)
+    x, y = emit.one(ABS, convert(emit, x, dtype)), convert(emit, y, dtype)
+    return emit(SELECT_N, *signbit(emit, y), x, emit.one(NEG, x))
+
+
+def heaviside(emit: Emit, x: Atom, y: Atom) -> Results:
+    """0 below zero, 1 above, y at zero."""
+    x, y = together("heaviside", emit, x, y)
+    dtype = inexact(x.aval.dtype)
+    x, y = convert(emit, x, dtype), convert(emit, y, dtype)
+    step = convert(emit, emit.one(GT, x, filled(0, x)), dtype)
+    step = emit.one(SELECT_N, emit.one(NE, x, x), step, x)
+    return emit(SELECT_N, emit.one(EQ, x, filled(0, x)), step, y)

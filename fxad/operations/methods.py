@@ -1,0 +1,182 @@
+"""The methods of `fxad.Array`: each hands an operation to the array's binder.
+
+`Array` (above this room) inherits them, and says with `_apply` where operations go.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from typing import Self, TypeAlias
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import ArgumentError
+from fxad.ir import Atom, NDArray, Shape
+from fxad.operations import contractions, elementwise, reductions, shapes
+from fxad.operations.axes import Axes, frozen
+
+Operation: TypeAlias = Callable[..., tuple[Atom, ...]]
+Scalar: TypeAlias = "np.generic | bool | int | float | complex"
+
+
+class Methods:
+    """What can be written `x.name(...)`. Axes may be negative, None stands for all of them."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
+        """The single result of `op` over this array and `args`."""
+
+    @abstractmethod
+    def __getitem__(self, index: object) -> Self:
+        """The elements an index picks, as in NumPy."""
+
+    # -------------------------------------------------------------------------------------------------- reductions
+
+    def sum(self, axis: Axes = None, *, keepdims: bool = False, dtype: object = None) -> Self:
+        """Sum over axes; narrow integers and bools in 32 bits."""
+        return self._apply(reductions.sum, (), (frozen(axis), keepdims, _dtype(dtype)))
+
+    def prod(self, axis: Axes = None, *, keepdims: bool = False, dtype: object = None) -> Self:
+        """Product over axes; narrow integers and bools in 32 bits."""
+        return self._apply(reductions.prod, (), (frozen(axis), keepdims, _dtype(dtype)))
+
+    def mean(self, axis: Axes = None, *, keepdims: bool = False, dtype: object = None) -> Self:
+        """Mean over axes; of integers in float64."""
+        return self._apply(reductions.mean, (), (frozen(axis), keepdims, _dtype(dtype)))
+
+    def var(self, axis: Axes = None, *, keepdims: bool = False, correction: float = 0, dtype: object = None) -> Self:
+        """Variance over axes: the mean squared distance from the mean, divided by the count less `correction`."""
+        return self._apply(reductions.var, (), (frozen(axis), keepdims, _dtype(dtype), correction))
+
+    def std(self, axis: Axes = None, *, keepdims: bool = False, correction: float = 0, dtype: object = None) -> Self:
+        """Standard deviation over axes: the root of `var`."""
+        return self._apply(reductions.std, (), (frozen(axis), keepdims, _dtype(dtype), correction))
+
+    def max(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+        """Greatest element over axes; nan where there is one."""
+        return self._apply(reductions.max, (), (frozen(axis), keepdims))
+
+    def min(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+        """Least element over axes; nan where there is one."""
+        return self._apply(reductions.min, (), (frozen(axis), keepdims))
+
+    def any(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+        """Whether an element is not zero."""
+        return self._apply(reductions.any, (), (frozen(axis), keepdims))
+
+    def all(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+        """Whether no element is zero."""
+        return self._apply(reductions.all, (), (frozen(axis), keepdims))
+
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
+        """Where the greatest element is, as int32: the first one; in the flattened array for axis None."""
+        return self._apply(reductions.argmax, (), (axis, keepdims))
+
+    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
+        """Where the least element is, as int32: the first one; in the flattened array for axis None."""
+        return self._apply(reductions.argmin, (), (axis, keepdims))
+
+    # ------------------------------------------------------------------------------------------------------ shapes
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """The elements in row-major order in another shape; one size may be -1: what is left."""
+        return self._apply(shapes.reshape, (), (sizes(shape),))
+
+    def ravel(self) -> Self:
+        """All elements on one axis."""
+        return self._apply(shapes.reshape, (), ((-1,),))
+
+    def flatten(self) -> Self:
+        """All elements on one axis."""
+        return self.ravel()
+
+    def squeeze(self, axis: Axes = None) -> Self:
+        """Without axes of size 1."""
+        return self._apply(shapes.squeeze, (), (frozen(axis),))
+
+    def transpose(self, *axes: int | Sequence[int]) -> Self:
+        """The axes in another order; reversed when none is given."""
+        return self._apply(shapes.transpose, (), (sizes(axes) if axes else None,))
+
+    def swapaxes(self, axis1: int, axis2: int) -> Self:
+        """Two axes exchanged."""
+        return self._apply(shapes.swapaxes, (), (axis1, axis2))
+
+    @property
+    def T(self) -> Self:  # noqa: N802  NumPy's name
+        """The axes in reverse order."""
+        return self._apply(shapes.transpose, (), (None,))
+
+    @property
+    def mT(self) -> Self:  # noqa: N802  NumPy's name
+        """The last two axes exchanged."""
+        return self._apply(shapes.matrix_transpose, (), ())
+
+    def repeat(self, repeats: int, axis: int | None = None) -> Self:
+        """Each element `repeats` times in a row along an axis; flattened first for None."""
+        return self._apply(shapes.repeat, (), (repeats, axis))
+
+    def take(self, indices: Self | NDArray | Sequence[int] | int, axis: int | None = None) -> Self:
+        """The elements at `indices` along an axis; of the flattened array for None."""
+        if axis is None:
+            return self.ravel()[indices]
+        if axis < 0:
+            return self[(Ellipsis, indices, *[slice(None)] * (-1 - axis))]
+        return self[(*[slice(None)] * axis, indices)]
+
+    # ------------------------------------------------------------------------------------------------- elementwise
+
+    def astype(self, dtype: object) -> Self:
+        """The same values in another dtype."""
+        return self._apply(elementwise.astype, (), (dtypes.as_dtype(dtype),))
+
+    def copy(self) -> Self:
+        """The array itself: arrays are immutable."""
+        return self
+
+    @property
+    def real(self) -> Self:
+        """The real part; real values are their own."""
+        return self._apply(elementwise.real, (), ())
+
+    @property
+    def imag(self) -> Self:
+        """The imaginary part; 0 for real values."""
+        return self._apply(elementwise.imag, (), ())
+
+    def conj(self) -> Self:
+        """The complex conjugate; real values are their own."""
+        return self._apply(elementwise.conj, (), ())
+
+    def round(self, decimals: int = 0) -> Self:
+        """Rounded to a number of decimals, ties to even."""
+        return self._apply(elementwise.round_to, (), (decimals,))
+
+    def clip(self, low: Self | NDArray | Scalar | None = None, high: Self | NDArray | Scalar | None = None) -> Self:
+        """Not below `low` and then not above `high`; None is no bound."""
+        if low is not None and high is not None:
+            return self._apply(elementwise.clip, (low, high), ())
+        if low is not None:
+            return self._apply(elementwise.at_least, (low,), ())
+        return self if high is None else self._apply(elementwise.at_most, (high,), ())
+
+    def dot(self, other: Self | NDArray | Scalar) -> Self:
+        """The product summed over the last axis of this and the last but one of `other`."""
+        return self._apply(contractions.dot, (other,), ())
+
+
+def _dtype(dtype: object) -> dtypes.DType | None:
+    return None if dtype is None else dtypes.as_dtype(dtype)
+
+
+def sizes(shape: tuple[int | Sequence[int], ...]) -> Shape:
+    """Sizes or axes given one by one or as one sequence; -1 passes. Raises: ArgumentError."""
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+    try:
+        return tuple([n.__index__() for n in given])  # type: ignore[union-attr]
+    except (AttributeError, TypeError):
+        raise ArgumentError(f"shape: {given!r} is not made of integers") from None

@@ -1,0 +1,178 @@
+"""Reductions in equations: axes as users give them, the dtype NumPy would reduce in, then one primitive.
+
+Integers narrower than 32 bits, and bools, are summed and multiplied in int32 (uint32 for unsigned ones), on every
+platform; wider ones in their own dtype. Means of integers are floating in the dtype of `x / n`: float64.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from math import prod as product
+from typing import Final
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ShapeError
+from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.operations.axes import Axes, axes_of, axis_of
+from fxad.operations.promotion import convert, inexact
+from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.elementwise import CONJ, DIV, MUL, REAL, SQRT, SQUARE, SUB
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd
+from fxad.primitives.shape import BroadcastInDim, ReduceSum, reshaped
+
+Results = tuple[Atom, ...]
+
+
+def wide(dtype: DType) -> DType:
+    """The dtype sums and products of a dtype are computed in."""
+    if dtype is dtypes.bool_ or (dtype in dtypes.SIGNED and dtype.itemsize < 4):
+        return dtypes.int32
+    return dtypes.uint32 if dtype in dtypes.UNSIGNED and dtype.itemsize < 4 else dtype
+
+
+def _reduced(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
+    return emit.one(prim(axes), x) if axes else x
+
+
+def _with_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
+    """The result `y` of a reduction of `x`, with axes of size 1 in place of those that are gone where asked for."""
+    if not keepdims:
+        return (y,)
+    return (reshaped(emit, y, tuple([1 if a in axes else n for a, n in enumerate(x.aval.shape)])),)
+
+
+# The signature every reduction below has: x, then axis, keepdims and the rest as static values.
+
+
+def sum(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
+    """Sum over axes."""
+    axes = axes_of("sum", axis, x.aval.ndim)
+    total = _reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceSum, axes)
+    return _with_axes(emit, total, x, axes, keepdims)
+
+
+def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
+    """Product over axes."""
+    axes = axes_of("prod", axis, x.aval.ndim)
+    total = _reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceProd, axes)
+    return _with_axes(emit, total, x, axes, keepdims)
+
+
+def _extremum(
+    op: str, emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axis: Axes, keepdims: bool
+) -> Results:
+    axes = axes_of(op, axis, x.aval.ndim)
+    for a in axes:
+        if x.aval.shape[a] == 0:
+            raise ShapeError(f"{op}: axis {a} of {x.aval} is empty and has no {op}")
+    return _with_axes(emit, _reduced(emit, x, prim, axes), x, axes, keepdims)
+
+
+def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
+    """Greatest element over axes; nan where there is one."""
+    return _extremum("max", emit, x, ReduceMax, axis, keepdims)
+
+
+def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
+    """Least element over axes; nan where there is one."""
+    return _extremum("min", emit, x, ReduceMin, axis, keepdims)
+
+
+def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
+    """Whether an element is not zero."""
+    axes = axes_of("any", axis, x.aval.ndim)
+    return _with_axes(emit, _reduced(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims)
+
+
+def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
+    """Whether no element is zero."""
+    axes = axes_of("all", axis, x.aval.ndim)
+    return _with_axes(emit, _reduced(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims)
+
+
+def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
+    """How many elements are not zero, as int32."""
+    axes = axes_of("count_nonzero", axis, x.aval.ndim)
+    ones = convert(emit, convert(emit, x, dtypes.bool_), dtypes.int32)
+    return _with_axes(emit, _reduced(emit, ones, ReduceSum, axes), x, axes, keepdims)
+
+
+# -------------------------------------------------------------------------------------------------------- moments
+
+
+def _mean_dtype(dtype: DType, asked: DType | None) -> DType:
+    return inexact(asked or wide(dtype))
+
+
+def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
+    """Mean over axes."""
+    axes = axes_of("mean", axis, x.aval.ndim)
+    y = _mean(emit, convert(emit, x, _mean_dtype(x.aval.dtype, dtype)), axes)
+    return _with_axes(emit, y, x, axes, keepdims)
+
+
+def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
+    """Sum over axes, divided by the number of elements less `less`."""
+    total = _reduced(emit, x, ReduceSum, axes)
+    count = product([x.aval.shape[a] for a in axes]) - less
+    return emit.one(DIV, total, Lit.of(builtins.max(count, 0), total.aval))
+
+
+def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
+    """Variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
+    axes = axes_of("var", axis, x.aval.ndim)
+    y = _var(emit, convert(emit, x, _mean_dtype(x.aval.dtype, dtype)), axes, correction)
+    return _with_axes(emit, y, x, axes, keepdims)
+
+
+def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
+    """Standard deviation over axes: the root of the variance."""
+    axes = axes_of("std", axis, x.aval.ndim)
+    y = _var(emit, convert(emit, x, _mean_dtype(x.aval.dtype, dtype)), axes, correction)
+    return _with_axes(emit, emit.one(SQRT, y), x, axes, keepdims)
+
+
+def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:
+    center = _mean(emit, x, axes)
+    stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
+    if axes:
+        center = emit.one(BroadcastInDim(x.aval.shape, stay), center)
+    off = emit.one(SUB, x, center)
+    if off.aval.dtype in dtypes.COMPLEX:
+        square = emit.one(REAL, emit.one(MUL, off, emit.one(CONJ, off)))
+        return _mean(emit, square, axes, correction)
+    return _mean(emit, emit.one(SQUARE, off), axes, correction)
+
+
+# ---------------------------------------------------------------------------------------------------------- places
+
+_PLACES: Final = dtypes.int32
+
+
+def argmax(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Results:
+    """Where the greatest element is, as int32: the first one; in the flattened array for axis None."""
+    return _place("argmax", emit, x, ArgMax, axis, keepdims)
+
+
+def argmin(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Results:
+    """Where the least element is, as int32: the first one; in the flattened array for axis None."""
+    return _place("argmin", emit, x, ArgMin, axis, keepdims)
+
+
+def _place(
+    op: str, emit: Emit, x: Atom, prim: Callable[[int, DType], Primitive], axis: int | None, keepdims: bool
+) -> Results:
+    if x.aval.dtype in dtypes.COMPLEX:
+        raise DTypeError(f"{op}: complex numbers have no order, got {x.aval}")
+    if axis is None:
+        axes = tuple(range(x.aval.ndim))
+        flat = reshaped(emit, x, (x.aval.size,))
+        k = 0
+    else:
+        k = axis_of(op, axis, x.aval.ndim)
+        flat, axes = x, (k,)
+    if flat.aval.shape[k] == 0:
+        raise ShapeError(f"{op}: axis {k} of {x.aval} is empty")
+    return _with_axes(emit, emit.one(prim(k, _PLACES), flat), x, axes, keepdims)

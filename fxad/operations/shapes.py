@@ -1,0 +1,264 @@
+"""Shape functions in equations: axes and shapes as users give them, then as few primitives as do it.
+
+A literal fills whatever shape it is given, so nothing here emits an equation for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from typing import cast
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape
+from fxad.operations.axes import Axes, axes_of, axis_of, distinct
+from fxad.operations.promotion import broadcast, common, convert
+from fxad.primitives.elementwise import ADD, EQ, GE, SELECT_N
+from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, reshaped, spread
+from fxad.primitives.slicing import Concatenate, Pad, sliced
+
+Results = tuple[Atom, ...]
+
+
+def moved(emit: Emit, prim: Primitive, x: Atom) -> Atom:
+    """`prim`, which only moves elements: of a literal it is the literal in the new shape."""
+    if isinstance(prim, Reshape):
+        return reshaped(emit, x, prim.shape)
+    if isinstance(x, Lit):
+        (aval,) = prim.abstract_eval(x.aval)
+        return x.with_aval(aval.shape)
+    return emit.one(prim, x)
+
+
+# ------------------------------------------------------------------------------------------------ shapes and axes
+
+
+def reshape(emit: Emit, x: Atom, shape: Shape) -> Results:
+    """x in row-major order in another shape; one size may be -1: what is left."""
+    return (reshaped(emit, x, complete("reshape", shape, x.aval)),)
+
+
+def complete(op: str, shape: Shape, x: Aval) -> Shape:
+    """`shape` with -1 filled in, for the elements of x. Raises: ShapeError when they do not fit."""
+    known = prod([n for n in shape if n != -1])
+    open_ = shape.count(-1)
+    if open_ > 1 or any([n < -1 for n in shape]):
+        raise ShapeError(f"{op}: shape {shape} must have sizes >= 0 and at most one -1")
+    if open_ and known and x.size % known == 0:
+        return tuple([x.size // known if n == -1 else n for n in shape])
+    if open_ or known != x.size:
+        raise ShapeError(f"{op}: {x} has {x.size} elements, which do not fill shape {shape}")
+    return shape
+
+
+def transpose(emit: Emit, x: Atom, axes: tuple[int, ...] | None) -> Results:
+    """The axes in another order; reversed for None."""
+    if axes is None:
+        perm = tuple(reversed(range(x.aval.ndim)))
+    else:
+        perm = distinct("transpose", axes, x.aval.ndim)
+        if len(perm) != x.aval.ndim:
+            raise ShapeError(f"transpose: axes {axes} has {len(perm)} entries for the {x.aval.ndim} axes of {x.aval}")
+    return (permuted(emit, x, perm),)
+
+
+def permuted(emit: Emit, x: Atom, perm: tuple[int, ...]) -> Atom:
+    """Axis k of the result is axis `perm[k]` of x; nothing when they are in order."""
+    return x if perm == tuple(range(len(perm))) else moved(emit, Transpose(perm), x)
+
+
+def matrix_transpose(emit: Emit, x: Atom) -> Results:
+    """The last two axes exchanged."""
+    if x.aval.ndim < 2:
+        raise ShapeError(f"matrix_transpose: takes an array with at least two axes, got {x.aval}")
+    return swapaxes(emit, x, -1, -2)
+
+
+def swapaxes(emit: Emit, x: Atom, a: int, b: int) -> Results:
+    """Two axes exchanged."""
+    perm = list(range(x.aval.ndim))
+    i, j = axis_of("swapaxes", a, len(perm)), axis_of("swapaxes", b, len(perm))
+    perm[i], perm[j] = j, i
+    return (permuted(emit, x, tuple(perm)),)
+
+
+def moveaxis(emit: Emit, x: Atom, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Results:
+    """Axes put at other places, the rest in order."""
+    ndim = x.aval.ndim
+    src, dst = distinct("moveaxis", source, ndim), distinct("moveaxis", destination, ndim)
+    if len(src) != len(dst):
+        raise ShapeError(f"moveaxis: source {source} and destination {destination} differ in length")
+    perm = [a for a in range(ndim) if a not in src]
+    for to, a in sorted(zip(dst, src, strict=True)):
+        perm.insert(to, a)
+    return (permuted(emit, x, tuple(perm)),)
+
+
+def squeeze(emit: Emit, x: Atom, axis: Axes) -> Results:
+    """Without the axes of size 1: all of them for None. Raises: ShapeError for an axis of another size."""
+    shape = x.aval.shape
+    axes = tuple([a for a, n in enumerate(shape) if n == 1]) if axis is None else axes_of("squeeze", axis, len(shape))
+    return (moved(emit, Squeeze(axes), x) if axes else x,)
+
+
+def expand_dims(emit: Emit, x: Atom, axis: int | tuple[int, ...]) -> Results:
+    """New axes of size 1, at `axis` of the result."""
+    count = len(axis) if isinstance(axis, tuple) else 1
+    axes = axes_of("expand_dims", axis, x.aval.ndim + count)
+    return (moved(emit, ExpandDims(axes), x) if axes else x,)
+
+
+def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Results:
+    """x broadcast to a shape."""
+    own = x.aval.shape
+    fits = len(own) <= len(shape) and all(
+        [n in (1, m) for n, m in zip(own, shape[len(shape) - len(own) :], strict=True)]
+    )
+    if not fits:
+        raise ShapeError(
+            f"broadcast_to: {x.aval} does not broadcast to {shape}",
+            remedy="sizes must be equal, or 1 in the array, counted from the last axis",
+        )
+    return (broadcast(emit, x, shape),)
+
+
+def flip(emit: Emit, x: Atom, axis: Axes) -> Results:
+    """The elements in reverse order along axes."""
+    axes = axes_of("flip", axis, x.aval.ndim)
+    return (moved(emit, Rev(axes), x) if axes else x,)
+
+
+def roll(emit: Emit, x: Atom, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None) -> Results:
+    """The elements moved along axes, those that leave at the end come in at the front; flattened for axis None."""
+    if axis is None:
+        if isinstance(shift, tuple):
+            raise ParameterError(f"roll: shifts {shift} need axes", remedy="give axis as a tuple of the same length")
+        (flat,) = reshape(emit, x, (-1,))
+        return reshape(emit, _rolled(emit, flat, shift, 0), x.aval.shape)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        raise ParameterError(f"roll: {len(shifts)} shifts {shifts} for {len(axes)} axes {axes}")
+    for s, a in zip(shifts, axes, strict=True):
+        x = _rolled(emit, x, s, axis_of("roll", a, x.aval.ndim))
+    return (x,)
+
+
+def _rolled(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
+    n = x.aval.shape[axis]
+    cut = -shift % n if n else 0
+    if not cut or isinstance(x, Lit):
+        return x
+    return emit.one(Concatenate(axis), sliced(emit, x, axis, cut, n), sliced(emit, x, axis, 0, cut))
+
+
+# ----------------------------------------------------------------------------------------- putting arrays together
+
+
+def _promoted(op: str, emit: Emit, xs: Sequence[Atom]) -> list[Atom]:
+    if not xs:
+        raise ArgumentError(f"{op}: takes at least one array, got none")
+    dtype = xs[0].aval.dtype
+    for x in xs[1:]:
+        dtype = common(op, dtype, x.aval.dtype)
+    return [convert(emit, x, dtype) for x in xs]
+
+
+def concatenate(emit: Emit, *args: object) -> Results:
+    """Arrays one after the other along an axis, which is the last argument; flattened first for None."""
+    *given, axis = args
+    xs = _promoted("concatenate", emit, cast("list[Atom]", given))
+    if axis is None:
+        xs, axis = [reshaped(emit, x, (x.aval.size,)) for x in xs], 0
+    for k, x in enumerate(xs):
+        if x.aval.ndim != xs[0].aval.ndim or not x.aval.ndim:
+            raise ShapeError(f"concatenate: ranks must be equal and not 0: array 0 {xs[0].aval}, array {k} {x.aval}")
+    at = axis_of("concatenate", cast(int, axis), xs[0].aval.ndim)
+    return (xs[0],) if len(xs) == 1 else emit(Concatenate(at), *xs)
+
+
+def stack(emit: Emit, *args: object) -> Results:
+    """Arrays of one shape along a new axis, which is the last argument."""
+    *given, axis = args
+    xs = _promoted("stack", emit, cast("list[Atom]", given))
+    for k, x in enumerate(xs):
+        if x.aval.shape != xs[0].aval.shape:
+            raise ShapeError(f"stack: shapes differ: array 0 {xs[0].aval}, array {k} {x.aval}")
+    at = axis_of("stack", cast(int, axis), xs[0].aval.ndim + 1)
+    rows = [moved(emit, ExpandDims((at,)), x) for x in xs]
+    return (rows[0],) if len(rows) == 1 else emit(Concatenate(at), *rows)
+
+
+def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Results:
+    """The parts of x between the positions `at` along an axis."""
+    k = axis_of("split", axis, x.aval.ndim)
+    n = x.aval.shape[k]
+    ends = [0, *[slice(i).indices(n)[1] for i in at], n]
+    return tuple([sliced(emit, x, k, a, max(a, b)) for a, b in pairwise(ends)])
+
+
+def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Results:
+    """Each element `count` times in a row along an axis; flattened first for None."""
+    if count < 0:
+        raise ParameterError(f"repeat: {count} repetitions")
+    if axis is None:
+        x, axis = reshaped(emit, x, (x.aval.size,)), 0
+    k = axis_of("repeat", axis, x.aval.ndim)
+    shape = x.aval.shape
+    wide = (*shape[: k + 1], count, *shape[k + 1 :])
+    rows = spread(emit, x, wide, tuple([a for a in range(len(wide)) if a != k + 1]))
+    return (reshaped(emit, rows, (*shape[:k], shape[k] * count, *shape[k + 1 :])),)
+
+
+def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Results:
+    """The whole array `reps` times along each axis."""
+    lead = max(len(reps) - x.aval.ndim, 0)
+    counts = (1,) * (x.aval.ndim - len(reps)) + reps
+    shape = (1,) * lead + x.aval.shape
+    wide = tuple([m for pair in zip(counts, shape, strict=True) for m in pair])
+    copies = spread(emit, x, wide, tuple([2 * (a + lead) + 1 for a in range(x.aval.ndim)]))
+    return (reshaped(emit, copies, tuple([c * n for c, n in zip(counts, shape, strict=True)])),)
+
+
+def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -> Results:
+    """`value` put in before and after the elements of each axis."""
+    if len(widths) != x.aval.ndim or any([min(w) < 0 for w in widths]):
+        raise ShapeError(f"pad: widths {widths} must be a pair of sizes >= 0 for each of the axes of {x.aval}")
+    low, high = tuple([a for a, _ in widths]), tuple([b for _, b in widths])
+    return emit(Pad(low, high, (0,) * len(widths)), x, reshaped(emit, convert(emit, value, x.aval.dtype), ()))
+
+
+# ------------------------------------------------------------------------------------------ diagonals and triangles
+
+
+def on_diagonal(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> Atom:
+    """Where the index along axis `b` is that along `a` plus `offset`."""
+    rows, columns = _indices(emit, shape, a, b, offset)
+    return emit.one(EQ, rows, columns)
+
+
+def _indices(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> tuple[Atom, Atom]:
+    rows, columns = emit.one(Iota(shape, dtypes.int32, a)), emit.one(Iota(shape, dtypes.int32, b))
+    return (shifted(emit, rows, offset), columns)
+
+
+def shifted(emit: Emit, x: Atom, offset: int) -> Atom:
+    """x plus a static offset; nothing for 0."""
+    return emit.one(ADD, x, Lit.of(offset, x.aval)) if offset else x
+
+
+def triangle(emit: Emit, x: Atom, k: int, lower: bool) -> Results:
+    """x with zeros above diagonal `k` (`lower`), or below it."""
+    if x.aval.ndim < 2:
+        raise ShapeError(f"{'tril' if lower else 'triu'}: takes an array with at least two axes, got {x.aval}")
+    rows, columns = _indices(emit, x.aval.shape, x.aval.ndim - 2, x.aval.ndim - 1, k)
+    kept = emit.one(GE, rows, columns) if lower else emit.one(GE, columns, rows)
+    return emit(SELECT_N, kept, Lit.of(0, x.aval), x)
+
+
+def eye(emit: Emit, n: int, m: int, k: int, dtype: DType) -> Results:
+    """Ones on diagonal `k` of an n by m array of zeros."""
+    return (convert(emit, on_diagonal(emit, (n, m), 0, 1, k), dtype),)
