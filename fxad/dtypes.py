@@ -97,7 +97,7 @@ def as_dtype(value: object) -> DType:
     try:
         # numpy reads None as float64, which nobody who passes None means
         dtype: DType | None = None if value is None else np.dtype(value)  # type: ignore[call-overload]
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy reads "i4,," as Python
         dtype = None
     if dtype is None or dtype not in _SHORT:
         raise DTypeError(

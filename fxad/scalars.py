@@ -93,6 +93,7 @@ FORMATS: Final = MappingProxyType(
 
 _DIGITS: Final = 9  # enough to tell any two float32 apart
 _DECIMAL: Final = re.compile(r"-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf)")
+_WHOLE: Final = 1e16  # where repr begins to write exponents
 _LONGEST: Final = 1000  # an exact float64 in full has 767 digits; float() takes its time beyond
 _INTEGER: Final = re.compile(r"-?\d{1,20}")  # int64 and uint64 need no more; int() is slow, and refuses, beyond 4300
 
@@ -113,8 +114,8 @@ def _show_float(bits: int, form: Format, size: int) -> str:
     if bits == form.nan:
         return "nan"
     value = form.decode(bits)
-    if form.fraction == 52 and value is not None:
-        return repr(value)  # Python's floats are of this format
+    if value is not None and (form.fraction == 52 or (value.is_integer() and abs(value) < _WHOLE)):
+        return repr(value)  # float64 is the format of Python's floats; whole numbers are easier to read in full
     if value is not None:
         for digits in range(1, _DIGITS + 1):
             near = float(f"{value:.{digits}g}")

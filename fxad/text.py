@@ -75,7 +75,12 @@ class _Parser:
     def __init__(self, text: str, primitives: Mapping[str, type[Primitive]]) -> None:
         self.text = text
         self.primitives = primitives
-        found = [(m.lastgroup or "", m.group(), m.start()) for m in _TOKEN.finditer(text) if m.lastgroup != "skip"]
+        found: list[tuple[str, str, int]] = []
+        for m in _TOKEN.finditer(text):
+            if m.lastgroup != "skip":
+                found.append((m.lastgroup or "", m.group(), m.start()))
+            if m.lastgroup == "bad":
+                break  # nothing after it is read; looking on for the end of open strings would be quadratic
         found.append(("end", "", len(text)))
         self.kinds = [kind for kind, _, _ in found]
         self.tokens = [token for _, token, _ in found]
