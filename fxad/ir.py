@@ -9,6 +9,7 @@ nobody holds is collected.
 from __future__ import annotations
 
 import hashlib
+import struct
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -89,6 +90,7 @@ class Aval:
     shape: Shape
     dtype: DType
     _vars: dict[int, Var] = field(repr=False)
+    _kin: dict[DType, Aval] = field(repr=False)  # the same shape with other dtypes
 
     def __new__(cls, shape: Iterable[int], dtype: object) -> Aval:
         # 1 == True == 1.0: only a shape of plain ints may be answered by an equal key
@@ -102,6 +104,7 @@ class Aval:
         _set(self, "shape", shape)
         _set(self, "dtype", dtype)
         _set(self, "_vars", {})
+        _set(self, "_kin", {})
         return cast(Aval, _avals.put((shape, dtype), self))
 
     @property
@@ -133,7 +136,12 @@ class Aval:
 
     def with_dtype(self, dtype: object) -> Aval:
         """The same shape with another dtype."""
-        return Aval(self.shape, dtype)
+        if not isinstance(dtype, np.dtype):
+            return Aval(self.shape, dtype)
+        known = self._kin.get(dtype)
+        if known is None:
+            known = self._kin[dtype] = Aval(self.shape, dtype)
+        return known
 
     def __str__(self) -> str:
         return f"{dtypes.short(self.dtype)}[{','.join(map(str, self.shape))}]"
@@ -199,6 +207,7 @@ class Var:
 
 
 _REAL: Final = frozenset({bool, int, float})
+_PACK: Final = {dtypes.float32: struct.Struct("<f").pack, dtypes.float64: struct.Struct("<d").pack}
 _SCALARS: Final = (bool, int, float, complex, np.generic, np.ndarray)
 
 
@@ -234,6 +243,11 @@ class Lit:
 
         Raises: ArgumentError for what is not a scalar; DTypeError for a complex value and a dtype that is not.
         """
+        if type(value) is float and aval.dtype in _PACK:
+            try:
+                return Lit(_PACK[aval.dtype](value), aval)  # what NumPy does below, three times faster
+            except OverflowError:
+                pass
         if type(value) not in _REAL:
             if not isinstance(value, _SCALARS) or np.ndim(value) != 0:
                 raise ArgumentError(f"literal: {value!r} of {type(value).__name__} is not a scalar")

@@ -198,7 +198,7 @@ class Compare(Primitive):
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) == 2 and avals[0] is avals[1] and avals[0].dtype in self.takes:
-            return (Aval(avals[0].shape, dtypes.bool_),)
+            return (avals[0].with_dtype(dtypes.bool_),)
         raise refused(self, self.takes, *operands(self, avals, 2))
 
     @final
