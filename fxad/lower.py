@@ -193,24 +193,26 @@ class _Function:
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """A call in a branch of a condition that always holds, and that XLA cannot know to hold; see `fxad.ir.Hlo`.
 
-        XLA removes `optimization_barrier` and then merges equal equations, but it merges nothing across the border of
-        a branch. The condition reads one bit pattern of an operand: it has at most as many bits set as it has bits.
+        XLA merges nothing across the border of a branch; an `optimization_barrier` alone it removes before it merges.
+        The condition reads an operand: a bit pattern has at most as many bits set as it has bits. The barrier inside
+        keeps XLA from turning a branch of cheap operations into a select.
         """
-        avals = body.in_avals
-        k = next((k for k, a in enumerate(avals) if a.size), None)
-        if k is None:
+        known = {id(c) for c in self._constants.values()}
+        values = [(v, a) for v, a in zip(operands, body.in_avals, strict=True) if a.size and id(v) not in known]
+        if not values or not body.outs:
             return self.call(body, operands)
-        guard = cast(_Value, self._true(operands[k], avals[k]))
-        zeros = [Zero(a).instantiate() for a in body.out_avals]
-        branches = self._regions(
-            [
-                lambda: self._return(self.call(body, operands)),
-                lambda: self._return([self.constant(z) for z in zeros]),
-            ]
-        )
+        (guard,) = cast(Sequence[_Value], self._true(*values[-1]))
+        branches = self._regions([partial(self._barred, body, operands), partial(self._zeros, body)])
         return self._append(f'"stablehlo.if"({guard[0]}){branches}', guard[1], body.out_avals)
 
-    def _true(self, value: HloValue, aval: Aval) -> HloValue:
+    def _barred(self, body: Jaxpr, operands: Sequence[HloValue]) -> None:
+        results = self.op("stablehlo.optimization_barrier", self.call(body, operands), body.out_avals)
+        self.op("stablehlo.return", results, ())
+
+    def _zeros(self, body: Jaxpr) -> None:
+        self.op("stablehlo.return", [self.constant(Zero(a).instantiate()) for a in body.out_avals], ())
+
+    def _true(self, value: HloValue, aval: Aval) -> tuple[HloValue, ...]:
         """An i1 that is true whatever the value, found from its first element."""
         one = Aval((1,) * aval.ndim, aval.dtype)
         ones = f"array<i64: {', '.join(['1'] * aval.ndim)}>"
@@ -228,7 +230,7 @@ class _Function:
         (count,) = self.op("stablehlo.popcnt", (value,), (bits,))
         most = self.constant(Lit.of(8 * one.dtype.itemsize, bits))
         less = {"comparison_direction": "#stablehlo<comparison_direction LE>"}
-        return self.op("stablehlo.compare", (count, most), (Aval((), dtypes.bool_),), less)[0]
+        return self.op("stablehlo.compare", (count, most), (Aval((), dtypes.bool_),), less)
 
     def _append(self, head: str, types: str, outs: Sequence[Aval]) -> tuple[_Value, ...]:
         """Append an operation whose text is ready, but for its results."""
@@ -262,9 +264,6 @@ class _Function:
         if args:
             self.lines.append(f"^bb0({', '.join([f'{v}: {t}' for v, t in args])}):\n")
         if isinstance(body, str):
-            self._return(self.op(body, args, (scalar,)))
+            self.op("stablehlo.return", self.op(body, args, (scalar,)), ())
         else:
             self.block(body, args, "stablehlo.return")
-
-    def _return(self, values: Sequence[HloValue]) -> None:
-        self.op("stablehlo.return", values, ())

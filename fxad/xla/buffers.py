@@ -7,7 +7,6 @@ read-only view of the buffer wherever NumPy can look at it.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
@@ -63,11 +62,15 @@ def to_buffer(value: object, aval: Aval, device: Device) -> Buffer:
             raise ArgumentError(f"to_buffer: a {type(value).__name__} is no array")
     array = cast(NDArray, value)
     _check(array.shape, array.dtype, aval)
-    semantics = _COPY if array.flags.writeable or not _frozen(array) else _SHARE
+    return _host_put(array, aval, device.sharding, _COPY if array.flags.writeable or not _frozen(array) else _SHARE)
+
+
+def _host_put(array: NDArray, aval: Aval, where: OneDevice, semantics: _jax.HostBufferSemantics) -> Buffer:
     try:
-        return _put(ArrayType(aval), device.sharding, [array], device.raw_list, True, False, semantics, True)
+        # the last argument keeps 64-bit dtypes, whatever jax has set for the process
+        return _put(ArrayType(aval), where, [array], [where._device], True, False, semantics, True)
     except _jax.JaxRuntimeError as e:
-        raise ExecutionError(f"to_buffer: {aval} to {device}: {reason(e)}") from e
+        raise ExecutionError(f"to_buffer: {aval} to {where._device}: {reason(e)}") from e
 
 
 def _scalar(value: Scalar | np.generic, aval: Aval) -> NDArray:
@@ -108,18 +111,16 @@ def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
 def to_numpy(buffer: Buffer, aval: Aval) -> NDArray:
     """The value as a read-only NumPy array; waits for it.
 
-    A view of the buffer where that is on the CPU and Python's buffer protocol knows the dtype (it does not know bfloat16
-    and float8), else a copy. Raises: ExecutionError when computing it failed, or it was deleted.
+    A view of the buffer where that is on the CPU and Python's buffer protocol knows the dtype (it does not know
+    bfloat16 and float8), else a copy. Raises: ExecutionError when computing it failed, or it was deleted.
     """
     try:
+        buffer.block_until_ready()  # raises for a deleted buffer, at whose sight the buffer protocol of 0.10 crashes
         if buffer.platform() != "cpu":
             return buffer._single_device_array_to_np_array_did_copy()[0]
         if aval.dtype not in _NO_PROTOCOL:
             return np.asarray(buffer)
-        buffer.block_until_ready()
-        # jaxlib's own way out imports jax where that is installed (0.10)
-        bits = ctypes.string_at(buffer.unsafe_buffer_pointer(), aval.nbytes) if aval.nbytes else b""
-        return np.frombuffer(bits, aval.dtype).reshape(aval.shape)
+        return copy_out(_jax.buffer_to_dlpack_managed_tensor(buffer))
     except (_jax.JaxRuntimeError, BufferError) as e:
         raise ExecutionError(f"to_numpy: {aval}: {reason(e)}") from e
 
@@ -138,7 +139,8 @@ def to_dlpack(
     """
     if aval.dtype in _NO_PROTOCOL or buffer.platform() != "cpu":
         # jaxlib aborts when a buffer is deleted that it has exported; nobody but the capsule holds this copy
-        return _jax.buffer_to_dlpack_managed_tensor(_clone(buffer))
+        device = cast(OneDevice, buffer._sharding)
+        return _jax.buffer_to_dlpack_managed_tensor(_host_put(to_numpy(buffer, aval), aval, device, _COPY))
     array = to_numpy(buffer, aval)
     if copy or max_version is None or max_version < (1, 0):
         if copy is False:
@@ -147,16 +149,9 @@ def to_dlpack(
     return cast(_Versioned, array).__dlpack__(max_version=max_version, copy=copy)
 
 
-def _clone(buffer: Buffer) -> Buffer:
-    sharding = cast(OneDevice, buffer._sharding)
-    devices = [_jax.DeviceList((sharding._device,))]
-    always = [_jax.ArrayCopySemantics.ALWAYS_COPY]
-    return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [sharding], always)[0]
-
-
 def transfer(buffer: Buffer, aval: Aval, device: Device) -> Buffer:
-    """The value on another device; asynchronous. Between platforms it goes through the host."""
-    if buffer.platform() != device.raw.platform:
+    """The value on another device. Between accelerators of one platform it does not wait; else it passes the host."""
+    if device.platform == "cpu" or buffer.platform() != device.raw.platform:
         return to_buffer(to_numpy(buffer, aval), aval, device)
     devices = [_jax.DeviceList((device.raw,))]
     reuse = [_jax.ArrayCopySemantics.REUSE_INPUT]

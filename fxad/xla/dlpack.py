@@ -96,19 +96,20 @@ def header(capsule: CapsuleType) -> Header:
 
 
 def copy_out(capsule: CapsuleType) -> NDArray:
-    """A NumPy copy of an array in memory of this machine."""
+    """A read-only NumPy copy of an array in memory of this machine."""
     h = header(capsule)
-    if 0 in h.shape or not h.shape:
-        bits = ctypes.string_at(h.address, h.dtype.itemsize) if not h.shape else b""
-        return np.frombuffer(bits, h.dtype).reshape(h.shape)
+    if 0 in h.shape:
+        return np.frombuffer(b"", h.dtype).reshape(h.shape)
     steps = h.strides or _row_major(h.shape)
     # the elements lie between the lowest and the highest address that the strides reach
     low = sum([(n - 1) * s for n, s in zip(h.shape, steps, strict=True) if s < 0])
     high = sum([(n - 1) * s for n, s in zip(h.shape, steps, strict=True) if s > 0])
     size = h.dtype.itemsize
-    memory = np.frombuffer(ctypes.string_at(h.address + low * size, (high - low + 1) * size), h.dtype)
-    view = np.lib.stride_tricks.as_strided(memory[-low:], h.shape, tuple([s * size for s in steps]))
-    return np.ascontiguousarray(view)
+    memory = ctypes.string_at(h.address + low * size, (high - low + 1) * size)
+    view = np.ndarray(h.shape, h.dtype, memory, -low * size, tuple([s * size for s in steps]))
+    out = np.require(view, requirements="C")
+    out.flags.writeable = False
+    return out
 
 
 def _row_major(shape: Shape) -> Shape:

@@ -79,7 +79,8 @@ class LoadedProgram:
         try:
             return self._run(buffers).consume_with_handlers(self._handlers)
         except _jax.JaxRuntimeError as e:
-            raise ExecutionError(f"execute: {reason(e)}") from e
+            gone = [k for k, b in enumerate(buffers) if b.is_deleted()]
+            raise ExecutionError(f"execute: operand {gone[0]} is deleted" if gone else f"execute: {reason(e)}") from e
 
     def hlo(self) -> str:
         """The optimised program, as XLA prints it."""

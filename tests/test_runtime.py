@@ -1,0 +1,553 @@
+"""Running: devices, buffers, executables, the cache. Every name of stubs/jaxlib is exercised here."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fxad import dtypes, runtime
+from fxad.builder import Builder
+from fxad.errors import ArgumentError, CompileError, DTypeError, ExecutionError, ParameterError, ShapeError
+from fxad.interpret import run
+from fxad.ir import Aval, Jaxpr, Lit, NDArray, Var
+from fxad.lower import lower_jaxpr
+from fxad.primitives.control.remat import Remat
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.elementwise import ADD, MUL, SIN, SUB, TANH
+from fxad.xla.client import cuda_library
+from fxad.xla.dlpack import _pointer, _Tensor, copy_out
+
+pytestmark = pytest.mark.smoke
+
+CPU = runtime.devices("cpu")[0]
+F4 = Aval((4,), "float32")
+NO_PROTOCOL = dtypes.FLOAT8 | {dtypes.bfloat16}
+
+
+def add_mul(n: int = 1, aval: Aval = F4) -> Jaxpr:
+    b = Builder()
+    x, y = b.inputs([aval, aval])
+    for _ in range(n):
+        x = b.one(ADD, b.one(MUL, x, y), y)
+    return b.build([x])
+
+
+def array(aval: Aval, seed: int = 0) -> NDArray:
+    """An array of any bits the dtype has."""
+    rng = np.random.default_rng(seed)
+    if aval.dtype == dtypes.bool_:
+        return rng.integers(0, 2, aval.shape).astype(np.bool_)
+    return cast(NDArray, np.frombuffer(rng.bytes(aval.nbytes), aval.dtype).reshape(aval.shape).copy())
+
+
+def put(x: NDArray) -> runtime.Buffer:
+    return runtime.to_buffer(x, Aval(x.shape, x.dtype), CPU)
+
+
+# --------------------------------------------------------------------------------------------------------- programs
+
+
+def test_runs() -> None:
+    x, y = np.arange(4, dtype=np.float32), np.full(4, 2, np.float32)
+    jaxpr = add_mul(3)
+    program = runtime.cache(jaxpr, CPU)
+    (out,) = program.execute([put(x), put(y)])
+    (want,) = run(jaxpr, (x, y))
+    np.testing.assert_array_equal(runtime.to_numpy(out, F4), want)
+    assert (program.in_avals, program.out_avals, program.device) == ((F4, F4), (F4,), CPU)
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+def test_literals_survive_to_the_bit(dtype: dtypes.DType) -> None:
+    """Every literal of the table, through lowering, compiling and running, of shapes (), (3,) and (0, 2)."""
+    size = dtype.itemsize
+    patterns = {bytes(size), b"\1" + bytes(size - 1)}
+    if dtype != dtypes.bool_:
+        patterns |= {b"\xff" * size, bytes(size - 1) + b"\x80", b"\x01" * (size - 1) + b"\x7f"}
+    lits = [Lit(bits, Aval(shape, dtype)) for bits in sorted(patterns) for shape in ((), (3,), (0, 2))]
+    jaxpr = Builder().build(lits)
+    outs = runtime.cache(jaxpr, CPU).execute([])
+    for lit, out in zip(lits, outs, strict=True):
+        assert runtime.to_numpy(out, lit.aval).tobytes() == lit.bits * lit.aval.size, lit
+
+
+def test_nothing_in_nothing_out() -> None:
+    assert runtime.cache(Builder().build([]), CPU).execute([]) == []
+
+
+def test_operands_as_results() -> None:
+    b = Builder()
+    x, _ = b.inputs([F4, F4])
+    outs = runtime.cache(b.build([x, x]), CPU).execute(
+        [put(np.arange(4, dtype=np.float32)), put(np.ones(4, np.float32))]
+    )
+    assert [runtime.to_numpy(o, F4).tolist() for o in outs] == [[0, 1, 2, 3]] * 2
+
+
+def test_execution_is_refused_with_a_reason() -> None:
+    program = runtime.cache(add_mul(), CPU)
+    with pytest.raises(ExecutionError, match=r"^execute: .*supplied 1 arguments but compiled program expected 2$"):
+        program.execute([put(np.ones(4, np.float32))])
+    buffer = put(np.ones(4, np.float32))
+    runtime.delete(buffer)
+    with pytest.raises(ExecutionError, match=r"^execute: operand 0 is deleted$"):
+        program.execute([buffer, buffer])
+
+
+def test_compile_errors_have_a_reason() -> None:
+    lowered = lower_jaxpr(add_mul())
+    options = runtime.CompileOptions(flags=(("xla_no_such_flag", True),))
+    with pytest.raises(CompileError, match=r"^compile: .*No such compile option: 'xla_no_such_flag'$"):
+        runtime.compile_module(lowered, options, CPU)
+    broken = type(lowered)(lowered.in_avals, lowered.out_avals, "%0 = nonsense\n}\n", "")
+    with pytest.raises(CompileError, match=r"^compile: (.|\n)*  in            %0 = nonsense$"):
+        runtime.compile_module(broken, runtime.CompileOptions(), CPU)
+
+
+def test_options_reach_xla() -> None:
+    """Without LLVM's expensive passes and at level 0, the program is another one in the cache and gives the same."""
+    options = runtime.CompileOptions(optimization_level=0, flags=(("xla_llvm_disable_expensive_passes", True),))
+    jaxpr = add_mul(2)
+    x = put(np.arange(4, dtype=np.float32))
+    plain, other = runtime.cache(jaxpr, CPU), runtime.cache(jaxpr, CPU, options)
+    assert plain is not other
+    (a,), (b,) = plain.execute([x, x]), other.execute([x, x])
+    assert runtime.to_numpy(a, F4).tobytes() == runtime.to_numpy(b, F4).tobytes()
+
+
+def test_donation() -> None:
+    aval = Aval((4096,), "float32")
+    program = runtime.cache(add_mul(1, aval), CPU, runtime.CompileOptions(donate=(0,)))
+    assert runtime.memory(program).alias_bytes == aval.nbytes
+    x = np.arange(4096, dtype=np.float32)
+    given_up, kept, shown = put(x), put(x), put(x)
+    view = runtime.to_numpy(shown, aval)
+    (out,) = program.execute([given_up, kept])
+    program.execute([shown, kept])
+    assert runtime.is_deleted(given_up)
+    assert not runtime.is_deleted(kept)
+    np.testing.assert_array_equal(view, x)
+    np.testing.assert_array_equal(runtime.to_numpy(out, aval), x * x + x)
+
+
+def test_donating_shared_memory_leaves_it_alone() -> None:
+    aval = Aval((1 << 16,), "float32")
+    program = runtime.cache(add_mul(1, aval), CPU, runtime.CompileOptions(donate=(0,)))
+    first = put(np.arange(1 << 16, dtype=np.float32))
+    view = runtime.to_numpy(first, aval)
+    before = view.copy()
+    runtime.block(program.execute([put(view), first])[0])
+    np.testing.assert_array_equal(view, before)
+
+
+def test_memory_and_cost() -> None:
+    aval = Aval((256, 256), "float32")
+    program = runtime.cache(add_mul(1, aval), CPU)
+    memory = runtime.memory(program)
+    n = aval.nbytes
+    assert (memory.argument_bytes, memory.output_bytes, memory.alias_bytes) == (2 * n, n, 0)
+    assert memory.peak_bytes == 3 * n + memory.temp_bytes
+    cost = runtime.cost(program)
+    assert (cost.flops, cost.transcendentals) == (2 * 256 * 256, 0.0)
+    assert cost.bytes_accessed == 3 * n
+    b = Builder()
+    assert runtime.cost(runtime.cache(b.build([b.one(TANH, b.input(aval))]), CPU)).transcendentals == 256 * 256
+
+
+def test_recomputation_is_real() -> None:
+    """A backward program of 64 layers in 8 segments that recompute: XLA may not merge them with the forward program."""
+    aval = Aval((128, 128), "float32")
+    dot, dot_t = DotGeneral((1,), (0,), (), (), None), DotGeneral((1,), (1,), (), (), None)
+
+    def forward() -> Jaxpr:
+        b = Builder()
+        x, w = b.inputs([aval, aval])
+        for _ in range(8):
+            x = b.one(TANH, b.one(dot, x, w))
+        return b.build([x])
+
+    def backward() -> Jaxpr:
+        b = Builder()
+        bar, x, w = b.inputs([aval, aval, aval])
+        saved = []
+        for _ in range(8):
+            x = b.one(TANH, b.one(dot, x, w))
+            saved.append(x)
+        for t in reversed(saved):
+            bar = b.one(dot_t, b.one(MUL, bar, b.one(SUB, Lit.of(1.0, aval), b.one(MUL, t, t))), w)
+        return b.build([bar])
+
+    def whole(opaque: bool) -> Jaxpr:
+        b = Builder()
+        x, w = b.inputs([aval, aval])
+        starts = []
+        for _ in range(8):
+            starts.append(x)
+            (x,) = b(Remat(forward(), False), x, w)
+        bar: Var | Lit = Lit.of(1.0, aval)
+        for start in reversed(starts):
+            (bar,) = b(Remat(backward(), opaque), bar, start, w)
+        return b.build([x, bar])
+
+    rng = np.random.default_rng(0)
+    x, w = [put(rng.normal(size=aval.shape).astype(np.float32) / 10) for _ in range(2)]
+    outs, arrays = [], []
+    for opaque in (False, True):
+        program = runtime.cache(whole(opaque), CPU)
+        arrays.append(runtime.memory(program).temp_bytes / aval.nbytes)
+        outs.append([runtime.to_numpy(out, aval).tobytes() for out in program.execute([x, w])])
+    assert arrays[0] > 60
+    assert arrays[1] < 18
+    assert outs[0] == outs[1]
+
+
+def test_hlo_has_the_users_names() -> None:
+    b = Builder()
+    jaxpr = b.build([b.one(SIN, b.input(F4))], "attend")
+    assert 'op_name="attend/sin"' in runtime.cache(jaxpr, CPU).hlo()
+
+
+# ------------------------------------------------------------------------------------------------------------ cache
+
+
+def test_one_compilation_however_many_threads() -> None:
+    cache = runtime.Cache()
+    jaxpr = add_mul(40)
+    barrier = threading.Barrier(16)
+    programs: list[runtime.LoadedProgram] = []
+
+    def ask() -> None:
+        barrier.wait()
+        programs.append(cache(jaxpr, CPU))
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(set(map(id, programs))) == 1
+    stats = cache.stats()
+    assert (stats.compilations, stats.misses, stats.hits, stats.entries) == (1, 1, 15, 1)
+    assert stats.seconds > 0
+
+
+def test_an_executable_lives_as_long_as_its_program() -> None:
+    cache = runtime.Cache()
+    jaxpr = add_mul(7)
+    gone, program = weakref.ref(jaxpr), weakref.ref(cache(jaxpr, CPU))
+    assert cache.stats().entries == 1
+    del jaxpr
+    gc.collect()
+    assert (gone(), program()) == (None, None)
+    assert cache.stats().entries == 0
+
+
+def test_a_held_executable_outlives_its_program() -> None:
+    program = runtime.Cache()(add_mul(8), CPU)
+    gc.collect()
+    x = put(np.ones(4, np.float32))
+    assert runtime.to_numpy(program.execute([x, x])[0], F4).tolist() == [9.0] * 4
+
+
+def test_clear_forgets() -> None:
+    cache = runtime.Cache()
+    jaxpr = add_mul()
+    first = cache(jaxpr, CPU)
+    cache.clear()
+    assert cache.stats() == runtime.CacheStats(0, 0, 0, 0.0, 0, 0)
+    assert cache(jaxpr, CPU) is not first
+
+
+def test_a_failed_compilation_is_tried_again() -> None:
+    cache = runtime.Cache()
+    jaxpr = add_mul()
+    options = runtime.CompileOptions(flags=(("xla_no_such_flag", True),))
+    for _ in range(2):
+        with pytest.raises(CompileError):
+            cache(jaxpr, CPU, options)
+    assert cache.stats().entries == 0
+    assert cache(jaxpr, CPU) is cache(jaxpr, CPU)
+
+
+# ---------------------------------------------------------------------------------------------------------- buffers
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 3), (3, 0)], ids=str)
+def test_round_trip(dtype: dtypes.DType, shape: tuple[int, ...]) -> None:
+    """Every dtype, in every layout NumPy has: same bits, read-only, same dtype object."""
+    x = array(Aval(shape, dtype))
+    layouts = [x, x.T, np.asfortranarray(x), np.broadcast_to(x, (2, *shape)), np.repeat(x[..., None], 2, -1)[..., 0]]
+    if shape:
+        layouts.append(x[::-1])
+    for y in layouts:
+        aval = Aval(y.shape, dtype)
+        out = runtime.to_numpy(put(y), aval)
+        assert (out.shape, out.dtype) == (y.shape, dtype)
+        assert out.tobytes() == y.tobytes()
+        assert not out.flags.writeable
+
+
+@pytest.mark.parametrize("n", [4, 1 << 16])
+def test_mutation_after_handing_over_changes_nothing(n: int) -> None:
+    owner = np.arange(n, dtype=np.float32)
+    view = owner[:]
+    view.flags.writeable = False  # read-only, and still not safe
+    buffers = [put(owner), put(view), put(owner[::1])]
+    owner[:] = -1
+    for b in buffers:
+        np.testing.assert_array_equal(runtime.to_numpy(b, Aval((n,), "float32")), np.arange(n))
+
+
+def test_frozen_memory_is_shared() -> None:
+    """What nobody can write to is not copied (given the alignment XLA asks for): here, what a program computed."""
+    aval = Aval((1 << 16,), "float32")
+    view = runtime.to_numpy(put(np.arange(1 << 16, dtype=np.float32)), aval)
+    again = runtime.to_numpy(put(view), aval)
+    assert again.__array_interface__["data"][0] == view.__array_interface__["data"][0]
+
+
+def test_to_numpy_is_a_view() -> None:
+    aval = Aval((1 << 16,), "float32")
+    buffer = put(np.arange(1 << 16, dtype=np.float32))
+    view = runtime.to_numpy(buffer, aval)
+    assert view.__array_interface__["data"][0] == buffer.unsafe_buffer_pointer()
+    runtime.delete(buffer)
+    del buffer
+    gc.collect()
+    np.testing.assert_array_equal(view, np.arange(1 << 16))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (True, "bool"),
+        (-3, "int8"),
+        (2.5, "bfloat16"),
+        (7, "float64"),
+        (1 + 2j, "complex64"),
+        (np.float32(3), "float32"),
+    ],
+)
+def test_scalars(value: complex, dtype: str) -> None:
+    aval = Aval((), dtype)
+    assert runtime.to_numpy(runtime.to_buffer(value, aval, CPU), aval) == np.asarray(value, aval.dtype)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ShapeError, match=r"^to_buffer: shapes differ: the array has \(3,\), the program takes \(4,\)$"):
+        runtime.to_buffer(np.ones(3, np.float32), F4, CPU)
+    with pytest.raises(
+        DTypeError,
+        match=r"^to_buffer: dtypes differ: the array has dtype\('float64'\), the program takes dtype\('float32'\)$",
+    ):
+        runtime.to_buffer(np.ones(4), F4, CPU)
+    with pytest.raises(DTypeError, match="dtypes differ"):
+        runtime.to_buffer(np.ones(4, ">f4"), F4, CPU)
+    with pytest.raises(ArgumentError, match=r"^to_buffer: a list is no array$"):
+        runtime.to_buffer([1, 2], F4, CPU)
+    with pytest.raises(DTypeError, match=r"^to_buffer: 300 is no int8$"):
+        runtime.to_buffer(300, Aval((), "int8"), CPU)
+    with pytest.raises(DTypeError, match=r"^to_buffer: 2j is no float32$"):
+        runtime.to_buffer(2j, Aval((), "float32"), CPU)
+
+
+def test_ready_and_deleted() -> None:
+    buffer = put(np.ones(4, np.float32))
+    runtime.block(buffer)
+    assert runtime.is_ready(buffer)
+    assert not runtime.is_deleted(buffer)
+    runtime.delete(buffer)
+    assert runtime.is_deleted(buffer)
+    with pytest.raises(ExecutionError, match=r"^block: .*deleted"):
+        runtime.block(buffer)
+    with pytest.raises(ExecutionError, match=r"^to_numpy: f32\[4\]: .*deleted"):
+        runtime.to_numpy(buffer, F4)
+
+
+def test_execution_does_not_wait() -> None:
+    """A long computation is handed over before it is done."""
+    aval = Aval((512, 512), "float32")
+    b = Builder()
+    x = b.input(aval)
+    for _ in range(8):
+        x = b.one(SIN, b.one(DotGeneral((1,), (0,), (), (), None), x, x))
+    program = runtime.cache(b.build([x]), CPU)
+    buffer = put(np.ones((512, 512), np.float32))
+    runtime.block(program.execute([buffer])[0])
+    ready = [runtime.is_ready(program.execute([buffer])[0]) for _ in range(5)]
+    assert not all(ready)
+
+
+# ----------------------------------------------------------------------------------------------------------- dlpack
+
+
+class Capsule:
+    """An object that offers a buffer of fxad, as `fxad.Array` does."""
+
+    def __init__(self, buffer: runtime.Buffer, aval: Aval) -> None:
+        self.buffer, self.aval = buffer, aval
+
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: object = None,
+        copy: bool | None = None,
+    ) -> object:
+        return runtime.to_dlpack(self.buffer, self.aval, max_version=max_version, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+def test_dlpack_round_trip(dtype: dtypes.DType) -> None:
+    aval = Aval((3, 5), dtype)
+    x = array(aval)
+    offered = Capsule(put(x), aval)
+    again = runtime.to_buffer(offered, aval, CPU)
+    assert runtime.to_numpy(again, aval).tobytes() == x.tobytes()
+    runtime.delete(offered.buffer)  # jaxlib aborts the process when what it exported itself is deleted
+
+
+def test_dlpack_to_numpy_is_a_read_only_view() -> None:
+    aval = Aval((1 << 12,), "float32")
+    buffer = put(np.arange(1 << 12, dtype=np.float32))
+    view = np.from_dlpack(Capsule(buffer, aval))
+    assert view.__array_interface__["data"][0] == buffer.unsafe_buffer_pointer()
+    assert not view.flags.writeable
+    runtime.delete(buffer)
+    np.testing.assert_array_equal(view, np.arange(1 << 12))
+
+
+def test_dlpack_before_version_1_is_a_copy() -> None:
+    aval = Aval((4,), "float32")
+    buffer = put(np.arange(4, dtype=np.float32))
+    copied = copy_out(cast(object, runtime.to_dlpack(buffer, aval)))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(copied, np.arange(4))
+    with pytest.raises(BufferError, match="shared only through DLPack 1.0 or later"):
+        runtime.to_dlpack(buffer, aval, copy=False)
+
+
+@given(st.data())
+def test_dlpack_strides(data: st.DataObject) -> None:
+    """Any view NumPy can make is read as it is."""
+    x = np.arange(4 * 3 * 5, dtype=np.int16).reshape(4, 3, 5)
+    view = x[data.draw(hnp.basic_indices(x.shape, allow_newaxis=True, allow_ellipsis=True))]
+    if not isinstance(view, np.ndarray):
+        return
+    view = view.transpose(data.draw(st.permutations(range(view.ndim))))
+    np.testing.assert_array_equal(copy_out(view.__dlpack__()), view)
+
+
+def test_dlpack_of_an_unknown_type() -> None:
+    capsule = np.ones(4, np.float32).__dlpack__()
+    address = _pointer(capsule, b"dltensor")
+    _Tensor.from_address(address).lanes = 4
+    with pytest.raises(DTypeError, match=r"^dlpack: type code 2 with 32 bits and 4 lanes is not a dtype of fxad$"):
+        copy_out(capsule)
+
+
+# ---------------------------------------------------------------------------------------------------------- devices
+
+
+def test_devices() -> None:
+    assert runtime.devices() == runtime.devices("cpu")
+    assert str(CPU) == "cpu:0"
+    with pytest.raises(ParameterError, match=r"^devices: 'abacus' is no platform\n  remedy        use cpu or cuda$"):
+        runtime.devices("abacus")
+    with pytest.raises(ParameterError, match=r"^set_cpu_devices: 64 asked for, the CPU is in use with 1\n"):
+        runtime.set_cpu_devices(64)
+
+
+def test_no_cuda_here() -> None:
+    if importlib.util.find_spec("jax_plugins") is not None:
+        pytest.skip("a plugin is installed")
+    with pytest.raises(ExecutionError, match=r"^devices: no CUDA plugin is installed"):
+        cuda_library()
+    with pytest.raises(ExecutionError, match=r"^devices: no CUDA plugin is installed"):
+        runtime.devices("cuda")
+
+
+def script(text: str, **env: str) -> str:
+    """Run a program in a process of its own; what it printed. Anything on stderr is a failure."""
+    command = [sys.executable, "-W", "error", "-c", text]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **env})
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+SEVERAL = """
+import numpy as np
+from fxad import runtime
+from fxad.builder import Builder
+from fxad.ir import Aval
+from fxad.primitives.elementwise import ADD
+F4 = Aval((4,), "float64")
+b = Builder(); x = b.input(F4); jaxpr = b.build([b.one(ADD, x, x)])
+ds = runtime.devices()
+for d in ds:
+    x = runtime.transfer(runtime.to_buffer(np.arange(4.), F4, ds[0]), F4, d)
+    print(d, runtime.to_numpy(runtime.cache(jaxpr, d).execute([x])[0], F4).tolist())
+"""
+
+
+def test_several_devices() -> None:
+    want = "".join(f"cpu:{k} [0.0, 2.0, 4.0, 6.0]\n" for k in range(3))
+    assert script(SEVERAL, FXAD_CPU_DEVICES="3", FXAD_PLATFORM="cpu") == want
+    assert script(SEVERAL.replace("ds =", "runtime.set_cpu_devices(3); ds =")) == want
+
+
+EVERYTHING = """
+import sys
+import ml_dtypes, numpy as np
+from fxad import runtime
+from fxad.builder import Builder
+from fxad.ir import Aval
+from fxad.primitives.elementwise import SIN
+def work():
+    for dtype in (np.float64, np.int64, ml_dtypes.bfloat16):
+        aval = Aval((4,), dtype)
+        x = runtime.to_buffer(np.arange(4).astype(dtype), aval, runtime.devices()[0])
+        runtime.to_dlpack(x, aval)
+        assert runtime.to_numpy(x, aval).dtype == dtype
+    b = Builder(); aval = Aval((4,), "float64")
+    program = runtime.cache(b.build([b.one(SIN, b.input(aval))]), runtime.devices()[0])
+    x = runtime.to_buffer(np.arange(4.), aval, runtime.devices()[0])
+    return runtime.to_numpy(program.execute([x])[0], aval)
+"""
+
+
+def test_jax_stays_out() -> None:
+    assert script(EVERYTHING + "work(); print('jax' in sys.modules)") == "False\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_beside_jax(order: str) -> None:
+    """Imported in either order, neither changes what the other computes, nor its dtypes."""
+    peer = "import jax, jax.numpy as jnp\ntheirs = jnp.sin(jnp.arange(4.)); assert theirs.dtype == np.float32\n"
+    check = (
+        "ours = work(); assert ours.dtype == np.float64\n"
+        "np.testing.assert_allclose(ours, np.sin(np.arange(4.)), rtol=1e-15)\n"
+        "again = jax.jit(jnp.sin)(jnp.arange(4.)); assert again.dtype == np.float32\n"
+        "np.testing.assert_array_equal(theirs, again); assert type(again).__module__ != 'fxad'\n"
+        "aval = Aval((4,), 'float32'); x = runtime.to_buffer(theirs, aval, runtime.devices()[0])\n"
+        "np.testing.assert_array_equal(runtime.to_numpy(x, aval), theirs)\n"
+    )
+    first = "" if order == "before" else "work()\n"
+    assert script(EVERYTHING + first + peer + check) == ""
