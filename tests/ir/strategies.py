@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Final, NoReturn, final
 
@@ -69,7 +69,7 @@ class Tagged(Inert):
         return self.results
 
 
-VOCABULARY: Final = MappingProxyType({**PRIMITIVES, Tagged.name: Tagged})
+VOCABULARY: Final[Mapping[str, type[Primitive]]] = MappingProxyType({**PRIMITIVES, Tagged.name: Tagged})
 
 integers = st.integers() | st.integers(-(2**70), 2**70) | st.just(10**5000)
 avals = st.builds(Aval, st.lists(st.integers(0, 4), max_size=3) | st.just([2**40]), st.sampled_from(dtypes.ALL))

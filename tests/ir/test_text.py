@@ -174,7 +174,7 @@ class TestLiterals:
                 assert encoded.to_bytes(size, "little") == rounded.tobytes()
             else:
                 assert not np.isfinite(rounded) or rounded == 0
-        assert np.frombuffer(form.top.to_bytes(size, "little"), dtype)[0] == ml_dtypes.finfo(dtype).max
+        assert np.frombuffer(form.top.to_bytes(size, "little"), dtype)[0] == ml_dtypes.finfo(dtype).max  # type: ignore[no-untyped-call]
 
 
 class TestRoundTrip:
@@ -273,7 +273,7 @@ class TestMalformed:
             def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
                 raise ZeroDivisionError("inside")
 
-        with pytest.raises(ParseError, match="^parse: line 2, column 16: ZeroDivisionError: inside"):
+        with pytest.raises(ParseError, match=r"^parse: line 2, column 16: ZeroDivisionError: inside"):
             parse(GOLDEN, {**VOCABULARY, "sin": Broken})
 
     @pytest.mark.parametrize(

@@ -1,0 +1,318 @@
+"""Equality is identity: of types, atoms and programs, however and wherever they are made."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from typing import Any, TypeVar
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import literals, programs
+
+from fxad import dtypes, ir
+from fxad.builder import Builder
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError
+from fxad.ir import Aval, Eqn, Jaxpr, Lit, Place, Source, Var, params, place
+from fxad.primitives.control.call import Call
+from fxad.primitives.elementwise import ADD, MUL, SIN
+from fxad.primitives.shape import ReduceSum
+
+T = TypeVar("T")
+
+F3 = Aval((3,), "float32")
+
+
+def chain(n: int, name: str = "main", size: int = 3) -> Jaxpr:
+    """sin of sin of ..., n times."""
+    b = Builder()
+    x = b.input(Aval((size,), "float32"))
+    for _ in range(n):
+        x = b.one(SIN, x)
+    return b.build([x], name)
+
+
+class TestAval:
+    def test_one_object_however_it_is_made(self) -> None:
+        made = [
+            Aval((3, 4), "float32"),
+            Aval([3, 4], np.float32),
+            Aval((np.int64(3), 4), np.dtype("float32")),  # type: ignore[arg-type]  # NumPy's ints are sizes too
+            Aval((n for n in (3, 4)), "f32"),
+            Aval((3, 4), np.dtype("float32", metadata={"a": 1})),
+            F3.with_shape([3, 4]),
+            Aval((3, 4), "int8").with_dtype(float),
+        ]
+        assert all(a is made[0] for a in made)
+        assert made[0] is not Aval((4, 3), "float32")
+        assert made[0] is not Aval((3, 4), "float16")
+
+    def test_what_it_holds_is_normal(self) -> None:
+        shapes: list[Any] = [(True, 2), (np.int8(1), np.uint64(2)), [1, 2]]
+        for shape in shapes:
+            aval = Aval(shape, np.float64)
+            assert aval.shape == (1, 2)
+            assert [type(n) for n in aval.shape] == [int, int]
+            assert aval.dtype is dtypes.float64
+
+    def test_derived(self) -> None:
+        a = Aval((3, 0, 4), "complex64")
+        assert (a.ndim, a.size, a.nbytes, a.inexact, str(a)) == (3, 0, 0, True, "c64[3,0,4]")
+        assert (Aval((), "int32").size, Aval((), "int32").inexact, repr(Aval((), "int32"))) == (1, False, "i32[]")
+
+    @pytest.mark.parametrize("shape", [3, (1.5,), "ab", ([1],), (None,), (-1,), (2**63,), (np.array([1, 2]),)], ids=str)
+    def test_bad_shape(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ShapeError, match=r"^shape: "):
+            Aval(shape, "float32")
+
+    @pytest.mark.parametrize("dtype", [None, "f99", ">f4", object, "datetime64[s]", [("a", "f4")], "i4,,", 3], ids=str)
+    def test_bad_dtype(self, dtype: object) -> None:
+        with pytest.raises(DTypeError, match="is not a dtype of fxad"):
+            Aval((), dtype)
+
+    def test_frozen(self) -> None:
+        for made, name in [(F3, "shape"), (Var(0, F3), "index"), (Lit.of(1, F3), "bits"), (chain(1), "name")]:
+            with pytest.raises(FrozenInstanceError):
+                setattr(made, name, ())
+            assert not hasattr(made, "__dict__")
+
+
+class TestVar:
+    def test_one_object(self) -> None:
+        assert Var(5, F3) is Var(5, Aval((3,), "float32"))
+        assert Var(5, F3) is not Var(5, Aval((4,), "float32"))
+        assert type(Var(np.int64(987), F3).index) is int  # type: ignore[arg-type]  # NumPy's ints index too
+
+    def test_names(self) -> None:
+        assert [str(Var(k, F3)) for k in (-1, -3, 0, 7)] == ["%arg0", "%arg2", "%0", "%7"]
+        assert repr(Var(-1, F3)) == "%arg0:f32[3]"
+
+
+class TestLit:
+    def test_compared_by_bits(self) -> None:
+        assert Lit.of(0.0, F3) is not Lit.of(-0.0, F3)
+        assert Lit.of(np.nan, F3) is Lit.of(np.nan, F3)
+        assert Lit.of(np.nan, F3) is not Lit(b"\x01\0\xc0\x7f", F3)
+        assert Lit.of(1, Aval((), "int32")) is not Lit.of(1, Aval((), "int64"))
+        assert Lit.of(1, Aval((), "uint8")) is not Lit.of(True, Aval((), "bool"))
+        assert Lit.of(1, F3) is not Lit.of(1, Aval((4,), "float32"))
+
+    def test_conversion_is_that_of_numpy(self) -> None:
+        assert Lit.of(-1, Aval((), "uint8")).value == 255
+        assert Lit.of(2**80 + 5, Aval((), "int32")).value == 5
+        assert Lit.of(2**80, F3).value == np.float32(2**80)
+        assert Lit.of(np.float64(0.1), F3).value == np.float32(0.1)
+        assert Lit.of(ml_dtypes.bfloat16(1.5), F3).value == 1.5
+        assert Lit.of(np.array(2), Aval((), "bool")).value
+        assert Lit.of(1e300, F3).value == np.inf
+
+    def test_array_fills_the_type_with_one_element_of_memory(self) -> None:
+        x = Lit.of(1.5, Aval((2**20, 2**20), "float32")).array
+        assert (x.shape, x.dtype, x.strides) == ((2**20, 2**20), dtypes.float32, (0, 0))
+        assert not x.flags.writeable
+
+    @given(literals())
+    def test_value_and_bits_agree(self, lit: Lit) -> None:
+        assert lit.value.tobytes() == lit.bits
+        assert lit.with_aval((7,)).with_aval(lit.aval.shape) is lit
+
+    @pytest.mark.parametrize("value", ["1.0", None, [1], np.zeros(1), b"1", object()], ids=str)
+    def test_not_a_scalar(self, value: object) -> None:
+        with pytest.raises(ArgumentError, match=r"^literal: .* is not a scalar$"):
+            Lit.of(value, F3)
+
+    def test_errors(self) -> None:
+        with pytest.raises(DTypeError, match=r"^literal: 1j is complex, f32\[3\] is not$"):
+            Lit.of(1j, F3)
+        with pytest.raises(TypecheckError, match=r"^literal: 3 bytes given for one element of f32\[3\]$"):
+            Lit(b"abc", F3)
+        with pytest.raises(TypecheckError, match="is not a bool"):
+            Lit(b"\2", Aval((), "bool"))
+
+
+class TestJaxpr:
+    def test_alpha_equivalent_programs_are_one(self) -> None:
+        j = chain(4, "first")
+        assert chain(4, "second") is j
+        assert j.name == "first"
+        assert Jaxpr(j.ins, j.eqns, j.outs) is j
+        assert chain(5) is not j
+
+    def test_source_is_not_identity(self) -> None:
+        programs = []
+        sources: list[Source] = [None, (chain.__code__, 0), Place("model.py", 42, "attend")]
+        for source in sources:
+            b = Builder()
+            x = b.input(F3)
+            b.source = source
+            programs.append(b.build([b.one(SIN, x)]))
+        assert all(j is programs[0] for j in programs)
+
+    def test_bodies_and_parameters_are_identity(self) -> None:
+        def calling(n: int) -> Jaxpr:
+            b = Builder()
+            return b.build(b(Call(chain(n)), b.input(F3)))
+
+        def summing(axes: tuple[int, ...]) -> Jaxpr:
+            b = Builder()
+            return b.build(b(ReduceSum(axes), b.input(Aval((3, 3), "float32"))))
+
+        assert calling(2) is calling(2)
+        assert calling(2) is not calling(3)
+        assert summing((0,)) is summing((0,))
+        assert summing((0,)) is not summing((1,))
+
+    def test_order_of_operands_is_identity(self) -> None:
+        found = set()
+        for swap in (False, True):
+            b = Builder()
+            x, y = b.inputs([F3, F3])
+            found.add(b.build([b.one(ADD, *((y, x) if swap else (x, y)))]))
+        assert len(found) == 2
+
+    def test_repr(self) -> None:
+        assert repr(chain(2, "f", size=776)) == "<Jaxpr f(f32[776]) -> (f32[776]), 2 equations>"
+
+    def test_a_program_nobody_holds_is_collected(self) -> None:
+        def dead(make: Callable[[], object]) -> bool:
+            ref = weakref.ref(make())
+            gc.collect()
+            return ref() is None
+
+        assert dead(lambda: chain(3, size=777))
+        assert dead(lambda: Lit.of(777.5, F3))
+        assert dead(lambda: Aval((777, 7, 7), "float16"))
+
+    def test_tables_do_not_grow(self) -> None:
+        def sizes() -> tuple[int, int, int]:
+            gc.collect()
+            chain(1, size=778)  # the tables are swept when something is made, and until then hold the keys of the dead
+            n_lits, n_jaxprs = len(ir._lits), len(ir._jaxprs)
+            gc.collect()
+            return n_lits, n_jaxprs, len(ir._avals)
+
+        def scaled(k: int) -> Jaxpr:
+            b = Builder()
+            x = b.input(Aval((1000 + k,), "float32"))
+            return b.build([b.one(MUL, x, Lit.of(k, x.aval))])
+
+        before = sizes()
+        held = [scaled(k) for k in range(100)]
+        assert sizes() == tuple([n + 100 for n in before])
+        held.clear()
+        assert sizes() == before
+
+    def test_derived_results_live_with_the_program(self) -> None:
+        j = chain(2, size=779)
+        j._memo["derived"] = chain(3, size=779)
+        ref = weakref.ref(j._memo["derived"])
+        gc.collect()
+        assert ref() is not None
+        del j
+        gc.collect()
+        assert ref() is None
+
+
+class TestCopies:
+    @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+    def test_pickle_gives_back_the_same_object(self, protocol: int) -> None:
+        j = chain(2)
+        for made in [F3, Var(-1, F3), Lit.of(-0.0, F3), Lit.of(np.nan, F3), j, SIN, Aval((0,), "bfloat16")]:
+            assert pickle.loads(pickle.dumps(made, protocol)) is made
+
+    def test_pickled_equations_keep_their_source(self) -> None:
+        code = chain.__code__
+        eqn = Eqn(SIN, (Var(-1, F3),), (Var(0, F3),), (code, 0))
+        again = pickle.loads(pickle.dumps(eqn))
+        assert again == eqn
+        assert again.source == place((code, 0))
+
+    @given(programs())
+    def test_pickle_of_any_program(self, j: Jaxpr) -> None:
+        assert pickle.loads(pickle.dumps(j)) is j
+
+    def test_a_program_that_was_dropped_comes_back_equal(self) -> None:
+        data, text = pickle.dumps(chain(3, size=780)), str(chain(3, size=780))
+        gc.collect()
+        assert str(pickle.loads(data)) == text
+
+    def test_copies_are_the_object(self) -> None:
+        j = chain(2)
+        for made in [F3, Var(-1, F3), Lit.of(1, F3), j, SIN, j.eqns[0]]:
+            assert copy.copy(made) is made
+            assert copy.deepcopy(made) is made
+        prim = ReduceSum((0, 1))
+        assert copy.deepcopy(prim) == prim == pickle.loads(pickle.dumps(prim))
+
+
+class TestPrimitives:
+    def test_without_parameters_there_is_one(self) -> None:
+        assert type(SIN)() is SIN
+        assert params(SIN) == ()
+        with pytest.raises((AttributeError, TypeError)):
+            SIN.name = "cos"  # type: ignore[misc]  # what is tested
+
+    def test_with_parameters_it_is_a_value(self) -> None:
+        assert ReduceSum((0,)) == ReduceSum((0,))
+        assert hash(ReduceSum((0,))) == hash(ReduceSum((0,)))
+        assert ReduceSum((0,)) != ReduceSum((1,))
+        assert params(ReduceSum((0,))) == (("axes", (0,)),)
+
+
+class TestThreads:
+    def race(self, make: Callable[[], T], threads: int = 8) -> list[T]:
+        """What `threads` threads get that start together."""
+        barrier, made = threading.Barrier(threads), list[T]()
+
+        def run() -> None:
+            barrier.wait()
+            made.append(make())
+
+        workers = [threading.Thread(target=run) for _ in range(threads)]
+        for w in workers:
+            w.start()
+        for w in workers:
+            w.join(timeout=60)
+        assert len(made) == threads, "a thread hangs"
+        return made
+
+    def test_racing_threads_get_one_object(self) -> None:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for k in range(20):
+
+                def make(k: int = k) -> tuple[Jaxpr, Lit]:
+                    return chain(5, size=2000 + k), Lit.of(k + 0.25, Aval((2000 + k,), "float32"))
+
+                made = self.race(make)
+                assert len({(id(j), id(lit)) for j, lit in made}) == 1
+        finally:
+            sys.setswitchinterval(interval)
+
+    def test_collection_in_the_middle_neither_hangs_nor_splits(self) -> None:
+        """Tables are called back by the collector at any allocation, in any thread, whatever locks it holds."""
+        threshold = gc.get_threshold()
+        gc.set_threshold(5)
+        try:
+
+            def churn() -> bool:
+                one = True
+                for k in range(40):
+                    j = chain(2, size=3000 + k % 3)
+                    cycle: list[object] = [j, Lit.of(k, j.ins[0].aval)]
+                    cycle.append(cycle)
+                    one &= chain(2, size=3000 + k % 3) is j
+                return one
+
+            assert all(self.race(churn))
+        finally:
+            gc.set_threshold(*threshold)
