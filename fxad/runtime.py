@@ -8,6 +8,8 @@ from fxad.xla.buffers import (
     Exporter,
     block,
     delete,
+    dlpack_aval,
+    dlpack_device,
     is_deleted,
     is_ready,
     to_buffer,
@@ -15,8 +17,8 @@ from fxad.xla.buffers import (
     to_numpy,
     transfer,
 )
-from fxad.xla.cache import Cache, CacheStats, cache
-from fxad.xla.client import Device, devices, set_cpu_devices
+from fxad.xla.cache import Cache, CacheStats, cache, compile_jaxpr
+from fxad.xla.client import Device, default_device, devices, set_cpu_devices
 from fxad.xla.executable import (
     CompileOptions,
     CostStats,
@@ -39,10 +41,14 @@ __all__ = [
     "MemoryStats",
     "block",
     "cache",
+    "compile_jaxpr",
     "compile_module",
     "cost",
+    "default_device",
     "delete",
     "devices",
+    "dlpack_aval",
+    "dlpack_device",
     "is_deleted",
     "is_ready",
     "memory",

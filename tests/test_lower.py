@@ -1,4 +1,5 @@
 """Lowering: the text of small programs, purity, exact constants, places, regions, errors."""
+# ruff: noqa: E501  (MLIR prints an operation on one line)
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.lowering.door import _jax
-from fxad.xla.client import Device
+from fxad.xla.client import Device, default_device
 from fxad.xla.compat import ArrayType, OneDevice, reason
 from fxad.xla.dlpack import copy_out, header
 
@@ -31,6 +31,7 @@ _put: Final = _jax.batched_device_put
 _NO_PROTOCOL: Final = dtypes.FLOAT8 | {dtypes.bfloat16}
 # Device types of DLPack whose memory this machine's processor reads: kDLCPU, kDLCUDAHost, kDLROCMHost.
 _HOST: Final = frozenset({1, 3, 11})
+_CUDA: Final = 2
 
 
 @runtime_checkable
@@ -44,12 +45,13 @@ class Exporter(Protocol):
         """Device type and number."""
 
 
-def to_buffer(value: object, aval: Aval, device: Device) -> Buffer:
-    """A NumPy array, a Python scalar or anything with `__dlpack__`, as a buffer of type `aval` on `device`.
+def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer:
+    """A NumPy array, a Python scalar or anything with `__dlpack__`, as a buffer of type `aval` on a device.
 
     Raises: ShapeError, DTypeError when an array is not of that type; ArgumentError for anything else.
     Cost: 4 us and the copy; no copy for an array that nobody can write to (see the module).
     """
+    device = device or default_device()
     if not isinstance(value, np.ndarray):
         if isinstance(value, bool | int | float | complex | np.generic):
             value = _scalar(value, aval)
@@ -108,7 +110,7 @@ def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
     return buffer._rewrap_with_aval_and_sharding(ArrayType(aval), device.sharding)
 
 
-def to_numpy(buffer: Buffer, aval: Aval) -> NDArray:
+def to_numpy(buffer: Buffer) -> NDArray:
     """The value as a read-only NumPy array; waits for it.
 
     A view of the buffer where that is on the CPU and Python's buffer protocol knows the dtype (it does not know
@@ -118,11 +120,11 @@ def to_numpy(buffer: Buffer, aval: Aval) -> NDArray:
         buffer.block_until_ready()  # raises for a deleted buffer, at whose sight the buffer protocol of 0.10 crashes
         if buffer.platform() != "cpu":
             return buffer._single_device_array_to_np_array_did_copy()[0]
-        if aval.dtype not in _NO_PROTOCOL:
+        if buffer.aval.dtype not in _NO_PROTOCOL:
             return np.asarray(buffer)
         return copy_out(_jax.buffer_to_dlpack_managed_tensor(buffer))
     except (_jax.JaxRuntimeError, BufferError) as e:
-        raise ExecutionError(f"to_numpy: {aval}: {reason(e)}") from e
+        raise ExecutionError(f"to_numpy: {reason(e)}") from e
 
 
 class _Versioned(Protocol):
@@ -130,32 +132,67 @@ class _Versioned(Protocol):
 
 
 def to_dlpack(
-    buffer: Buffer, aval: Aval, *, max_version: tuple[int, int] | None = None, copy: bool | None = None
+    buffer: Buffer,
+    *,
+    stream: int | None = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
 ) -> CapsuleType:
-    """The value as a DLPack capsule, for the CPU.
+    """The value as a DLPack capsule; the arguments are those of `__dlpack__` in the array API standard.
 
     A view, marked read-only, for a consumer that knows DLPack 1.0 (`max_version`); an older one cannot be told, and
-    gets a copy of its own.
+    gets a copy of its own. Raises: BufferError where only a copy could be given and `copy=False` forbids it.
     """
-    if aval.dtype in _NO_PROTOCOL or buffer.platform() != "cpu":
+    here = dlpack_device(buffer)
+    if dl_device is not None and dl_device != here and dl_device[0] not in _HOST:
+        raise BufferError(f"the array is on DLPack device {here}, and is exported there or to the host only")
+    dtype = buffer.aval.dtype
+    old = max_version is None or max_version < (1, 0)
+    if copy is False and (old or dtype in _NO_PROTOCOL or dl_device not in (None, here)):
+        raise BufferError(f"an immutable {dtype.name} array cannot be exported this way without a copy")
+    if here[0] not in _HOST and dl_device in (None, here):
+        return _jax.buffer_to_dlpack_managed_tensor(_twin(buffer), stream)
+    array = to_numpy(buffer)
+    if dtype in _NO_PROTOCOL:
         # jaxlib aborts when a buffer is deleted that it has exported; nobody but the capsule holds this copy
-        device = cast(OneDevice, buffer._sharding)
-        return _jax.buffer_to_dlpack_managed_tensor(_host_put(to_numpy(buffer, aval), aval, device, _COPY))
-    array = to_numpy(buffer, aval)
-    if copy or max_version is None or max_version < (1, 0):
-        if copy is False:
-            raise BufferError("a read-only array is shared only through DLPack 1.0 or later")
+        where = cast(OneDevice, buffer._sharding)
+        return _jax.buffer_to_dlpack_managed_tensor(_host_put(array, Aval(array.shape, dtype), where, _COPY))
+    if old or copy:
         array = array.copy()
-    return cast(_Versioned, array).__dlpack__(max_version=max_version, copy=copy)
+    return cast(_Versioned, array).__dlpack__(max_version=max_version, copy=None)
 
 
-def transfer(buffer: Buffer, aval: Aval, device: Device) -> Buffer:
+def _twin(buffer: Buffer) -> Buffer:
+    """A copy on the same accelerator, held by nobody else."""
+    where = cast(OneDevice, buffer._sharding)
+    return _moved(buffer, where, _jax.ArrayCopySemantics.ALWAYS_COPY)
+
+
+def _moved(buffer: Buffer, where: OneDevice, semantics: _jax.ArrayCopySemantics) -> Buffer:
+    devices = [_jax.DeviceList((where._device,))]
+    return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [where], [semantics])[0]
+
+
+def dlpack_device(buffer: Buffer) -> tuple[int, int]:
+    """Where the value is, in DLPack's terms: device type and number."""
+    if buffer.platform() == "cpu":
+        return 1, 0
+    return _CUDA, cast(OneDevice, buffer._sharding)._device.local_hardware_id
+
+
+def dlpack_aval(value: Exporter) -> Aval:
+    """The type of what an object offers through DLPack. Raises: DTypeError for a dtype fxad does not have."""
+    h = header(value.__dlpack__())
+    return Aval(h.shape, h.dtype)
+
+
+def transfer(buffer: Buffer, device: Device) -> Buffer:
     """The value on another device. Between accelerators of one platform it does not wait; else it passes the host."""
     if device.platform == "cpu" or buffer.platform() != device.raw.platform:
-        return to_buffer(to_numpy(buffer, aval), aval, device)
-    devices = [_jax.DeviceList((device.raw,))]
-    reuse = [_jax.ArrayCopySemantics.REUSE_INPUT]
-    return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [device.sharding], reuse)[0]
+        array = to_numpy(buffer)
+        return to_buffer(array, Aval(array.shape, array.dtype), device)
+    return _moved(buffer, device.sharding, _jax.ArrayCopySemantics.REUSE_INPUT)
 
 
 def block(buffer: Buffer) -> None:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from fxad.ir import Jaxpr
 from fxad.lower import lower_jaxpr
-from fxad.xla.client import Device
+from fxad.xla.client import Device, default_device
 from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_module
 
 _Key: TypeAlias = tuple[CompileOptions, Device]
@@ -95,3 +95,8 @@ class Cache:
 
 
 cache: Final = Cache()
+
+
+def compile_jaxpr(jaxpr: Jaxpr, options: CompileOptions = DEFAULT, device: Device | None = None) -> LoadedProgram:
+    """The executable of a program, from the process's cache. Raises: CompileError."""
+    return cache(jaxpr, device or default_device(), options)

@@ -46,12 +46,17 @@ class Device:
 class _Clients:
     """The clients of this process, one a platform. Thread-safe."""
 
-    __slots__ = ("_cpu_devices", "_devices", "_lock")
+    __slots__ = ("_cpu_devices", "_devices", "_lock", "default")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._devices: dict[str, tuple[Device, ...]] = {}
         self._cpu_devices: int | None = None
+        self.default: Device | None = None
+
+    def choose_default(self) -> Device:
+        self.default = devices()[0]
+        return self.default
 
     def set_cpu_devices(self, count: int) -> None:
         with self._lock:
@@ -132,6 +137,11 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
     Raises: ParameterError for an unknown platform; ExecutionError when its client cannot be made.
     """
     return _clients.devices(platform or os.environ.get("FXAD_PLATFORM") or "cpu")
+
+
+def default_device() -> Device:
+    """Where things go unless a device is named: the first one of the platform in force when this is first asked."""
+    return _clients.default or _clients.choose_default()
 
 
 def set_cpu_devices(count: int) -> None:
