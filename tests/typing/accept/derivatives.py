@@ -42,4 +42,4 @@ reveal_type(fx.grad(program, argnums=1))  # R: Program[[Params, Data], Data]
 reveal_type(fx.value_and_grad(program))  # R: Program[[Params, data: Data], tuple[Array, Params]]
 reveal_type(fx.value_and_grad(program)(params, data))  # R: tuple[Array, Params]
 reveal_type(fx.dce(program))  # R: Program[[params: Params, data: Data], Array]
-reveal_type(fx.vmap(program, in_axes=(None, 0))(params, data))  # R: Array
+reveal_type(fx.vmap(program, in_axes=(None, 0), axis_size=4)(params, data))  # R: Array
