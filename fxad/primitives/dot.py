@@ -57,15 +57,19 @@ class DotGeneral(Linear):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         lhs, rhs = operands(self, avals, 2)
-        dtype = self._dtype(lhs, rhs)
+        dtype = lhs.dtype
+        if dtype is not rhs.dtype or self.preferred is not None or dtype is dtypes.bool_:
+            dtype = self._dtype(lhs, rhs)
         left, right = lhs.shape, rhs.shape
-        _check_axes("lhs", lhs, self.lhs_batch, self.lhs_contract)
-        _check_axes("rhs", rhs, self.rhs_batch, self.rhs_contract)
-        _check_pairs("batch", left, right, self.lhs_batch, self.rhs_batch)
-        _check_pairs("contracting", left, right, self.lhs_contract, self.rhs_contract)
+        left_used, right_used = self.lhs_batch + self.lhs_contract, self.rhs_batch + self.rhs_contract
+        _check_axes("lhs", len(left), self.lhs_batch, self.lhs_contract)
+        _check_axes("rhs", len(right), self.rhs_batch, self.rhs_contract)
+        if [left[a] for a in left_used] != [right[a] for a in right_used] or len(self.lhs_batch) != len(self.rhs_batch):
+            _check_pairs("batch", left, right, self.lhs_batch, self.rhs_batch)
+            _check_pairs("contracting", left, right, self.lhs_contract, self.rhs_contract)
         shape = [left[a] for a in self.lhs_batch]
-        shape += [left[a] for a in free(lhs.ndim, self.lhs_batch, self.lhs_contract)]
-        shape += [right[a] for a in free(rhs.ndim, self.rhs_batch, self.rhs_contract)]
+        shape += [n for a, n in enumerate(left) if a not in left_used]
+        shape += [n for a, n in enumerate(right) if a not in right_used]
         return (Aval(tuple(shape), dtype),)
 
     def _dtype(self, lhs: Aval, rhs: Aval) -> DType:
@@ -200,11 +204,12 @@ def _arranged(emit: Emit, bar: Atom, axes: tuple[int, ...], like: Aval) -> Atom:
     return _converted(emit, bar, like.dtype)
 
 
-def _check_axes(side: str, x: Aval, batch: tuple[int, ...], contract: tuple[int, ...]) -> None:
+def _check_axes(side: str, ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> None:
     axes = batch + contract
     for a in axes:
-        axis_of(f"dot_general: {side}", a, x.ndim)
-    if len({*axes}) != len(axes):
+        if not 0 <= a < ndim:
+            axis_of(f"dot_general: {side}", a, ndim)
+    if len(axes) > 1 and len({*axes}) != len(axes):
         raise ParameterError(f"dot_general: an axis of {side} is used twice: batch {batch}, contracting {contract}")
 
 

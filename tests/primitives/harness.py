@@ -144,6 +144,15 @@ def check_derivative(p: Jaxpr, nonzero: tuple[bool, ...], *args: NDArray) -> Non
     bars = run(adjoint, [*cts, *residuals])
     np.testing.assert_allclose(pairing(cts, tangents), pairing(dots, bars), rtol=1e-8, atol=1e-8)
     same(xla(adjoint, *cts, *residuals), bars)
+    again = transpose(adjoint, tuple([True] * len(cts) + [False] * len(residuals)))
+    typecheck(again)
+    same(run(again, [*dots, *residuals]), tangents, 1e-9)
+    stacked = tuple([0] * len(cts) + [None] * len(residuals))
+    batched, out_dims = vmap(adjoint, 2, stacked)
+    rows = run(batched, [*[np.stack([c, c]) for c in cts], *residuals])
+    assert all([d is not None or not np.any(bar) for d, bar in zip(out_dims, bars, strict=True)])
+    firsts = [np.take(row, 0, d) if d is not None else row for row, d in zip(rows, out_dims, strict=True)]
+    same(tuple(firsts), bars, 1e-9)
 
 
 def wide(a: NDArray) -> npt.NDArray[np.complex128]:
