@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclass_transform, final
 
 import numpy as np
@@ -207,7 +207,9 @@ class Var:
 
 
 _REAL: Final = frozenset({bool, int, float})
-_PACK: Final = {dtypes.float32: struct.Struct("<f").pack, dtypes.float64: struct.Struct("<d").pack}
+_PACK: Final = MappingProxyType(
+    {dtypes.float32: struct.Struct("<f").pack, dtypes.float64: struct.Struct("<d").pack},
+)
 _SCALARS: Final = (bool, int, float, complex, np.generic, np.ndarray)
 
 
