@@ -1,0 +1,44 @@
+"""fxad: programs as values. Trace a function once; transform, compare, store, compile and run what comes out.
+
+>>> import fxad as fx
+>>> import fxad.numpy as fnp
+>>> program = fx.trace(lambda x: fnp.sum(fnp.sin(x)), fx.Spec((3,), "float32"))
+>>> gradient = fx.lower(fx.grad(fx.remat(program))).compile()
+"""
+
+from fxad import dtypes as dtypes
+from fxad import errors as errors
+from fxad import tree as tree
+from fxad.api.directional import Linearized as Linearized
+from fxad.api.directional import jvp as jvp
+from fxad.api.directional import linearize as linearize
+from fxad.api.directional import transpose as transpose
+from fxad.api.directional import vjp as vjp
+from fxad.api.gradients import grad as grad
+from fxad.api.gradients import hessian as hessian
+from fxad.api.gradients import jacfwd as jacfwd
+from fxad.api.gradients import jacrev as jacrev
+from fxad.api.gradients import value_and_grad as value_and_grad
+from fxad.api.jit import jit as jit
+from fxad.api.mapping import vmap as vmap
+from fxad.api.rewrite import cse as cse
+from fxad.api.rewrite import dce as dce
+from fxad.api.rewrite import inline as inline
+from fxad.api.rewrite import remat as remat
+from fxad.api.rewrite import simplify as simplify
+from fxad.array import Array as Array
+from fxad.array import ArrayLike as ArrayLike
+from fxad.array import asarray as asarray
+from fxad.diff import diff as diff
+from fxad.ir import Aval as Aval
+from fxad.ir import Jaxpr as Jaxpr
+from fxad.ir import typecheck as typecheck
+from fxad.program import Executable as Executable
+from fxad.program import Lowered as Lowered
+from fxad.program import Program as Program
+from fxad.program import Spec as Spec
+from fxad.program import lower as lower
+from fxad.program import trace as trace
+from fxad.runtime import CompileOptions as CompileOptions
+from fxad.runtime import cache as cache
+from fxad.runtime import devices as devices

@@ -17,9 +17,11 @@ from fxad import dtypes, runtime
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, LeakedTracerError
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
-from fxad.operations import arithmetic, contractions, indexing, promotion
+from fxad.operations import arithmetic, contractions, index_plan, indexing, promotion
 from fxad.operations.methods import Methods
 from fxad.primitives.elementwise import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_ARITHMETIC, SUB, XOR
+
+DEFAULT_OPTIONS: Final = runtime.CompileOptions()
 
 # What operators and functions take beside arrays.
 ArrayLike: TypeAlias = "Array | NDArray | np.generic | bool | int | float | complex"
@@ -303,7 +305,7 @@ class Array(Methods):
         return cast("Self", binder().apply(op, (self, *args), static)[0])
 
     def __getitem__(self, index: object) -> Self:
-        plan, dynamic = indexing.plan(self.shape, index)
+        plan, dynamic = index_plan.plan(self.shape, index)
         return cast("Self", binder().apply(indexing.getitem, (self, *dynamic), (plan,))[0])
 
 
@@ -330,10 +332,19 @@ def asarray(value: object, dtype: object = None) -> Array:
     if isinstance(value, Array):
         return value
     if dtype is None:
-        aval = aval_of(value)
-        return Array(aval, runtime.to_buffer(value, aval))
+        return put(value, aval_of(value))
     aval = aval_of(value).with_dtype(dtype)
-    return Array(aval, runtime.to_buffer(np.asarray(value).astype(aval.dtype), aval))
+    return put(np.asarray(value).astype(aval.dtype), aval)
+
+
+def put(value: object, aval: Aval) -> Array:
+    """A value of exactly the type `aval`, on the default device."""
+    return Array(aval, runtime.to_buffer(value, aval, runtime.devices()[0]))
+
+
+def load(jaxpr: Jaxpr, options: runtime.CompileOptions = DEFAULT_OPTIONS) -> runtime.LoadedProgram:
+    """The executable of a program on the default device, from the cache."""
+    return runtime.cache(jaxpr, runtime.devices()[0], options)
 
 
 def aval_of(value: object, what: str = "value") -> Aval:
@@ -348,7 +359,7 @@ def aval_of(value: object, what: str = "value") -> Aval:
     if isinstance(value, bool | int | float | complex):
         return Aval((), promotion.scalar_dtype(value))
     if hasattr(value, "__dlpack__") and hasattr(value, "shape"):
-        return Aval(tuple(value.shape), runtime.dlpack_dtype(value))
+        return runtime.dlpack_aval(value)
     raise ArgumentError(
         f"{what}: a {type(value).__qualname__} is not an array: {_short(value)}",
         remedy="pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__",
@@ -380,7 +391,7 @@ class Eager:
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
         arrays = [_operand(jaxpr.name, k, a) for k, a in enumerate(args)]
-        loaded = runtime.compile_jaxpr(jaxpr)
+        loaded = load(jaxpr)
         return _wrap(loaded, arrays)
 
     def _run(
@@ -389,7 +400,7 @@ class Eager:
         loaded = self._programs.pop(key, None)
         if loaded is None:
             b = Builder()
-            loaded = runtime.compile_jaxpr(b.build(op(b, *b.inputs([a._aval for a in arrays]), *static), "eager"))
+            loaded = load(b.build(op(b, *b.inputs([a._aval for a in arrays]), *static), "eager"))
             if len(self._programs) >= self.LIMIT:
                 self._programs.pop(next(iter(self._programs)), None)
         self._programs[key] = loaded
@@ -417,9 +428,9 @@ def _operand(op: str, k: int, value: object, like: dtypes.DType | None = None) -
         )
     if type(value) in _SCALARS:
         aval = Aval((), promotion.scalar_dtype(cast("promotion.Scalar", value), like))
-        return Array(aval, runtime.to_buffer(np.asarray(value, aval.dtype), aval))
+        return put(np.asarray(value, aval.dtype), aval)
     aval = aval_of(value, f"{op}: argument {k}")
-    return Array(aval, runtime.to_buffer(value, aval))
+    return put(value, aval)
 
 
 EAGER: Final = Eager()

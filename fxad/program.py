@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, final
 import numpy as np
 
 from fxad import dtypes, runtime, tree
-from fxad.array import Array, aval_of, binder
+from fxad.array import DEFAULT_OPTIONS, Array, aval_of, binder, load, put
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, place
 from fxad.lower import LoweredModule, lower_jaxpr
@@ -280,12 +280,12 @@ class Lowered(Generic[P, R]):
         """StableHLO text; byte-identical for equal programs."""
         return self.module.text()
 
-    def compile(self, options: CompileOptions = CompileOptions()) -> Executable[P, R]:  # noqa: B008  a frozen value
+    def compile(self, options: CompileOptions = DEFAULT_OPTIONS) -> Executable[P, R]:
         """Compile with XLA; an equal program compiled before with equal options is not compiled again.
 
         Raises: CompileError with XLA's message and the program's name.
         """
-        return Executable(self.program, runtime.compile_jaxpr(self.program.jaxpr, options))
+        return Executable(self.program, load(self.program.jaxpr, options))
 
     def __str__(self) -> str:
         return self.text()
@@ -316,7 +316,7 @@ class Executable(Generic[P, R]):
         self._loaded = loaded
         self._avals = program.in_avals
         self._out_avals = program.out_avals
-        self._bound = [runtime.to_buffer(b, aval_of(b)) for b in _values(program)]
+        self._bound = [(b if isinstance(b, Array) else put(b, aval_of(b)))._buffer for b in _values(program)]
         self._flat = program.in_tree == tree.structure((tuple([0] * len(self._avals)), {}))
         self._unflatten: Callable[[Any], Any] | None = program.out_tree.unflatten
         if program.out_tree == _LEAF:
@@ -344,7 +344,7 @@ class Executable(Generic[P, R]):
         leaf = fit(self.program, k, value, aval)
         if isinstance(leaf, Array):
             return leaf._buffer
-        return runtime.to_buffer(leaf, aval)
+        return put(leaf, aval)._buffer
 
     def memory(self) -> MemoryStats:
         """Bytes of arguments, results, aliases, temporaries and the peak, as XLA planned them."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, Cotangent, Hole, JvpCtx, Linear, NDArray, Tangent, TransposeCtx, Zero, primitive
+from fxad.ir import Atom, Cotangent, Hole, JvpCtx, Linear, Lit, NDArray, Tangent, TransposeCtx, Zero, primitive
 from fxad.primitives.elementwise.family import ORDERED, REAL, Binary, Compare, Unary, filled
 from fxad.primitives.elementwise.logic import EQ, GT, LT
 from fxad.primitives.elementwise.select import SELECT_N
@@ -110,9 +110,18 @@ class Mul(Binary, Linear):
     ) -> tuple[Cotangent | None, ...]:
         (ct,), (x, y) = cts, args
         if not isinstance(y, Hole):
-            return ct if isinstance(ct, Zero) else ctx.one(MUL, ct, y), None
+            return _scaled(ctx, ct, y), None
         assert not isinstance(x, Hole), "mul is not linear in both"
-        return None, ct if isinstance(ct, Zero) else ctx.one(MUL, ct, x)
+        return None, _scaled(ctx, ct, x)
+
+
+def _scaled(ctx: TransposeCtx, ct: Cotangent, by: Atom) -> Cotangent:
+    if isinstance(ct, Zero):
+        return ct
+    # the cotangent of a sum is all ones: 1 * x is x, bit for bit, but for the signs of complex zeros
+    if isinstance(ct, Lit) and ct.aval.dtype not in dtypes.COMPLEX and ct is filled(1, ct):
+        return by
+    return ctx.one(MUL, ct, by)
 
 
 @final

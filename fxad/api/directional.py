@@ -1,0 +1,356 @@
+"""`jvp`, `linearize`, `vjp`, `transpose`: derivatives along directions, and their adjoints.
+
+Tangents have the tree of the arguments, with None where a leaf has no tangent (integers, bools); so have cotangents and
+results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar, final, overload
+
+from fxad import transforms, tree
+from fxad.api.lift import (
+    Argnums,
+    args_tree,
+    compose,
+    leaf_ranges,
+    mask_of,
+    normalise,
+    positional,
+    reorder_ins,
+    tangent_tree,
+    with_outs,
+)
+from fxad.builder import Builder
+from fxad.errors import ArgumentError, DTypeError, NotLinearError
+from fxad.ir import Atom, Aval, Jaxpr, Zero
+from fxad.primitives.linearity import is_linear
+from fxad.program import Program, name_of, trace
+from fxad.tree import Structure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Q = ParamSpec("Q")
+X = TypeVar("X")
+
+Primals = tuple[Any, ...]
+
+
+def _args(program: Program[Any, Any]) -> tuple[Structure, Structure]:
+    args, kwargs = program.in_tree.children()
+    return args, kwargs
+
+
+def _inexact_positional(program: Program[Any, Any], argnums: Argnums | None, what: str) -> list[int]:
+    """Places of the argument leaves that have tangents, among the chosen arguments. Raises: ArgumentError."""
+    n = len(positional(program))
+    numbers = tuple(range(n)) if argnums is None else normalise(what, program, argnums)
+    ranges = leaf_ranges(program)
+    return [k for i in sorted(numbers) for k in ranges[i] if program.in_avals[k].inexact]
+
+
+# ----------------------------------------------------------------------------------------------------------- jvp
+
+
+@overload
+def jvp(f: Program[P, R]) -> Program[[Primals, Primals], tuple[R, R]]: ...
+@overload
+def jvp(f: Callable[P, R]) -> Callable[[Primals, Primals], tuple[R, R]]: ...
+@overload
+def jvp(f: Callable[P, R], primals: Primals, tangents: Primals) -> tuple[R, R]: ...
+def jvp(f: Any, primals: Primals | None = None, tangents: Primals | None = None) -> Any:
+    """Forward mode: a function of (primals, tangents) that gives (results, tangents of results).
+
+    `jvp(f, primals, tangents)` calls it at once, as in JAX. Tangents have the tree of the arguments, None where a leaf
+    has no tangent; so have the tangents of results.
+
+    Law:    `jvp f(x, x_dot)` is linear in `x_dot`; chain rule.
+    Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError when a tangent does not fit its primal.
+    """
+    if isinstance(f, Program):
+        made: Any = _jvp(f)
+    else:
+
+        def made(primals: Primals, tangents: Primals) -> Any:
+            return _jvp(trace(f, *_tuple("jvp", "primals", primals)))(primals, tangents)
+
+    if primals is None and tangents is None:
+        return made
+    return made(primals, _tuple("jvp", "tangents", tangents))
+
+
+def _tuple(what: str, name: str, value: object) -> Primals:
+    if not isinstance(value, tuple | list):
+        raise ArgumentError(f"{what}: {name} is a {type(value).__qualname__}, not a tuple with an entry per argument")
+    return tuple(value)
+
+
+def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
+    args, kwargs = _args(program)
+    n_args = args.num_leaves
+    moved = _inexact_positional(program, None, "jvp")
+    fused, out_nonzero = transforms.jvp(program.jaxpr, mask_of(program, set(moved)))
+    # operands: bound, args, kwargs, tangents -> bound, args, tangents, kwargs
+    n_bound, n_in = len(program.bound), len(program.jaxpr.ins)
+    first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
+    fused = reorder_ins(fused, (*first, *range(n_in, len(fused.ins)), *last))
+    found = iter(fused.outs[len(program.out_avals) :])
+    dots: list[Atom] = []
+    for aval, nz in zip(program.out_avals, out_nonzero, strict=True):
+        if aval.inexact:
+            dots.append(next(found) if nz else Zero(aval).instantiate())
+    jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[: len(program.out_avals)], *dots), fused.name)
+    return Program(
+        jaxpr,
+        args_tree(compose(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
+        compose(program.out_tree, tangent_tree(program.out_tree, program.out_avals)),
+        program.bound,
+        ("primals", "tangents"),
+        jaxpr.name,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- linearize
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Linearized(Generic[P, R]):
+    """A program split in two.
+
+    `primal(*args)` gives (results, residuals); `linear(tangents, residuals)` the tangents of results, where `tangents`
+    is a tuple with an entry per argument chosen. `transpose(linear, argnums=0)` is the backward program.
+    """
+
+    primal: Program[P, tuple[R, tuple[Any, ...]]]
+    linear: Program[[Primals, tuple[Any, ...]], Any]
+
+    @property
+    def residuals(self) -> tuple[Aval, ...]:
+        """Types of the residuals: what is stored between the two programs."""
+        return self.primal.out_avals[len(self.primal.out_avals) - self.primal.out_tree.children()[1].num_leaves :]
+
+    @property
+    def residual_bytes(self) -> int:
+        """Bytes of the residuals; those that are arguments themselves are counted too."""
+        return sum([a.nbytes for a in self.residuals])
+
+
+@overload
+def linearize(f: Program[P, R], *, argnums: Argnums | None = None) -> Linearized[P, R]: ...
+@overload
+def linearize(f: Callable[..., R], *primals: Any, argnums: Argnums | None = None) -> tuple[R, Callable[..., Any]]: ...
+def linearize(f: Any, *primals: Any, argnums: Argnums | None = None) -> Any:
+    """Split a program into a primal program with residuals and a linear program of the tangents.
+
+    For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX.
+
+    Law:    `linear(x_dot, residuals)` is the tangent of `jvp`; every equation of it is linear in `x_dot`.
+    Raises: NotDifferentiableError; ArgumentError for argnums that do not exist.
+    """
+    if isinstance(f, Program):
+        if primals:
+            raise ArgumentError("linearize: a Program is split without values; call its two parts with them")
+        return _linearize(f, argnums)
+    split = _linearize(trace(f, *primals), argnums)
+    out, residuals = split.primal(*primals)
+    bound = bind_trailing(split.linear, residuals)
+
+    def f_jvp(*tangents: Any) -> Any:
+        return bound(tuple(tangents))
+
+    f_jvp.__name__ = f"linearize_{name_of(f)}"
+    return out, f_jvp
+
+
+def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearized[Any, Any]:
+    moved = _inexact_positional(program, argnums, "linearize")
+    split = transforms.linearize(program.jaxpr, mask_of(program, set(moved)))
+    residuals = tree.structure((0,) * split.n_res)
+    primal = program.replace(split.primal, out_tree=compose(program.out_tree, residuals))
+    trees, ranges = positional(program), leaf_ranges(program)
+    numbers = range(len(trees)) if argnums is None else sorted(normalise("linearize", program, argnums))
+    tangents = compose(
+        *[tangent_tree(trees[i], [program.in_avals[k] for k in ranges[i]]) for i in numbers]
+    )
+    found = iter(split.linear.outs)
+    dots = [
+        next(found) if nz else Zero(a).instantiate()
+        for a, nz in zip(program.out_avals, split.out_nonzero, strict=True)
+        if a.inexact
+    ]
+    linear = Jaxpr(split.linear.ins, split.linear.eqns, tuple(dots), split.linear.name)
+    return Linearized(
+        primal,
+        Program(
+            linear,
+            args_tree(compose(tangents, residuals)),
+            tangent_tree(program.out_tree, program.out_avals),
+            (),
+            ("tangents", "residuals"),
+            linear.name,
+        ),
+    )
+
+
+def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Program[Any, Any]:
+    """The program with its last positional argument, a tuple, bound to values; the others stay."""
+    args, kwargs = _args(program)
+    *kept, last = args.children()
+    n, n_last = len(program.jaxpr.ins), last.num_leaves
+    jaxpr = reorder_ins(program.jaxpr, (*range(n - n_last, n), *range(n - n_last)))
+    return Program(
+        jaxpr, args_tree(compose(*kept), kwargs), program.out_tree, (*values, *program.bound), program.names, program.name
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- vjp
+
+
+@overload
+def vjp(f: Program[P, R]) -> Program[[Primals, R], tuple[R, Primals]]: ...
+@overload
+def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[[R], Primals]]: ...
+@overload
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool) -> Any: ...
+def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
+    """Reverse mode.
+
+    For a program: a program of (primals, cotangent) that gives (results, cotangents of the primals).
+    For a callable, `vjp(f, *primals)` gives (results, function of the cotangent), as in JAX; with `has_aux`, `f`
+    returns (results, auxiliary) and a third value is the auxiliary.
+
+    Law:    `<y_bar, jvp f(x, x_dot)> = <f_vjp(y_bar), x_dot>`.
+    Rule:   complex cotangents are not conjugated.
+    Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError for a cotangent that does not fit the results.
+    """
+    if isinstance(f, Program):
+        if primals or has_aux:
+            raise ArgumentError("vjp: a Program takes primals and cotangent when the result is called, and no has_aux")
+        return _vjp_program(f)
+    program = trace(f, *primals)
+    aux_leaves = 0
+    if has_aux:
+        if program.out_tree.type is not tuple or program.out_tree.num_children != 2:
+            raise ArgumentError(
+                f"vjp: has_aux=True, but {program.name} returns {tree.shape_text(program.out_tree)}",
+                remedy="return a pair (result, auxiliary results)",
+            )
+        aux_leaves = program.out_tree.children()[1].num_leaves
+    return _vjp_call(program, primals, aux_leaves, has_aux)
+
+
+def _grads_tree(program: Program[Any, Any]) -> Structure:
+    args, _ = _args(program)
+    return tangent_tree(args, program.in_avals[: args.num_leaves])
+
+
+def _vjp_program(program: Program[Any, Any]) -> Program[Any, Any]:
+    args, kwargs = _args(program)
+    moved = _inexact_positional(program, None, "vjp")
+    jaxpr = transforms.vjp_fused(program.jaxpr, mask_of(program, set(moved)))
+    n_bound, n_args, n_in = len(program.bound), args.num_leaves, len(program.jaxpr.ins)
+    cts = range(n_in, len(jaxpr.ins))
+    jaxpr = reorder_ins(jaxpr, (*range(n_bound + n_args), *cts, *range(n_bound + n_args, n_in)))
+    return Program(
+        jaxpr,
+        args_tree(compose(args, tangent_tree(program.out_tree, program.out_avals)), kwargs),
+        compose(program.out_tree, _grads_tree(program)),
+        program.bound,
+        ("primals", "cotangent"),
+        jaxpr.name,
+    )
+
+
+def _vjp_call(program: Program[Any, Any], primals: Primals, n_aux: int, has_aux: bool) -> Any:
+    moved = _inexact_positional(program, None, "vjp")
+    both = transforms.vjp(program.jaxpr, mask_of(program, set(moved)))
+    n_out = len(program.out_avals)
+    forward = program.replace(
+        both.forward, out_tree=compose(program.out_tree, tree.structure((0,) * both.n_res))
+    )
+    out, residuals = forward(*primals)
+    ct_tree, backward, ct_avals = program.out_tree, both.backward, program.out_avals
+    if has_aux:
+        # the auxiliary results have no cotangent: zeros take its place
+        ct_tree = program.out_tree.children()[0]
+        ct_avals = program.out_avals[: n_out - n_aux]
+        b = Builder()
+        cts = b.inputs([a for a in ct_avals if a.inexact])
+        zeros = [Zero(a).instantiate() for a in program.out_avals[n_out - n_aux :] if a.inexact]
+        res = b.inputs([a.aval for a in backward.ins[len(cts) + len(zeros) :]])
+        backward = b.build(b.inline(backward, [*cts, *zeros, *res]), backward.name)
+    pullback: Program[Any, Any] = bind_trailing(
+        Program(
+            backward,
+            args_tree(compose(tangent_tree(ct_tree, ct_avals), tree.structure((0,) * both.n_res))),
+            _grads_tree(program),
+            (),
+            ("cotangent",),
+            backward.name,
+        ),
+        residuals,
+    )
+    if has_aux:
+        return out[0], pullback, out[1]
+    return out, pullback
+
+
+# ------------------------------------------------------------------------------------------------------- transpose
+
+
+@overload
+def transpose(f: Program[P, R], argnums: Argnums | None = None) -> Program[..., Any]: ...
+@overload
+def transpose(f: Callable[P, R], argnums: Argnums | None = None) -> Callable[..., Any]: ...
+def transpose(f: Any, argnums: Argnums | None = None) -> Any:
+    """The adjoint of a program that is linear in the chosen arguments (all of them by default).
+
+    A program of (cotangent of the results, the other arguments) that gives the cotangents: the tree of the argument for
+    an int `argnums`, a tuple of trees otherwise. For a callable, `transpose(f)(*examples)` of the primal arguments
+    cannot be known from a cotangent: trace it first.
+
+    Law:    `<y_bar, A x_dot> = <transpose(A)(y_bar), x_dot>`; complex numbers are not conjugated.
+    Raises: NotLinearError that names the equation; DTypeError for an argument that has no tangent.
+    """
+    if isinstance(f, Program):
+        return _transpose(f, argnums)
+    raise ArgumentError(
+        f"transpose: takes a Program, got {f!r}",
+        remedy="trace it on examples of its arguments first: transpose(trace(f, *examples))",
+    )
+
+
+def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[Any, Any]:
+    trees, ranges = positional(program), leaf_ranges(program)
+    numbers = tuple(range(len(trees))) if argnums is None else normalise("transpose", program, argnums)
+    chosen = {k for n in numbers for k in ranges[n]}
+    for k in sorted(chosen):
+        if not program.in_avals[k].inexact:
+            raise DTypeError(
+                f"transpose: argument {program.paths[k]} of {program.name} has type {program.in_avals[k]},"
+                " in which nothing is linear"
+            )
+    mask = mask_of(program, chosen)
+    if not is_linear(program.jaxpr, mask):
+        transforms.transpose(program.jaxpr, mask)  # names the equation, where there is one to name
+        raise NotLinearError(f"transpose: {program.name} is not linear in the chosen arguments")
+    adjoint = transforms.transpose(program.jaxpr, mask)
+    # operands: cotangents, then bound and other arguments -> bound, cotangents, other arguments
+    n_ct, n_bound = len(program.out_avals), len(program.bound)
+    others = range(n_ct + n_bound, len(adjoint.ins))
+    adjoint = reorder_ins(adjoint, (*range(n_ct, n_ct + n_bound), *range(n_ct), *others))
+    rank = {leaf: k for k, leaf in enumerate(sorted(chosen))}
+    adjoint = with_outs(adjoint, [rank[k] for n in numbers for k in ranges[n]])
+    rest = [t for n, t in enumerate(trees) if n not in numbers]
+    out = trees[numbers[0]] if isinstance(argnums, int) else compose(*[trees[n] for n in numbers])
+    _, kwargs = _args(program)
+    names = ("cotangent", *[m for n, m in enumerate(program.names) if n not in numbers])
+    return Program(
+        adjoint, args_tree(compose(program.out_tree, *rest), kwargs), out, program.bound, names, adjoint.name
+    )
+
+
+__all__ = ["Linearized", "jvp", "linearize", "transpose", "vjp"]
