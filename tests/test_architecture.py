@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +56,15 @@ def test_top_level() -> None:
     built = {"build", "dist", "venv", "__pycache__"}
     there = {p.name for p in ROOT.iterdir() if not p.name.startswith(".") and p.suffix != ".egg-info"} - built
     assert there <= TOP_LEVEL, "the top level is fixed; see docs/architecture.md"
+
+
+def test_every_room_has_a_layer() -> None:
+    """A module that the import contract does not name is a module it does not check."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = next(c["layers"] for c in settings["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
+    named = {part.strip(" ()").removeprefix("fxad.") for layer in layers for part in layer.split("|")}
+    rooms = {p.relative_to(ROOT / "fxad").parts[0].removesuffix(".py") for p in FILES} - {"__init__"}
+    assert rooms - named == set()
 
 
 def test_no_jax() -> None:
