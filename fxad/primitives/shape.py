@@ -93,6 +93,8 @@ class Rearrange(Linear):
 
     __slots__ = ()
 
+    hlo_name: ClassVar[str]
+
     @abstractmethod
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         """The result for `x` mapped at `dim`, and where it carries the mapped axis."""
@@ -100,6 +102,15 @@ class Rearrange(Linear):
     @abstractmethod
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
         """The cotangent of the operand, whose type is `x`."""
+
+    def attributes(self) -> dict[str, str]:
+        """The attributes of the operation in StableHLO."""
+        return {}
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op(self.hlo_name, args, outs, self.attributes())
 
     @final
     def batch(
@@ -141,6 +152,7 @@ class BroadcastInDim(Rearrange):
     """
 
     name: ClassVar[str] = "broadcast_in_dim"
+    hlo_name: ClassVar[str] = "stablehlo.broadcast_in_dim"
     shape: Shape
     dims: tuple[int, ...]
 
@@ -163,10 +175,8 @@ class BroadcastInDim(Rearrange):
             shape[d] = n
         return (np.broadcast_to(x.reshape(shape), self.shape),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.op("stablehlo.broadcast_in_dim", args, outs, {"broadcast_dimensions": i64s(self.dims)})
+    def attributes(self) -> dict[str, str]:
+        return {"broadcast_dimensions": i64s(self.dims)}
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         # right after the axis before it, so that the dims stay increasing
@@ -235,6 +245,7 @@ class Reshape(Rearrange):
     """
 
     name: ClassVar[str] = "reshape"
+    hlo_name: ClassVar[str] = "stablehlo.reshape"
     shape: Shape
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -246,11 +257,6 @@ class Reshape(Rearrange):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (args[0].reshape(self.shape),)
-
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.op("stablehlo.reshape", args, outs)
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         old, new = x.aval.shape, self.shape
@@ -274,6 +280,7 @@ class Transpose(Rearrange):
     """
 
     name: ClassVar[str] = "transpose"
+    hlo_name: ClassVar[str] = "stablehlo.transpose"
     perm: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -285,10 +292,8 @@ class Transpose(Rearrange):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (args[0].transpose(self.perm),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.op("stablehlo.transpose", args, outs, {"permutation": i64s(self.perm)})
+    def attributes(self) -> dict[str, str]:
+        return {"permutation": i64s(self.perm)}
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         # the mapped axis stays put: one permutation does it all, whatever `dim` is
@@ -309,6 +314,7 @@ class Squeeze(Rearrange):
     """
 
     name: ClassVar[str] = "squeeze"
+    hlo_name: ClassVar[str] = "stablehlo.reshape"
     axes: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -321,11 +327,6 @@ class Squeeze(Rearrange):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (args[0].reshape(dropped(args[0].shape, self.axes)),)
-
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.op("stablehlo.reshape", args, outs)
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         axes = past(self.axes, dim)
@@ -346,6 +347,7 @@ class ExpandDims(Rearrange):
     """
 
     name: ClassVar[str] = "expand_dims"
+    hlo_name: ClassVar[str] = "stablehlo.reshape"
     axes: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -359,11 +361,6 @@ class ExpandDims(Rearrange):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (args[0].reshape(self._shape(args[0].shape)),)
-
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.op("stablehlo.reshape", args, outs)
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         ndim = x.aval.ndim - 1 + len(self.axes)
@@ -386,6 +383,7 @@ class Rev(Rearrange):
     """
 
     name: ClassVar[str] = "rev"
+    hlo_name: ClassVar[str] = "stablehlo.reverse"
     axes: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -396,10 +394,8 @@ class Rev(Rearrange):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (np.flip(args[0], self.axes),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.op("stablehlo.reverse", args, outs, {"dimensions": i64s(self.axes)})
+    def attributes(self) -> dict[str, str]:
+        return {"dimensions": i64s(self.axes)}
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         return emit.one(Rev(past(self.axes, dim)), x), dim

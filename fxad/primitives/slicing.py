@@ -54,6 +54,7 @@ class Slice(Rearrange):
     """
 
     name: ClassVar[str] = "slice"
+    hlo_name: ClassVar[str] = "stablehlo.slice"
     starts: tuple[int, ...]
     limits: tuple[int, ...]
     strides: tuple[int, ...]
@@ -75,15 +76,9 @@ class Slice(Rearrange):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (args[0][tuple(map(slice, self.starts, self.limits, self.strides))],)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        attrs = {
-            "start_indices": i64s(self.starts),
-            "limit_indices": i64s(self.limits),
-            "strides": i64s(self.strides),
-        }
-        return hlo.op("stablehlo.slice", args, outs, attrs)
+    def attributes(self) -> dict[str, str]:
+        starts, limits, strides = i64s(self.starts), i64s(self.limits), i64s(self.strides)
+        return {"start_indices": starts, "limit_indices": limits, "strides": strides}
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         n = x.aval.shape[dim]
