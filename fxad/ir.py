@@ -245,7 +245,7 @@ class Lit:
 
         Raises: ArgumentError for what is not a scalar; DTypeError for a complex value and a dtype that is not.
         """
-        if type(value) is float and aval.dtype in _PACK:
+        if aval.dtype in _PACK and (type(value) is float or (type(value) is int and abs(value) <= 1 << 53)):
             try:
                 return Lit(_PACK[aval.dtype](value), aval)  # what NumPy does below, three times faster
             except OverflowError:
@@ -453,7 +453,8 @@ class Jaxpr:
         return frozenset().union(*(e.prim.effects for e in self.eqns))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Jaxpr, (self.ins, self.eqns, self.outs, self.name)
+        # bodies first, as a list: pickle recurses, and should not do so as deep as bodies are nested
+        return _rebuilt, (distinct(self)[:-1], self.ins, self.eqns, self.outs, self.name)
 
     def __copy__(self) -> Jaxpr:
         return self
@@ -481,6 +482,12 @@ class Jaxpr:
     def __repr__(self) -> str:
         signature = f"({', '.join(map(str, self.in_avals))}) -> ({', '.join(map(str, self.out_avals))})"
         return f"<Jaxpr {self.name}{signature}, {len(self.eqns)} equations>"
+
+
+def _rebuilt(
+    _bodies: tuple[Jaxpr, ...], ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: tuple[Atom, ...], name: str
+) -> Jaxpr:
+    return Jaxpr(ins, eqns, outs, name)
 
 
 def bodies(prim: Primitive) -> tuple[Jaxpr, ...]:

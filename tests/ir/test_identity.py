@@ -113,6 +113,9 @@ class TestLit:
         assert Lit.of(ml_dtypes.bfloat16(1.5), F3).value == 1.5
         assert Lit.of(np.array(2), Aval((), "bool")).value
         assert Lit.of(1e300, F3).value == np.inf
+        for n in (2**24 + 1, 2**53 + 1, -(2**62) - 2**38 - 1, 10**30):
+            assert Lit.of(n, F3).value == np.float32(n)
+            assert Lit.of(n, Aval((), "float64")).value == np.float64(n)
 
     def test_array_fills_the_type_with_one_element_of_memory(self) -> None:
         x = Lit.of(1.5, Aval((2**20, 2**20), "float32")).array
@@ -237,6 +240,13 @@ class TestCopies:
 
     @given(programs())
     def test_pickle_of_any_program(self, j: Jaxpr) -> None:
+        assert pickle.loads(pickle.dumps(j)) is j
+
+    def test_pickle_of_bodies_nested_deeply(self) -> None:
+        j = chain(1)
+        for _ in range(300):
+            b = Builder()
+            j = b.build(b(Call(j), b.input(F3)))
         assert pickle.loads(pickle.dumps(j)) is j
 
     def test_a_program_that_was_dropped_comes_back_equal(self) -> None:
