@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Final, TypeAlias, cast, final
+from typing import Any, Final, TypeAlias, cast, final
 
 from fxad import dtypes
 from fxad.errors import ParameterError
@@ -138,39 +138,45 @@ class _Function:
         self._name = name
         self._n = 0  # SSA names are numbered through the function, nested regions included
         self._loc = ""
-        self._constants: dict[Lit, _Value] = {}  # of the block being written
+        self._constants: dict[Lit, HloValue] = {}  # of the block being written
 
-    def block(self, jaxpr: Jaxpr, args: Sequence[_Value], terminator: str) -> None:
+    def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
         """The operations of a body over `args`, ended by `terminator`."""
         env: dict[Var, HloValue] = dict(zip(jaxpr.ins, args, strict=True))
-        alias, name = self._module.places.alias, self._name
+        alias, name, constant = self._module.places.alias, self._name, self.constant
         for eqn in jaxpr.eqns:
             prim, ins, outs = eqn.prim, eqn.ins, eqn.outs
             self._loc = alias(name, prim.name, eqn.source)
-            values = [env[a] if type(a) is Var else self.constant(a) for a in ins]
-            results = prim.lower(self, values, [a.aval for a in ins], [v.aval for v in outs])
-            if len(outs) == 1:
-                env[outs[0]] = results[0]
+            if len(ins) == 2 and len(outs) == 1:  # most equations; spelled out, for it halves the cost of this loop
+                (x, y), (out,) = ins, outs
+                a = env[x] if type(x) is Var else constant(x)
+                b = env[y] if type(y) is Var else constant(y)
+                (env[out],) = prim.lower(self, (a, b), (x.aval, y.aval), (out.aval,))
             else:
-                env.update(zip(outs, results, strict=True))
+                args = [env[x] if type(x) is Var else constant(x) for x in ins]
+                env.update(
+                    zip(outs, prim.lower(self, args, [x.aval for x in ins], [v.aval for v in outs]), strict=True)
+                )
         self._loc = alias(name, "", None)
-        self.op(terminator, [env[a] if type(a) is Var else self.constant(a) for a in jaxpr.outs], ())
+        self.op(terminator, [env[x] if type(x) is Var else constant(x) for x in jaxpr.outs], ())
 
     def op(
         self,
         name: str,
-        operands: Sequence[HloValue],
+        operands: Sequence[Any],  # of `_Value`; a cast would cost on the hot path
         outs: Sequence[Aval],
         attrs: Mapping[str, str] = _NO_ATTRS,
         regions: Sequence[Jaxpr | str] = (),
     ) -> tuple[HloValue, ...]:
         """Append an operation; see `fxad.ir.Hlo`."""
-        values = cast(Sequence[_Value], operands)
-        if len(values) == 2:  # most operations; spelled out, for this is the hot line of lowering
-            (a, a_type), (b, b_type) = values
-            head, types = f'"{name}"({a}, {b})', f"{a_type}, {b_type}"
-        else:
-            head, types = f'"{name}"({", ".join([v[0] for v in values])})', ", ".join([v[1] for v in values])
+        if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
+            (a, a_type), (b, b_type) = operands
+            n = self._n
+            self._n = n + 1
+            out = (f"%{n}", self._types[outs[0]])
+            self.lines.append(f'%{n} = "{name}"({a}, {b}) : ({a_type}, {b_type}) -> {out[1]}{self._loc}\n')
+            return (out,)
+        head, types = f'"{name}"({", ".join([v[0] for v in operands])})', ", ".join([v[1] for v in operands])
         if regions:
             scalar = outs[0].with_shape(())
             head += self._regions([partial(self._body, r, scalar) for r in regions])
@@ -197,8 +203,8 @@ class _Function:
         The condition reads an operand: a bit pattern has at most as many bits set as it has bits. The barrier inside
         keeps XLA from turning a branch of cheap operations into a select.
         """
-        known = {id(c) for c in self._constants.values()}
-        values = [(v, a) for v, a in zip(operands, body.in_avals, strict=True) if a.size and id(v) not in known]
+        constants = {id(v) for v in self._constants.values()}
+        values = [(v, a) for v, a in zip(operands, body.in_avals, strict=True) if a.size and id(v) not in constants]
         if not values or not body.outs:
             return self.call(body, operands)
         (guard,) = cast(Sequence[_Value], self._true(*values[-1]))
