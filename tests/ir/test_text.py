@@ -20,6 +20,7 @@ from fxad.builder import Builder
 from fxad.dtypes import DType
 from fxad.errors import ParseError, TypecheckError
 from fxad.ir import Aval, Jaxpr, Lit, Place, primitive, typecheck
+from fxad.parameters import fields_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN
 from fxad.text import parse, to_text
@@ -311,3 +312,10 @@ def test_fuzz_mutated_programs(j: Jaxpr, random: Random, edits: int) -> None:
         return
     typecheck(damaged)
     assert parse(to_text(damaged), VOCABULARY) is damaged
+
+
+@pytest.mark.parametrize("name", VOCABULARY)
+def test_the_parser_understands_every_parameter(name: str) -> None:
+    for field in fields_of(VOCABULARY[name]).values():
+        for value in (None, 1, (), ((),), ("",), (1, 1), ((1,), (1,))):
+            field.takes(value)  # a TypeError says that the annotation is not made of the kinds of `Param`
