@@ -19,7 +19,7 @@ from fxad.errors import ArgumentError, LeakedTracerError
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import arithmetic, contractions, index_plan, indexing, promotion
 from fxad.operations.methods import Methods
-from fxad.primitives.elementwise import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_ARITHMETIC, SUB, XOR
+from fxad.primitives.elementwise import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, SUB, XOR
 
 DEFAULT_OPTIONS: Final = runtime.CompileOptions()
 
@@ -278,10 +278,10 @@ class Array(Methods):
         return _binary(arithmetic.logical, other, self, SHIFT_LEFT)
 
     def __rshift__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.logical, self, other, SHIFT_RIGHT_ARITHMETIC)
+        return _binary(arithmetic.shift_right, self, other)
 
     def __rrshift__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.logical, other, self, SHIFT_RIGHT_ARITHMETIC)
+        return _binary(arithmetic.shift_right, other, self)
 
     def __eq__(self, other: ArrayLike) -> Array:  # type: ignore[override]
         return _binary(arithmetic.binary, self, other, EQ)

@@ -22,6 +22,8 @@ from fxad.primitives.elementwise import (
     POW,
     REM,
     SELECT_N,
+    SHIFT_RIGHT_ARITHMETIC,
+    SHIFT_RIGHT_LOGICAL,
     SUB,
     IntegerPow,
 )
@@ -131,3 +133,9 @@ def invert(emit: Emit, x: Atom) -> Results:
     if x.aval.dtype in dtypes.INEXACT:
         raise DTypeError(f"invert: takes bool or integer operands, got {x.aval}")
     return emit(NOT, x)
+
+
+def shift_right(emit: Emit, x: Atom, y: Atom) -> Results:
+    """x >> y: copies of the sign come in, zeros for unsigned integers."""
+    x, y = together("right_shift", emit, x, y)
+    return logical(emit, x, y, SHIFT_RIGHT_LOGICAL if x.aval.dtype in dtypes.UNSIGNED else SHIFT_RIGHT_ARITHMETIC)

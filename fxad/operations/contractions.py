@@ -16,9 +16,10 @@ from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Emit, Lit
 from fxad.operations.arithmetic import multiply
-from fxad.operations.elementwise import filled
+from fxad.operations.axes import axis_of, distinct
+from fxad.operations.elementwise import conj, filled
 from fxad.operations.promotion import common, convert
-from fxad.operations.shapes import on_diagonal, permuted
+from fxad.operations.shapes import on_diagonal, permuted, window
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import MUL, SELECT_N
 from fxad.primitives.shape import ReduceSum, Squeeze
@@ -100,10 +101,16 @@ def _distinct(emit: Emit, o: Labelled) -> Labelled:
                 raise ShapeError(
                     f"einsum: label {label!r} names axes of {shape[a]} and {shape[b]} elements of {o.x.aval}"
                 )
-            diagonal = on_diagonal(emit, shape, a, b, 0)
-            x = emit.one(ReduceSum((b,)), emit.one(SELECT_N, diagonal, filled(0, o.x), o.x))
-            o = Labelled(x, (*o.labels[:b], *o.labels[b + 1 :]))
+            o = Labelled(_on_diagonal(emit, o.x, a, b), (*o.labels[:b], *o.labels[b + 1 :]))
     return o
+
+
+def _on_diagonal(emit: Emit, x: Atom, a: int, b: int) -> Atom:
+    """The elements whose indices along two axes of one size are equal; axis `b` goes."""
+    if x.aval.dtype is dtypes.bool_:
+        return convert(emit, _on_diagonal(emit, convert(emit, x, dtypes.int32), a, b), dtypes.bool_)
+    picked = emit.one(SELECT_N, on_diagonal(emit, x.aval.shape, a, b, 0), filled(0, x), x)
+    return emit.one(ReduceSum((b,)), picked)
 
 
 def _without_ones(emit: Emit, op: str, operands: list[Labelled]) -> list[Labelled]:
@@ -114,7 +121,7 @@ def _without_ones(emit: Emit, op: str, operands: list[Labelled]) -> list[Labelle
             known = sizes.setdefault(label, n)
             if n != known and n != 1 and known != 1:
                 raise ShapeError(
-                    f"{op}: sizes differ: {_named(label)} of operand {k}, {o.x.aval}, has {n}, that of an operand before {known}"
+                    f"{op}: sizes differ: {_named(label)} has {n} in operand {k}, {o.x.aval}, and {known} in one before"
                 )
             sizes[label] = n if known == 1 else known
     out = []
@@ -161,7 +168,7 @@ def _pair(emit: Emit, x: Labelled, y: Labelled, kept: set[Label], preferred: DTy
 
 
 def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Results:
-    """The matrix product over the last two axes; those before broadcast; an array with one axis is a row or a column."""
+    """The matrix product over the last two axes; those before broadcast; a single axis is a row or a column."""
     n, m = x.aval.ndim, y.aval.ndim
     if not n or not m:
         raise ShapeError(f"matmul: takes arrays with at least one axis, got {x.aval} and {y.aval}", remedy="use *")
@@ -195,7 +202,8 @@ def tensordot(
     for a, b in zip(left, right, strict=True):
         if x.aval.shape[a] != y.aval.shape[b]:
             raise ShapeError(
-                f"tensordot: contracting sizes differ: lhs dim {a} has {x.aval.shape[a]}, rhs dim {b} has {y.aval.shape[b]}"
+                f"tensordot: contracting sizes differ: lhs dim {a} has {x.aval.shape[a]}, "
+                f"rhs dim {b} has {y.aval.shape[b]}"
             )
     ours: list[Label] = [f"l{a}" for a in range(x.aval.ndim)]
     theirs: list[Label] = [f"r{b}" for b in range(y.aval.ndim)]
@@ -206,16 +214,34 @@ def tensordot(
 
 
 def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
-    """The sum of products along one axis of both, counted from the end; the others broadcast."""
-    n, m = x.aval.ndim, y.aval.ndim
-    ours: list[Label] = [k - n for k in range(n)]
-    theirs: list[Label] = [k - m for k in range(m)]
-    out = tuple([k for k in range(-max(n, m), 0) if k != axis])
-    if x.aval.shape[axis] != y.aval.shape[axis]:
+    """The sum of products along one axis of both, x conjugated; the other axes broadcast."""
+    i, j = axis_of("vecdot", axis, x.aval.ndim), axis_of("vecdot", axis, y.aval.ndim)
+    if x.aval.shape[i] != y.aval.shape[j]:
         raise ShapeError(
-            f"vecdot: contracting sizes differ: lhs dim {axis} has {x.aval.shape[axis]}, rhs has {y.aval.shape[axis]}"
+            f"vecdot: contracting sizes differ: lhs dim {i} has {x.aval.shape[i]}, rhs dim {j} has {y.aval.shape[j]}"
         )
+    ours: list[Label] = [k - x.aval.ndim + 1 for k in range(x.aval.ndim - 1)]
+    theirs: list[Label] = [k - y.aval.ndim + 1 for k in range(y.aval.ndim - 1)]
+    ours.insert(i, "sum")
+    theirs.insert(j, "sum")
+    out = tuple(range(-max(len(ours), len(theirs)) + 1, 0))
+    (x,) = conj(emit, x)
     return (contract(emit, "vecdot", _labelled((x, ours), (y, theirs)), out, ((0, 1),), None),)
+
+
+def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Results:
+    """The diagonal of two axes, as a last axis."""
+    a, b = distinct("diagonal", (axis1, axis2), x.aval.ndim)
+    rest = [k for k in range(x.aval.ndim) if k not in (a, b)]
+    x = permuted(emit, x, (*rest, a, b))
+    n, m = x.aval.shape[-2:]
+    size = max(0, min(n + min(offset, 0), m - max(offset, 0)))
+    if not size:
+        return (Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape((*x.aval.shape[:-2], 0))),)
+    last = x.aval.ndim - 1
+    x = window(emit, x, last - 1, max(-offset, 0), max(-offset, 0) + size)
+    x = window(emit, x, last, max(offset, 0), max(offset, 0) + size)
+    return (_on_diagonal(emit, x, last - 1, last),)
 
 
 def einsum(emit: Emit, *args: object) -> Results:

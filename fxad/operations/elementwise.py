@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from fxad import dtypes
@@ -13,7 +14,9 @@ from fxad.primitives.elementwise import (
     ABS,
     ADD,
     AND,
+    ATAN2,
     CEIL,
+    CLAMP,
     CONJ,
     DIV,
     EQ,
@@ -22,6 +25,7 @@ from fxad.primitives.elementwise import (
     GT,
     IMAG,
     IS_FINITE,
+    LE,
     LOG,
     LOG1P,
     LT,
@@ -31,6 +35,8 @@ from fxad.primitives.elementwise import (
     NE,
     NEG,
     NOT,
+    OR,
+    POPULATION_COUNT,
     REAL,
     SELECT_N,
     SQRT,
@@ -56,6 +62,11 @@ def all_together(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
 
 
 # ------------------------------------------------------------------------------------------- one primitive, mostly
+
+
+def identity(_: Emit, x: Atom) -> Results:
+    """x itself."""
+    return (x,)
 
 
 def unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
@@ -108,6 +119,12 @@ def clip(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
     """x, not below `low` and then not above `high`."""
     x, low, high = all_together("clip", emit, (x, low, high))
     return emit(MIN, emit.one(MAX, x, low), high)
+
+
+def clamp(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
+    """x held between bounds of its dtype, of its shape or without axes: no promotion."""
+    shape = x.aval.shape
+    return emit(CLAMP, *[broadcast(emit, a, shape) if not a.aval.shape else a for a in (low, x, high)])
 
 
 def at_least(emit: Emit, x: Atom, low: Atom) -> Results:
@@ -212,6 +229,12 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Results:
     return emit(down, emit.one(Round(TO_NEAREST_EVEN), emit.one(up, x, scale)), scale)
 
 
+def scaled(emit: Emit, x: Atom, factor: float) -> Results:
+    """x times a constant."""
+    x = convert(emit, x, inexact(x.aval.dtype))
+    return emit(MUL, x, filled(factor, x))
+
+
 def log_in_base(emit: Emit, x: Atom, base: int) -> Results:
     """The logarithm in base 2 or 10."""
     x = convert(emit, x, inexact(x.aval.dtype))
@@ -266,3 +289,40 @@ def heaviside(emit: Emit, x: Atom, y: Atom) -> Results:
     step = convert(emit, emit.one(GT, x, filled(0, x)), dtype)
     step = emit.one(SELECT_N, emit.one(NE, x, x), step, x)
     return emit(SELECT_N, emit.one(EQ, x, filled(0, x)), step, y)
+
+
+def angle(emit: Emit, x: Atom) -> Results:
+    """The angle of a complex number, from -pi to pi."""
+    x = convert(emit, x, inexact(x.aval.dtype))
+    return emit(ATAN2, *imag(emit, x), *real(emit, x))
+
+
+def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: float | None) -> Results:
+    """x with nan and infinities replaced; None is the greatest and the least finite number."""
+    if x.aval.dtype not in dtypes.FLOATING:
+        return (x,)
+    limits = ml_dtypes.finfo(x.aval.dtype)  # type: ignore[no-untyped-call]
+    high, low = [float(d) if v is None else v for d, v in ((limits.max, above), (limits.min, below))]
+    y = emit.one(SELECT_N, emit.one(NE, x, x), x, filled(nan, x))
+    y = emit.one(SELECT_N, emit.one(EQ, x, filled(np.inf, x)), y, filled(high, x))
+    return emit(SELECT_N, emit.one(EQ, x, filled(-np.inf, x)), y, filled(low, x))
+
+
+def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: bool) -> Results:
+    """Whether abs(x - y) <= atol + rtol * abs(y), or both are the same infinity."""
+    x, y = together("isclose", emit, x, y)
+    dtype = inexact(x.aval.dtype)
+    x, y = convert(emit, x, dtype), convert(emit, y, dtype)
+    size = emit.one(ABS, y)
+    bound = emit.one(ADD, filled(atol, size), emit.one(MUL, filled(rtol, size), size))
+    near = emit.one(LE, emit.one(ABS, emit.one(SUB, x, y)), bound)
+    near = emit.one(AND, near, *isfinite(emit, y))
+    near = emit.one(OR, near, emit.one(EQ, x, y))
+    return emit(OR, near, emit.one(AND, emit.one(NE, x, x), emit.one(NE, y, y))) if equal_nan else (near,)
+
+
+def bit_count(emit: Emit, x: Atom) -> Results:
+    """How many bits of abs(x) are set, as uint8."""
+    if x.aval.dtype in dtypes.SIGNED:
+        x = emit.one(ABS, x)
+    return (convert(emit, emit.one(POPULATION_COUNT, x), dtypes.uint8),)

@@ -155,6 +155,11 @@ def _rolled(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
     return emit.one(Concatenate(axis), sliced(emit, x, axis, cut, n), sliced(emit, x, axis, 0, cut))
 
 
+def window(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
+    """`x[start:limit]` along an axis; nothing when that is all of it."""
+    return x if (start, limit) == (0, x.aval.shape[axis]) else sliced(emit, x, axis, start, limit)
+
+
 # ----------------------------------------------------------------------------------------- putting arrays together
 
 
@@ -197,7 +202,7 @@ def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Results:
     k = axis_of("split", axis, x.aval.ndim)
     n = x.aval.shape[k]
     ends = [0, *[slice(i).indices(n)[1] for i in at], n]
-    return tuple([sliced(emit, x, k, a, max(a, b)) for a, b in pairwise(ends)])
+    return tuple([window(emit, x, k, a, max(a, b)) for a, b in pairwise(ends)])
 
 
 def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Results:
@@ -228,7 +233,12 @@ def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -
     if len(widths) != x.aval.ndim or any([min(w) < 0 for w in widths]):
         raise ShapeError(f"pad: widths {widths} must be a pair of sizes >= 0 for each of the axes of {x.aval}")
     low, high = tuple([a for a, _ in widths]), tuple([b for _, b in widths])
-    return emit(Pad(low, high, (0,) * len(widths)), x, reshaped(emit, convert(emit, value, x.aval.dtype), ()))
+    return padded(emit, x, convert(emit, value, x.aval.dtype), Pad(low, high, (0,) * len(widths)))
+
+
+def padded(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Results:
+    """`prim` with a value that may be a literal of any shape."""
+    return emit(prim, x, value.with_aval(()) if isinstance(value, Lit) else value)
 
 
 # ------------------------------------------------------------------------------------------ diagonals and triangles
@@ -262,3 +272,12 @@ def triangle(emit: Emit, x: Atom, k: int, lower: bool) -> Results:
 def eye(emit: Emit, n: int, m: int, k: int, dtype: DType) -> Results:
     """Ones on diagonal `k` of an n by m array of zeros."""
     return (convert(emit, on_diagonal(emit, (n, m), 0, 1, k), dtype),)
+
+
+def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Results:
+    """A matrix with a vector on diagonal k, zeros elsewhere."""
+    n = x.aval.size + abs(k)
+    low, high = (max(-k, 0), max(k, 0))  # rows above and below the vector's
+    rows = emit.one(Pad((low,), (high,), (0,)), x, Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(())))
+    wide = spread(emit, rows, (n, n), (0,))
+    return emit(SELECT_N, on_diagonal(emit, (n, n), 0, 1, k), Lit.of(0, wide.aval), wide)

@@ -1,0 +1,61 @@
+"""Arrays out of nothing. Arrays of one value are literals: in a traced function they are no equation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike, asarray, aval_of, binder
+from fxad.ir import Aval, Lit, as_shape
+from fxad.operations import elementwise, promotion, shapes
+from fxad.primitives.shape import Iota
+from fxad.trace import Tracer, active
+
+
+def splat(lit: Lit) -> Array:
+    """The array of a literal: in a traced function the literal itself, outside a value."""
+    trace = active()
+    return Tracer(trace, lit) if trace is not None else asarray(np.array(lit.array))
+
+
+def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: object = None) -> Array:
+    """An array of `shape` filled with one value.
+
+    Rule: a Python scalar alone is bool, int32, float32 or complex64; an array that fills keeps its dtype.
+    """
+    sizes = as_shape((shape,) if isinstance(shape, int) else shape)
+    if isinstance(fill_value, Array):
+        filled = fill_value if dtype is None else convert(fill_value, dtypes.as_dtype(dtype))
+        return binder().apply(shapes.broadcast_to, (filled,), (sizes,))[0]
+    own = aval_of(fill_value, "full: fill_value")
+    if own.shape:
+        filled = asarray(fill_value) if dtype is None else asarray(fill_value, dtype)
+        return binder().apply(shapes.broadcast_to, (filled,), (sizes,))[0]
+    aval = Aval(sizes, own.dtype if dtype is None else dtypes.as_dtype(dtype))
+    if isinstance(fill_value, bool | int | float | complex):
+        promotion.scalar_dtype(fill_value, aval.dtype)  # an int that does not fit is an error
+    return splat(Lit.of(cast("np.generic", fill_value), aval))
+
+
+def convert(x: Array, dtype: dtypes.DType) -> Array:
+    """x in a dtype; x itself when it has it."""
+    return x if x.dtype is dtype else binder().apply(elementwise.astype, (x,), (dtype,))[0]
+
+
+def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: object = None, shape: Sequence[int] | None = None) -> Array:
+    """An array filled with one value, of the shape and dtype of x where no others are given."""
+    like = aval_of(x, "full_like: x")
+    return full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)
+
+
+def iota(dtype: object, size: int) -> Array:
+    """0, 1, 2, ...: `size` elements."""
+    return broadcasted_iota(dtype, (size,), 0)
+
+
+def broadcasted_iota(dtype: object, shape: Sequence[int], dimension: int) -> Array:
+    """0, 1, 2, ... along one axis, repeated along the others."""
+    return binder().bind(Iota(as_shape(shape), dtypes.as_dtype(dtype), dimension), ())[0]

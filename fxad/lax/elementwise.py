@@ -1,0 +1,286 @@
+"""Elementwise primitives of one operand as functions."""
+
+from __future__ import annotations
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike, binder
+from fxad.operations import elementwise
+from fxad.primitives.elementwise import (
+    ABS,
+    ACOS,
+    ACOSH,
+    ASIN,
+    ASINH,
+    ATAN,
+    ATANH,
+    AWAY_FROM_ZERO,
+    CBRT,
+    CEIL,
+    CLZ,
+    CONJ,
+    COS,
+    COSH,
+    DIGAMMA,
+    DIV,
+    ERF,
+    ERF_INV,
+    ERFC,
+    EXP,
+    EXP2,
+    EXPM1,
+    FLOOR,
+    IMAG,
+    IS_FINITE,
+    LGAMMA,
+    LOG,
+    LOG1P,
+    LOGISTIC,
+    NEG,
+    NOT,
+    POPULATION_COUNT,
+    REAL,
+    RSQRT,
+    SIGN,
+    SIN,
+    SINH,
+    SQRT,
+    SQUARE,
+    STOP_GRADIENT,
+    TAN,
+    TANH,
+    BitcastConvertType,
+    ConvertElementType,
+    IntegerPow,
+    ReducePrecision,
+    Round,
+)
+
+
+def neg(x: ArrayLike) -> Array:
+    """-x."""
+    return binder().bind(NEG, (x,))[0]
+
+
+def sign(x: ArrayLike) -> Array:
+    """-1, 0 or 1 by the sign of x; x / abs(x) for complex x."""
+    return binder().bind(SIGN, (x,))[0]
+
+
+def floor(x: ArrayLike) -> Array:
+    """The greatest integral value not above x."""
+    return binder().bind(FLOOR, (x,))[0]
+
+
+def ceil(x: ArrayLike) -> Array:
+    """The least integral value not below x."""
+    return binder().bind(CEIL, (x,))[0]
+
+
+def is_finite(x: ArrayLike) -> Array:
+    """Whether x is neither infinite nor nan."""
+    return binder().bind(IS_FINITE, (x,))[0]
+
+
+def exp(x: ArrayLike) -> Array:
+    """e to the power x."""
+    return binder().bind(EXP, (x,))[0]
+
+
+def exp2(x: ArrayLike) -> Array:
+    """2 to the power x."""
+    return binder().bind(EXP2, (x,))[0]
+
+
+def expm1(x: ArrayLike) -> Array:
+    """exp(x) - 1, exact near 0."""
+    return binder().bind(EXPM1, (x,))[0]
+
+
+def log(x: ArrayLike) -> Array:
+    """The natural logarithm of x."""
+    return binder().bind(LOG, (x,))[0]
+
+
+def log1p(x: ArrayLike) -> Array:
+    """log(1 + x), exact near 0."""
+    return binder().bind(LOG1P, (x,))[0]
+
+
+def logistic(x: ArrayLike) -> Array:
+    """1 / (1 + exp(-x))."""
+    return binder().bind(LOGISTIC, (x,))[0]
+
+
+def sin(x: ArrayLike) -> Array:
+    """The sine of x."""
+    return binder().bind(SIN, (x,))[0]
+
+
+def cos(x: ArrayLike) -> Array:
+    """The cosine of x."""
+    return binder().bind(COS, (x,))[0]
+
+
+def tan(x: ArrayLike) -> Array:
+    """The tangent of x."""
+    return binder().bind(TAN, (x,))[0]
+
+
+def asin(x: ArrayLike) -> Array:
+    """The arc sine of x."""
+    return binder().bind(ASIN, (x,))[0]
+
+
+def acos(x: ArrayLike) -> Array:
+    """The arc cosine of x."""
+    return binder().bind(ACOS, (x,))[0]
+
+
+def atan(x: ArrayLike) -> Array:
+    """The arc tangent of x."""
+    return binder().bind(ATAN, (x,))[0]
+
+
+def sinh(x: ArrayLike) -> Array:
+    """The hyperbolic sine of x."""
+    return binder().bind(SINH, (x,))[0]
+
+
+def cosh(x: ArrayLike) -> Array:
+    """The hyperbolic cosine of x."""
+    return binder().bind(COSH, (x,))[0]
+
+
+def tanh(x: ArrayLike) -> Array:
+    """The hyperbolic tangent of x."""
+    return binder().bind(TANH, (x,))[0]
+
+
+def asinh(x: ArrayLike) -> Array:
+    """The inverse hyperbolic sine of x."""
+    return binder().bind(ASINH, (x,))[0]
+
+
+def acosh(x: ArrayLike) -> Array:
+    """The inverse hyperbolic cosine of x."""
+    return binder().bind(ACOSH, (x,))[0]
+
+
+def atanh(x: ArrayLike) -> Array:
+    """The inverse hyperbolic tangent of x."""
+    return binder().bind(ATANH, (x,))[0]
+
+
+def sqrt(x: ArrayLike) -> Array:
+    """The square root of x."""
+    return binder().bind(SQRT, (x,))[0]
+
+
+def rsqrt(x: ArrayLike) -> Array:
+    """1 / sqrt(x)."""
+    return binder().bind(RSQRT, (x,))[0]
+
+
+def cbrt(x: ArrayLike) -> Array:
+    """The cube root of x."""
+    return binder().bind(CBRT, (x,))[0]
+
+
+def square(x: ArrayLike) -> Array:
+    """x * x."""
+    return binder().bind(SQUARE, (x,))[0]
+
+
+def abs(x: ArrayLike) -> Array:
+    """The absolute value of x; real for complex x."""
+    return binder().bind(ABS, (x,))[0]
+
+
+def real(x: ArrayLike) -> Array:
+    """The real part of complex x."""
+    return binder().bind(REAL, (x,))[0]
+
+
+def imag(x: ArrayLike) -> Array:
+    """The imaginary part of complex x."""
+    return binder().bind(IMAG, (x,))[0]
+
+
+def conj(x: ArrayLike) -> Array:
+    """The conjugate of complex x."""
+    return binder().bind(CONJ, (x,))[0]
+
+
+def erf(x: ArrayLike) -> Array:
+    """The error function of x."""
+    return binder().bind(ERF, (x,))[0]
+
+
+def erfc(x: ArrayLike) -> Array:
+    """1 - erf(x), exact where erf is near 1."""
+    return binder().bind(ERFC, (x,))[0]
+
+
+def erf_inv(x: ArrayLike) -> Array:
+    """The inverse of the error function."""
+    return binder().bind(ERF_INV, (x,))[0]
+
+
+def lgamma(x: ArrayLike) -> Array:
+    """The logarithm of abs(gamma(x))."""
+    return binder().bind(LGAMMA, (x,))[0]
+
+
+def digamma(x: ArrayLike) -> Array:
+    """The derivative of lgamma at x."""
+    return binder().bind(DIGAMMA, (x,))[0]
+
+
+def bitwise_not(x: ArrayLike) -> Array:
+    """Every bit of x inverted; logical not for bools."""
+    return binder().bind(NOT, (x,))[0]
+
+
+def population_count(x: ArrayLike) -> Array:
+    """How many bits of x are set."""
+    return binder().bind(POPULATION_COUNT, (x,))[0]
+
+
+def clz(x: ArrayLike) -> Array:
+    """How many leading bits of x are 0."""
+    return binder().bind(CLZ, (x,))[0]
+
+
+def stop_gradient(x: ArrayLike) -> Array:
+    """x, with a derivative of zero."""
+    return binder().bind(STOP_GRADIENT, (x,))[0]
+
+
+def integer_pow(x: ArrayLike, y: int) -> Array:
+    """x to the power of a Python int, by repeated multiplication."""
+    return binder().bind(IntegerPow(y), (x,))[0]
+
+
+def reciprocal(x: ArrayLike) -> Array:
+    """1 / x."""
+    return binder().apply(elementwise.same_type, (1, x), (DIV,))[0]
+
+
+def round(x: ArrayLike, rounding_method: str = AWAY_FROM_ZERO) -> Array:
+    """x rounded to integral values; ties "away_from_zero" or "to_nearest_even"."""
+    return binder().bind(Round(rounding_method), (x,))[0]
+
+
+def convert_element_type(operand: ArrayLike, new_dtype: object) -> Array:
+    """The same values in another dtype."""
+    return binder().bind(ConvertElementType(dtypes.as_dtype(new_dtype)), (operand,))[0]
+
+
+def bitcast_convert_type(operand: ArrayLike, new_dtype: object) -> Array:
+    """The same bits read as another dtype; a narrower one adds a last axis, a wider one takes it away."""
+    return binder().bind(BitcastConvertType(dtypes.as_dtype(new_dtype)), (operand,))[0]
+
+
+def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
+    """The same values rounded as in a narrower floating-point format."""
+    return binder().bind(ReducePrecision(exponent_bits, mantissa_bits), (operand,))[0]

@@ -1,0 +1,95 @@
+"""Reductions and contractions as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike, binder
+from fxad.operations import contractions
+from fxad.operations.methods import sizes
+from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
+from fxad.primitives.shape import ReduceSum
+
+Axes = Sequence[int]
+DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
+
+
+def _axes(axes: Axes) -> tuple[int, ...]:
+    return tuple(sorted(sizes((axes,))))
+
+
+def reduce_sum(operand: ArrayLike, axes: Axes) -> Array:
+    """The sum over axes, which disappear; the dtype is kept."""
+    return binder().bind(ReduceSum(_axes(axes)), (operand,))[0]
+
+
+def reduce_prod(operand: ArrayLike, axes: Axes) -> Array:
+    """The product over axes, which disappear; the dtype is kept."""
+    return binder().bind(ReduceProd(_axes(axes)), (operand,))[0]
+
+
+def reduce_max(operand: ArrayLike, axes: Axes) -> Array:
+    """The greatest element over axes, which disappear."""
+    return binder().bind(ReduceMax(_axes(axes)), (operand,))[0]
+
+
+def reduce_min(operand: ArrayLike, axes: Axes) -> Array:
+    """The least element over axes, which disappear."""
+    return binder().bind(ReduceMin(_axes(axes)), (operand,))[0]
+
+
+def reduce_and(operand: ArrayLike, axes: Axes) -> Array:
+    """The bits set in all elements over axes, which disappear."""
+    return binder().bind(ReduceAnd(_axes(axes)), (operand,))[0]
+
+
+def reduce_or(operand: ArrayLike, axes: Axes) -> Array:
+    """The bits set in an element over axes, which disappear."""
+    return binder().bind(ReduceOr(_axes(axes)), (operand,))[0]
+
+
+def reduce_xor(operand: ArrayLike, axes: Axes) -> Array:
+    """The bits set in an odd number of elements over axes, which disappear."""
+    return binder().bind(ReduceXor(_axes(axes)), (operand,))[0]
+
+
+def argmax(operand: ArrayLike, axis: int, index_dtype: object) -> Array:
+    """Where the greatest element along an axis is: the first one."""
+    return binder().bind(ArgMax(axis, dtypes.as_dtype(index_dtype)), (operand,))[0]
+
+
+def argmin(operand: ArrayLike, axis: int, index_dtype: object) -> Array:
+    """Where the least element along an axis is: the first one."""
+    return binder().bind(ArgMin(axis, dtypes.as_dtype(index_dtype)), (operand,))[0]
+
+
+def dot_general(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    dimension_numbers: DotDimensionNumbers,
+    *,
+    preferred_element_type: object = None,
+) -> Array:
+    """The sum of products over contracting axes, for each index of the batch axes.
+
+    Type: `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result has the batch
+          axes, then the free axes of lhs, then those of rhs.
+    """
+    (left, right), (left_batch, right_batch) = dimension_numbers
+    axes = [sizes((a,)) for a in (left, right, left_batch, right_batch)]
+    preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    return binder().bind(DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred), (lhs, rhs))[0]
+
+
+def dot(lhs: ArrayLike, rhs: ArrayLike, *, preferred_element_type: object = None) -> Array:
+    """Vectors and matrices: the sum over the last axis of lhs and the first of rhs."""
+    preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    return binder().apply(contractions.matmul, (lhs, rhs), (preferred,))[0]
+
+
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike) -> Array:
+    """The matrix product over the last two axes; all axes before them are batch axes."""
+    return binder().apply(contractions.matmul, (lhs, rhs), (None,))[0]

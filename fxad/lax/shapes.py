@@ -1,0 +1,283 @@
+"""Moving elements as functions: shapes, windows, places given by index arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from fxad.array import Array, ArrayLike, aval_of, binder
+from fxad.errors import ArgumentError
+from fxad.ir import as_shape
+from fxad.operations import indexing, shapes
+from fxad.operations.axes import axis_of
+from fxad.operations.methods import sizes as static_ints
+from fxad.primitives.indexing import Gather, ScatterAdd
+from fxad.primitives.scatter import Scatter
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+
+
+def _ints(values: Sequence[int]) -> tuple[int, ...]:
+    return static_ints((values,))
+
+
+def _axes(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
+    return tuple(sorted([axis_of(op, a, ndim) for a in values]))
+
+
+def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:
+    """Repeat elements: operand axis k becomes axis `broadcast_dimensions[k]` of the result."""
+    return binder().bind(BroadcastInDim(as_shape(shape), _ints(broadcast_dimensions)), (operand,))[0]
+
+
+def broadcast(operand: ArrayLike, sizes: Sequence[int]) -> Array:
+    """Repeat the operand along new leading axes."""
+    own = aval_of(operand, "broadcast: operand").shape
+    lead = as_shape(sizes)
+    return broadcast_in_dim(operand, (*lead, *own), range(len(lead), len(lead) + len(own)))
+
+
+def reshape(operand: ArrayLike, new_sizes: Sequence[int]) -> Array:
+    """The elements in row-major order in another shape."""
+    return binder().bind(Reshape(as_shape(new_sizes)), (operand,))[0]
+
+
+def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
+    """Axis k of the result is axis `permutation[k]` of the operand."""
+    return binder().bind(Transpose(_ints(permutation)), (operand,))[0]
+
+
+def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
+    """Drop axes of size 1."""
+    ndim = aval_of(array, "squeeze: array").ndim
+    return binder().bind(Squeeze(_axes("squeeze", dimensions, ndim)), (array,))[0]
+
+
+def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
+    """Put in axes of size 1, which are `dimensions` of the result."""
+    ndim = aval_of(array, "expand_dims: array").ndim + len(dimensions)
+    return binder().bind(ExpandDims(_axes("expand_dims", dimensions, ndim)), (array,))[0]
+
+
+def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
+    """Reverse the order of elements along axes."""
+    return binder().bind(Rev(tuple(sorted(_ints(dimensions)))), (operand,))[0]
+
+
+def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
+    """Arrays of one dtype one after the other along an axis."""
+    return binder().bind(Concatenate(dimension), tuple(operands))[0]
+
+
+def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+    """Put a value before, after and between elements: (low, high, interior) for each axis."""
+    low, high, interior = [tuple([int(w[k]) for w in padding_config]) for k in range(3)]
+    return binder().apply(shapes.padded, (operand, padding_value), (Pad(low, high, interior),))[0]
+
+
+# ---------------------------------------------------------------------------------------------------------- windows
+
+
+def slice(
+    operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+) -> Array:
+    """A static window."""
+    starts = _ints(start_indices)
+    steps = (1,) * len(starts) if strides is None else _ints(strides)
+    return binder().bind(Slice(starts, _ints(limit_indices), steps), (operand,))[0]
+
+
+def slice_in_dim(
+    operand: ArrayLike, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+) -> Array:
+    """`slice` along one axis, with Python's rules for None and negative positions."""
+    shape = aval_of(operand, "slice_in_dim: operand").shape
+    k = axis_of("slice_in_dim", axis, len(shape))
+    start, limit = [_bound(i, shape[k], d) for i, d in ((start_index, 0), (limit_index, shape[k]))]
+    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[k], limits[k], strides[k] = start, max(start, limit), stride
+    return slice(operand, starts, limits, strides)
+
+
+def _bound(i: int | None, n: int, default: int) -> int:
+    return default if i is None else min(max(i + n if i < 0 else i, 0), n)
+
+
+def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """The elements at a static position along an axis."""
+    shape = aval_of(operand, "index_in_dim: operand").shape
+    k = axis_of("index_in_dim", axis, len(shape))
+    at = axis_of("index_in_dim: index", index, shape[k])
+    out = slice_in_dim(operand, at, at + 1, axis=k)
+    return out if keepdims else squeeze(out, (k,))
+
+
+def _starts(op: str, start_indices: object) -> tuple[tuple[object, ...], tuple[int | None, ...]]:
+    """Start indices in two: those that are arrays, and for each position the int or None."""
+    if isinstance(start_indices, Array | np.ndarray):
+        given: list[object] = [start_indices[k] for k in range(start_indices.shape[0])]
+    elif isinstance(start_indices, Sequence):
+        given = list(start_indices)
+    else:
+        raise ArgumentError(f"{op}: start_indices must be a sequence, got {type(start_indices).__qualname__}")
+    fixed = tuple([None if isinstance(i, Array) else _position(op, k, i) for k, i in enumerate(given)])
+    return tuple([i for i in given if isinstance(i, Array)]), fixed
+
+
+def _position(op: str, k: int, i: object) -> int:
+    try:
+        return i.__index__()  # type: ignore[attr-defined,no-any-return]
+    except (AttributeError, TypeError):
+        raise ArgumentError(f"{op}: start index {k} must be an integer, got {type(i).__qualname__}") from None
+
+
+StartIndices = Sequence[ArrayLike] | Array
+
+
+def dynamic_slice(operand: ArrayLike, start_indices: StartIndices, slice_sizes: Sequence[int]) -> Array:
+    """The window at start indices known when the program runs.
+
+    Rule: negative indices count from the end; a window that sticks out is moved inside.
+    """
+    given, fixed = _starts("dynamic_slice", start_indices)
+    return binder().apply(indexing.dynamic_slice, (operand, *given), (fixed, as_shape(slice_sizes)))[0]
+
+
+def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0) -> Array:
+    """`dynamic_slice` along one axis."""
+    shape = aval_of(operand, "dynamic_slice_in_dim: operand").shape
+    k = axis_of("dynamic_slice_in_dim", axis, len(shape))
+    return dynamic_slice(operand, _at(start_index, k, len(shape)), (*shape[:k], slice_size, *shape[k + 1 :]))
+
+
+def _at(index: ArrayLike, axis: int, ndim: int) -> list[ArrayLike]:
+    starts: list[ArrayLike] = [0] * ndim
+    starts[axis] = index
+    return starts
+
+
+def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True) -> Array:
+    """The elements at a position along an axis that is known when the program runs."""
+    out = dynamic_slice_in_dim(operand, index, 1, axis)
+    return out if keepdims else squeeze(out, (axis,))
+
+
+def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: StartIndices) -> Array:
+    """The operand with the window at start indices known when the program runs replaced by `update`."""
+    given, fixed = _starts("dynamic_update_slice", start_indices)
+    return binder().apply(indexing.dynamic_update_slice, (operand, update, *given), (fixed,))[0]
+
+
+def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike, axis: int) -> Array:
+    """`dynamic_update_slice` along one axis."""
+    ndim = aval_of(operand, "dynamic_update_slice_in_dim: operand").ndim
+    k = axis_of("dynamic_update_slice_in_dim", axis, ndim)
+    return dynamic_update_slice(operand, update, _at(start_index, k, ndim))
+
+
+def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int) -> Array:
+    """The operand with the elements at one position along an axis replaced; `update` may lack that axis."""
+    ndim = aval_of(operand, "dynamic_update_index_in_dim: operand").ndim
+    k = axis_of("dynamic_update_index_in_dim", axis, ndim)
+    if aval_of(update, "dynamic_update_index_in_dim: update").ndim == ndim - 1:
+        update = expand_dims(update, (k,))
+    return dynamic_update_slice_in_dim(operand, update, index, k)
+
+
+# ----------------------------------------------------------------------------------------------------------- places
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GatherDimensionNumbers:
+    """What the axes of a gather mean; the index vectors are on the last axis of the indices."""
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ScatterDimensionNumbers:
+    """What the axes of a scatter mean; the index vectors are on the last axis of the indices."""
+
+    update_window_dims: tuple[int, ...]
+    inserted_window_dims: tuple[int, ...]
+    scatter_dims_to_operand_dims: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    scatter_indices_batching_dims: tuple[int, ...] = ()
+
+
+def gather(
+    operand: ArrayLike,
+    start_indices: ArrayLike,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str = "clip",
+) -> Array:
+    """Windows at the places that index vectors name; `mode` ("clip", "drop", "promise_in_bounds") for those outside."""
+    d = dimension_numbers
+    prim = Gather(
+        d.offset_dims,
+        d.collapsed_slice_dims,
+        d.operand_batching_dims,
+        d.start_indices_batching_dims,
+        d.start_index_map,
+        as_shape(slice_sizes),
+        mode,
+        indices_are_sorted,
+        unique_indices,
+    )
+    return binder().bind(prim, (operand, start_indices))[0]
+
+
+def scatter_add(
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
+    updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str = "drop",
+) -> Array:
+    """The operand with updates added to the windows that index vectors name; those that meet add up."""
+    prim = ScatterAdd(*_fields(dimension_numbers), mode, indices_are_sorted, unique_indices)
+    return binder().bind(prim, (operand, scatter_indices, updates))[0]
+
+
+def scatter(
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
+    updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str = "drop",
+) -> Array:
+    """The operand with the windows that index vectors name replaced; of updates that meet, one stays."""
+    prim = Scatter(*_fields(dimension_numbers), mode, indices_are_sorted, unique_indices)
+    return binder().bind(prim, (operand, scatter_indices, updates))[0]
+
+
+_Axes = tuple[int, ...]
+
+
+def _fields(d: ScatterDimensionNumbers) -> tuple[_Axes, _Axes, _Axes, _Axes, _Axes]:
+    return (
+        d.update_window_dims,
+        d.inserted_window_dims,
+        d.operand_batching_dims,
+        d.scatter_indices_batching_dims,
+        d.scatter_dims_to_operand_dims,
+    )

@@ -1,0 +1,42 @@
+"""How the functions of this package reach their operations: arguments checked by the name the user called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final
+
+import numpy as np
+
+from fxad.array import Array, ArrayLike, aval_of, binder
+from fxad.array import asarray as put
+from fxad.ir import Atom
+from fxad.lax import full
+from fxad.trace import Tracer, active
+
+_OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
+
+
+def call(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
+    """The single result of an operation. Raises: ArgumentError naming function, position and type."""
+    return calls(name, op, args, *static)[0]
+
+
+def calls(
+    name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable
+) -> tuple[Array, ...]:
+    """All results of an operation."""
+    for k, a in enumerate(args):
+        if not isinstance(a, _OPERANDS):
+            aval_of(a, f"{name}: argument {k}")
+    return binder().apply(op, args, static)
+
+
+def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
+    """An argument as an Array: in a traced function a tracer, outside a value on the device."""
+    if isinstance(x, Array):
+        return x
+    if isinstance(x, bool | int | float | complex):
+        return full((), x)
+    aval_of(x, f"{name}: argument {k}")
+    trace = active()
+    return put(x) if trace is None else Tracer(trace, trace.lift(name, k, x))

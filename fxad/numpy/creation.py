@@ -1,0 +1,224 @@
+"""Arrays out of nothing, and out of what users have. In a traced function nothing large is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad import dtypes, lax
+from fxad.array import Array, ArrayLike, aval_of, binder
+from fxad.errors import ArgumentError, ParameterError
+from fxad.numpy.calls import as_array, call
+from fxad.operations import elementwise, promotion, shapes
+
+Number: TypeAlias = "int | float | np.generic"
+Nested: TypeAlias = "ArrayLike | Sequence[Nested]"
+ShapeLike: TypeAlias = "int | Sequence[int]"
+
+
+def zeros(shape: ShapeLike, dtype: object = float) -> Array:
+    """An array of zeros, float32 where no dtype is given."""
+    return lax.full(shape, False, dtype)
+
+
+def ones(shape: ShapeLike, dtype: object = float) -> Array:
+    """An array of ones, float32 where no dtype is given."""
+    return lax.full(shape, True, dtype)
+
+
+def empty(shape: ShapeLike, dtype: object = float) -> Array:
+    """An array of zeros: there is no memory that has not been written."""
+    return zeros(shape, dtype)
+
+
+def full(shape: ShapeLike, fill_value: ArrayLike, dtype: object = None) -> Array:
+    """An array filled with one value, of that value's dtype where none is given."""
+    return lax.full(shape, fill_value, dtype)
+
+
+def zeros_like(x: ArrayLike, dtype: object = None) -> Array:
+    """Zeros of the shape and dtype of x."""
+    return _like("zeros_like", x, False, dtype)
+
+
+def ones_like(x: ArrayLike, dtype: object = None) -> Array:
+    """Ones of the shape and dtype of x."""
+    return _like("ones_like", x, True, dtype)
+
+
+def empty_like(x: ArrayLike, dtype: object = None) -> Array:
+    """Zeros of the shape and dtype of x."""
+    return _like("empty_like", x, False, dtype)
+
+
+def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: object = None) -> Array:
+    """An array filled with one value, of the shape and dtype of x."""
+    return _like("full_like", x, fill_value, dtype)
+
+
+def _like(name: str, x: ArrayLike, fill_value: ArrayLike, dtype: object) -> Array:
+    aval = aval_of(x, f"{name}: argument 0")
+    return lax.full(aval.shape, fill_value, aval.dtype if dtype is None else dtype)
+
+
+# --------------------------------------------------------------------------------------------------------- counting
+
+
+def arange(start: Number, stop: Number | None = None, step: Number = 1, dtype: object = None) -> Array:
+    """start, start + step, ... before stop; from 0 when only one bound is given.
+
+    Type: int32 when all are ints, else float32, where no dtype is given.
+    """
+    first, last = (0, start) if stop is None else (start, stop)
+    a, b, d = [_static("arange", k, v) for k, v in enumerate((first, last, step))]
+    if d == 0:
+        raise ParameterError("arange: step is 0")
+    whole = isinstance(a, int) and isinstance(b, int) and isinstance(d, int)
+    given = dtypes.as_dtype(dtype) if dtype is not None else dtypes.int32 if whole else dtypes.float32
+    size = max(0, -((a - b) // d) if whole else math.ceil((b - a) / d))
+    # counted in a dtype in which the positions are exact
+    counts = given in dtypes.INTEGER if whole else given in dtypes.FLOATING and given.itemsize >= 4
+    x = lax.iota(given if counts else dtypes.int32 if whole else dtypes.float32, int(size))
+    x = x if d == 1 else x * d
+    x = x if a == 0 else x + a
+    return x.astype(given) if x.dtype is not given else x
+
+
+def _static(name: str, k: int, value: object) -> int | float:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ArgumentError(
+            f"{name}: argument {k} must be a number, got {type(value).__qualname__}",
+            remedy="sizes are static: they cannot depend on the values of arrays",
+        )
+    return int(value) if isinstance(value, int | np.integer) else float(value)
+
+
+def linspace(
+    start: ArrayLike, stop: ArrayLike, num: int = 50, *, endpoint: bool = True, dtype: object = None, axis: int = 0
+) -> Array:
+    """`num` values from start to stop in equal steps; stop itself is the last one if `endpoint`."""
+    if num < 0:
+        raise ParameterError(f"linspace: {num} values")
+    a, b = as_array("linspace", start), as_array("linspace", stop, 1)
+    inner = promotion.common("linspace", a.dtype, b.dtype)
+    inner = inner if inner in dtypes.INEXACT else dtypes.float32
+    a, b = a.astype(inner), b.astype(inner)
+    steps = max(num - 1 if endpoint else num, 1)
+    k = lax.reshape(lax.iota(inner, num), (num, *[1] * max(a.ndim, b.ndim)))
+    x = a + k * ((b - a) / steps)
+    if endpoint and num > 1:  # the last value is `stop` exactly
+        x = call("linspace", elementwise.where, (b, x, k == num - 1))
+    if axis:
+        x = call("linspace", shapes.moveaxis, (x,), 0, axis)
+    return x if dtype is None else x.astype(dtype)
+
+
+def eye(n: int, m: int | None = None, k: int = 0, dtype: object = float) -> Array:
+    """Ones on diagonal k of an n by m array of zeros."""
+    return binder().apply(shapes.eye, (), (n, n if m is None else m, k, dtypes.as_dtype(dtype)))[0]
+
+
+def identity(n: int, dtype: object = float) -> Array:
+    """The n by n identity matrix."""
+    return eye(n, dtype=dtype)
+
+
+def tri(n: int, m: int | None = None, k: int = 0, dtype: object = float) -> Array:
+    """Ones on and below diagonal k of an n by m array of zeros."""
+    return tril(ones((n, n if m is None else m), dtype), k)
+
+
+def tril(x: ArrayLike, k: int = 0) -> Array:
+    """The elements on and below diagonal k of matrices; zeros above."""
+    return call("tril", shapes.triangle, (x,), k, True)
+
+
+def triu(x: ArrayLike, k: int = 0) -> Array:
+    """The elements on and above diagonal k of matrices; zeros below."""
+    return call("triu", shapes.triangle, (x,), k, False)
+
+
+def meshgrid(*xs: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
+    """Coordinate arrays of a grid: one axis for each vector, the first two exchanged for "xy"."""
+    if indexing not in ("xy", "ij"):
+        raise ParameterError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
+    arrays = [as_array("meshgrid", x, k) for k, x in enumerate(xs)]
+    sizes = [a.size for a in arrays]
+    order = list(range(len(arrays)))
+    if indexing == "xy" and len(order) > 1:
+        order[0], order[1] = 1, 0
+    shape = tuple([sizes[a] for a in order])
+    columns = [x.reshape([x.size if a == k else 1 for a in order]) for k, x in enumerate(arrays)]
+    return tuple([call("meshgrid", shapes.broadcast_to, (c,), shape) for c in columns])
+
+
+# ------------------------------------------------------------------------------------------------- what users have
+
+
+def asarray(x: Nested, dtype: object = None, *, copy: bool | None = None) -> Array:
+    """An array of anything that is one: arrays, scalars, DLPack, nested lists of those.
+
+    Type:   a NumPy array keeps its dtype; Python scalars alone are bool, int32, float32 or complex64, and take the
+            dtype of arrays beside them.
+    Raises: ArgumentError for rows that differ in length, and for what is not an array.
+    """
+    want = None if dtype is None else dtypes.as_dtype(dtype)
+    if isinstance(x, list | tuple):
+        return _nested(x, want)
+    if isinstance(x, bool | int | float | complex):
+        return lax.full((), x, want)
+    given = x.copy() if copy and isinstance(x, np.ndarray) else cast("ArrayLike", x)
+    out = as_array("asarray", given)
+    return out if want is None or want is out.dtype else out.astype(want)
+
+
+def array(x: Nested, dtype: object = None, *, copy: bool = True) -> Array:
+    """`asarray` of a copy: a NumPy array that is changed later does not matter."""
+    return asarray(x, dtype, copy=copy)
+
+
+def _nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
+    found = list(_leaves(x))
+    dtype = want or _dtype_of(found)
+    if any([isinstance(leaf, Array) for leaf in found]):
+        return _stacked(x, dtype)
+    try:
+        value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if found else None)
+    except ValueError:
+        raise ArgumentError("asarray: the rows of nested lists must have one length") from None
+    return as_array("asarray", value.astype(dtype))
+
+
+def _leaves(x: object) -> Iterator[object]:
+    if isinstance(x, list | tuple):
+        for part in x:
+            yield from _leaves(part)
+    else:
+        yield x
+
+
+def _dtype_of(found: list[object]) -> dtypes.DType:
+    """The dtype of scalars and arrays together: scalars take that of the arrays where their kind fits."""
+    strong: dtypes.DType | None = None
+    for leaf in found:
+        if not isinstance(leaf, bool | int | float | complex):
+            d = aval_of(leaf, "asarray: an element").dtype
+            strong = d if strong is None else promotion.common("asarray", strong, d)
+    weak = [leaf for leaf in found if isinstance(leaf, bool | int | float | complex)]
+    for leaf in weak:
+        if strong is None or promotion.kind(promotion.scalar_dtype(leaf)) > promotion.kind(strong):
+            strong = promotion.scalar_dtype(leaf)
+    for leaf in weak:
+        promotion.scalar_dtype(leaf, strong)  # an int that does not fit is an error
+    return strong or dtypes.float32
+
+
+def _stacked(x: object, dtype: dtypes.DType) -> Array:
+    if not isinstance(x, list | tuple):
+        return asarray(cast("Nested", x), dtype)
+    rows = [_stacked(part, dtype) for part in x]
+    return call("asarray", shapes.stack, tuple(rows), 0)

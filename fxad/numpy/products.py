@@ -1,0 +1,141 @@
+"""Products of arrays with sums over shared axes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+
+import opt_einsum
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike, aval_of
+from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.ir import Shape
+from fxad.numpy.calls import as_array, call
+from fxad.operations import arithmetic, contractions
+from fxad.operations.axes import distinct
+from fxad.operations.contractions import Label
+
+
+def _dtype(dtype: object) -> dtypes.DType | None:
+    return None if dtype is None else dtypes.as_dtype(dtype)
+
+
+def matmul(x: ArrayLike, y: ArrayLike, *, preferred_element_type: object = None) -> Array:
+    """The matrix product over the last two axes; those before broadcast; a single axis is a row or a column."""
+    return call("matmul", contractions.matmul, (x, y), _dtype(preferred_element_type))
+
+
+def dot(x: ArrayLike, y: ArrayLike) -> Array:
+    """The product summed over the last axis of x and the last but one of y; a scalar multiplies."""
+    return call("dot", contractions.dot, (x, y))
+
+
+def vecdot(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Array:
+    """The sum of products along one axis, x conjugated; the other axes broadcast."""
+    return call("vecdot", contractions.vecdot, (x, y), axis)
+
+
+def vdot(x: ArrayLike, y: ArrayLike) -> Array:
+    """The sum of all products, x conjugated."""
+    return vecdot(as_array("vdot", x).ravel(), as_array("vdot", y, 1).ravel())
+
+
+def inner(x: ArrayLike, y: ArrayLike) -> Array:
+    """The product summed over the last axes; a scalar multiplies."""
+    a, b = as_array("inner", x), as_array("inner", y, 1)
+    return tensordot(a, b, ((-1,), (-1,))) if a.ndim and b.ndim else a * b
+
+
+def outer(x: ArrayLike, y: ArrayLike) -> Array:
+    """All products of an element of x and one of y."""
+    a, b = as_array("outer", x), as_array("outer", y, 1)
+    return call("outer", arithmetic.multiply, (a.reshape(-1, 1), b.reshape(1, -1)))
+
+
+def tensordot(
+    x: ArrayLike,
+    y: ArrayLike,
+    axes: int | tuple[int | Sequence[int], int | Sequence[int]] = 2,
+    *,
+    preferred_element_type: object = None,
+) -> Array:
+    """The product summed over pairs of axes, or over the last so many of x and the first of y."""
+    n, m = [aval_of(a, f"tensordot: argument {k}").ndim for k, a in enumerate((x, y))]
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(n, m):
+            raise ParameterError(f"tensordot: {axes} axes of arrays with {n} and {m}")
+        axes = tuple(range(n - axes, n)), tuple(range(axes))
+    left, right = distinct("tensordot", axes[0], n), distinct("tensordot", axes[1], m)
+    if len(left) != len(right):
+        raise ShapeError(f"tensordot: {len(left)} axes of x against {len(right)} of y")
+    return call("tensordot", contractions.tensordot, (x, y), left, right, _dtype(preferred_element_type))
+
+
+# ----------------------------------------------------------------------------------------------------------- einsum
+
+
+def einsum(subscripts: str, *operands: ArrayLike, preferred_element_type: object = None) -> Array:
+    """The sum of products over labelled axes, as in `einsum("...ij,jk->...ik", a, b)`.
+
+    Rule:   a label twice in one operand is its diagonal; labels the result lacks are summed over; without `->` the
+            result has the labels that occur once, in alphabetical order; sizes of 1 broadcast.
+    Cost:   three operands and more are contracted in the order `opt_einsum` finds cheapest.
+    Raises: ParameterError for subscripts that do not parse; ShapeError for sizes that differ.
+    """
+    if not isinstance(subscripts, str):
+        raise ArgumentError(
+            f"einsum: argument 0 must be the subscripts, got {type(subscripts).__qualname__}",
+            remedy="write them as one string: einsum('ij,jk->ik', a, b)",
+        )
+    shapes = [aval_of(x, f"einsum: argument {k + 1}").shape for k, x in enumerate(operands)]
+    labels, out = _parse(subscripts, shapes)
+    path = _path(labels, out, shapes)
+    return call("einsum", contractions.einsum, operands, labels, out, path, _dtype(preferred_element_type))
+
+
+def _parse(subscripts: str, shapes: Sequence[Shape]) -> tuple[tuple[tuple[Label, ...], ...], tuple[Label, ...]]:
+    """The labels of the operands' axes and of the result's; those of an ellipsis count down from -1 at its end."""
+    left, arrow, right = subscripts.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(shapes):
+        raise ParameterError(f"einsum: {subscripts!r} is for {len(terms)} operands, got {len(shapes)}")
+    hidden = [len(s) - len(t.replace("...", "", 1)) if "..." in t else 0 for t, s in zip(terms, shapes, strict=True)]
+    for k, (t, s, h) in enumerate(zip(terms, shapes, hidden, strict=True)):
+        if h < 0 or ("..." not in t and len(t) != len(s)):
+            raise ShapeError(f"einsum: {t!r} does not fit operand {k} of shape {s}")
+    labels = [_labels(subscripts, t, h) for t, h in zip(terms, hidden, strict=True)]
+    broad = max(hidden, default=0)
+    if arrow:
+        out = _labels(subscripts, right, broad)
+    else:
+        once = sorted([c for c, n in Counter(left.replace("...", "").replace(",", "")).items() if n == 1])
+        out = (*range(-broad, 0), *once)
+    known = {label for term in labels for label in term}
+    for label, n in Counter(out).items():
+        if label not in known or n > 1:
+            problem = "twice" if n > 1 else "and no operand has it"
+            raise ParameterError(f"einsum: {subscripts!r}: the result has label {label!r} {problem}")
+    return tuple(labels), out
+
+
+def _labels(subscripts: str, term: str, hidden: int) -> tuple[Label, ...]:
+    before, dots, after = term.partition("...")
+    if not all([c.isalpha() for c in before + after]):
+        raise ParameterError(
+            f"einsum: {subscripts!r} does not parse at {term!r}",
+            remedy="labels are letters; '...' stands once in a term",
+        )
+    return (*before, *(range(-hidden, 0) if dots else ()), *after)
+
+
+def _path(
+    labels: tuple[tuple[Label, ...], ...], out: tuple[Label, ...], shapes: Sequence[Shape]
+) -> tuple[tuple[int, ...], ...]:
+    if len(shapes) < 3:
+        return (tuple(range(len(shapes))),)
+    names = {label: opt_einsum.get_symbol(k) for k, label in enumerate(dict.fromkeys(chain(*labels)))}
+    terms = ["".join([names[label] for label in term]) for term in (*labels, out)]
+    path, _ = opt_einsum.contract_path(f"{','.join(terms[:-1])}->{terms[-1]}", *shapes, shapes=True)
+    return tuple([tuple(step) for step in path])

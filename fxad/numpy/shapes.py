@@ -1,0 +1,261 @@
+"""Functions that move elements and change shapes, and reading at places given by index arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fxad.array import Array, ArrayLike, aval_of
+from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.ir import as_shape
+from fxad.numpy.calls import as_array, call, calls
+from fxad.operations import contractions, indexing, promotion, shapes
+from fxad.operations.axes import Axes, axis_of, frozen
+from fxad.operations.methods import sizes
+
+Arrays = Sequence[ArrayLike]
+
+
+def reshape(x: ArrayLike, shape: int | Sequence[int]) -> Array:
+    """The elements in row-major order in another shape; one size may be -1: what is left."""
+    return call("reshape", shapes.reshape, (x,), sizes((shape,)))
+
+
+def ravel(x: ArrayLike) -> Array:
+    """All elements on one axis."""
+    return call("ravel", shapes.reshape, (x,), (-1,))
+
+
+def permute_dims(x: ArrayLike, axes: Sequence[int] | None = None) -> Array:
+    """The axes in another order; reversed for None."""
+    return call("permute_dims", shapes.transpose, (x,), None if axes is None else sizes((axes,)))
+
+
+def matrix_transpose(x: ArrayLike) -> Array:
+    """The last two axes exchanged."""
+    return call("matrix_transpose", shapes.matrix_transpose, (x,))
+
+
+def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Array:
+    """Two axes exchanged."""
+    return call("swapaxes", shapes.swapaxes, (x,), axis1, axis2)
+
+
+def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
+    """Axes put at other places, the rest in order."""
+    return call("moveaxis", shapes.moveaxis, (x,), frozen(source), frozen(destination))
+
+
+def squeeze(x: ArrayLike, axis: Axes = None) -> Array:
+    """Without axes of size 1: all of them for None."""
+    return call("squeeze", shapes.squeeze, (x,), frozen(axis))
+
+
+def expand_dims(x: ArrayLike, axis: int | Sequence[int] = 0) -> Array:
+    """New axes of size 1, at `axis` of the result."""
+    return call("expand_dims", shapes.expand_dims, (x,), frozen(axis))
+
+
+def broadcast_to(x: ArrayLike, shape: int | Sequence[int]) -> Array:
+    """x broadcast to a shape."""
+    return call("broadcast_to", shapes.broadcast_to, (x,), as_shape((shape,) if isinstance(shape, int) else shape))
+
+
+def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
+    """The shape that shapes broadcast to together."""
+    out: tuple[int, ...] = ()
+    for shape in given:
+        out = promotion.common_shape("broadcast_shapes", out, as_shape(shape))
+    return out
+
+
+def broadcast_arrays(*arrays: ArrayLike) -> tuple[Array, ...]:
+    """Arrays broadcast to their common shape."""
+    shape = broadcast_shapes(*[aval_of(a, f"broadcast_arrays: argument {k}").shape for k, a in enumerate(arrays)])
+    return tuple([broadcast_to(a, shape) for a in arrays])
+
+
+def flip(x: ArrayLike, axis: Axes = None) -> Array:
+    """The elements in reverse order along axes."""
+    return call("flip", shapes.flip, (x,), frozen(axis))
+
+
+def fliplr(x: ArrayLike) -> Array:
+    """The columns in reverse order."""
+    return flip(x, 1)
+
+
+def flipud(x: ArrayLike) -> Array:
+    """The rows in reverse order."""
+    return flip(x, 0)
+
+
+def roll(x: ArrayLike, shift: int | Sequence[int], axis: Axes = None) -> Array:
+    """The elements moved along axes, those that leave at the end come in at the front; flattened for axis None."""
+    return call("roll", shapes.roll, (x,), frozen(shift), frozen(axis))
+
+
+def atleast_1d(x: ArrayLike) -> Array:
+    """x with an axis put in front where it has none."""
+    return _at_least("atleast_1d", x, 1)
+
+
+def atleast_2d(x: ArrayLike) -> Array:
+    """x with axes put in front until it has two."""
+    return _at_least("atleast_2d", x, 2)
+
+
+def _at_least(name: str, x: ArrayLike, n: int) -> Array:
+    missing = max(n - aval_of(x, f"{name}: argument 0").ndim, 0)
+    return call(name, shapes.expand_dims, (x,), tuple(range(missing)))
+
+
+# ----------------------------------------------------------------------------------------------- together and apart
+
+
+def concat(arrays: Arrays, axis: int | None = 0) -> Array:
+    """Arrays one after the other along an axis; flattened first for None."""
+    return call("concat", shapes.concatenate, _sequence("concat", arrays), axis)
+
+
+def stack(arrays: Arrays, axis: int = 0) -> Array:
+    """Arrays of one shape along a new axis."""
+    return call("stack", shapes.stack, _sequence("stack", arrays), axis)
+
+
+def _sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
+    if isinstance(arrays, Array | np.ndarray):
+        return tuple([arrays[k] for k in range(arrays.shape[0])])
+    if not isinstance(arrays, Sequence):
+        raise ArgumentError(f"{name}: argument 0 must be a sequence of arrays, got {type(arrays).__qualname__}")
+    # scalars among arrays would be literals of any shape; alone they are arrays without axes
+    return tuple([as_array(name, a, k) for k, a in enumerate(arrays)])
+
+
+def vstack(arrays: Arrays) -> Array:
+    """Arrays one after the other as rows."""
+    return concat([atleast_2d(a) for a in arrays], 0)
+
+
+def hstack(arrays: Arrays) -> Array:
+    """Arrays one after the other as columns; vectors end to end."""
+    flat = [atleast_1d(a) for a in arrays]
+    return concat(flat, 0 if flat and flat[0].ndim == 1 else 1)
+
+
+def column_stack(arrays: Arrays) -> Array:
+    """Vectors as columns of a matrix."""
+    columns = [as_array("column_stack", a, k) for k, a in enumerate(arrays)]
+    return concat([c.reshape(-1, 1) if c.ndim < 2 else c for c in columns], 1)
+
+
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
+    """The arrays along an axis."""
+    array = as_array("unstack", x)
+    k = axis_of("unstack", axis, array.ndim)
+    return tuple([array[(*[slice(None)] * k, i)] for i in range(array.shape[k])])
+
+
+def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+    """Parts of x along an axis: so many of one size, or between these positions."""
+    shape = aval_of(x, "split: argument 0").shape
+    n = shape[axis_of("split", axis, len(shape))]
+    given = indices_or_sections
+    if isinstance(given, int) and (given <= 0 or n % given):
+        raise ShapeError(f"split: axis {axis} of size {n} does not divide into {given} equal parts")
+    return array_split(x, given, axis)
+
+
+def array_split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+    """`split`, where the last parts may be smaller by one."""
+    shape = aval_of(x, "array_split: argument 0").shape
+    n = shape[axis_of("array_split", axis, len(shape))]
+    given = indices_or_sections
+    if isinstance(given, int):
+        if given <= 0:
+            raise ParameterError(f"array_split: {given} parts")
+        size, more = divmod(n, given)
+        at = [k * size + min(k, more) for k in range(1, given)]
+    else:
+        at = list(sizes((given,)))
+    return list(calls("split", shapes.split, (x,), tuple(at), axis))
+
+
+def repeat(x: ArrayLike, repeats: int, axis: int | None = None) -> Array:
+    """Each element `repeats` times in a row along an axis; flattened first for None."""
+    return call("repeat", shapes.repeat, (x,), repeats, axis)
+
+
+def tile(x: ArrayLike, reps: int | Sequence[int]) -> Array:
+    """The whole array `reps` times along each axis."""
+    return call("tile", shapes.tile, (x,), sizes((reps,)))
+
+
+def pad(
+    x: ArrayLike,
+    pad_width: int | Sequence[int] | Sequence[Sequence[int]],
+    mode: str = "constant",
+    *,
+    constant_values: ArrayLike = 0,
+) -> Array:
+    """A value put in around the elements of each axis: one width, (before, after), or one such pair for each axis."""
+    if mode != "constant":
+        raise ParameterError(f"pad: mode {mode!r} is not one of fxad's", remedy="use mode='constant', or concat")
+    ndim = aval_of(x, "pad: argument 0").ndim
+    widths = np.broadcast_to(np.asarray(pad_width), (ndim, 2))
+    return call("pad", shapes.pad, (x, constant_values), tuple([(int(a), int(b)) for a, b in widths]))
+
+
+# -------------------------------------------------------------------------------------------------------- diagonals
+
+
+def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The diagonal of two axes, as a last axis."""
+    return call("diagonal", contractions.diagonal, (x,), offset, axis1, axis2)
+
+
+def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The sum of the diagonal of two axes."""
+    return diagonal(x, offset, axis1, axis2).sum(-1)
+
+
+def diag(x: ArrayLike, k: int = 0) -> Array:
+    """The diagonal of a matrix, or a matrix with a vector on its diagonal."""
+    array = as_array("diag", x)
+    if array.ndim == 2:
+        return diagonal(array, k)
+    if array.ndim != 1:
+        raise ShapeError(f"diag: takes a vector or a matrix, got {array.aval}")
+    return call("diag", shapes.diagonal_matrix, (array,), k)
+
+
+# ----------------------------------------------------------------------------------------------------------- places
+
+
+def take(x: ArrayLike, indices: ArrayLike | Sequence[int], axis: int | None = None) -> Array:
+    """The elements at `indices` along an axis; of the flattened array for None."""
+    array = as_array("take", x)
+    if axis is None:
+        return array.ravel()[indices]
+    return array[(*[slice(None)] * axis_of("take", axis, array.ndim), indices)]
+
+
+def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int) -> Array:
+    """The elements at `indices` along an axis, the other axes gone through together."""
+    return call("take_along_axis", indexing.take_along_axis, (x, indices), axis)
+
+
+def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Array:
+    """Differences of neighbours along an axis, n times."""
+    array = as_array("diff", x)
+    k = axis_of("diff", axis, array.ndim)
+    lead = [slice(None)] * k
+    for _ in range(n):
+        array = array[(*lead, slice(1, None))] - array[(*lead, slice(None, -1))]
+    return array
+
+
+# NumPy's other names.
+concatenate = concat
+transpose = permute_dims

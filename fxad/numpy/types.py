@@ -1,0 +1,138 @@
+"""Dtypes: their names, what is known of them, and how they promote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import ml_dtypes
+import numpy as np
+
+from fxad import dtypes
+from fxad.array import ArrayLike, aval_of
+from fxad.dtypes import DType
+from fxad.errors import ArgumentError, DTypeError
+from fxad.operations import promotion
+
+_SCALARS: Final = (bool, int, float, complex)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FloatInfo:
+    """What is known of a floating dtype (of the parts, for a complex one)."""
+
+    dtype: DType
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    smallest_subnormal: float
+
+    @property
+    def tiny(self) -> float:
+        """NumPy's name of `smallest_normal`."""
+        return self.smallest_normal
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IntInfo:
+    """What is known of an integer dtype."""
+
+    dtype: DType
+    bits: int
+    max: int
+    min: int
+
+
+def finfo(dtype: object) -> FloatInfo:
+    """What is known of a floating or complex dtype, or of that of an array. Raises: DTypeError."""
+    given = _dtype_of(dtype)
+    if given not in dtypes.INEXACT:
+        raise DTypeError(f"finfo: {given.name} is not floating", remedy="use iinfo")
+    real = dtypes.real_part(given)
+    info = ml_dtypes.finfo(real)  # type: ignore[no-untyped-call]
+    values = [float(v) for v in (info.eps, info.max, info.min, info.smallest_normal, info.smallest_subnormal)]
+    return FloatInfo(real, 8 * real.itemsize, *values)
+
+
+def iinfo(dtype: object) -> IntInfo:
+    """What is known of an integer dtype, or of that of an array. Raises: DTypeError."""
+    given = _dtype_of(dtype)
+    if given not in dtypes.INTEGER:
+        raise DTypeError(f"iinfo: {given.name} is not an integer dtype", remedy="use finfo")
+    bits = 8 * given.itemsize
+    signed = given in dtypes.SIGNED
+    return IntInfo(given, bits, (1 << (bits - signed)) - 1, -(1 << (bits - 1)) if signed else 0)
+
+
+def _dtype_of(value: object) -> DType:
+    found = getattr(value, "dtype", None)
+    return dtypes.as_dtype(found if isinstance(found, np.dtype) else value)
+
+
+def result_type(*values: object) -> DType:
+    """The dtype of arrays, dtypes and Python scalars together, by the rules of the operators."""
+    strong = [_dtype_of(v) for v in values if type(v) not in _SCALARS]
+    scalars = [v for v in values if type(v) in _SCALARS]
+    if not values:
+        raise ArgumentError("result_type: takes at least one array or dtype")
+    out = strong[0] if strong else None
+    for d in strong[1:]:
+        out = promotion.common("result_type", out or d, d)
+    for v in scalars:
+        own = promotion.scalar_dtype(v, out)  # type: ignore[arg-type]
+        out = own if out is None else promotion.common("result_type", out, own)
+    return out or dtypes.float32
+
+
+def promote_types(a: object, b: object) -> DType:
+    """The common dtype of two dtypes."""
+    return promotion.common("promote_types", dtypes.as_dtype(a), dtypes.as_dtype(b))
+
+
+def can_cast(from_: object, to: object) -> bool:
+    """Whether promotion would turn one dtype into another."""
+    a, b = _dtype_of(from_), dtypes.as_dtype(to)
+    try:
+        return promotion.common("can_cast", a, b) is b
+    except DTypeError:
+        return False
+
+
+_KINDS: Final = {
+    "bool": frozenset({dtypes.bool_}),
+    "signed integer": dtypes.SIGNED,
+    "unsigned integer": dtypes.UNSIGNED,
+    "integral": dtypes.INTEGER,
+    "real floating": dtypes.FLOATING,
+    "complex floating": dtypes.COMPLEX,
+    "numeric": dtypes.NUMERIC,
+}
+
+
+def isdtype(dtype: object, kind: object) -> bool:
+    """Whether a dtype is of a kind ("integral", "real floating", ...), is a dtype, or is one of a tuple of those."""
+    given = dtypes.as_dtype(dtype)
+    if isinstance(kind, tuple):
+        return any([isdtype(given, k) for k in kind])
+    if isinstance(kind, str) and kind in _KINDS:
+        return given in _KINDS[kind]
+    return given is dtypes.as_dtype(kind)
+
+
+def shape(x: ArrayLike) -> tuple[int, ...]:
+    """The sizes of the axes."""
+    return aval_of(x, "shape: argument 0").shape
+
+
+def ndim(x: ArrayLike) -> int:
+    """The number of axes."""
+    return aval_of(x, "ndim: argument 0").ndim
+
+
+def size(x: ArrayLike) -> int:
+    """The number of elements."""
+    return aval_of(x, "size: argument 0").size

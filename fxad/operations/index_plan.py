@@ -1,0 +1,347 @@
+"""Reading an index: NumPy's rules for `x[index]`, in full.
+
+`plan` reads the index once, with the shape it meets, and says what to do as a value: which primitives, in which order,
+and what of the index is only known when the program runs. Ints and slices are one slice; ints that are arrays are one
+dynamic_slice; integer arrays are one gather. Whole axes cost nothing. `fxad.operations.indexing` emits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import Final, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
+from fxad.ir import Aval, NDArray, Primitive, Shape
+from fxad.operations.promotion import common_shape
+from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.indexing import Gather
+from fxad.primitives.shape import ExpandDims, Reshape, Rev, Squeeze
+from fxad.primitives.slicing import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An index that is known when the program runs: the axis it picks from, that axis's size, and whether it may be
+    negative."""
+
+    axis: int
+    size: int
+    signed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an index does to an array: primitives in order, around one that reads at places known at run time."""
+
+    before: tuple[Primitive, ...] = ()  # slice, rev
+    take: DynamicSlice | Gather | None = None
+    columns: tuple[Column, ...] = ()  # one for each operand; none where the operand is the index vectors themselves
+    starts: tuple[int, ...] = ()  # of a DynamicSlice, on the axes that have no column
+    batch: Shape = ()  # of a Gather: the shape of the columns together
+    after: tuple[Primitive, ...] = ()  # rev, squeeze, expand_dims, or a reshape for both
+    empty: Shape | None = None  # the result has no elements: nothing is read
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    """An integer array in an index. Of a mask, one for each axis: `masked` is the size of that axis of `mask`."""
+
+    shape: Shape
+    dtype: DType
+    value: object
+    masked: int | None = None
+    mask: object = None
+    front: bool = False  # known not to be negative
+
+
+@dataclass(frozen=True, slots=True)
+class _Flag:
+    """A bool in an index: an axis of size 1 or 0 that takes part in the broadcast of the arrays."""
+
+    size: int
+
+
+_Entry: TypeAlias = "int | slice | None | EllipsisType | _Array | _Flag"
+
+INT32_MAX: Final = 2**31 - 1
+_HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
+
+
+# --------------------------------------------------------------------------------------------------- reading an index
+
+
+def plan(shape: Shape, index: object) -> tuple[Plan, tuple[object, ...]]:
+    """What `x[index]` does for an `x` of `shape`, and the parts of the index that are operands of `getitem`.
+
+    Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for what is not an
+            index; TracerError for a mask or a bound that is not known while tracing.
+    """
+    entries = [e for given in (index if type(index) is tuple else (index,)) for e in _entries(given)]
+    layout = _Layout(shape)
+    for e in _complete(shape, entries):
+        layout.add(e)
+    return layout.plan()
+
+
+def _entries(given: object) -> tuple[_Entry, ...]:
+    """One entry of an index in normal form; a mask becomes an array for each of its axes."""
+    if given is None or given is Ellipsis or type(given) is int or type(given) is slice:
+        return (cast("_Entry", given),)
+    if isinstance(given, bool | np.bool_):
+        return (_Flag(int(given)),)
+    if isinstance(given, list | tuple):
+        given = _listed(given)
+    aval = getattr(given, "aval", None)
+    if isinstance(aval, Aval):  # an fxad array: this layer knows it by its type only
+        return _masked(given) if aval.dtype is dtypes.bool_ else (_checked(aval.shape, aval.dtype, given),)
+    if isinstance(given, np.ndarray):
+        if given.dtype == np.bool_:
+            return _masked(given)
+        if given.ndim or given.dtype.kind not in "iu":
+            return (_checked(given.shape, given.dtype, given),)
+    try:
+        return (given.__index__(),)  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        raise ArgumentError(f"getitem: {given!r} ({type(given).__qualname__}) is not an index", remedy=_HINT) from None
+
+
+def _listed(given: Sequence[object]) -> NDArray:
+    try:
+        array: NDArray = np.asarray(given)
+    except TracerError as e:
+        raise TracerError(
+            "getitem: a list of tracers is not an index",
+            remedy="make it one array: fxad.numpy.stack(list)",
+            where=e.where,
+        ) from None
+    except ValueError:
+        raise ArgumentError(f"getitem: {given!r} is not an index: its rows differ in length", remedy=_HINT) from None
+    return array if array.size else array.astype(np.int32)
+
+
+def _checked(shape: Shape, dtype: DType, value: object) -> _Array:
+    if dtype.kind not in "iu":
+        raise DTypeError(f"getitem: an index array must be integer or bool, got {dtype.name}", remedy="use astype")
+    return _Array(shape, dtype, value)
+
+
+def _masked(given: object) -> tuple[_Entry, ...]:
+    try:
+        mask = np.asarray(cast("npt.ArrayLike", given))
+    except TracerError as e:
+        raise TracerError(
+            f"getitem: {given!r} is a mask, and how many elements it picks is not known while the function is traced",
+            remedy="use fxad.numpy.where(mask, x, other), which keeps the shape",
+            where=e.where,
+        ) from None
+    if not mask.ndim:
+        return (_Flag(int(mask)),)
+    picked = zip(np.nonzero(mask), mask.shape, strict=True)
+    return tuple([_Array(a.shape, dtypes.int32, a, n, mask) for a, n in picked])
+
+
+def _complete(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
+    """The entries with whole axes written out in place of `...`, or at the end."""
+    dots = [k for k, e in enumerate(entries) if e is Ellipsis]
+    if len(dots) > 1:
+        raise AxisError(f"getitem: an index has at most one ellipsis, got {len(dots)}")
+    count = len([e for e in entries if e is not None and e is not Ellipsis and type(e) is not _Flag])
+    if count > len(shape):
+        raise AxisError(f"getitem: too many indices: {count} for the {len(shape)} axes of shape {shape}")
+    whole: list[_Entry] = [slice(None)] * (len(shape) - count)
+    if not dots:
+        return [*entries, *whole]
+    # an ellipsis that stands for no axis still keeps arrays apart, as in NumPy
+    k = dots[0]
+    return [*entries[:k], *(whole or [Ellipsis]), *entries[k + 1 :]]
+
+
+# ------------------------------------------------------------------------------------------------- making the plan
+
+
+_NEW: Final = -1  # in the place of a size: an axis of size 1 that the operand does not have
+
+
+class _Layout:
+    """Collects what an index does to each axis of an array, left to right."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.axis = 0
+        # the static window: one entry for each axis of the array
+        self.starts: list[int] = []
+        self.limits: list[int] = []
+        self.strides: list[int] = []
+        self.sizes: list[int] = []
+        self.reversed: list[int] = []
+        self.points: list[int] = []  # axes of which an int picks one element: they disappear
+        self.arrays: list[tuple[int, _Array]] = []
+        self.flags: list[int] = []
+        # the axes of the result, entry by entry; None where an int or an array stands
+        self.result: list[tuple[int, ...] | None] = []
+
+    def add(self, e: _Entry) -> None:
+        """Take the next entry of the index."""
+        if type(e) is int:
+            self._point(e)
+        elif type(e) is slice:
+            self._slice(e)
+        elif type(e) is _Array:
+            self._array(e)
+        elif type(e) is _Flag:
+            self.flags.append(e.size)
+            self.result.append(None)
+        else:
+            self.result.append((_NEW,) if e is None else ())
+
+    def _window(self, start: int, limit: int, stride: int, size: int) -> None:
+        self.starts.append(start)
+        self.limits.append(limit)
+        self.strides.append(stride)
+        self.sizes.append(size)
+        self.axis += 1
+
+    def _point(self, i: int) -> None:
+        n = self.shape[self.axis]
+        if not -n <= i < n:
+            raise AxisError(f"getitem: index {i} is out of range for axis {self.axis} with size {n}")
+        i %= n
+        self.points.append(self.axis)
+        self.result.append(None)
+        self._window(i, i + 1, 1, 1)
+
+    def _slice(self, s: slice) -> None:
+        n = self.shape[self.axis]
+        try:
+            start, stop, step = s.indices(n)
+        except TracerError as e:
+            raise TracerError(
+                f"getitem: a bound of {s} has no value while the function is traced",
+                remedy="sizes are static: use fxad.lax.dynamic_slice_in_dim(x, start, size, axis)",
+                where=e.where,
+            ) from None
+        except (TypeError, ValueError) as e:
+            raise ArgumentError(f"getitem: {s} of axis {self.axis}: {e}") from None
+        m = len(range(start, stop, step))
+        if m == 0:
+            start = 0
+        elif step < 0:
+            self.reversed.append(self.axis)
+            start, step = start + (m - 1) * step, -step
+        self.result.append((m,))
+        self._window(start, start + (m - 1) * step + 1 if m else 0, step if m > 1 else 1, m)
+
+    def _array(self, e: _Array) -> None:
+        n = self.shape[self.axis]
+        if e.masked is not None and e.masked != n:
+            raise AxisError(f"getitem: a mask of size {e.masked} does not fit axis {self.axis} with size {n}")
+        if isinstance(e.value, np.ndarray):
+            e = _from_front(e, e.value, self.axis, n)
+        self.arrays.append((self.axis, e))
+        if not e.shape:
+            self.points.append(self.axis)
+        self.result.append(None)
+        self._window(0, n, 1, n)
+
+    # ------------------------------------------------------------------------------------------------------- plans
+
+    def plan(self) -> tuple[Plan, tuple[object, ...]]:
+        """The plan, and the operands."""
+        batch: Shape = ()
+        for shape in [*[a.shape for _, a in self.arrays], *[(n,) for n in self.flags]]:
+            batch = common_shape("getitem: index arrays", batch, shape)
+        advanced = bool(self.flags) or any([a.shape for _, a in self.arrays])
+        split = self._place() if advanced else 0
+        before = [n for part in self.result[:split] if part for n in part]
+        behind = [n for part in self.result[split:] if part for n in part]
+        result = [*before, *batch, *behind]
+        if 0 in result:
+            return Plan(empty=tuple(map(abs, result))), ()
+        for axis, a in self.arrays:
+            if self.shape[axis] == 0:
+                raise AxisError(f"getitem: index {a.value!r} is out of range for axis {axis} with size 0")
+        columns = tuple([Column(k, self.shape[k], a.dtype.kind == "i" and not a.front) for k, a in self.arrays])
+        values = tuple([a.value for _, a in self.arrays])
+        if not columns:
+            fresh = [*before, *[_NEW for _ in batch], *behind]
+            return Plan((*self._slices(), *self._revs()), after=_settled(self.points, fresh)), values
+        if not advanced:
+            return self._dynamic_slice(columns, result), values
+        p = self._gather(columns, batch, len([n for n in before if n != _NEW]), result)
+        known = [v for v in values if isinstance(v, np.ndarray)]
+        if len(known) == len(values):
+            return replace(p, columns=()), (np.stack(np.broadcast_arrays(*known, np.empty(batch))[:-1], -1),)
+        return p, values
+
+    def _place(self) -> int:
+        """Where the axes of the arrays go: NumPy puts them where the arrays stand when these are neighbours."""
+        at = [k for k, part in enumerate(self.result) if part is None]
+        return at[0] if at[-1] - at[0] == len(at) - 1 else 0
+
+    def _slices(self) -> tuple[Slice, ...]:
+        if tuple(self.sizes) == self.shape:
+            return ()
+        return (Slice(tuple(self.starts), tuple(self.limits), tuple(self.strides)),)
+
+    def _revs(self) -> tuple[Rev, ...]:
+        axes = tuple([a for a in self.reversed if self.sizes[a] > 1])
+        return (Rev(axes),) if axes else ()
+
+    def _dynamic_slice(self, columns: tuple[Column, ...], result: list[int]) -> Plan:
+        """Ints known at run time, and slices: the static window is part of the dynamic one where it has no strides."""
+        sizes, starts = list(self.sizes), self.starts
+        for c in columns:
+            sizes[c.axis] = 1
+        before = self._slices() if max(self.strides) > 1 else ()
+        if before:
+            starts = [0] * len(starts)
+        after = (*self._revs(), *_settled(self.points, result))
+        return Plan(before, DynamicSlice(tuple(sizes)), columns, tuple(starts), after=after)
+
+    def _gather(self, columns: tuple[Column, ...], batch: Shape, place: int, result: list[int]) -> Plan:
+        """Integer arrays; `place` is where their axes go among the axes that stay."""
+        picked = tuple([c.axis for c in columns])
+        collapsed = tuple(sorted({*picked, *self.points}))
+        stay = len(self.sizes) - len(collapsed)
+        once = len({id(a.mask) for _, a in self.arrays}) == 1 and self.arrays[0][1].mask is not None
+        gather = Gather(
+            offset_dims=(*range(place), *range(place + len(batch), stay + len(batch))),
+            collapsed_slice_dims=collapsed,
+            operand_batching_dims=(),
+            start_indices_batching_dims=(),
+            start_index_map=picked,
+            slice_sizes=tuple([1 if a in collapsed else n for a, n in enumerate(self.sizes)]),
+            mode="clip",
+            indices_sorted=once,
+            unique_indices=once,
+        )
+        after = _settled((), result)
+        return Plan((*self._slices(), *self._revs()), gather, columns, (), batch, after)
+
+
+def _from_front(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
+    """A static index array, checked, in the dtype of indices, with nothing negative."""
+    if value.size and (value.min() < -n or value.max() >= n):
+        worst = value.min() if value.min() < -n else value.max()
+        raise AxisError(f"getitem: index {worst} is out of range for axis {axis} with size {n}")
+    dtype = dtypes.int32 if n <= INT32_MAX else dtypes.int64
+    places = value.astype(np.int64)
+    places[places < 0] += n
+    return replace(e, dtype=dtype, value=places.astype(dtype), front=True)
+
+
+def _settled(gone: Sequence[int], result: Sequence[int]) -> tuple[Primitive, ...]:
+    """Drop the axes `gone`, put in those that are new in `result`."""
+    new = tuple([k for k, n in enumerate(result) if n == _NEW])
+    if gone and new:
+        return (Reshape(tuple(map(abs, result))),)
+    if gone:
+        return (Squeeze(tuple(sorted(gone))),)
+    return (ExpandDims(new),) if new else ()
