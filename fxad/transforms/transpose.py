@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fxad.builder import Builder
 from fxad.errors import FxadError, NotLinearError
-from fxad.ir import Atom, Cotangent, Eqn, Hole, Jaxpr, Linear, Lit, Primitive, Var, Zero, place
+from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive, Var, Zero, place
 from fxad.memo import by_value
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_zero
@@ -38,10 +38,10 @@ def _linear_places(eqn: Eqn, linear: dict[Atom, bool]) -> tuple[bool, ...]:
         mask = tuple([a in linear for a in eqn.ins])
         if prim.linear_in(mask):
             return mask
-        # a zero is linear too: `concatenate(x_dot, 0)`
-        mask = tuple([a in linear or is_zero(a) for a in eqn.ins])
-        if prim.linear_in(mask):
-            return mask
+        # a zero is linear too: `concatenate(x_dot, 0)`; nobody asks for its cotangent, but a body must know
+        zeros = tuple([a in linear or is_zero(a) for a in eqn.ins])
+        if prim.linear_in(zeros):
+            return zeros if isinstance(prim, HigherOrder) else mask
     where = place(eqn.source)
     raise NotLinearError(
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",

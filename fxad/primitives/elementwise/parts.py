@@ -186,7 +186,10 @@ class Complex(Linear):
         (ct,), (x, y) = cts, args
         if isinstance(ct, Zero):
             return Zero(x.aval), Zero(y.aval)
-        return ctx.one(REAL, ct), ctx.one(NEG, ctx.one(IMAG, ct))
+        return (
+            ctx.one(REAL, ct) if isinstance(x, Hole) else None,
+            ctx.one(NEG, ctx.one(IMAG, ct)) if isinstance(y, Hole) else None,
+        )
 
 
 REAL: Final = Real()

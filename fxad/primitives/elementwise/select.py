@@ -97,7 +97,7 @@ class SelectN(Linear):
         return ctx(self, *primals), ctx.lin(self, primals[0], *tangents[1:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        # a driver marks literal zeros along with the tangents, so a marked selector is the literal 0
+        # the selector may be marked when it is the literal 0: a driver marks literal zeros along with tangents
         return all(mask[1:])
 
     def transpose(
@@ -111,8 +111,9 @@ class SelectN(Linear):
     ) -> Cotangent | None:
         if not isinstance(case, Hole):
             return None
-        if isinstance(ct, Zero) or isinstance(which, Hole):
-            return ct if k == 0 else Zero(case.aval)
+        if isinstance(ct, Zero):
+            return ct
+        assert not isinstance(which, Hole), "select_n is not linear in its selector"
         zero = Zero(case.aval).instantiate()
         return ctx.one(self, which, *[ct if j == k else zero for j in range(count)])
 
