@@ -99,7 +99,7 @@ class Mul(Binary, Linear):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if x is y:
-            return scaled(ctx, tx, ctx.one(MUL, x, filled(2, x)))
+            return scaled(ctx, tx, ctx.one(MUL, x, filled(2.0, x)))
         return ctx.add(scaled(ctx, tx, y), scaled(ctx, ty, x))
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:

@@ -106,7 +106,7 @@ class Square(Unary):
         return hlo.op("stablehlo.multiply", (args[0], args[0]), outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(MUL, x, filled(2, x)))
+        return scaled(ctx, t, ctx.one(MUL, x, filled(2.0, x)))
 
 
 @final
@@ -162,7 +162,7 @@ def _times_power(ctx: JvpCtx, t: Tangent, x: Atom, n: int) -> Tangent:
     if n in (0, 1):
         return t if n else Zero(t.aval)
     power = x if n == 2 else ctx.one(SQUARE if n == 3 else IntegerPow(n - 1), x)
-    return scaled(ctx, t, ctx.one(MUL, power, filled(n, x)))
+    return scaled(ctx, t, ctx.one(MUL, power, filled(float(n), x)))
 
 
 @final
