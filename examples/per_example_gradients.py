@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> float:
         params = fx.tree.map(lambda p, g: p - 0.5 * g, params, descend(params, xs, ys))
 
     pulls = fx.jit(fx.vmap(pull, in_axes=(None, 0, 0)))(params, xs, ys)
-    hardest = np.argsort(-np.asarray(pulls))[:WRONG]
+    hardest = np.argsort(np.asarray(pulls))[-WRONG:]
     found = float(np.isin(hardest, wrong).mean())
     print(f"{EXAMPLES} examples, {WRONG} of them with a wrong label")
     print(f"of the {WRONG} that pull hardest, {found:.0%} are mislabelled (by chance: {WRONG / EXAMPLES:.0%})")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, final
+from operator import attrgetter
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, final
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 @final
@@ -46,9 +48,21 @@ class Spec:
         return Aval(self.shape, self.dtype)
 
 
+class Traced(Protocol[P, R_co]):
+    """A `Program`, seen structurally. For overloads: mypy finds the types behind `Concatenate` in the calls of
+    a protocol, and not in the parameters of a class."""
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program as a value."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run it."""
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Program(Generic[P, R]):
+class Program(Generic[P, R_co]):
     """A traced function as a value: `jaxpr`, the trees of its arguments and results, and what it closed over.
 
     `bound` are the values of the leading operands of `jaxpr`: arrays, or tracers of an enclosing trace. They are held,
@@ -103,10 +117,10 @@ class Program(Generic[P, R]):
             jaxpr, in_tree or self.in_tree, out_tree or self.out_tree, self.bound, self.names, jaxpr.name
         )
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         leaves = flatten_arguments(self, args, kwargs)
         outs = binder().call(self.jaxpr, [*self.bound, *leaves])
-        return cast(R, self.out_tree.unflatten(outs))
+        return cast(R_co, self.out_tree.unflatten(outs))
 
 
 def _argument_path(accessor: Any, names: tuple[str, ...]) -> str:
@@ -270,17 +284,17 @@ def _tree_error(
 
 @final
 @dataclass(frozen=True, slots=True)
-class Lowered(Generic[P, R]):
+class Lowered(Generic[P, R_co]):
     """A program as StableHLO. `compile()` makes it run."""
 
-    program: Program[P, R]
+    program: Program[P, R_co]
     module: LoweredModule
 
     def text(self) -> str:
         """StableHLO text; byte-identical for equal programs."""
         return self.module.text()
 
-    def compile(self, options: CompileOptions = DEFAULT_OPTIONS) -> Executable[P, R]:
+    def compile(self, options: CompileOptions = DEFAULT_OPTIONS) -> Executable[P, R_co]:
         """Compile with XLA; an equal program compiled before with equal options is not compiled again.
 
         Raises: CompileError with XLA's message and the program's name.
@@ -301,7 +315,7 @@ def lower(program: Program[P, R]) -> Lowered[P, R]:
 
 
 @final
-class Executable(Generic[P, R]):
+class Executable(Generic[P, R_co]):
     """A compiled program. Takes NumPy arrays, Python scalars, fxad arrays and anything with `__dlpack__`.
 
     Rule:   arguments must have exactly the types of the program; nothing is converted silently.
@@ -329,18 +343,25 @@ class Executable(Generic[P, R]):
             leaves, found = tree.flatten((args, kwargs))
             if found != self.program.in_tree:
                 raise _tree_error(self.program, found, len(args), kwargs)
-        buffers = [
-            x._buffer if type(x) is Array and x._aval is a else self._convert(k, x, a)
-            for k, (x, a) in enumerate(zip(leaves, self._avals))  # noqa: B905  checked above; strict costs on this path
-        ]
-        if self._bound:
-            buffers = self._bound + buffers
-        outs = self._loaded.execute(buffers)
+        return self.run(leaves, type_of_arrays(leaves))
+
+    def run(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> R:
+        """Call with the argument leaves; `avals` are their types, known when all are Arrays (`type_of_arrays`)."""
+        if avals == self._avals:
+            buffers = list(map(_buffer_of, leaves))
+        else:
+            buffers = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self._avals, strict=True))]
+        outs = self._loaded.execute(self._bound + buffers if self._bound else buffers)
         if self._unflatten is None:
             return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
-        return self._unflatten([Array(a, x) for a, x in zip(self._out_avals, outs)])  # type: ignore[no-any-return]  # noqa: B905
+        return self._unflatten(map(Array, self._out_avals, outs))  # type: ignore[no-any-return]
 
     def _convert(self, k: int, value: object, aval: Aval) -> runtime.Buffer:
+        if isinstance(value, Array) and type(value) is not Array:
+            raise ArgumentError(
+                f"{self.program.name}: argument {self.program.paths[k]} is {value!r}; a compiled program cannot be traced",
+                remedy="call the Program, or the function, inside a trace; compile the outer program",
+            )
         leaf = fit(self.program, k, value, aval)
         if isinstance(leaf, Array):
             return leaf._buffer
@@ -359,6 +380,18 @@ class Executable(Generic[P, R]):
 
 
 _LEAF: Final = tree.structure(0)
+
+# The hot path of a call loops in C: over 100 leaves that is 3 us instead of 15.
+_aval_of: Final = attrgetter("_aval")
+_buffer_of: Final = attrgetter("_buffer")
+
+
+def type_of_arrays(leaves: Sequence[Any]) -> tuple[Aval, ...] | None:
+    """The types of leaves that are all Arrays with a value; None if any is something else."""
+    try:
+        return tuple(map(_aval_of, leaves))
+    except AttributeError:
+        return None
 
 
 def _values(program: Program[Any, Any]) -> tuple[object, ...]:

@@ -18,11 +18,11 @@ x = fnp.ones((4, 3))
 program = fx.trace(loss, params, x)
 run = fx.lower(program).compile()
 
-run(params)  # E: Too few arguments
+run(params)  # E: Missing positional argument "x"
 run(params, x, x)  # E: Too many arguments
-run(x, params)  # E: Argument 1 to "__call__" of "Executable" has incompatible type "Array"; expected "Params"
+run(x, x)  # E: Argument 1 to "__call__" of "Executable" has incompatible type "Array"; expected "Params"
 run(params, "x")  # E: incompatible type "str"; expected "Array"
-program(params)  # E: Too few arguments
+program(params)  # E: Missing positional argument "x"
 fx.grad(program)(x, x)  # E: incompatible type "Array"; expected "Params"
 fx.grad(program, argnums=1)(params, params)  # E: incompatible type "Params"; expected "Array"
 fx.jit(loss)("wrong", x)  # E: incompatible type "str"; expected "Params"

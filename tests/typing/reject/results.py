@@ -24,6 +24,6 @@ program = fx.trace(loss, params, x)
 gradient: fx.Array = fx.grad(program)(params, x)  # E: expression has type "Params", variable has type "Array"
 value: Params = fx.value_and_grad(program)(params, x)  # E: expression has type "tuple[Array, Params]", variable has type "Params"
 fx.lower(program).compile()(params, x).w  # E: "Array" has no attribute "w"
-fx.grad(name)  # E: No overload variant of "grad" matches argument type
+fx.grad(name)  # E: Argument 1 to "grad" has incompatible type "Callable[[Params], str]"
 fx.lower(loss)  # E: Argument 1 to "lower" has incompatible type
 program.jaxpr = program.jaxpr  # E: Property "jaxpr" defined in "Program" is read-only
