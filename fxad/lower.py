@@ -2,7 +2,7 @@
 
 Pure: equal programs give byte-identical StableHLO, with one function per distinct sub-program. The module is written as
 MLIR text in generic form and handed to XLA as text. That was measured (jaxlib 0.10.2, a chain of 4,000 adds, us per
-equation): writing 0.5 and XLA's parsing 2.1, beside 0.9 to make the operations through jaxlib's bindings, 0.2 to write
+equation): writing 0.2 and XLA's parsing 2.1, beside 0.9 to make the operations through jaxlib's bindings, 0.2 to write
 them as bytecode and 0.9 to read that. The sum is the same, and text needs no context, so threads share nothing, a
 lowered program is a plain value, and the only names taken from jaxlib are the operations of StableHLO itself.
 

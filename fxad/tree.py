@@ -206,9 +206,13 @@ def _register_vectors() -> None:
         register(cls, flat, lambda _, xs: pyrsistent.pvector(xs))
 
 
+_PERSISTENT: Final = (PRecord, PMap, PVector)
+
+
 def _register_records(found: Sequence[object]) -> bool:
     """Make record classes met as leaves containers; whether there were any. A subclass is registered when first seen."""
-    new = {type(x) for x in found if isinstance(x, PRecord | PMap | PVector)}
+    # by type, not by leaf: this is on the path of each call
+    new = [t for t in {type(x) for x in found} if issubclass(t, _PERSISTENT)]
     for cls in new:
         if issubclass(cls, PRecord):
             register(cls, _flatten_map, _make_record(cls))

@@ -271,6 +271,18 @@ def test_clear_forgets() -> None:
     assert cache(jaxpr, CPU) is not first
 
 
+def test_explain() -> None:
+    cache = runtime.Cache()
+    jaxpr = add_mul()
+    options = runtime.CompileOptions(optimization_level=1)
+    for _ in range(3):
+        cache(jaxpr, CPU)
+    cache(jaxpr, CPU, options)
+    lines = sorted(cache.explain().splitlines(), key=len)
+    assert lines[0].endswith(" ms      2 hits  cpu:0  <Jaxpr main(f32[4], f32[4]) -> (f32[4]), 2 equations>")
+    assert lines[1].endswith(f" 0 hits  cpu:0  {jaxpr!r} with {options}")
+
+
 def test_a_failed_compilation_is_tried_again() -> None:
     cache = runtime.Cache()
     jaxpr = add_mul()

@@ -7,14 +7,17 @@ serves the process; a lock guards it, because a context is not safe to share bet
 from __future__ import annotations
 
 import threading
-from typing import Final, final
+from collections.abc import Callable
+from typing import Final, TypeVar, final
 
 from fxad.errors import CompileError
 from fxad.lowering.door import dialects, ir, register_dialects
 
+R = TypeVar("R")
+
 
 @final
-class _Printer:
+class _Parser:
     """A context with the dialects loaded, made when first used (3 ms)."""
 
     __slots__ = ("_context", "_lock")
@@ -23,12 +26,13 @@ class _Printer:
         self._context: ir.Context | None = None
         self._lock = threading.Lock()
 
-    def __call__(self, source: str) -> str:
+    def __call__(self, source: str, use: Callable[[ir.Module], R]) -> R:
+        """Parse, verify, and use the module while nobody else is in its context."""
         with self._lock:
             if self._context is None:
                 self._context = _context()
             try:
-                return str(ir.Module.parse(source, self._context))
+                return use(ir.Module.parse(source, self._context))
             except ir.MLIRError as e:
                 remedy = "correct `lower` of the primitive"
                 raise CompileError(f"lower: MLIR refuses the module: {e}", remedy=remedy) from e
@@ -45,4 +49,14 @@ def _context() -> ir.Context:
     return context
 
 
-pretty: Final = _Printer()
+_parser: Final = _Parser()
+
+
+def pretty(source: str) -> str:
+    """The module in MLIR's own form, without locations. Raises: CompileError when it is not valid."""
+    return _parser(source, str)
+
+
+def check(source: str) -> None:
+    """Parse and verify. Raises: CompileError when the module is not valid."""
+    _parser(source, bool)

@@ -36,11 +36,13 @@ class CacheStats:
 class _Entry:
     """The place of one executable; its lock is held by the thread that compiles."""
 
-    __slots__ = ("lock", "program")
+    __slots__ = ("hits", "lock", "program", "seconds")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.program: LoadedProgram | None = None
+        self.hits = 0
+        self.seconds = 0.0
 
 
 @final
@@ -50,7 +52,7 @@ class Cache:
     Law: `cache(f, o, d) is cache(f, o, d)` while `f` lives, and it was compiled once.
     """
 
-    __slots__ = ("_compilations", "_entries", "_hits", "_lock", "_misses", "_seconds")
+    __slots__ = ("_compilations", "_entries", "_hits", "_lock", "_seconds")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,7 +62,7 @@ class Cache:
         """Forget every executable and start counting anew. What holds an executable keeps it."""
         with self._lock:
             self._entries: WeakKeyDictionary[Jaxpr, dict[_Key, _Entry]] = WeakKeyDictionary()
-            self._hits = self._misses = self._compilations = 0
+            self._hits = self._compilations = 0
             self._seconds = 0.0
 
     def __call__(self, jaxpr: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
@@ -68,30 +70,53 @@ class Cache:
         with self._lock:
             entry = self._entries.setdefault(jaxpr, {}).setdefault((options, device), _Entry())
             known = entry.program
-            self._hits += known is not None
-        if known is not None:
-            return known
+            if known is not None:
+                return self._hit(entry, known)
         with entry.lock:
             known = entry.program
             if known is not None:  # another thread compiled it while this one waited
                 with self._lock:
-                    self._hits += 1
-                return known
+                    return self._hit(entry, known)
             start = time.perf_counter()
             program = compile_module(lower_jaxpr(jaxpr), options, device)
             with self._lock:
                 entry.program = program
-                self._misses += 1
+                entry.seconds = time.perf_counter() - start
                 self._compilations += 1
-                self._seconds += time.perf_counter() - start
+                self._seconds += entry.seconds
             return program
+
+    def _hit(self, entry: _Entry, program: LoadedProgram) -> LoadedProgram:
+        entry.hits += 1
+        self._hits += 1
+        return program
+
+    def _held(self) -> list[tuple[Jaxpr, _Key, _Entry, LoadedProgram]]:
+        return [
+            (jaxpr, key, entry, entry.program)
+            for jaxpr, entries in self._entries.items()
+            for key, entry in entries.items()
+            if entry.program is not None
+        ]
 
     def stats(self) -> CacheStats:
         """Counters and contents."""
         with self._lock:
-            held = [e.program for es in self._entries.values() for e in es.values() if e.program is not None]
-            code = sum([max(0, p.raw.size_of_generated_code_in_bytes()) for p in held])
-            return CacheStats(self._hits, self._misses, self._compilations, self._seconds, len(held), code)
+            held = self._held()
+            code = sum([max(0, program.raw.size_of_generated_code_in_bytes()) for *_, program in held])
+            return CacheStats(self._hits, self._compilations, self._compilations, self._seconds, len(held), code)
+
+    def explain(self) -> str:
+        """What is held and what it cost, one line an executable, the most expensive first."""
+        with self._lock:
+            held = sorted(self._held(), key=lambda row: -row[2].seconds)
+            return "\n".join([_line(jaxpr, key, entry) for jaxpr, key, entry, _ in held])
+
+
+def _line(jaxpr: Jaxpr, key: _Key, entry: _Entry) -> str:
+    options, device = key
+    how = "" if options == DEFAULT else f" with {options}"
+    return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits  {device}  {jaxpr!r}{how}"
 
 
 cache: Final = Cache()

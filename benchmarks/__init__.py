@@ -1,0 +1,1 @@
+"""Side by side with jax, in one process: `python -m benchmarks.bench_lower` prints a table. The package has no jax."""
