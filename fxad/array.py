@@ -7,8 +7,10 @@ the operation as a program of its own, once per types, and runs it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
+from itertools import repeat
 from typing import Any, Final, Protocol, Self, TypeAlias, cast
 
 import numpy as np
@@ -335,6 +337,19 @@ def asarray(value: object, dtype: object = None) -> Array:
         return put(value, aval_of(value))
     aval = aval_of(value).with_dtype(dtype)
     return put(np.asarray(value).astype(aval.dtype), aval)
+
+
+_new: Final = object.__new__
+_set_aval: Final = Array.__dict__["_aval"].__set__
+_set_buffer: Final = Array.__dict__["_buffer"].__set__
+
+
+def arrays(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> list[Array]:
+    """`[Array(a, b), ...]`, with the loop in C: 0.13 us each instead of 0.2, which counts for results of 100 leaves."""
+    made = list(map(_new, repeat(Array, len(buffers))))
+    deque(map(_set_aval, made, avals), 0)
+    deque(map(_set_buffer, made, buffers), 0)
+    return made
 
 
 def put(value: object, aval: Aval) -> Array:

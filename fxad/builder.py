@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, equation, place
 
 
 class Builder:
@@ -48,8 +48,13 @@ class Builder:
         return tuple([self.input(a) for a in avals])
 
     def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
+        # the hot path of every pass: no list for two operands, no loop for one result
         try:
-            avals = prim.abstract_eval(*[a.aval for a in args])
+            if len(args) == 2:
+                x, y = args
+                avals = prim.abstract_eval(x.aval, y.aval)
+            else:
+                avals = prim.abstract_eval(*[a.aval for a in args])
         except FxadError as e:
             raise e.located(equation=f"{prim.name} {' '.join(map(repr, args))}", where=str(place(self.source) or ""))
         n = self.n
@@ -59,7 +64,7 @@ class Builder:
         else:
             outs = tuple([Var(n + k, a) for k, a in enumerate(avals)])
             self.n = n + len(outs)
-        self.eqns.append(Eqn(prim, args, outs, self.source))
+        self.eqns.append(equation(prim, args, outs, self.source))
         return outs
 
     def one(self, prim: Primitive, *args: Atom) -> Var:
@@ -68,10 +73,14 @@ class Builder:
 
     def copy(self, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Var, ...]:
         """Add `eqn` over other operands of the same types: no type rule is run."""
-        n = self.n
-        outs = tuple([Var(n + k, v.aval) for k, v in enumerate(eqn.outs)])
-        self.n = n + len(outs)
-        self.eqns.append(Eqn(eqn.prim, ins, outs, eqn.source))
+        n, made = self.n, eqn.outs
+        if len(made) == 1:
+            outs: tuple[Var, ...] = (Var(n, made[0].aval),)
+            self.n = n + 1
+        else:
+            outs = tuple([Var(n + k, v.aval) for k, v in enumerate(made)])
+            self.n = n + len(outs)
+        self.eqns.append(equation(eqn.prim, ins, outs, eqn.source))
         return outs
 
     def inline(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, fina
 import numpy as np
 
 from fxad import dtypes, runtime, tree
-from fxad.array import DEFAULT_OPTIONS, Array, aval_of, binder, load, put
+from fxad.array import DEFAULT_OPTIONS, Array, arrays, aval_of, binder, load, put
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, place
 from fxad.lower import LoweredModule, lower_jaxpr
@@ -323,11 +323,12 @@ class Executable(Generic[P, R_co]):
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path; ExecutionError.
     """
 
-    __slots__ = ("_avals", "_bound", "_flat", "_loaded", "_out_avals", "_unflatten", "program")
+    __slots__ = ("_avals", "_bound", "_execute", "_flat", "_loaded", "_out_avals", "_unflatten", "program")
 
     def __init__(self, program: Program[P, R], loaded: runtime.LoadedProgram) -> None:
         self.program = program
         self._loaded = loaded
+        self._execute = loaded.execute
         self._avals = program.in_avals
         self._out_avals = program.out_avals
         self._bound = [(b if isinstance(b, Array) else put(b, aval_of(b)))._buffer for b in _values(program)]
@@ -338,23 +339,23 @@ class Executable(Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._flat and not kwargs and len(args) == len(self._avals):
-            leaves: Sequence[Any] = args
-        else:
-            leaves, found = tree.flatten((args, kwargs))
-            if found != self.program.in_tree:
-                raise _tree_error(self.program, found, len(args), kwargs)
+            return self.run(args, type_of_arrays(args))
+        leaves, found = tree.flatten((args, kwargs))
+        if found != self.program.in_tree:
+            raise _tree_error(self.program, found, len(args), kwargs)
         return self.run(leaves, type_of_arrays(leaves))
 
     def run(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> R:
         """Call with the argument leaves; `avals` are their types, known when all are Arrays (`type_of_arrays`)."""
         if avals == self._avals:
-            buffers = list(map(_buffer_of, leaves))
+            buffers = [*self._bound, *map(_buffer_of, leaves)]
         else:
-            buffers = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self._avals, strict=True))]
-        outs = self._loaded.execute(self._bound + buffers if self._bound else buffers)
+            given = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self._avals, strict=True))]
+            buffers = [*self._bound, *given]
+        outs = self._execute(buffers)
         if self._unflatten is None:
             return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
-        return self._unflatten(map(Array, self._out_avals, outs))  # type: ignore[no-any-return]
+        return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
 
     def _convert(self, k: int, value: object, aval: Aval) -> runtime.Buffer:
         if isinstance(value, Array) and type(value) is not Array:

@@ -19,7 +19,8 @@ from fxad import dtypes
 from fxad.array import Array, Operation, _binder, aval_of, binder
 from fxad.builder import Builder
 from fxad.errors import FxadError, LeakedTracerError, TracerError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Primitive, Source, Var, place
+from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, equation, place
+from fxad.memo import collector_paused
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
 
@@ -140,25 +141,35 @@ class Trace:
     # -------------------------------------------------------------------------------------------- as a Binder
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
-        atoms = [
-            a._var if type(a) is Tracer and a._trace is self else self.lift(prim.name, k, a) for k, a in enumerate(args)
-        ]
+        # the hot path of tracing: spelled out for one and two operands, and rather than calling the builder
+        n_args = len(args)
+        atoms: tuple[Atom, ...]
+        if n_args == 2:
+            x, y = args
+            atoms = (
+                x._var if type(x) is Tracer and x._trace is self else self.lift(prim.name, 0, x),
+                y._var if type(y) is Tracer and y._trace is self else self.lift(prim.name, 1, y),
+            )
+        elif n_args == 1:
+            (x,) = args
+            atoms = (x._var if type(x) is Tracer and x._trace is self else self.lift(prim.name, 0, x),)
+        else:
+            atoms = tuple([self.lift(prim.name, k, a) for k, a in enumerate(args)])
         b = self.builder
         b.source = source = user_source(3)
         try:
             avals = prim.abstract_eval(*[a.aval for a in atoms])
         except FxadError as e:
             raise self._located(e, prim.name, atoms, source)
-        # spelled out rather than calling the builder: this is the hot path of tracing
         n = b.n
         if len(avals) == 1:
             v = Var(n, avals[0])
             b.n = n + 1
-            b.eqns.append(Eqn(prim, tuple(atoms), (v,), source))
+            b.eqns.append(equation(prim, atoms, (v,), source))
             return (Tracer(self, v),)
         outs = tuple([Var(n + k, a) for k, a in enumerate(avals)])
         b.n = n + len(outs)
-        b.eqns.append(Eqn(prim, tuple(atoms), outs, source))
+        b.eqns.append(equation(prim, atoms, outs, source))
         return tuple([Tracer(self, v) for v in outs])
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
@@ -176,13 +187,15 @@ class Trace:
             atoms.append(atom)
         b = self.builder
         b.source = source = user_source(3)
-        given = [
-            promotion.scalar(cast("promotion.Scalar", a), like) if x is None else x
-            for x, a in zip(atoms, args, strict=True)
-        ]
+        given: Sequence[Any] = atoms
+        if None in atoms:
+            given = [
+                promotion.scalar(cast("promotion.Scalar", a), like) if x is None else x
+                for x, a in zip(atoms, args, strict=True)
+            ]
         start, first = len(b.eqns), b.n
         try:
-            outs = op(self, *given, *static)
+            outs = op(b, *given, *static)
         except FxadError as e:
             # nothing half-done: equations of the failed operation go
             del b.eqns[start:]
@@ -263,7 +276,8 @@ def tracing(name: str) -> Iterator[Trace]:
     trace = Trace(name, active())
     token = _binder.set(trace)
     try:
-        yield trace
+        with collector_paused():
+            yield trace
     finally:
         trace.alive = False
         _binder.reset(token)

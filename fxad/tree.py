@@ -21,12 +21,13 @@ Structure: TypeAlias = optree.PyTreeSpec
 T = TypeVar("T")
 
 _NAMESPACE: Final = "fxad"
+_PERSISTENT: Final = (PRecord, PMap, PVector)
 
 
 def flatten(tree: object) -> tuple[list[Any], Structure]:
     """Leaves in order, and the structure that `unflatten` takes."""
     leaves, structure = optree.tree_flatten(tree, namespace=_NAMESPACE)  # type: ignore[arg-type,var-annotated]
-    if _register_records(leaves):
+    if _register_records({type(x) for x in leaves}):
         return flatten(tree)
     return leaves, structure
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, final, overload
 
 from fxad import tree
-from fxad.array import Array
 from fxad.errors import ArgumentError
-from fxad.program import Executable, Program, lower, name_of, parameter_names, spec_of, trace_tree
+from fxad.ir import Aval
+from fxad.program import Executable, Program, lower, name_of, parameter_names, spec_of, trace_tree, type_of_arrays
 from fxad.trace import Tracer, active
+from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,47 +28,46 @@ class Jitted(Generic[P, R]):
 
     def __init__(self, fn: Callable[P, R]) -> None:
         self.fn = fn
-        self._programs: dict[Hashable, Program[P, R]] = {}
-        self._executables: dict[Hashable, Executable[P, R]] = {}
+        self._programs: dict[tuple[Structure, tuple[Aval, ...]], Program[P, R]] = {}
+        self._executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
         # the fast path: positional arrays only, keyed by their types
-        self._simple: dict[tuple[Any, ...], Executable[P, R]] = {}
+        self._simple: dict[tuple[Aval, ...], Executable[P, R]] = {}
         functools.update_wrapper(self, fn)
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Program[P, R]:
         """The program for these arguments, traced once per types (unless it closes over tracers)."""
         leaves, in_tree = tree.flatten((args, kwargs))
-        name, names = name_of(self.fn), parameter_names(self.fn)
-        key = (in_tree, tuple([spec_of(x, f"{name}: argument {k}") for k, x in enumerate(leaves)]))
-        known = self._programs.get(key)
+        return self._program(in_tree, self._types(leaves))
+
+    def _types(self, leaves: Sequence[object]) -> tuple[Aval, ...]:
+        name = name_of(self.fn)
+        return tuple([spec_of(x, f"{name}: argument leaf {k}") for k, x in enumerate(leaves)])
+
+    def _program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+        known = self._programs.get((in_tree, avals))
         if known is None:
-            known = trace_tree(self.fn, in_tree, key[1], name, names)
+            known = trace_tree(self.fn, in_tree, avals, name_of(self.fn), parameter_names(self.fn))
             if not any(isinstance(b, Tracer) for b in known.bound):
-                known = self._programs.setdefault(key, known)
+                known = self._programs.setdefault((in_tree, avals), known)
         return known
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            simple = None if kwargs else self._simple.get(tuple([x._aval for x in args]))  # type: ignore[attr-defined]
-        except AttributeError:
-            simple = None
-        tracing = active() is not None
-        if simple is not None and not tracing:
-            return simple(*args, **kwargs)
-        if tracing:
+        if active() is not None:
             return self.trace(*args, **kwargs)(*args, **kwargs)
-        return self._compiled(args, kwargs)(*args, **kwargs)
-
-    def _compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Executable[P, R]:
+        avals = None if kwargs else type_of_arrays(args)
+        simple = self._simple.get(avals) if avals is not None else None
+        if simple is not None:
+            return simple.run(args, avals)
         leaves, in_tree = tree.flatten((args, kwargs))
-        name = name_of(self.fn)
-        avals = tuple([spec_of(x, f"{name}: argument {k}") for k, x in enumerate(leaves)])
-        key = (in_tree, avals)
-        known = self._executables.get(key)
-        if known is None:
-            known = self._executables[key] = lower(self.trace(*args, **kwargs)).compile()
-            if not kwargs and all([type(x) is Array for x in args]):
-                self._simple[avals] = known
-        return known
+        found = type_of_arrays(leaves)
+        types = self._types(leaves) if found is None else found
+        executable = self._executables.get((in_tree, types))
+        if executable is None:
+            program = self._program(in_tree, types)
+            executable = self._executables[in_tree, types] = lower(program).compile()
+            if avals is not None:
+                self._simple[avals] = executable
+        return executable.run(leaves, found)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The lowered program for these arguments (values or `Spec`s)."""

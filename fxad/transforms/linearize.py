@@ -41,8 +41,16 @@ class SplitCtx:
         return known
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
-        if Lin not in [type(a) for a in operands]:
+        if Lin not in map(type, operands):
             return zeros(prim, operands)
+        return tuple([Lin(v) for v in self.linear(prim, *self._operands(operands))])
+
+    def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
+        if Lin not in map(type, operands):
+            return zeros(prim, operands)[0]
+        return Lin(self.linear(prim, *self._operands(operands))[0])
+
+    def _operands(self, operands: tuple[Lin | Zero | Var | Lit, ...]) -> list[Atom]:
         ins: list[Atom] = []
         for a in operands:
             if isinstance(a, Lin):
@@ -51,10 +59,7 @@ class SplitCtx:
                 ins.append(self.residual(a))
             else:
                 ins.append(a.instantiate() if isinstance(a, Zero) else a)
-        return tuple([Lin(v) for v in self.linear(prim, *ins)])
-
-    def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
-        return self.lin(prim, *operands)[0]
+        return ins
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         if type(a) is Zero:
