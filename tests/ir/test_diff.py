@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from strategies import VOCABULARY, programs
+from tests.ir.strategies import VOCABULARY, programs
 
 from fxad.diff import Difference, diff
 from fxad.ir import Jaxpr

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from strategies import VOCABULARY, programs
+from tests.ir.strategies import VOCABULARY, programs
 
 from fxad.ir import Jaxpr
 from fxad.text import parse, to_text

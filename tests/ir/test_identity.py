@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
-from strategies import literals, programs
+from tests.ir.strategies import literals, programs
 
 from fxad import dtypes, ir
 from fxad.builder import Builder
@@ -127,7 +127,7 @@ class TestLit:
         assert lit.value.tobytes() == lit.bits
         assert lit.with_aval((7,)).with_aval(lit.aval.shape) is lit
 
-    @pytest.mark.parametrize("value", ["1.0", None, [1], np.zeros(1), b"1", object()], ids=str)
+    @pytest.mark.parametrize("value", ["1.0", None, [1], np.zeros(1), b"1", object()], ids=lambda v: type(v).__name__)
     def test_not_a_scalar(self, value: object) -> None:
         with pytest.raises(ArgumentError, match=r"^literal: .* is not a scalar$"):
             Lit.of(value, F3)

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 import pytest
-from strategies import Inert
+from tests.ir.strategies import Inert
 
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TypecheckError

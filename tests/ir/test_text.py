@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from strategies import VOCABULARY, Inert, Tagged, literals, programs
+from tests.ir.strategies import VOCABULARY, Inert, Tagged, literals, programs
 
 from fxad import dtypes, scalars
 from fxad.builder import Builder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
-from strategies import Tagged, programs
+from tests.ir.strategies import Tagged, programs
 
 from fxad.builder import Builder
 from fxad.errors import TypecheckError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import check, eqns, floats, program
+from tests.primitives.harness import check, eqns, floats, program
 
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, ShapeError

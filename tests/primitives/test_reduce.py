@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import check, floats, program, second_order, xla
+from tests.primitives.harness import check, floats, program, second_order, xla
 
 from fxad import dtypes
 from fxad.errors import AxisError, DTypeError, FxadError, ShapeError
