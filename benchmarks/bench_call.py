@@ -65,9 +65,9 @@ def moving() -> list[Row]:
         ours, theirs = runtime.to_buffer(x, aval), jnp.asarray(x)
         out += [
             compare(
-                f"to the device: {n} x f32",
+                f"to the device, done: {n} x f32",
                 lambda x=x, aval=aval: runtime.to_buffer(x, aval),
-                lambda x=x: jax.device_put(x),
+                lambda x=x: jax.device_put(x).block_until_ready(),
             ),
             compare(f"to NumPy: {n} x f32", lambda b=ours: runtime.to_numpy(b), lambda a=theirs: np.asarray(a).flags),
         ]
