@@ -8,6 +8,7 @@
 
 from fxad import dtypes as dtypes
 from fxad import errors as errors
+from fxad import text as text
 from fxad import tree as tree
 from fxad.api.directional import Linearized as Linearized
 from fxad.api.directional import jvp as jvp
@@ -21,6 +22,7 @@ from fxad.api.gradients import jacrev as jacrev
 from fxad.api.gradients import value_and_grad as value_and_grad
 from fxad.api.jit import jit as jit
 from fxad.api.mapping import vmap as vmap
+from fxad.api.reference import interpret as interpret
 from fxad.api.rewrite import cse as cse
 from fxad.api.rewrite import dce as dce
 from fxad.api.rewrite import inline as inline

@@ -325,7 +325,7 @@ class Executable(Generic[P, R_co]):
 
     __slots__ = ("_avals", "_bound", "_execute", "_flat", "_loaded", "_out_avals", "_unflatten", "program")
 
-    def __init__(self, program: Program[P, R], loaded: runtime.LoadedProgram) -> None:
+    def __init__(self, program: Program[P, R_co], loaded: runtime.LoadedProgram) -> None:
         self.program = program
         self._loaded = loaded
         self._execute = loaded.execute
@@ -337,15 +337,39 @@ class Executable(Generic[P, R_co]):
         if program.out_tree == _LEAF:
             self._unflatten = None
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self._flat and not kwargs and len(args) == len(self._avals):
-            return self.run(args, type_of_arrays(args))
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        if self._flat and not kwargs:
+            try:
+                avals = tuple(map(_aval_of, args))
+            except AttributeError:
+                avals = ()
+            if avals == self._avals:  # `run`, spelled out: a call costs 4 us, a Python function 0.1
+                outs = self._execute([*self._bound, *map(_buffer_of, args)])
+                if self._unflatten is None:
+                    return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
+                return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
+        leaves = self.match(args, kwargs)
+        if leaves is not None:
+            return self.run(leaves, self._avals)
         leaves, found = tree.flatten((args, kwargs))
         if found != self.program.in_tree:
             raise _tree_error(self.program, found, len(args), kwargs)
         return self.run(leaves, type_of_arrays(leaves))
 
-    def run(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> R:
+    @property
+    def in_avals(self) -> tuple[Aval, ...]:
+        """Types of the argument leaves."""
+        return self._avals
+
+    def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
+        """The leaves of a call whose tree is the program's and whose leaves are Arrays of its types; else None.
+
+        Following a known structure is 7 times as fast as finding one (100 leaves in a dict: 3 us).
+        """
+        leaves = tree.follow(self.program.in_tree, (args, kwargs))
+        return leaves if leaves is not None and type_of_arrays(leaves) == self._avals else None
+
+    def run(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> R_co:
         """Call with the argument leaves; `avals` are their types, known when all are Arrays (`type_of_arrays`)."""
         if avals == self._avals:
             buffers = [*self._bound, *map(_buffer_of, leaves)]

@@ -32,6 +32,14 @@ def flatten(tree: object) -> tuple[list[Any], Structure]:
     return leaves, structure
 
 
+def follow(structure: Structure, tree: object) -> list[Any] | None:
+    """What stands at the leaves of `structure` in `tree` (possibly trees themselves); None where it does not fit."""
+    try:
+        return structure.flatten_up_to(tree)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return None
+
+
 def unflatten(structure: Structure, leaves: Iterable[object]) -> Any:
     """The tree of a structure over new leaves. Raises: TreeError when their number is wrong."""
     try:

@@ -24,12 +24,13 @@ class Jitted(Generic[P, R]):
     Inside a trace it is a call to a sub-program, traced once per types.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_executables", "_programs", "_simple", "fn")
+    __slots__ = ("__dict__", "__weakref__", "_executables", "_last", "_programs", "_simple", "fn")
 
     def __init__(self, fn: Callable[P, R]) -> None:
         self.fn = fn
         self._programs: dict[tuple[Structure, tuple[Aval, ...]], Program[P, R]] = {}
         self._executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
+        self._last: Executable[P, R] | None = None
         # the fast path: positional arrays only, keyed by their types
         self._simple: dict[tuple[Aval, ...], Executable[P, R]] = {}
         functools.update_wrapper(self, fn)
@@ -58,6 +59,10 @@ class Jitted(Generic[P, R]):
         simple = self._simple.get(avals) if avals is not None else None
         if simple is not None:
             return simple.run(args, avals)
+        last = self._last  # most calls repeat the types of the one before
+        leaves = None if last is None else last.match(args, kwargs)
+        if last is not None and leaves is not None:
+            return last.run(leaves, last.in_avals)
         leaves, in_tree = tree.flatten((args, kwargs))
         found = type_of_arrays(leaves)
         types = self._types(leaves) if found is None else found
@@ -67,6 +72,7 @@ class Jitted(Generic[P, R]):
             executable = self._executables[in_tree, types] = lower(program).compile()
             if avals is not None:
                 self._simple[avals] = executable
+        self._last = executable
         return executable.run(leaves, found)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
