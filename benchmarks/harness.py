@@ -40,10 +40,11 @@ class Contest(Protocol):
     def __call__(self) -> object: ...
 
 
-def race(*contests: Contest, per: int = 1, rounds: int = 15, seconds: float = 0.02) -> list[float]:
+def race(*contests: Contest, per: int = 1, rounds: int = 120, seconds: float = 0.002) -> list[float]:
     """Microseconds of each contest, divided by `per` (equations in a program, say): the best of interleaved rounds.
 
-    Each turn repeats its contest for about `seconds`. The garbage collector is off, as in `timeit`.
+    Each turn repeats its contest for about `seconds`: shorter than a time slice of the scheduler, so that on a loaded
+    machine some turns of each contest pass undisturbed. The garbage collector is off, as in `timeit`.
     """
     repeats = [_repeats(c, seconds) for c in contests]
     best = [float("inf")] * len(contests)
