@@ -38,131 +38,156 @@ from fxad.primitives.elementwise import (
 _SCALARS: Final = frozenset({bool, int, float, complex})
 
 
-def _binary(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
-    """`prim` of arrays of one type; a Python scalar is a literal of the type of the array it meets."""
-    if type(x) in _SCALARS or type(y) in _SCALARS:
-        return binder().apply(elementwise.same_type, (x, y), (prim,))[0]
-    return binder().bind(prim, (x, y))[0]
+def _scalar(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
+    """`prim` of an array and a Python scalar, which is a literal of the type of the array."""
+    return binder().apply(elementwise.same_type, (x, y), (prim,))[0]
+
+
+# Each function binds its primitive itself: a frame less on the hot path of tracing.
 
 
 def add(x: ArrayLike, y: ArrayLike) -> Array:
     """x + y."""
-    return _binary(ADD, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(ADD, x, y) if scalar else binder().bind(ADD, (x, y))[0]
 
 
 def sub(x: ArrayLike, y: ArrayLike) -> Array:
     """x - y."""
-    return _binary(SUB, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(SUB, x, y) if scalar else binder().bind(SUB, (x, y))[0]
 
 
 def mul(x: ArrayLike, y: ArrayLike) -> Array:
     """x * y."""
-    return _binary(MUL, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(MUL, x, y) if scalar else binder().bind(MUL, (x, y))[0]
 
 
 def div(x: ArrayLike, y: ArrayLike) -> Array:
     """x / y; integers towards zero."""
-    return _binary(DIV, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(DIV, x, y) if scalar else binder().bind(DIV, (x, y))[0]
 
 
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
     """What is left of x / y, with the sign of x."""
-    return _binary(REM, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(REM, x, y) if scalar else binder().bind(REM, (x, y))[0]
 
 
 def max(x: ArrayLike, y: ArrayLike) -> Array:
     """The greater of x and y; nan where one is nan."""
-    return _binary(MAX, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(MAX, x, y) if scalar else binder().bind(MAX, (x, y))[0]
 
 
 def min(x: ArrayLike, y: ArrayLike) -> Array:
     """The lesser of x and y; nan where one is nan."""
-    return _binary(MIN, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(MIN, x, y) if scalar else binder().bind(MIN, (x, y))[0]
 
 
 def pow(x: ArrayLike, y: ArrayLike) -> Array:
     """x to the power y."""
-    return _binary(POW, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(POW, x, y) if scalar else binder().bind(POW, (x, y))[0]
 
 
 def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     """The angle of the point (y, x): the arc tangent of x / y in its quadrant."""
-    return _binary(ATAN2, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(ATAN2, x, y) if scalar else binder().bind(ATAN2, (x, y))[0]
 
 
 def nextafter(x: ArrayLike, y: ArrayLike) -> Array:
     """The next number after x in the direction of y."""
-    return _binary(NEXTAFTER, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(NEXTAFTER, x, y) if scalar else binder().bind(NEXTAFTER, (x, y))[0]
 
 
 def complex(x: ArrayLike, y: ArrayLike) -> Array:
     """x + iy."""
-    return _binary(COMPLEX, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(COMPLEX, x, y) if scalar else binder().bind(COMPLEX, (x, y))[0]
 
 
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether x equals y."""
-    return _binary(EQ, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(EQ, x, y) if scalar else binder().bind(EQ, (x, y))[0]
 
 
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether x differs from y."""
-    return _binary(NE, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(NE, x, y) if scalar else binder().bind(NE, (x, y))[0]
 
 
 def lt(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether x < y."""
-    return _binary(LT, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(LT, x, y) if scalar else binder().bind(LT, (x, y))[0]
 
 
 def le(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether x <= y."""
-    return _binary(LE, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(LE, x, y) if scalar else binder().bind(LE, (x, y))[0]
 
 
 def gt(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether x > y."""
-    return _binary(GT, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(GT, x, y) if scalar else binder().bind(GT, (x, y))[0]
 
 
 def ge(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether x >= y."""
-    return _binary(GE, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(GE, x, y) if scalar else binder().bind(GE, (x, y))[0]
 
 
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits set in x and y."""
-    return _binary(AND, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(AND, x, y) if scalar else binder().bind(AND, (x, y))[0]
 
 
 def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits set in x or y."""
-    return _binary(OR, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(OR, x, y) if scalar else binder().bind(OR, (x, y))[0]
 
 
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits set in one of x and y."""
-    return _binary(XOR, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(XOR, x, y) if scalar else binder().bind(XOR, (x, y))[0]
 
 
 def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits of x moved up by y."""
-    return _binary(SHIFT_LEFT, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(SHIFT_LEFT, x, y) if scalar else binder().bind(SHIFT_LEFT, (x, y))[0]
 
 
 def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits of x moved down by y, zeros coming in."""
-    return _binary(SHIFT_RIGHT_LOGICAL, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(SHIFT_RIGHT_LOGICAL, x, y) if scalar else binder().bind(SHIFT_RIGHT_LOGICAL, (x, y))[0]
 
 
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits of x moved down by y, copies of the sign coming in."""
-    return _binary(SHIFT_RIGHT_ARITHMETIC, x, y)
+    scalar = type(x) in _SCALARS or type(y) in _SCALARS
+    return _scalar(SHIFT_RIGHT_ARITHMETIC, x, y) if scalar else binder().bind(SHIFT_RIGHT_ARITHMETIC, (x, y))[0]
 
 
 def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     """The m-th derivative of digamma at x."""
-    return _binary(POLYGAMMA, m, x)
+    scalar = type(m) in _SCALARS or type(x) in _SCALARS
+    return _scalar(POLYGAMMA, m, x) if scalar else binder().bind(POLYGAMMA, (m, x))[0]
 
 
 # --------------------------------------------------------------------------------------------------------- choosing

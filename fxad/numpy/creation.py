@@ -205,16 +205,20 @@ def _dtype_of(found: list[object]) -> dtypes.DType:
     """The dtype of scalars and arrays together: scalars take that of the arrays where their kind fits."""
     strong: dtypes.DType | None = None
     for leaf in found:
-        if not isinstance(leaf, bool | int | float | complex):
+        if not _is_scalar(leaf):
             d = aval_of(leaf, "asarray: an element").dtype
             strong = d if strong is None else promotion.common("asarray", strong, d)
-    weak = [leaf for leaf in found if isinstance(leaf, bool | int | float | complex)]
+    weak = [cast("promotion.Scalar", leaf) for leaf in found if _is_scalar(leaf)]
     for leaf in weak:
         if strong is None or promotion.kind(promotion.scalar_dtype(leaf)) > promotion.kind(strong):
             strong = promotion.scalar_dtype(leaf)
     for leaf in weak:
         promotion.scalar_dtype(leaf, strong)  # an int that does not fit is an error
     return strong or dtypes.float32
+
+
+def _is_scalar(x: object) -> bool:
+    return isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic)  # np.float64 is a float
 
 
 def _stacked(x: object, dtype: dtypes.DType) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fxad import dtypes
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Emit, Lit, Primitive
-from fxad.operations.promotion import convert, inexact, together
+from fxad.operations.promotion import convert, together
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -49,9 +49,9 @@ def multiply(emit: Emit, x: Atom, y: Atom) -> Results:
 
 
 def true_divide(emit: Emit, x: Atom, y: Atom) -> Results:
-    """x / y; integers are divided in the floating dtype NumPy gives them."""
+    """x / y; integers and bools are divided in float64, as in NumPy."""
     x, y = together("divide", emit, x, y)
-    dtype = inexact(x.aval.dtype)
+    dtype = x.aval.dtype if x.aval.dtype in dtypes.INEXACT else dtypes.float64
     return emit(DIV, convert(emit, x, dtype), convert(emit, y, dtype))
 
 

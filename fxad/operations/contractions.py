@@ -172,14 +172,16 @@ def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Resu
     n, m = x.aval.ndim, y.aval.ndim
     if not n or not m:
         raise ShapeError(f"matmul: takes arrays with at least one axis, got {x.aval} and {y.aval}", remedy="use *")
-    lead = max(n, m, 2) - 2
-    left: list[Label] = [*range(lead - max(n - 2, 0), lead), *(["row"] if n > 1 else []), "sum"]
-    right: list[Label] = [*range(lead - max(m - 2, 0), lead), "sum", *(["column"] if m > 1 else [])]
     if x.aval.shape[-1] != y.aval.shape[max(m - 2, 0)]:
         raise ShapeError(
             f"matmul: contracting sizes differ: lhs dim {n - 1} has {x.aval.shape[-1]}, "
             f"rhs dim {max(m - 2, 0)} has {y.aval.shape[max(m - 2, 0)]}: {x.aval} and {y.aval}"
         )
+    if m <= 2 and x.aval.dtype is y.aval.dtype and x.aval.dtype is not dtypes.bool_:  # no batch axes in common
+        return emit(DotGeneral((n - 1,), (max(m - 2, 0),), (), (), preferred), x, y)
+    lead = max(n, m, 2) - 2
+    left: list[Label] = [*range(lead - max(n - 2, 0), lead), *(["row"] if n > 1 else []), "sum"]
+    right: list[Label] = [*range(lead - max(m - 2, 0), lead), "sum", *(["column"] if m > 1 else [])]
     out = (*range(lead), *left[-2:-1] * (n > 1), *right[-1:] * (m > 1))
     return (contract(emit, "matmul", _labelled((x, left), (y, right)), out, ((0, 1),), preferred),)
 

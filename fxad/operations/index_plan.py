@@ -71,6 +71,7 @@ class _Flag:
 _Entry: TypeAlias = "int | slice | None | EllipsisType | _Array | _Flag"
 
 INT32_MAX: Final = 2**31 - 1
+_FIRST: Final = Squeeze((0,))
 _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
 
 
@@ -83,6 +84,10 @@ def plan(shape: Shape, index: object) -> tuple[Plan, tuple[object, ...]]:
     Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for what is not an
             index; TracerError for a mask or a bound that is not known while tracing.
     """
+    if type(index) is int and shape and -shape[0] <= index < shape[0] and 0 not in shape:  # x[i] is common: be quick
+        i = index % shape[0]
+        window = Slice((i, *(0,) * (len(shape) - 1)), (i + 1, *shape[1:]), (1,) * len(shape))
+        return Plan((window,) if shape[0] > 1 else (), after=(_FIRST,)), ()
     entries = [e for given in (index if type(index) is tuple else (index,)) for e in _entries(given)]
     layout = _Layout(shape)
     for e in _complete(shape, entries):

@@ -175,7 +175,7 @@ def _dtype(dtype: object) -> dtypes.DType | None:
 
 def sizes(shape: tuple[int | Sequence[int], ...]) -> Shape:
     """Sizes or axes given one by one or as one sequence; -1 passes. Raises: ArgumentError."""
-    given = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
     try:
         return tuple([n.__index__() for n in given])  # type: ignore[union-attr]
     except (AttributeError, TypeError):

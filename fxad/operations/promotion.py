@@ -7,6 +7,7 @@ its own dtype: int32, float32 or complex64.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from fxad.primitives.elementwise import ConvertElementType
 from fxad.primitives.shape import BroadcastInDim
 
 # bool < integer < floating < complex
-_KIND: Final = {bool: 0, int: 1, float: 2, complex: 3}
+_KIND: Final = MappingProxyType({bool: 0, int: 1, float: 2, complex: 3})
 _ALONE: Final = (dtypes.bool_, dtypes.int32, dtypes.float32, dtypes.complex64)
 
 Scalar = bool | int | float | complex
@@ -39,7 +40,7 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
     found = dtype if dtype is not None and own <= kind(dtype) else _ALONE[own]
     if own == 1 and found in dtypes.INTEGER:
-        info = np.iinfo(found)
+        info = np.iinfo(found)  # type: ignore[type-var]
         if not info.min <= int(value.real) <= info.max:
             raise DTypeError(
                 f"scalar: {value} does not fit in {found.name}",

@@ -1,0 +1,60 @@
+"""A function on fxad arrays against one on NumPy arrays: at once, and traced and interpreted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad.array import Array, asarray, aval_of
+from fxad.interpret import run
+from fxad.ir import Jaxpr, typecheck
+from fxad.trace import trace_flat
+
+Value = npt.NDArray[np.generic]
+
+
+def traced(fn: Callable[..., object], *args: Value) -> tuple[Jaxpr, list[Value]]:
+    """The program of `fn`, and what it means for `args`."""
+
+    def flat(xs: list[Array]) -> Sequence[object]:
+        out = fn(*xs)
+        return list(out) if isinstance(out, tuple | list) else [out]
+
+    jaxpr, captured = trace_flat(flat, [aval_of(a) for a in args], "f")
+    typecheck(jaxpr)
+    return jaxpr, [np.asarray(y) for y in run(jaxpr, [*map(np.asarray, captured), *args])]
+
+
+def names(fn: Callable[..., object], *args: Value) -> list[str]:
+    """The equations of `fn`, by name."""
+    return [e.prim.name for e in traced(fn, *args)[0].eqns]
+
+
+def close(ours: object, theirs: object, *, dtype: bool = True) -> None:
+    """Equal shapes, dtypes and, up to rounding, values."""
+    a, b = np.asarray(ours), np.asarray(theirs)
+    assert a.shape == b.shape, (a.shape, b.shape)
+    if dtype:
+        assert a.dtype == b.dtype, (a.dtype, b.dtype)
+    if a.dtype == np.bool_ or a.dtype.kind in "iu":
+        np.testing.assert_array_equal(a, b)
+        return
+    eps = {2: 4e-3, 4: 1e-5, 8: 1e-5 if a.dtype.kind == "c" else 1e-10, 16: 1e-10}[a.dtype.itemsize]
+    np.testing.assert_allclose(a.astype(np.complex128), b.astype(np.complex128), rtol=eps, atol=eps)
+
+
+def check(
+    fn: Callable[..., object], reference: Callable[..., object], *args: Value, dtype: bool = True, eager: bool = True
+) -> None:
+    """`fn` means what `reference` does: outside a trace, and in one."""
+    want = reference(*args)
+    wanted = list(want) if isinstance(want, tuple | list) else [want]
+    for y, w in zip(traced(fn, *args)[1], wanted, strict=True):
+        close(y, w, dtype=dtype)
+    if eager:
+        got = fn(*map(asarray, args))
+        for y, w in zip(list(got) if isinstance(got, tuple | list) else [got], wanted, strict=True):
+            assert isinstance(y, Array)
+            close(y, w, dtype=dtype)
