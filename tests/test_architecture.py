@@ -29,7 +29,15 @@ MAX_IGNORES = 60
 # Tables that change after import. Each is a cache that nothing but speed depends on.
 CACHES = {("fxad/ir.py", "_jaxprs"), ("fxad/trace.py", "_internal")}
 # Rooms where `Any` may be named: they speak with jaxlib, or take trees apart, where no type can follow.
-TREE_ROOMS = ("fxad/api/", "fxad/array.py", "fxad/ir.py", "fxad/program.py", "fxad/trace.py", "fxad/tree.py")
+TREE_ROOMS = (
+    "fxad/api/",
+    "fxad/array.py",
+    "fxad/atoms.py",
+    "fxad/ir.py",
+    "fxad/program.py",
+    "fxad/trace.py",
+    "fxad/tree.py",
+)
 ANY_ROOMS = (*JAXLIB_ROOMS, *TREE_ROOMS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 
 import pytest
@@ -17,14 +18,19 @@ NAMES = (
     *TRANSFORMATIONS,
     "trace", "Spec", "Program", "Lowered", "Executable", "Array", "Jaxpr",
     "lower", "jit", "interpret", "diff", "devices",
-    "text", "tree", "lax", "numpy", "testing", "errors",
 )  # fmt: skip
+MODULES = ("errors", "lax", "numpy", "testing", "text", "tree")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_name_is_there_and_documented(name: str) -> None:
     found = getattr(fx, name)
     assert inspect.getdoc(found), f"fx.{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_is_there_and_documented(name: str) -> None:
+    assert inspect.getdoc(importlib.import_module(f"fxad.{name}")), f"fxad.{name} has no docstring"
 
 
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
