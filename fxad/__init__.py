@@ -34,7 +34,6 @@ from fxad.array import asarray as asarray
 from fxad.diff import diff as diff
 from fxad.ir import Aval as Aval
 from fxad.ir import Jaxpr as Jaxpr
-from fxad.ir import typecheck as typecheck
 from fxad.program import Executable as Executable
 from fxad.program import Lowered as Lowered
 from fxad.program import Program as Program
@@ -44,3 +43,4 @@ from fxad.program import trace as trace
 from fxad.runtime import CompileOptions as CompileOptions
 from fxad.runtime import cache as cache
 from fxad.runtime import devices as devices
+from fxad.typecheck import typecheck as typecheck

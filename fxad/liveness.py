@@ -8,7 +8,7 @@ from fxad.builder import Builder
 from fxad.ir import Atom, Eqn, Jaxpr
 
 
-def whole(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
+def whole(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
     """Keep an equation as it is, whichever of its results are used."""
     return eqn
 

@@ -1,7 +1,7 @@
 """`Program[P, R]`: a jaxpr with its trees and bound operands; and what it becomes, `Lowered` and `Executable`.
 
-The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> Array` is `Program[[Params, Array], Array]`,
-and so are its executable and, with other results, its transforms.
+The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> Array` is
+`Program[[Params, Array], Array]`, and so are its executable and, with other results, its transforms.
 """
 
 from __future__ import annotations
@@ -113,9 +113,7 @@ class Program(Generic[P, R_co]):
 
     def replace(self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None) -> Any:
         """The program with another jaxpr over the same bound operands. The caller knows the types."""
-        return Program(
-            jaxpr, in_tree or self.in_tree, out_tree or self.out_tree, self.bound, self.names, jaxpr.name
-        )
+        return Program(jaxpr, in_tree or self.in_tree, out_tree or self.out_tree, self.bound, self.names, jaxpr.name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         leaves = flatten_arguments(self, args, kwargs)
@@ -248,9 +246,7 @@ def fit(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object
     )
 
 
-def _tree_error(
-    program: Program[Any, Any], found: Structure, n_args: int, kwargs: dict[str, object]
-) -> FxadError:
+def _tree_error(program: Program[Any, Any], found: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
     positional, keywords = program.in_tree.children()
     where = str(place(user_source(3)) or "")
     if positional.num_children != n_args:
@@ -384,7 +380,7 @@ class Executable(Generic[P, R_co]):
     def _convert(self, k: int, value: object, aval: Aval) -> runtime.Buffer:
         if isinstance(value, Array) and type(value) is not Array:
             raise ArgumentError(
-                f"{self.program.name}: argument {self.program.paths[k]} is {value!r}; a compiled program cannot be traced",
+                f"{self.program.name}: argument {self.program.paths[k]} is {value!r}; a compiled program is not traced",
                 remedy="call the Program, or the function, inside a trace; compile the outer program",
             )
         leaf = fit(self.program, k, value, aval)

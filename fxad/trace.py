@@ -1,8 +1,8 @@
 """From a Python function to a jaxpr: tracers, and the trace that collects what they do.
 
-One kind of tracer, one builder per trace, held in a context variable: threads and asyncio tasks do not see each other's.
-There is no stack of transformations. A function traced inside another may use the outer function's tracers: they become
-operands of the inner program (closure conversion), as do arrays that are closed over.
+One kind of tracer, one builder per trace, held in a context variable: threads and asyncio tasks do not see each
+other's. There is no stack of transformations. A function traced inside another may use the outer function's tracers:
+they become operands of the inner program (closure conversion), as do arrays that are closed over.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Tracer(Array):
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
         self._refuse("numpy", "use fxad.numpy in place of numpy, or return the array and convert it outside")
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> bool:  # noqa: PLE0304  it raises
         self._refuse("bool", "use fxad.numpy.where or fxad.lax.cond in place of if, while, and, or")
 
     def __int__(self) -> int:
@@ -95,7 +95,7 @@ class Tracer(Array):
     def __complex__(self) -> complex:
         self._refuse("complex", "use astype, or make the value a Python number that the function closes over")
 
-    def __index__(self) -> int:
+    def __index__(self) -> int:  # noqa: PLE0305  it raises
         self._refuse("index", "sizes and range() need Python ints; index arrays with x[i], which takes tracers")
 
     def item(self) -> bool | int | float | complex:

@@ -27,7 +27,7 @@ _PERSISTENT: Final = (PRecord, PMap, PVector)
 def flatten(tree: object) -> tuple[list[Any], Structure]:
     """Leaves in order, and the structure that `unflatten` takes."""
     leaves, structure = optree.tree_flatten(tree, namespace=_NAMESPACE)  # type: ignore[arg-type,var-annotated]
-    if _register_records({type(x) for x in leaves}):
+    if _register_records(leaves):
         return flatten(tree)
     return leaves, structure
 
@@ -113,7 +113,7 @@ def _zip_prefix(
     parts, inner = optree.tree_flatten(whole, is_leaf=lambda x: x is not whole, namespace=_NAMESPACE)  # type: ignore[arg-type,var-annotated]
     # a list may stand for a tuple: users write in_axes either way
     same = outer == inner or ({type(prefix), type(whole)} == {list, tuple} and len(entries) == len(parts))
-    if not same or outer.num_leaves == 1 and outer.num_nodes == 1:
+    if not same or (outer.num_leaves == 1 and outer.num_nodes == 1):
         raise ValueError("no prefix")
     for e, p in zip(entries, parts, strict=True):
         _zip_prefix(e, p, fn, is_leaf)
@@ -202,7 +202,9 @@ def _flatten_map(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
 
 
 def _register_map() -> None:
-    register(type(pyrsistent.pmap({})), _flatten_map, lambda keys, xs: pyrsistent.pmap(dict(zip(keys, xs, strict=True))))
+    register(
+        type(pyrsistent.pmap({})), _flatten_map, lambda keys, xs: pyrsistent.pmap(dict(zip(keys, xs, strict=True)))
+    )
 
 
 def _register_vectors() -> None:
@@ -219,9 +221,9 @@ _PERSISTENT: Final = (PRecord, PMap, PVector)
 
 
 def _register_records(found: Sequence[object]) -> bool:
-    """Make record classes met as leaves containers; whether there were any. A subclass is registered when first seen."""
+    """Make record classes met as leaves containers, when first seen; whether there were any."""
     # by type, not by leaf: this is on the path of each call
-    new = [t for t in {type(x) for x in found} if issubclass(t, _PERSISTENT)]
+    new = [t for t in set(map(type, found)) if issubclass(t, _PERSISTENT)]
     for cls in new:
         if issubclass(cls, PRecord):
             register(cls, _flatten_map, _make_record(cls))

@@ -14,6 +14,7 @@ from fxad import transforms, tree
 from fxad.api.lift import (
     Argnums,
     args_tree,
+    check_function,
     compose,
     leaf_ranges,
     mask_of,
@@ -72,6 +73,7 @@ def jvp(f: Any, primals: Primals | None = None, tangents: Primals | None = None)
     if isinstance(f, Program):
         made: Any = _jvp(f)
     else:
+        check_function("jvp", f)
 
         def made(primals: Primals, tangents: Primals) -> Any:
             return _jvp(trace(f, *_tuple("jvp", "primals", primals)))(primals, tangents)
@@ -139,7 +141,7 @@ class Linearized(Generic[P, R]):
 
 
 @overload
-def linearize(f: Program[P, R], *, argnums: Argnums | None = None) -> Linearized[P, R]: ...
+def linearize(f: Program[P, R], *, argnums: Argnums | None = None) -> Linearized[P, R]: ...  # type: ignore[overload-overlap]
 @overload
 def linearize(f: Callable[..., R], *primals: Any, argnums: Argnums | None = None) -> tuple[R, Callable[..., Any]]: ...
 def linearize(f: Any, *primals: Any, argnums: Argnums | None = None) -> Any:
@@ -154,6 +156,7 @@ def linearize(f: Any, *primals: Any, argnums: Argnums | None = None) -> Any:
         if primals:
             raise ArgumentError("linearize: a Program is split without values; call its two parts with them")
         return _linearize(f, argnums)
+    check_function("linearize", f)
     split = _linearize(trace(f, *primals), argnums)
     out, residuals = split.primal(*primals)
     bound = bind_trailing(split.linear, residuals)
@@ -172,9 +175,7 @@ def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearize
     primal = program.replace(split.primal, out_tree=compose(program.out_tree, residuals))
     trees, ranges = positional(program), leaf_ranges(program)
     numbers = range(len(trees)) if argnums is None else sorted(normalise("linearize", program, argnums))
-    tangents = compose(
-        *[tangent_tree(trees[i], [program.in_avals[k] for k in ranges[i]]) for i in numbers]
-    )
+    tangents = compose(*[tangent_tree(trees[i], [program.in_avals[k] for k in ranges[i]]) for i in numbers])
     found = iter(split.linear.outs)
     dots = [
         next(found) if nz else Zero(a).instantiate()
@@ -202,7 +203,12 @@ def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Progr
     n, n_last = len(program.jaxpr.ins), last.num_leaves
     jaxpr = reorder_ins(program.jaxpr, (*range(n - n_last, n), *range(n - n_last)))
     return Program(
-        jaxpr, args_tree(compose(*kept), kwargs), program.out_tree, (*values, *program.bound), program.names, program.name
+        jaxpr,
+        args_tree(compose(*kept), kwargs),
+        program.out_tree,
+        (*values, *program.bound),
+        program.names,
+        program.name,
     )
 
 
@@ -210,7 +216,7 @@ def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Progr
 
 
 @overload
-def vjp(f: Program[P, R]) -> Program[[Primals, R], tuple[R, Primals]]: ...
+def vjp(f: Program[P, R]) -> Program[[Primals, R], tuple[R, Primals]]: ...  # type: ignore[overload-overlap]
 @overload
 def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[[R], Primals]]: ...
 @overload
@@ -230,6 +236,7 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
         if primals or has_aux:
             raise ArgumentError("vjp: a Program takes primals and cotangent when the result is called, and no has_aux")
         return _vjp_program(f)
+    check_function("vjp", f)
     program = trace(f, *primals)
     aux_leaves = 0
     if has_aux:
@@ -268,9 +275,7 @@ def _vjp_call(program: Program[Any, Any], primals: Primals, n_aux: int, has_aux:
     moved = _inexact_positional(program, None, "vjp")
     both = transforms.vjp(program.jaxpr, mask_of(program, set(moved)))
     n_out = len(program.out_avals)
-    forward = program.replace(
-        both.forward, out_tree=compose(program.out_tree, tree.structure((0,) * both.n_res))
-    )
+    forward = program.replace(both.forward, out_tree=compose(program.out_tree, tree.structure((0,) * both.n_res)))
     out, residuals = forward(*primals)
     ct_tree, backward, ct_avals = program.out_tree, both.backward, program.out_avals
     if has_aux:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, final, overload
 
 from fxad import tree
-from fxad.errors import ArgumentError
+from fxad.api.lift import check_function
 from fxad.ir import Aval
 from fxad.program import Executable, Program, lower, name_of, parameter_names, spec_of, trace_tree, type_of_arrays
 from fxad.trace import Tracer, active
@@ -99,8 +99,7 @@ def jit(f: Any) -> Any:
     """
     if isinstance(f, Program):
         return lower(f).compile()
-    if not callable(f):
-        raise ArgumentError(f"jit: a {type(f).__qualname__} is neither a Program nor a function: {f!r}")
+    check_function("jit", f)
     return Jitted(f)
 
 

@@ -22,11 +22,7 @@ def lift(what: str, f: Any, transform: Callable[[Program[Any, Any]], Program[Any
     """`transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result."""
     if isinstance(f, Program):
         return transform(f)
-    if not callable(f):
-        raise ArgumentError(
-            f"{what}: a {type(f).__qualname__} is neither a Program nor a function: {f!r}",
-            remedy="pass the function itself, or trace(f, *examples)",
-        )
+    check_function(what, f)
 
     @wraps(f, updated=())
     def transformed(*args: Any, **kwargs: Any) -> Any:
@@ -34,6 +30,15 @@ def lift(what: str, f: Any, transform: Callable[[Program[Any, Any]], Program[Any
 
     transformed.__name__ = f"{what}_{name_of(f)}"
     return transformed
+
+
+def check_function(what: str, f: object) -> None:
+    """Raises: ArgumentError for what is not callable."""
+    if not callable(f):
+        raise ArgumentError(
+            f"{what}: a {type(f).__qualname__} is neither a Program nor a function: {f!r}",
+            remedy="pass the function itself, or trace(f, *examples)",
+        )
 
 
 def positional(program: Program[Any, Any]) -> list[Structure]:
@@ -100,7 +105,7 @@ def compose(*structures: Structure) -> Structure:
 
 def args_tree(args: Structure, kwargs: Structure | None = None) -> Structure:
     """The `in_tree` of a call with a tuple of positional arguments, and keyword arguments."""
-    return compose(args, kwargs or tree.structure({}))
+    return compose(args, tree.structure({}) if kwargs is None else kwargs)
 
 
 @by_value

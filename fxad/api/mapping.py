@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
 from fxad import transforms, tree
+from fxad.api.lift import check_function
 from fxad.errors import ArgumentError, AxisError, ShapeError
 from fxad.ir import Aval
 from fxad.program import Program, name_of, parameter_names, spec_of, trace_tree
@@ -43,8 +44,7 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None
                 remedy="vmap(program, axis_size=n)",
             )
         return _vmap(f, in_axes, out_axes, axis_size)
-    if not callable(f):
-        raise ArgumentError(f"vmap: a {type(f).__qualname__} is neither a Program nor a function: {f!r}")
+    check_function("vmap", f)
     name, names = name_of(f), parameter_names(f)
 
     @wraps(f, updated=())
@@ -53,7 +53,9 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None
         paths = tree.paths(in_tree.children()[0], "args") + tree.paths(in_tree.children()[1], "kwargs")
         avals = [spec_of(x, f"vmap of {name}: {p}") for x, p in zip(leaves, paths, strict=True)]
         axes = _axes(in_axes, in_tree, f"vmap of {name}: in_axes")
-        dims = [_normal(d, a.ndim, f"vmap of {name}: in_axes of {p}") for d, a, p in zip(axes, avals, paths, strict=True)]
+        dims = [
+            _normal(d, a.ndim, f"vmap of {name}: in_axes of {p}") for d, a, p in zip(axes, avals, paths, strict=True)
+        ]
         size = _size(name, axis_size, avals, dims, paths)
         single = [a if d is None else _without(a, d) for a, d in zip(avals, dims, strict=True)]
         program = trace_tree(f, in_tree, single, name, names)
@@ -87,9 +89,7 @@ def _without(aval: Aval, dim: int) -> Aval:
     return aval.with_shape((*aval.shape[:dim], *aval.shape[dim + 1 :]))
 
 
-def _size(
-    name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]
-) -> int:
+def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]) -> int:
     size, first = given, "axis_size"
     for a, d, p in zip(avals, dims, paths, strict=True):
         if d is None:
@@ -97,7 +97,9 @@ def _size(
         if size is None:
             size, first = a.shape[d], f"axis {d} of {p}"
         elif a.shape[d] != size:
-            raise ShapeError(f"vmap of {name}: sizes of the mapped axis differ: {first} has {size}, axis {d} of {p} has {a.shape[d]}")
+            raise ShapeError(
+                f"vmap of {name}: sizes of the mapped axis differ: {first} has {size}, axis {d} of {p} has {a.shape[d]}"
+            )
     if size is None:
         raise ArgumentError(f"vmap of {name}: no argument is mapped", remedy="give in_axes an int, or pass axis_size")
     return size
@@ -111,9 +113,7 @@ def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int) 
     return _mapped(program, dims, out_axes, size)
 
 
-def _mapped(
-    program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, size: int
-) -> Program[Any, Any]:
+def _mapped(program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, size: int) -> Program[Any, Any]:
     what = f"vmap of {program.name}: out_axes"
     axes = tree.broadcast_prefix(out_axes, program.out_tree, what, _is_axis)
     out_dims = tuple([_normal(d, a.ndim + 1, what) for d, a in zip(axes, program.out_avals, strict=True)])

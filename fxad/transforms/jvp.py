@@ -78,12 +78,11 @@ def zeros(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> tupl
     return tuple([Zero(a) for a in prim.abstract_eval(*[o.aval for o in operands])])
 
 
-def walk(
-    jaxpr: Jaxpr, ctx: JvpCtx, builder: Builder, linear: Builder, tangents: dict[Atom, Lin]
-) -> tuple[Atom, ...]:
+def walk(jaxpr: Jaxpr, ctx: JvpCtx, builder: Builder, linear: Builder, tangents: dict[Atom, Lin]) -> tuple[Atom, ...]:
     """Run the jvp rule of every equation that a tangent reaches, copy the others into `builder`.
 
-    `linear` is the builder behind `ctx.lin` (the same one in forward mode). `tangents` holds the tangents of operands that do not vanish, and those of all variables afterwards.
+    `linear` is the builder behind `ctx.lin` (the same one in forward mode). `tangents` holds the tangents of operands
+    that do not vanish, and those of all variables afterwards.
     Returns the results in `builder`.
     """
     env: dict[Atom, Atom] = {}

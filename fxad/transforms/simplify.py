@@ -122,7 +122,9 @@ def _is_exact(prim: Primitive, lits: list[Lit], out: Aval) -> bool:
 def _widens(a: dtypes.DType, b: dtypes.DType) -> bool:
     """Whether every value of `a` is one of `b`, without the payload of a nan at stake."""
     whole = {dtypes.bool_, *dtypes.INTEGER}
-    return a in whole and (b in whole or (b is dtypes.float64 and a.itemsize < 8) or (a.itemsize <= 2 and b.itemsize >= 4))
+    return a in whole and (
+        b in whole or (b is dtypes.float64 and a.itemsize < 8) or (a.itemsize <= 2 and b.itemsize >= 4)
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- identities

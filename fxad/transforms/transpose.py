@@ -47,7 +47,7 @@ def _linear_places(eqn: Eqn, linear: dict[Atom, bool]) -> tuple[bool, ...]:
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",
         equation=describe(eqn),
         where=str(where) if where else "",
-        remedy="transpose takes programs that are linear in the chosen operands, such as the second result of linearize",
+        remedy="transpose takes programs linear in the chosen operands, such as the linear part of linearize",
     )
 
 

@@ -78,7 +78,9 @@ def vmap(
     found = tuple([dim(a) for a in jaxpr.outs])
     outs = tuple([get(a, a) for a in jaxpr.outs])
     if out_dims is not None:
-        outs = tuple([_move(b, k, a, d, to, size) for k, (a, d, to) in enumerate(zip(outs, found, out_dims, strict=True))])
+        outs = tuple(
+            [_move(b, k, a, d, to, size) for k, (a, d, to) in enumerate(zip(outs, found, out_dims, strict=True))]
+        )
         found = out_dims
     return b.build(outs, f"vmap_{jaxpr.name}"), found
 

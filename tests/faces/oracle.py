@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from fxad.array import Array, asarray, aval_of
 from fxad.interpret import run
-from fxad.ir import Jaxpr, typecheck
+from fxad.ir import Jaxpr
 from fxad.trace import trace_flat
+from fxad.typecheck import typecheck
 
 Value = npt.NDArray[np.generic]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from tests.ir.strategies import VOCABULARY, programs
 
 from fxad.diff import Difference, diff
 from fxad.ir import Jaxpr
 from fxad.text import parse
+from tests.ir.strategies import VOCABULARY, programs
 
 BASE = """\
 fn @inner(%arg0: f32[2,3]) -> (f32[2,3]) {

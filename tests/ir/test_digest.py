@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from tests.ir.strategies import VOCABULARY, programs
 
 from fxad.ir import Jaxpr
 from fxad.text import parse, to_text
+from tests.ir.strategies import VOCABULARY, programs
 
 ROOT = Path(__file__).resolve().parents[2]
 

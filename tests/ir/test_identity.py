@@ -16,15 +16,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.ir.strategies import literals, programs
 
-from fxad import dtypes, ir
+from fxad import atoms, dtypes, ir
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError
 from fxad.ir import Aval, Eqn, Jaxpr, Lit, Place, Source, Var, params, place
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN
 from fxad.primitives.shape import ReduceSum
+from tests.ir.strategies import literals, programs
 
 T = TypeVar("T")
 
@@ -198,9 +198,9 @@ class TestJaxpr:
         def sizes() -> tuple[int, int, int]:
             gc.collect()
             chain(1, size=778)  # the tables are swept when something is made, and until then hold the keys of the dead
-            n_lits, n_jaxprs = len(ir._lits), len(ir._jaxprs)
+            n_lits, n_jaxprs = len(atoms._lits), len(ir._jaxprs)
             gc.collect()
-            return n_lits, n_jaxprs, len(ir._avals)
+            return n_lits, n_jaxprs, len(atoms._avals)
 
         def scaled(k: int) -> Jaxpr:
             b = Builder()

@@ -7,7 +7,6 @@ from typing import ClassVar, final
 
 import numpy as np
 import pytest
-from tests.ir.strategies import Inert
 
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TypecheckError
@@ -16,6 +15,7 @@ from fxad.ir import Aval, Eqn, Jaxpr, Lit, NDArray, Place, Primitive, primitive
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, DIV, MUL
 from fxad.text import parse
+from tests.ir.strategies import Inert
 
 F3 = Aval((3,), "float32")
 X = np.arange(3, dtype=np.float32)

@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.ir.strategies import VOCABULARY, Inert, Tagged, literals, programs
 
 from fxad import dtypes, scalars
 from fxad.builder import Builder
 from fxad.dtypes import DType
 from fxad.errors import ParseError, TypecheckError
-from fxad.ir import Aval, Jaxpr, Lit, Place, primitive, typecheck
+from fxad.ir import Aval, Jaxpr, Lit, Place, primitive
 from fxad.parameters import fields_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN
 from fxad.text import parse, to_text
+from fxad.typecheck import typecheck
+from tests.ir.strategies import VOCABULARY, Inert, Tagged, literals, programs
 
 F3 = Aval((3,), "float32")
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.ir.strategies import Tagged, programs
 
 from fxad.builder import Builder
 from fxad.errors import TypecheckError
-from fxad.ir import Aval, Eqn, Jaxpr, Lit, Place, Var, typecheck
+from fxad.ir import Aval, Eqn, Jaxpr, Lit, Place, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, SIN
+from fxad.typecheck import typecheck
+from tests.ir.strategies import Tagged, programs
 
 F3, F4, I3 = Aval((3,), "float32"), Aval((4,), "float32"), Aval((3,), "int32")
 X = Var(-1, F3)

@@ -11,13 +11,14 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.builder import Builder
 from fxad.interpret import run
-from fxad.ir import Aval, Jaxpr, NDArray, Primitive, typecheck
+from fxad.ir import Aval, Jaxpr, NDArray, Primitive
 from fxad.lower import lower_jaxpr
 from fxad.runtime import CompileOptions, compile_module, devices, to_buffer, to_numpy
 from fxad.transforms.jvp import jvp
 from fxad.transforms.linearize import linearize
 from fxad.transforms.transpose import transpose
 from fxad.transforms.vmap import vmap
+from fxad.typecheck import typecheck
 
 TOLERANCE = {4: 2e-5, 8: 1e-10, 16: 1e-10}
 

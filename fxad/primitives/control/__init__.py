@@ -1,0 +1,1 @@
+"""Primitives that carry bodies, a chapter each."""

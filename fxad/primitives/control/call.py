@@ -109,9 +109,7 @@ def adjoint_of(
     return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*given, *known]
 
 
-def cotangents(
-    adjoint: Jaxpr, results: Sequence[Atom], args: tuple[Atom | Hole, ...]
-) -> tuple[Cotangent | None, ...]:
+def cotangents(adjoint: Jaxpr, results: Sequence[Atom], args: tuple[Atom | Hole, ...]) -> tuple[Cotangent | None, ...]:
     """The results of an adjoint, as cotangents of the operands; a result that is the literal zero is a `Zero`."""
     bars = zip(adjoint.outs, results, strict=True)
     found: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in bars])

@@ -66,7 +66,9 @@ class Remat(HigherOrder, Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return run(self.body, args)
 
-    def lower(self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]) -> Sequence[HloValue]:
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
         return hlo.opaque_call(self.body, args) if self.opaque else hlo.call(self.body, args)
 
     def batch(
@@ -118,9 +120,9 @@ def recompute(body: Jaxpr, split: LinearizedBody) -> tuple[Jaxpr, tuple[bool, ..
     if not all(needed[:n_dots]):
         # a tangent that nothing reads stays an operand, so that operands and tangents keep their order
         b = Builder()
-        args: list[Atom] = [b.input(v.aval) for v in (*dots, *[p for p, n in zip(primals, needed[n_dots:], strict=True) if n])]
+        args: list[Atom] = [
+            b.input(v.aval) for v in (*dots, *[p for p, n in zip(primals, needed[n_dots:], strict=True) if n])
+        ]
         kept = [a for a, n in zip(args, [*needed[:n_dots], *[True] * (len(args) - n_dots)], strict=True) if n]
         again = b.build(b.inline(again, kept), again.name)
     return again, needed[n_dots:]
-
-
