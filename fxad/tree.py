@@ -217,13 +217,10 @@ def _register_vectors() -> None:
         register(cls, flat, lambda _, xs: pyrsistent.pvector(xs))
 
 
-_PERSISTENT: Final = (PRecord, PMap, PVector)
-
-
 def _register_records(found: Sequence[object]) -> bool:
     """Make record classes met as leaves containers, when first seen; whether there were any."""
     # by type, not by leaf: this is on the path of each call
-    new = [t for t in set(map(type, found)) if issubclass(t, _PERSISTENT)]
+    new = [t for t in {type(x) for x in found} if issubclass(t, _PERSISTENT)]
     for cls in new:
         if issubclass(cls, PRecord):
             register(cls, _flatten_map, _make_record(cls))
