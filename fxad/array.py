@@ -376,14 +376,9 @@ def aval_of(value: object, what: str = "value") -> Aval:
     if hasattr(value, "__dlpack__") and hasattr(value, "shape"):
         return runtime.dlpack_aval(value)
     raise ArgumentError(
-        f"{what}: a {type(value).__qualname__} is not an array: {_short(value)}",
+        f"{what}: a {type(value).__qualname__} is not an array: {value!r:.60}",
         remedy="pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__",
     )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class Eager:

