@@ -123,7 +123,7 @@ class Array(Methods):
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
         value = runtime.to_numpy(self._buffer)
         if dtype is not None and value.dtype != dtype:
-            return value.astype(np.dtype(dtype))  # type: ignore[call-overload,no-any-return]
+            return value.astype(np.dtype(dtype))  # type: ignore[call-overload]
         return value.copy() if copy else value
 
     def numpy(self) -> NDArray:
@@ -316,7 +316,7 @@ _SCALARS: Final = frozenset({bool, int, float, complex})
 
 def _binary(op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Array:
     if not isinstance(y, _OPERANDS) or not isinstance(x, _OPERANDS):
-        return NotImplemented  # type: ignore[no-any-return]
+        return NotImplemented
     return binder().apply(op, (x, y), static)[0]
 
 
@@ -373,7 +373,7 @@ def aval_of(value: object, what: str = "value") -> Aval:
         return Aval(value.shape, value.dtype)
     if isinstance(value, bool | int | float | complex):
         return Aval((), promotion.scalar_dtype(value))
-    if hasattr(value, "__dlpack__") and hasattr(value, "shape"):
+    if isinstance(value, runtime.Exporter):
         return runtime.dlpack_aval(value)
     raise ArgumentError(
         f"{what}: a {type(value).__qualname__} is not an array: {value!r:.60}",

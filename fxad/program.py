@@ -182,7 +182,7 @@ def trace_tree(
 
     def flat(tracers: list[Array]) -> Sequence[object]:
         nonlocal out_tree
-        args, kwargs = in_tree.unflatten(tracers)
+        args, kwargs = tree.unflatten(in_tree, tracers)
         leaves, out_tree = tree.flatten(f(*args, **kwargs))
         _check_results(name, leaves, out_tree)
         return leaves

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar, dataclass_transform
 import optree
 import pyrsistent
 from pyrsistent import PMap, PRecord, PVector
+from pyrsistent._pvector import PythonPVector
 
 from fxad.errors import ParameterError, TreeError
 
@@ -212,7 +213,7 @@ def _register_vectors() -> None:
     def flat(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
         return list(x), len(x), range(len(x))
 
-    classes = {type(pyrsistent.pvector([])), type(pyrsistent._pvector.python_pvector([]))}
+    classes = {type(pyrsistent.pvector([])), PythonPVector}
     for cls in classes:
         register(cls, flat, lambda _, xs: pyrsistent.pvector(xs))
 

@@ -88,7 +88,7 @@ class Jitted(Generic[P, R]):
 
 
 @overload
-def jit(f: Program[P, R]) -> Executable[P, R]: ...
+def jit(f: Program[P, R]) -> Executable[P, R]: ...  # type: ignore[overload-overlap]
 @overload
 def jit(f: Callable[P, R]) -> Jitted[P, R]: ...
 def jit(f: Any) -> Any:

@@ -207,7 +207,7 @@ def _select(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
     if all([c is cases[0] for c in cases]):
         return cases[0]
     if isinstance(which, Lit):
-        k = int(which.value)  # type: ignore[call-overload]
+        k = int(which.value)
         return cases[min(max(k, 0), len(cases) - 1)]
     return None
 

@@ -35,6 +35,7 @@ _CUDA: Final = 2
 
 
 @runtime_checkable
+@runtime_checkable
 class Exporter(Protocol):
     """Anything that offers its memory through DLPack."""
 
