@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, NoReturn, cast
 
 import numpy as np
@@ -270,6 +271,18 @@ def active() -> Trace | None:
     return found if isinstance(found, Trace) else None
 
 
+def _raised_in(traceback: TracebackType | None) -> str:
+    """The user's line in a traceback: the innermost that is not fxad's own; empty when there is none."""
+    source: Source = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_HERE):
+            source = code, traceback.tb_lasti
+        traceback = traceback.tb_next
+    where = place(source)
+    return str(where) if where else ""
+
+
 @contextmanager
 def tracing(name: str) -> Iterator[Trace]:
     """Run a block inside a new trace. Whatever happens, the trace before is in charge again afterwards."""
@@ -278,6 +291,8 @@ def tracing(name: str) -> Iterator[Trace]:
     try:
         with collector_paused():
             yield trace
+    except FxadError as e:  # one that no equation raised: an argument, an axis, an index
+        raise e.located(where=_raised_in(e.__traceback__))
     finally:
         trace.alive = False
         _binder.reset(token)

@@ -9,7 +9,7 @@ import pytest
 
 import fxad.numpy as fnp
 from fxad.array import Array
-from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, TracerError
+from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError, TracerError
 from tests.faces.oracle import check, close, names, traced
 
 X = np.random.default_rng(5).standard_normal((2, 3, 4)).astype(np.float32)
@@ -184,6 +184,20 @@ def test_errors(fn: Callable[..., object], error: type[Exception], message: str)
     with pytest.raises(error) as e:
         traced(fn, X)
     assert str(e.value).splitlines()[0] == message
+
+
+def test_errors_name_the_users_line() -> None:
+    """Those of equations, and those found before there is one."""
+    for fn in (
+        lambda x: fnp.sum(x, axis=3),
+        lambda x: x[5],
+        lambda x: fnp.sin("a"),  # type: ignore[arg-type]
+        lambda x: fnp.einsum("i1", x),
+    ):
+        with pytest.raises(FxadError) as e:
+            traced(fn, X)
+        assert "test_arrays.py" in e.value.where
+        assert e.value.where.endswith("in test_errors_name_the_users_line.<locals>.<lambda>")
 
 
 @pytest.mark.parametrize("wrong", ["a", [1.0], None, object], ids=str)
