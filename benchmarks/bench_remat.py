@@ -1,0 +1,78 @@
+"""Memory that `remat` saves: 64 tanh layers in 8 segments. `python -m benchmarks.bench_remat`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fxad as fx
+import fxad.numpy as fnp
+from benchmarks.bench_models import best_of
+from benchmarks.harness import Row, show
+
+LAYERS, SEGMENTS, WIDTH = 64, 8, 256
+ARRAY = 4 * WIDTH * WIDTH
+
+
+def loss(xp: Any, checkpoint: Any, ws: Any, x: Any) -> Any:
+    """Layers `tanh(x @ w)`, each segment of them under `checkpoint`."""
+
+    def segment(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = xp.tanh(x @ w)
+        return x
+
+    for k in range(0, LAYERS, LAYERS // SEGMENTS):
+        x = checkpoint(segment)(ws[k : k + LAYERS // SEGMENTS], x)
+    return xp.sum(x)
+
+
+def same(f: Any) -> Any:
+    """No checkpoint."""
+    return f
+
+
+def rows() -> list[Row]:
+    """Temporaries in units of one layer's value, and the price in time. Gradients must be bitwise those without remat."""
+    rng = np.random.default_rng(0)
+    ws = [rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 16 for _ in range(LAYERS)]
+    x = rng.standard_normal((WIDTH, WIDTH)).astype(np.float32)
+    ours_in, theirs_in = (fx.tree.map(fx.asarray, ws), fx.asarray(x)), (jax.tree.map(jnp.asarray, ws), jnp.asarray(x))
+
+    def ours(checkpoint: Any) -> Any:
+        return fx.lower(fx.grad(fx.trace(lambda ws, x: loss(fnp, checkpoint, ws, x), *ours_in))).compile()
+
+    def theirs(checkpoint: Any) -> Any:
+        return jax.jit(jax.grad(lambda ws, x: loss(jnp, checkpoint, ws, x))).lower(*theirs_in).compile()
+
+    plain, saving, peer_plain, peer_saving = ours(same), ours(fx.remat), theirs(same), theirs(jax.checkpoint)
+    for a, b in zip(saving(*ours_in), plain(*ours_in), strict=True):
+        np.testing.assert_array_equal(np.asarray(a).view(np.uint32), np.asarray(b).view(np.uint32))
+
+    def held(run: Any) -> float:
+        bytes_held = run.memory().temp_bytes if hasattr(run, "memory") else run.memory_analysis().temp_size_in_bytes
+        return float(bytes_held) / ARRAY
+
+    ms = best_of(
+        lambda: [a.block_until_ready() for a in saving(*ours_in)],
+        lambda: jax.block_until_ready(peer_saving(*theirs_in)),
+        seconds=6,
+    )
+    name = f"{LAYERS} layers in {SEGMENTS} segments"
+    return [
+        Row(f"remat: temporaries of {name}", held(saving), held(peer_saving), at_most=18, unit="arrays"),
+        Row("without remat", held(plain), held(peer_plain), unit="arrays"),
+        Row(
+            f"remat: step of {name}",
+            *ms,
+            unit="ms",
+            note="XLA merges what jax recomputes with the first computation, so jax pays in memory instead of time.",
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    show("Recomputation", rows())
