@@ -146,7 +146,9 @@ class Jaxpr:
     @property
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
-        return frozenset().union(*(e.prim.effects for e in self.eqns))
+        if "effects" not in self._memo:
+            self._memo["effects"] = frozenset().union(*[e.prim.effects for e in self.eqns])
+        return cast(frozenset[str], self._memo["effects"])
 
     def __reduce__(self) -> tuple[object, ...]:
         # bodies first, as a list: pickle recurses, and should not do so as deep as bodies are nested
@@ -301,6 +303,7 @@ class TransposeCtx(Emit, Protocol):
 
 
 HloValue: TypeAlias = object
+_PURE: Final[frozenset[str]] = frozenset()
 
 
 class Hlo(Protocol):
@@ -340,7 +343,11 @@ class Primitive(ABC):
     __slots__ = ()
 
     name: ClassVar[str]
-    effects: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """What the operation does beside its results; dce, cse and reordering leave it where it is. Empty: pure."""
+        return _PURE
 
     @abstractmethod
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -393,6 +400,10 @@ class HigherOrder(Primitive):
     """A primitive that carries bodies. A body is a parameter of type `Jaxpr` (or a tuple of them)."""
 
     __slots__ = ()
+
+    @property
+    def effects(self) -> frozenset[str]:
+        return frozenset().union(*[body.effects for body in self.bodies])
 
     @property
     @abstractmethod
