@@ -22,6 +22,7 @@ from fxad.api.gradients import jacrev as jacrev
 from fxad.api.gradients import value_and_grad as value_and_grad
 from fxad.api.jit import jit as jit
 from fxad.api.mapping import vmap as vmap
+from fxad.api.reference import diff as diff
 from fxad.api.reference import interpret as interpret
 from fxad.api.rewrite import cse as cse
 from fxad.api.rewrite import dce as dce
@@ -31,7 +32,6 @@ from fxad.api.rewrite import simplify as simplify
 from fxad.array import Array as Array
 from fxad.array import ArrayLike as ArrayLike
 from fxad.array import asarray as asarray
-from fxad.diff import diff as diff
 from fxad.ir import Aval as Aval
 from fxad.ir import Jaxpr as Jaxpr
 from fxad.program import Executable as Executable

@@ -1,4 +1,4 @@
-"""`interpret`: run a program in NumPy."""
+"""`interpret` and `diff`: what a program means, and where two of them differ."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from fxad import tree
+from fxad.diff import Difference
+from fxad.diff import diff as first_difference
 from fxad.errors import ArgumentError
 from fxad.interpret import Observe, run
+from fxad.ir import Jaxpr
 from fxad.program import Program, flatten_arguments
 
 
@@ -24,3 +28,26 @@ def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = 
     leaves = flatten_arguments(program, args, kwargs)
     outs = run(program.jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)], observe)
     return program.out_tree.unflatten(outs)
+
+
+def diff(a: Program[..., Any] | Jaxpr, b: Program[..., Any] | Jaxpr) -> Difference | None:
+    """Where two programs first differ, by path; None when they are equal.
+
+    Programs are compared by their jaxprs, then by the trees of arguments and results; what they are bound to is not
+    looked at (docs/adr/0003).
+    """
+    found = first_difference(_jaxpr(a), _jaxpr(b))
+    if found is not None or not (isinstance(a, Program) and isinstance(b, Program)):
+        return found
+    for what, left, right in (("arguments", a.in_tree, b.in_tree), ("results", a.out_tree, b.out_tree)):
+        if left != right:
+            return Difference((what,), tree.shape_text(left), tree.shape_text(right))
+    return None
+
+
+def _jaxpr(program: Program[..., Any] | Jaxpr) -> Jaxpr:
+    if isinstance(program, Program):
+        return program.jaxpr
+    if isinstance(program, Jaxpr):
+        return program
+    raise ArgumentError(f"diff: takes Programs or Jaxprs, got {program!r}", remedy="trace the function first")

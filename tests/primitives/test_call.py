@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.primitives.harness import check, eqns, floats, program
 
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, ShapeError
@@ -15,6 +14,7 @@ from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import ReduceSum
 from fxad.transforms.linearize import linearize
 from fxad.transforms.transpose import transpose
+from tests.primitives.harness import check, eqns, floats, program
 
 V = Aval((3,), "float64")
 

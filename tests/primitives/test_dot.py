@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.primitives.harness import check, eqns, floats, program
 
 from fxad import dtypes
 from fxad.errors import AxisError, DTypeError, FxadError, ParameterError, ShapeError
@@ -13,6 +12,7 @@ from fxad.primitives.dot import DotGeneral
 from fxad.transforms.linearize import linearize
 from fxad.transforms.transpose import transpose
 from fxad.transforms.vmap import vmap
+from tests.primitives.harness import check, eqns, floats, program
 
 MATMUL = DotGeneral((1,), (0,), (), (), None)
 

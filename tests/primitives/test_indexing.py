@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.primitives.harness import check, eqns, floats, program
 
 from fxad import dtypes
 from fxad.errors import DTypeError, FxadError, ParameterError, ShapeError
@@ -13,6 +12,7 @@ from fxad.primitives.indexing import Gather, ScatterAdd
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.windows import MODES
 from fxad.transforms.vmap import vmap
+from tests.primitives.harness import check, eqns, floats, program
 
 Axes = tuple[int, ...]
 

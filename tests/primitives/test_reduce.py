@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.primitives.harness import check, floats, program, second_order, xla
 
 from fxad import dtypes
 from fxad.errors import AxisError, DTypeError, FxadError, ShapeError
@@ -13,6 +12,7 @@ from fxad.ir import Aval, NDArray, Primitive
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
 from fxad.transforms.jvp import jvp
+from tests.primitives.harness import check, floats, program, second_order, xla
 
 NAN, INF = np.nan, np.inf
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.primitives.harness import check, eqns, floats, program
 
 from fxad import dtypes
 from fxad.builder import Builder
@@ -23,6 +22,7 @@ from fxad.primitives.shape import (
     move_axis,
 )
 from fxad.transforms.vmap import vmap
+from tests.primitives.harness import check, eqns, floats, program
 
 F32 = dtypes.float32
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.primitives.harness import check, eqns, floats, program
 
 from fxad import dtypes
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError
@@ -12,6 +11,7 @@ from fxad.ir import Aval, NDArray, Primitive
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.vmap import vmap
+from tests.primitives.harness import check, eqns, floats, program
 
 F32 = dtypes.float32
 
