@@ -2,19 +2,41 @@
 
 Each leaf is an `FxadError` and also the builtin a Python programmer would expect, so `except ValueError` keeps working.
 The message has one form: operation, what differs, the values; then, on lines of their own, the equation, the user's
-line and the remedy. The location is added by whoever knows it (`located`), once.
+line and the remedy. Where the equation was written is added by whoever knows it (`located`), once; where that does not
+apply, the line that called fxad stands in its place.
 """
 
 from __future__ import annotations
 
-from typing import Self
+import os
+import sys
+from pathlib import Path
+from typing import Final, Self
+
+_HERE: Final = str(Path(__file__).parent) + os.sep
+
+
+def _caller() -> str:
+    """The innermost line on the stack that is not fxad's own; empty when there is none."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename.startswith(_HERE):
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+
+
+def described(value: object) -> str:
+    """What kind of thing a value is, with its article: `an int`, `a Tracer`."""
+    name = type(value).__qualname__
+    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
 
 
 class FxadError(Exception):
     """Root of all fxad errors.
 
     `message` says operation, difference and values; `remedy` what to do; `equation` and `where` are filled in by the
-    pass that knows them.
+    pass that knows them. `caller` is the user's line that called fxad, taken when the error is made.
     """
 
     def __init__(self, message: str, *, remedy: str = "", equation: str = "", where: str = "") -> None:
@@ -23,6 +45,7 @@ class FxadError(Exception):
         self.remedy = remedy
         self.equation = equation
         self.where = where
+        self.caller = _caller()
 
     def located(self, *, equation: str = "", where: str = "") -> Self:
         """Fill in the equation and the user's line where they are not known yet; returns the same error."""
@@ -36,6 +59,8 @@ class FxadError(Exception):
             lines.append(f"  equation      {self.equation}")
         if self.where:
             lines.append(f"  traced at     {self.where}")
+        elif self.caller:
+            lines.append(f"  called at     {self.caller}")
         if self.remedy:
             lines.append(f"  remedy        {self.remedy}")
         return "\n".join(lines)

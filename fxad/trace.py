@@ -7,6 +7,7 @@ they become operands of the inner program (closure conversion), as do arrays tha
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from fxad.memo import collector_paused
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
 
-_HERE: Final = str(Path(__file__).parent)
+_HERE: Final = str(Path(__file__).parent) + os.sep
 _internal: Final[dict[str, bool]] = {}
 
 
