@@ -129,8 +129,8 @@ def stored(program: fx.Program[..., fx.Array]) -> int:
 def report(stages: dict[str, fx.Program[..., object]]) -> Table:
     """A line a stage: how large the program is, and what it takes when it is compiled.
 
-    A network of one segment gains nothing at its peak, where all that was recomputed is there again; it gains in between,
-    where the residuals are what waits. See `residual bytes`.
+    A network of one segment gains nothing at its peak, where all that was recomputed is there again; it gains in
+    between, where the residuals are what waits. See `residual bytes`.
     """
     table = Table("stage", "equations", "argument bytes", "temporary bytes", title="the program at each stage")
     for name, program in stages.items():

@@ -33,6 +33,7 @@ def program(page: Path) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text(encoding="utf-8"))], ids=name)
 def test_blocks_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = type(sys)("page")

@@ -10,6 +10,8 @@ import pytest
 
 import fxad as fx
 
+pytestmark = pytest.mark.smoke
+
 TRANSFORMATIONS = (
     "jvp", "linearize", "transpose", "vjp", "grad", "value_and_grad", "jacfwd", "jacrev", "hessian", "vmap", "remat",
     "dce", "cse", "simplify", "inline",

@@ -51,6 +51,7 @@ for text in sys.stdin.read().split("\\0"):
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("text", GOLDEN, ids=range(len(GOLDEN)))
 def test_golden(text: str) -> None:
     """A change of these is a change of the key of every executable on disk."""
