@@ -99,21 +99,21 @@ def test_operands_as_results() -> None:
 
 def test_execution_is_refused_with_a_reason() -> None:
     program = runtime.cache(add_mul(), CPU)
-    with pytest.raises(ExecutionError, match=r"^execute: .*supplied 1 arguments but compiled program expected 2$"):
+    with pytest.raises(ExecutionError, match=r"(?m)^execute: .*supplied 1 arguments but compiled program expected 2$"):
         program.execute([put(np.ones(4, np.float32))])
     buffer = put(np.ones(4, np.float32))
     runtime.delete(buffer)
-    with pytest.raises(ExecutionError, match=r"^execute: operand 0 is deleted$"):
+    with pytest.raises(ExecutionError, match=r"(?m)^execute: operand 0 is deleted$"):
         program.execute([buffer, buffer])
 
 
 def test_compile_errors_have_a_reason() -> None:
     lowered = lower_jaxpr(add_mul())
     options = runtime.CompileOptions(flags=(("xla_no_such_flag", True),))
-    with pytest.raises(CompileError, match=r"^compile: .*No such compile option: 'xla_no_such_flag'$"):
+    with pytest.raises(CompileError, match=r"(?m)^compile: .*No such compile option: 'xla_no_such_flag'$"):
         runtime.compile_module(lowered, options, CPU)
     broken = type(lowered)(lowered.in_avals, lowered.out_avals, "%0 = nonsense\n}\n", "")
-    with pytest.raises(CompileError, match=r"^compile: (.|\n)*  in            %0 = nonsense$"):
+    with pytest.raises(CompileError, match=r"(?m)^compile: (.|\n)*  in            %0 = nonsense$"):
         runtime.compile_module(broken, runtime.CompileOptions(), CPU)
 
 
@@ -357,18 +357,18 @@ def test_scalars(value: complex, dtype: str) -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(ShapeError, match=r"^to_buffer: shapes differ: the array has \(3,\), the program takes \(4,\)$"):
+    with pytest.raises(ShapeError, match=r"(?m)^to_buffer: shapes differ: the array has \(3,\), the program takes \(4,\)$"):
         runtime.to_buffer(np.ones(3, np.float32), F4, CPU)
-    differ = r"^to_buffer: dtypes differ: the array has dtype\('float64'\), the program takes dtype\('float32'\)$"
+    differ = r"(?m)^to_buffer: dtypes differ: the array has dtype\('float64'\), the program takes dtype\('float32'\)$"
     with pytest.raises(DTypeError, match=differ):
         runtime.to_buffer(np.ones(4), F4, CPU)
     with pytest.raises(DTypeError, match="dtypes differ"):
         runtime.to_buffer(np.ones(4, ">f4"), F4, CPU)
-    with pytest.raises(ArgumentError, match=r"^to_buffer: a list is no array$"):
+    with pytest.raises(ArgumentError, match=r"(?m)^to_buffer: a list is no array$"):
         runtime.to_buffer([1, 2], F4, CPU)
-    with pytest.raises(DTypeError, match=r"^to_buffer: 300 is no int8$"):
+    with pytest.raises(DTypeError, match=r"(?m)^to_buffer: 300 is no int8$"):
         runtime.to_buffer(300, Aval((), "int8"), CPU)
-    with pytest.raises(DTypeError, match=r"^to_buffer: 2j is no float32$"):
+    with pytest.raises(DTypeError, match=r"(?m)^to_buffer: 2j is no float32$"):
         runtime.to_buffer(2j, Aval((), "float32"), CPU)
 
 
@@ -446,7 +446,7 @@ def test_dlpack_before_version_1_is_a_copy() -> None:
     buffer = put(np.arange(4, dtype=np.float32))
     copied = copy_out(runtime.to_dlpack(buffer))
     np.testing.assert_array_equal(copied, np.arange(4))
-    with pytest.raises(BufferError, match=r"^an immutable float32 array cannot be exported this way without a copy$"):
+    with pytest.raises(BufferError, match=r"(?m)^an immutable float32 array cannot be exported this way without a copy$"):
         runtime.to_dlpack(buffer, copy=False)
 
 
@@ -463,7 +463,7 @@ def test_dlpack_of_an_unknown_type() -> None:
     capsule = np.ones(4, np.float32).__dlpack__()
     address = _pointer(capsule, b"dltensor")
     _Tensor.from_address(address).lanes = 4
-    with pytest.raises(DTypeError, match=r"^dlpack: type code 2 with 32 bits and 4 lanes is not a dtype of fxad$"):
+    with pytest.raises(DTypeError, match=r"(?m)^dlpack: type code 2 with 32 bits and 4 lanes is not a dtype of fxad$"):
         copy_out(capsule)
 
 
@@ -473,7 +473,7 @@ def test_dlpack_of_an_unknown_type() -> None:
 def test_devices() -> None:
     assert runtime.devices() == runtime.devices("cpu")
     assert str(CPU) == "cpu:0"
-    with pytest.raises(ParameterError, match=r"^devices: 'abacus' is no platform\n  remedy        use cpu or cuda$"):
+    with pytest.raises(ParameterError, match=r"(?m)^devices: 'abacus' is no platform\n(.*\n)?  remedy        use cpu or cuda$"):
         runtime.devices("abacus")
     with pytest.raises(ParameterError, match=r"^set_cpu_devices: 64 asked for, the CPU is in use with 1\n"):
         runtime.set_cpu_devices(64)

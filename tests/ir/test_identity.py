@@ -129,13 +129,13 @@ class TestLit:
 
     @pytest.mark.parametrize("value", ["1.0", None, [1], np.zeros(1), b"1", object()], ids=lambda v: type(v).__name__)
     def test_not_a_scalar(self, value: object) -> None:
-        with pytest.raises(ArgumentError, match=r"^literal: .* is not a scalar$"):
+        with pytest.raises(ArgumentError, match=r"(?m)^literal: .* is not a scalar$"):
             Lit.of(value, F3)
 
     def test_errors(self) -> None:
-        with pytest.raises(DTypeError, match=r"^literal: 1j is complex, f32\[3\] is not$"):
+        with pytest.raises(DTypeError, match=r"(?m)^literal: 1j is complex, f32\[3\] is not$"):
             Lit.of(1j, F3)
-        with pytest.raises(TypecheckError, match=r"^literal: 3 bytes given for one element of f32\[3\]$"):
+        with pytest.raises(TypecheckError, match=r"(?m)^literal: 3 bytes given for one element of f32\[3\]$"):
             Lit(b"abc", F3)
         with pytest.raises(TypecheckError, match="is not a bool"):
             Lit(b"\2", Aval((), "bool"))
