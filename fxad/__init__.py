@@ -34,6 +34,7 @@ from fxad.array import ArrayLike as ArrayLike
 from fxad.array import asarray as asarray
 from fxad.ir import Aval as Aval
 from fxad.ir import Jaxpr as Jaxpr
+from fxad.lax import stop_gradient as stop_gradient
 from fxad.program import Executable as Executable
 from fxad.program import Lowered as Lowered
 from fxad.program import Program as Program
