@@ -62,7 +62,6 @@ class Array(Methods):
     __slots__ = ("__weakref__", "_aval", "_buffer")
     # NumPy must leave `ndarray + Array` to `Array.__radd__`
     __array_priority__ = 1000
-    __array_ufunc__ = None
 
     _aval: Aval
     _buffer: runtime.Buffer

@@ -16,17 +16,19 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, cast
 
 import numpy as np
+import optree
 
 from fxad import dtypes
 from fxad.array import Array, Operation, _binder, aval_of, binder
 from fxad.builder import Builder
 from fxad.errors import FxadError, LeakedTracerError, TracerError
-from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, equation, place
+from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, bound, equation, place
 from fxad.memo import collector_paused
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
 
-_HERE: Final = str(Path(__file__).parent) + os.sep
+# What lies between the user and fxad tells the user nothing: lines of NumPy and optree are passed over too.
+_HERE: Final = tuple([f"{Path(m).parent}{os.sep}" for m in (__file__, np.__file__, optree.__file__)])
 _internal: Final[dict[str, bool]] = {}
 
 
@@ -163,14 +165,8 @@ class Trace:
             avals = prim.abstract_eval(*[a.aval for a in atoms])
         except FxadError as e:
             raise self._located(e, prim.name, atoms, source)
-        n = b.n
-        if len(avals) == 1:
-            v = Var(n, avals[0])
-            b.n = n + 1
-            b.eqns.append(equation(prim, atoms, (v,), source))
-            return (Tracer(self, v),)
-        outs = tuple([Var(n + k, a) for k, a in enumerate(avals)])
-        b.n = n + len(outs)
+        outs = bound(b.n, avals)
+        b.n += len(outs)
         b.eqns.append(equation(prim, atoms, outs, source))
         return tuple([Tracer(self, v) for v in outs])
 
