@@ -245,7 +245,7 @@ def test_one_compilation_however_many_threads() -> None:
 
 
 def test_an_executable_lives_as_long_as_its_program() -> None:
-    cache = runtime.Cache()
+    cache = runtime.Cache(keep=0)
     jaxpr = add_mul(7)
     gone, program = weakref.ref(jaxpr), weakref.ref(cache(jaxpr, CPU))
     assert cache.stats().entries == 1
@@ -253,6 +253,27 @@ def test_an_executable_lives_as_long_as_its_program() -> None:
     gc.collect()
     assert (gone(), program()) == (None, None)
     assert cache.stats().entries == 0
+
+
+def test_the_programs_used_last_are_held() -> None:
+    cache = runtime.Cache(keep=2)
+    for n in (1, 2, 1, 3, 1, 2):  # 3 drives out 2, and 2 comes back for 3
+        cache(add_mul(n), CPU)
+        gc.collect()
+    assert (cache.stats().compilations, cache.stats().entries) == (4, 2)
+    gone = weakref.ref(add_mul(1))
+    assert gone() is not None
+    cache.clear()
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_somebody_holds_is_found_though_others_were_used_since() -> None:
+    cache = runtime.Cache(keep=1)
+    mine = add_mul(5)
+    first = cache(mine, CPU)
+    cache(add_mul(6), CPU)
+    assert cache(mine, CPU) is first
 
 
 def test_a_held_executable_outlives_its_program() -> None:

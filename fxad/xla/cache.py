@@ -1,12 +1,14 @@
 """The compile cache: keyed by the value of the program, the options and the device.
 
-An entry lives as long as its program (or whoever holds the executable): nothing here keeps a dropped program alive.
+An entry lives as long as its program. The programs used last are held here, so that a function that is traced again
+(`grad(f)(x)` in a loop, a lambda made anew) finds its executable; what is dropped and not among them is collected.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 from weakref import WeakKeyDictionary
@@ -49,19 +51,24 @@ class _Entry:
 class Cache:
     """One executable per program, options and device, however many threads ask for it.
 
-    Law: `cache(f, o, d) is cache(f, o, d)` while `f` lives, and it was compiled once.
+    The `keep` programs used last are held, and so are their executables; neither holds an array (docs/adr/0010). Others
+    are held by whoever uses them. `clear()` lets go of all.
+
+    Law: `cache(f, o, d) is cache(f, o, d)` while `f` lives or is among the last `keep` programs; compiled once.
     """
 
-    __slots__ = ("_compilations", "_entries", "_hits", "_lock", "_seconds")
+    __slots__ = ("_compilations", "_entries", "_hits", "_keep", "_lock", "_recent", "_seconds")
 
-    def __init__(self) -> None:
+    def __init__(self, keep: int = 512) -> None:
         self._lock = threading.Lock()
+        self._keep = keep
         self.clear()
 
     def clear(self) -> None:
         """Forget every executable and start counting anew. What holds an executable keeps it."""
         with self._lock:
             self._entries: WeakKeyDictionary[Jaxpr, dict[_Key, _Entry]] = WeakKeyDictionary()
+            self._recent: OrderedDict[Jaxpr, None] = OrderedDict()
             self._hits = self._compilations = 0
             self._seconds = 0.0
 
@@ -71,12 +78,12 @@ class Cache:
             entry = self._entries.setdefault(jaxpr, {}).setdefault((options, device), _Entry())
             known = entry.program
             if known is not None:
-                return self._hit(entry, known)
+                return self._hit(jaxpr, entry, known)
         with entry.lock:
             known = entry.program
             if known is not None:  # another thread compiled it while this one waited
                 with self._lock:
-                    return self._hit(entry, known)
+                    return self._hit(jaxpr, entry, known)
             start = time.perf_counter()
             program = compile_module(lower_jaxpr(jaxpr), options, device)
             with self._lock:
@@ -84,12 +91,21 @@ class Cache:
                 entry.seconds = time.perf_counter() - start
                 self._compilations += 1
                 self._seconds += entry.seconds
+                self._touch(jaxpr)
             return program
 
-    def _hit(self, entry: _Entry, program: LoadedProgram) -> LoadedProgram:
+    def _hit(self, jaxpr: Jaxpr, entry: _Entry, program: LoadedProgram) -> LoadedProgram:
         entry.hits += 1
         self._hits += 1
+        self._touch(jaxpr)
         return program
+
+    def _touch(self, jaxpr: Jaxpr) -> None:
+        """Make a program the one used last."""
+        self._recent[jaxpr] = None
+        self._recent.move_to_end(jaxpr)
+        if len(self._recent) > self._keep:
+            self._recent.popitem(last=False)
 
     def _held(self) -> list[tuple[Jaxpr, _Key, _Entry, LoadedProgram]]:
         return [
