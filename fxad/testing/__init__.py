@@ -1,0 +1,125 @@
+"""The laws of fxad, for primitives and transformations of your own too: strategies that draw programs, and checkers.
+
+Needs the `test` extra: `pip install 'fxad[test]'`.
+
+A checker is a function that raises an AssertionError with the law, the program and its operands. A strategy is one of
+hypothesis. Together they are a property test:
+
+    from hypothesis import given
+    from fxad.testing import calls, cases, check_primitive, check_vmap
+
+    @given(calls(Sin, smooth=True))
+    def test_sin(application):
+        check_primitive(application)
+
+    @given(cases(differentiable=True))
+    def test_vmap(case):
+        check_vmap(case)
+
+A primitive of your own: give an application of it, or a strategy that draws parameters, operand types and domains.
+
+    >>> import numpy as np
+    >>> from fxad.ir import Aval
+    >>> from fxad.primitives.elementwise import SIN
+    >>> from fxad.testing import Application, Domain, applications, check_primitive
+    >>> check_primitive(Application(SIN, (np.array([0.1, 0.2, 0.3]),), smooth=True))
+    >>> def specs(draw, smooth):
+    ...     return SIN, [(Aval((3,), "float64"), Domain(-1.0, 1.0))]
+    >>> strategy = applications(specs, smooth=True)  # for @given
+
+tests/laws/test_own_primitive.py does this for a new one. A transformation of your own that keeps the meaning of
+programs: `check_rewrite(transform, case)`; any other: `check_transform(transform, program)`.
+"""
+
+from __future__ import annotations
+
+try:
+    import hypothesis as _hypothesis  # noqa: F401
+except ImportError as e:  # pragma: no cover
+    raise ImportError("fxad.testing draws programs with hypothesis: pip install 'fxad[test]'") from e
+
+from fxad.testing.applications import Application, Spec, Specs, applications
+from fxad.testing.calls import SPECS, calls
+from fxad.testing.compare import close, differ, tolerance, xla
+from fxad.testing.primitive_laws import (
+    check_batch,
+    check_jvp,
+    check_lowering,
+    check_primitive,
+    check_text,
+    check_transpose,
+    check_types,
+)
+from fxad.testing.programs import Case, cases, programs
+from fxad.testing.stacks import STEPS, Step, check_stack, stacks
+from fxad.testing.transform_laws import (
+    check_cse,
+    check_dce,
+    check_grad,
+    check_inline,
+    check_linearize,
+    check_lower,
+    check_program_jvp,
+    check_program_transpose,
+    check_remat,
+    check_rewrite,
+    check_second_order,
+    check_simplify,
+    check_transform,
+    check_vjp,
+    check_vmap,
+    check_vmap_commutes,
+    check_vmap_identity,
+    check_vmap_nested,
+)
+from fxad.testing.values import Domain, arrays, avals, literals, shapes
+
+__all__ = [
+    "Application",
+    "Case",
+    "Domain",
+    "SPECS",
+    "STEPS",
+    "Spec",
+    "Specs",
+    "Step",
+    "applications",
+    "arrays",
+    "avals",
+    "calls",
+    "cases",
+    "check_batch",
+    "check_cse",
+    "check_dce",
+    "check_grad",
+    "check_inline",
+    "check_jvp",
+    "check_linearize",
+    "check_lower",
+    "check_lowering",
+    "check_primitive",
+    "check_program_jvp",
+    "check_program_transpose",
+    "check_remat",
+    "check_rewrite",
+    "check_second_order",
+    "check_simplify",
+    "check_stack",
+    "check_text",
+    "check_transform",
+    "check_transpose",
+    "check_types",
+    "check_vjp",
+    "check_vmap",
+    "check_vmap_commutes",
+    "check_vmap_identity",
+    "check_vmap_nested",
+    "close",
+    "differ",
+    "literals",
+    "programs",
+    "shapes",
+    "stacks",
+    "tolerance",
+    "xla",
+]

@@ -1,0 +1,85 @@
+"""Applications of primitives, and how a strategy for them is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, final
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.dtypes import DType
+from fxad.ir import Aval, Jaxpr, NDArray, Primitive, Shape
+from fxad.primitives import elementwise as ew
+from fxad.testing.values import SEEDS, Domain, sample
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Application:
+    """A primitive and operands it takes. `smooth`: its derivative there is what differences say, if it has one."""
+
+    prim: Primitive
+    args: tuple[NDArray, ...]
+    smooth: bool = False
+
+    @property
+    def avals(self) -> tuple[Aval, ...]:
+        """The types of the operands."""
+        return tuple([Aval(a.shape, a.dtype) for a in self.args])
+
+    @property
+    def program(self) -> Jaxpr:
+        """The program of this one equation."""
+        b = Builder()
+        return b.build(b(self.prim, *b.inputs(self.avals)), self.prim.name)
+
+    def __repr__(self) -> str:
+        values = "\n".join([f"  {a}: {x.tolist()}" for a, x in zip(self.avals, self.args, strict=True)])
+        return f"{self.program}at\n{values}"
+
+
+# What to draw: the primitive with its parameters, and a type and a domain for each operand.
+Spec: TypeAlias = tuple[Primitive, Sequence[tuple[Aval, Domain]]]
+# `smooth` asks for float64 (or complex128) operands where the derivative exists and finite differences find it.
+Specs: TypeAlias = Callable[[st.DrawFn, bool], Spec]
+
+
+@st.composite
+def applications(draw: st.DrawFn, specs: Specs, *, smooth: bool = False) -> Application:
+    """Applications of a primitive of your own: `specs(draw, smooth)` gives parameters, types and domains."""
+    prim, operands = specs(draw, smooth)
+    seed = draw(SEEDS)
+    args = tuple([sample(aval, domain, seed, k) for k, (aval, domain) in enumerate(operands)])
+    return Application(prim, args, smooth and type(prim) not in _BY_CONVENTION)
+
+
+# Their derivatives are what they are for, not the limit of differences.
+_BY_CONVENTION: Final = frozenset({ew.BitcastConvertType, ew.StopGradient, ew.ReducePrecision})
+
+
+# ------------------------------------------------------------------------------------ what strategies have in common
+
+ANY: Final = frozenset(dtypes.ALL)
+
+
+def dtype_of(draw: st.DrawFn, takes: frozenset[DType], smooth: bool) -> DType:
+    """One of the dtypes a primitive takes; for `smooth`, one in which differences are exact enough, if it takes one."""
+    smooth_ones = [d for d in (dtypes.float64, dtypes.complex128) if d in takes]
+    return draw(st.sampled_from(smooth_ones if smooth and smooth_ones else [d for d in dtypes.ALL if d in takes]))
+
+
+def some_axes(draw: st.DrawFn, ndim: int) -> tuple[int, ...]:
+    """Any increasing axes."""
+    return tuple([a for a in range(ndim) if draw(st.booleans())])
+
+
+_INDEX_DTYPES: Final = (dtypes.int32, dtypes.int64, dtypes.int8, dtypes.uint8, dtypes.uint32)
+
+
+def index_of(draw: st.DrawFn, shape: Shape, low: int, high: int) -> tuple[Aval, Domain]:
+    """An index operand with values in a range, cut at 0 for unsigned dtypes."""
+    dtype = draw(st.sampled_from(_INDEX_DTYPES))
+    return Aval(shape, dtype), Domain(whole=(max(low, 0) if dtype in dtypes.UNSIGNED else low, high))

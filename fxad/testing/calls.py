@@ -1,0 +1,73 @@
+"""Strategies for well-typed applications of every primitive: parameters, operand types and operand values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.ir import Aval, Jaxpr, Lit, Primitive, Var
+from fxad.primitives import ALL
+from fxad.primitives import elementwise as ew
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.remat import Remat
+from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.testing import draw_arrays, draw_elementwise, draw_shapes
+from fxad.testing.applications import Application, Spec, Specs, applications
+from fxad.testing.values import ORDINARY, Domain, shapes
+
+
+def _body(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, Sequence[tuple[Aval, Domain]]]:
+    """A body that uses its operands, and returns one of them and a literal beside what it computes."""
+    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.int32]))
+    aval = Aval(draw(shapes(2)), dtype)
+    b = Builder()
+    x, y = b.inputs((aval, aval))
+    z = b.one(ew.MUL, x, b.one(ew.SIN, y) if dtype == dtypes.float64 else y)
+    others: list[Var | Lit] = [y, z, Lit.of(2, aval)]
+    outs = [z, *draw(st.lists(st.sampled_from(others), max_size=2))]
+    return b.build(outs, "body"), [(aval, ORDINARY), (aval, ORDINARY)]
+
+
+def _call(draw: st.DrawFn, smooth: bool) -> Spec:
+    body, operands = _body(draw, smooth)
+    return Call(body), operands
+
+
+def _remat(draw: st.DrawFn, smooth: bool) -> Spec:
+    body, operands = _body(draw, smooth)
+    return Remat(body, draw(st.booleans())), operands
+
+
+_OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+    {**draw_elementwise.OWN, **draw_shapes.OWN, **draw_arrays.OWN, Call: _call, Remat: _remat}
+)
+
+
+def _specs(kind: type[Primitive]) -> Specs | None:
+    if kind in _OWN:
+        return _OWN[kind]
+    if issubclass(kind, Unary):
+        return draw_elementwise.elementwise(kind(), 1, kind.takes)
+    if issubclass(kind, Binary | Compare):
+        return draw_elementwise.elementwise(kind(), 2, kind.takes)
+    return None
+
+
+# How to draw applications of each primitive. A primitive that is missing here fails the coverage test.
+SPECS: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+    {kind: specs for kind in ALL if (specs := _specs(kind)) is not None}
+)
+
+
+@st.composite
+def calls(draw: st.DrawFn, primitive: type[Primitive], *, smooth: bool = False) -> Application:
+    """Applications of a primitive of `fxad.primitives.ALL`.
+
+    `smooth`: operands are float64 and complex128 where the primitive takes them, inside the domain of its derivative.
+    """
+    return draw(applications(SPECS[primitive], smooth=smooth))

@@ -1,0 +1,184 @@
+"""What the laws have in common: running programs, comparing results, and messages that show the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Final, NoReturn, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.interpret import run
+from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.runtime import compile_jaxpr, devices, to_buffer, to_numpy
+
+Values: TypeAlias = Sequence[NDArray]
+Wide: TypeAlias = npt.NDArray[np.complex128]
+
+# Relative to the largest magnitude at hand: some units in the last place of the dtype, and what special functions lose.
+TOLERANCE: Final = MappingProxyType(
+    {
+        dtypes.float64: 1e-9,
+        dtypes.complex128: 1e-9,
+        dtypes.float32: 1e-4,
+        dtypes.complex64: 1e-4,
+        dtypes.float16: 1e-2,
+        dtypes.bfloat16: 6e-2,
+    }
+)
+_FLOAT8: Final = 0.5
+
+
+def tolerance(dtype: DType) -> float:
+    """How far two ways to compute a value of this dtype may be apart."""
+    return TOLERANCE.get(dtype, _FLOAT8)
+
+
+def xla(jaxpr: Jaxpr, args: Values) -> tuple[NDArray, ...]:
+    """Compile and run on the CPU."""
+    (device, *_) = devices("cpu")
+    loaded = compile_jaxpr(jaxpr, device=device)
+    buffers = [to_buffer(np.asarray(a, order="C"), v, device) for a, v in zip(args, jaxpr.in_avals, strict=True)]
+    return tuple([to_numpy(b) for b in loaded.execute(buffers)])
+
+
+def fail(law: str, jaxpr: Jaxpr, args: Values = (), also: Jaxpr | None = None) -> NoReturn:
+    """Raise the AssertionError that shows the law, the program it fails for, and its operands."""
+    lines = [law, f"program: {jaxpr}"]
+    if args:
+        lines.append("at:")
+        lines += [f"  {a}: {x.tolist()}" for a, x in zip(jaxpr.in_avals, args, strict=True)]
+    if also is not None:
+        lines.append(f"became: {also}")
+    raise AssertionError("\n".join(lines))
+
+
+def differ(have: Values, want: Values, *, scale: float = 1.0, exact: bool = False) -> str:
+    """How two lists of results differ in number, type or value; empty when they do not.
+
+    `exact`: bit for bit, but for the payloads of nans. Else floats within the tolerance of their dtype, times `scale`.
+    """
+    if len(have) != len(want):
+        return f"{len(have)} results, expected {len(want)}"
+    for k, (a, b) in enumerate(zip(have, want, strict=True)):
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            return f"result {k} is {Aval(a.shape, a.dtype)}, expected {Aval(b.shape, b.dtype)}"
+        same = _identical(a, b) if exact or a.dtype not in dtypes.INEXACT else close(a, b, tolerance(a.dtype) * scale)
+        if not same:
+            return f"result {k}: got {a.tolist()}, expected {b.tolist()}"
+    return ""
+
+
+def _identical(a: NDArray, b: NDArray) -> bool:
+    if a.dtype in dtypes.COMPLEX:
+        return _identical(np.real(a), np.real(b)) and _identical(np.imag(a), np.imag(b))
+    if a.dtype not in dtypes.FLOATING:
+        return bool(np.array_equal(a, b))
+    bits = f"u{a.dtype.itemsize}"
+    one, other = np.ascontiguousarray(a).view(bits), np.ascontiguousarray(b).view(bits)
+    return bool(np.all((one == other) | (np.isnan(a) & np.isnan(b))))
+
+
+def close(a: NDArray, b: NDArray, tol: float) -> bool:
+    """Equal within `tol`, relative to 1 and to the largest finite magnitude; infinities and nans in equal places."""
+    x, y = wide(a), wide(b)
+    return _parts_close(x.real, y.real, tol) and _parts_close(x.imag, y.imag, tol)
+
+
+def _parts_close(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], tol: float) -> bool:
+    finite = np.isfinite(y)
+    if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.all(np.isfinite(x[finite])):
+        return False
+    size = max(1.0, float(np.max(np.abs(y[finite]), initial=0.0)))
+    return bool(np.all(np.abs(x[finite] - y[finite]) <= tol * size))
+
+
+def magnitude(jaxpr: Jaxpr, args: Values) -> float:
+    """The largest finite magnitude met while the program runs; at least 1."""
+    top = 1.0
+
+    def look(values: Values) -> None:
+        nonlocal top
+        for x in values:
+            if x.dtype in dtypes.INEXACT and x.size:
+                y = np.abs(wide(x))
+                top = max(top, float(np.max(y, initial=0.0, where=np.isfinite(y))))
+
+    look(args)
+    run(jaxpr, args, lambda _i, _eqn, outs: look(outs))
+    return top
+
+
+# ------------------------------------------------------------------------------------------------------- derivatives
+
+
+def wide(a: NDArray) -> Wide:
+    """In the dtype that holds all others."""
+    return a.astype(np.complex128)
+
+
+def narrow(a: Wide, dtype: DType) -> NDArray:
+    """Back in `dtype`, which may be real."""
+    return a.astype(dtype) if dtype in dtypes.COMPLEX else a.real.astype(dtype)
+
+
+def directions(avals: Sequence[Aval], seed: int) -> tuple[NDArray, ...]:
+    """Tangents or cotangents of these types."""
+    rng = np.random.default_rng((seed, 7))
+    draws = [rng.standard_normal(a.shape) + 1j * rng.standard_normal(a.shape) for a in avals]
+    return tuple([narrow(np.asarray(x, np.complex128), a.dtype) for x, a in zip(draws, avals, strict=True)])
+
+
+def slopes(f: Callable[[float], Values], h: float) -> list[Wide]:
+    """The derivative of `f` at 0, by central differences of fourth order."""
+    at = [[wide(y) for y in f(k * h)] for k in (1, -1, 2, -2)]
+    with np.errstate(all="ignore"):
+        return [(8 * (a - b) - (c - d)) / (12 * h) for a, b, c, d in zip(*at, strict=True)]
+
+
+def filled(tangents: Values, nonzero: Sequence[bool], avals: Sequence[Aval]) -> list[NDArray]:
+    """Tangents of all results, zeros where they vanish."""
+    given = iter(tangents)
+    return [next(given) if nz else np.zeros(a.shape, a.dtype) for nz, a in zip(nonzero, avals, strict=True)]
+
+
+def along(args: Values, dots: Values, mask: Sequence[bool], t: float) -> list[NDArray]:
+    """The operands, those in `mask` moved by `t` in the direction of their tangents."""
+    given = iter(dots)
+    return [narrow(wide(a) + t * wide(next(given)), a.dtype) if m else a for a, m in zip(args, mask, strict=True)]
+
+
+# Small steps see less of what bends, large ones less of what rounds; a kink is as far away as chance wills.
+_STEPS: Final = (1e-4, 1e-5, 1e-6)
+
+
+def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1e-5) -> str:
+    """How `tangents` differ from the derivative of `f` at 0; empty when one step size says they agree."""
+    worst = ""
+    for h in _STEPS:
+        found = slopes(f, h)
+        pairs = list(enumerate(zip(tangents, found, strict=True)))
+        # where the function is infinite (the maximum of nothing), a difference says nothing
+        bad = [k for k, (t, s) in pairs if not close(np.where(np.isfinite(s), t, s), s, tol)]
+        if not bad:
+            return ""
+        k = bad[0]
+        slope = narrow(found[k], tangents[k].dtype)
+        worst = f"tangent {k}: got {tangents[k].tolist()}, central difference {slope.tolist()}"
+    return worst
+
+
+def pairing(xs: Values, ys: Values) -> float:
+    """The real part of the sum of products, not conjugated: `real` and `conj` are linear over the reals only."""
+    return float(np.real(sum([np.sum(wide(x) * wide(y)) for x, y in zip(xs, ys, strict=True)])))
+
+
+def pairing_error(xs: Values, ys: Values, us: Values, vs: Values, tol: float = 1e-8) -> str:
+    """Whether <xs, ys> and <us, vs> differ, relative to the sum of the magnitudes of the products."""
+    left, right = pairing(xs, ys), pairing(us, vs)
+    pairs = [*zip(xs, ys, strict=True), *zip(us, vs, strict=True)]
+    size = max(1.0, sum([float(np.sum(np.abs(wide(x) * wide(y)))) for x, y in pairs]))
+    return "" if abs(left - right) <= tol * size else f"{left} differs from {right}"

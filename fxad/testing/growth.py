@@ -1,0 +1,115 @@
+"""A program while it is grown, and what is known of its values.
+
+Beside each value stand bounds, so that functions are applied inside their domains and compositions do not blow up; and
+whether every correct implementation computes exactly these bits, so that comparisons, roundings and conversions to
+integers, which would turn a rounding into a different answer, are applied to such values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
+from fxad.primitives import elementwise as ew
+from fxad.testing.values import literals
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What is known of a value: bounds of its elements (of both parts, when complex), and whether it is exact."""
+
+    low: float
+    high: float
+    exact: bool
+
+    @property
+    def size(self) -> float:
+        return max(abs(self.low), abs(self.high))
+
+
+INPUT: Final = Fact(-1.5, 1.5, True)
+UNKNOWN: Final = Fact(-1e9, 1e9, True)  # integers and bools: they wrap, bit for bit
+MOST: Final = 6.0  # no float grows beyond
+_ALL: Final = (
+    dtypes.float32,
+    dtypes.float64,
+    dtypes.int32,
+    dtypes.bool_,
+    dtypes.bfloat16,
+    dtypes.complex64,
+    dtypes.int8,
+    dtypes.uint32,
+)
+_SMOOTH: Final = (dtypes.float64, dtypes.complex128, dtypes.int32, dtypes.bool_)
+_SIZES: Final = (2, 3, 1)
+
+
+@final
+class Growth:
+    """A program while it grows."""
+
+    def __init__(self, draw: st.DrawFn, differentiable: bool, bodies: list[Jaxpr]) -> None:
+        self.draw = draw
+        self.smooth = differentiable
+        self.dtypes = _SMOOTH if differentiable else _ALL
+        self.bodies = bodies
+        self.builder = Builder()
+        self.facts: dict[Atom, Fact] = {}
+        self.pool: list[Atom] = []
+
+    def add(self, atom: Atom, fact: Fact) -> Atom:
+        if not atom.aval.inexact:
+            fact = UNKNOWN
+        self.facts[atom] = fact
+        self.pool.append(atom)
+        return atom
+
+    def input(self, aval: Aval) -> Atom:
+        return self.add(self.builder.input(aval), INPUT)
+
+    def shape(self) -> Shape:
+        sizes = _SIZES if self.draw(st.integers(0, 7)) else (2, 0, 1)
+        shape: list[int] = self.draw(st.lists(st.sampled_from(sizes), max_size=3))
+        return tuple(shape)
+
+    def constant(self, aval: Aval) -> Atom:
+        """A literal: small where floats go on computing."""
+        if not aval.inexact:
+            return self.add(self.draw(literals(aval)), UNKNOWN)
+        value = self.draw(st.sampled_from([1.0, 0.0, 0.5, -1.5, -0.0, 2.0]))
+        return self.add(Lit.of(value, aval), Fact(value, value, True))
+
+    def one_of(self, atoms: Sequence[Atom]) -> Atom:
+        """One of these; the newest ones are the simplest choice, so that equations build on each other."""
+        k: int = self.draw(st.integers(0, len(atoms) - 1))
+        return atoms[-1 - k]
+
+    def like(self, aval: Aval, ok: Callable[[Fact], bool] = lambda _: True) -> Atom:
+        """A value of this type: one that is there, a literal, or a new operand."""
+        there = [a for a in self.pool if a.aval is aval and ok(self.facts[a])]
+        often: int = self.draw(st.integers(0, 5))
+        if there and often:
+            return self.one_of(there)
+        if self.draw(st.booleans()):
+            lit = self.constant(aval)
+            if ok(self.facts[lit]):
+                return lit
+        return self.input(aval)
+
+    def emit(self, fact: Fact, prim: Primitive, *args: Atom) -> Atom:
+        return self.add(self.builder.one(prim, *args), fact)
+
+    def within(self, x: Atom, limit: float) -> Atom:
+        """`x`, scaled down where it may be larger than `limit`."""
+        fact = self.facts[x]
+        if not x.aval.inexact or fact.size <= limit:
+            return x
+        by = limit / fact.size
+        return self.emit(Fact(by * fact.low, by * fact.high, False), ew.MUL, x, Lit.of(by, x.aval))

@@ -1,0 +1,198 @@
+"""The laws of a primitive, at one application of it. Each raises an AssertionError that shows the application.
+
+    @given(calls(Sin))
+    def test_lowering(application):
+        check_lowering(application)
+
+A primitive of your own is checked the same way; draw its applications with `applications`, or write them by hand:
+
+    check_primitive(Application(MyPrimitive(), (np.ones(3),), smooth=True))
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import NotDifferentiableError
+from fxad.interpret import run
+from fxad.ir import Jaxpr, Linear, NDArray
+from fxad.primitives.linearity import is_linear
+from fxad.testing.applications import Application
+from fxad.testing.compare import (
+    Values,
+    along,
+    differ,
+    directions,
+    fail,
+    filled,
+    pairing_error,
+    tangent_error,
+    xla,
+)
+from fxad.text import PRIMITIVES, parse, to_text
+from fxad.transforms import jvp, linearize, transpose, vmap
+from fxad.typecheck import typecheck
+
+Dims: TypeAlias = tuple[int | None, ...]
+
+_TANGENT_DTYPES = frozenset({dtypes.float64, dtypes.complex128})
+
+
+def check_primitive(application: Application) -> None:
+    """All laws below."""
+    for law in LAWS:
+        law(application)
+
+
+def check_types(application: Application) -> None:
+    """`aval(impl(x)) = abstract_eval(aval(x))`; `impl` is pure and repeatable."""
+    program, args = application.program, application.args
+    typecheck(program)
+    before = [a.copy() for a in args]
+    outs = run(program, args)  # the interpreter compares with the type rule
+    if problem := differ(args, before, exact=True):
+        fail(f"impl changed its operands: {problem}", program, args)
+    if problem := differ(run(program, args), outs, exact=True):
+        fail(f"impl is not a function of its operands: {problem}", program, args)
+
+
+def check_text(application: Application) -> None:
+    """`parse(to_text(p)) is p`, and pickling gives back the same object."""
+    program, kind = application.program, type(application.prim)
+    if parse(to_text(program), {**PRIMITIVES, kind.name: kind}) is not program:
+        fail("parse(to_text(p)) is not p", program)
+    if pickle.loads(pickle.dumps(program)) is not program:
+        fail("pickle.loads(pickle.dumps(p)) is not p", program)
+
+
+def check_lowering(application: Application) -> None:
+    """`lower = impl`: exactly for integers and bool, within rounding for floats."""
+    program, args = application.program, application.args
+    if problem := differ(xla(program, args), run(program, args)):
+        fail(f"lower differs from impl: {problem}", program, args)
+
+
+def check_jvp(application: Application, seed: int = 0) -> None:
+    """The tangent is the central difference, for each subset of operands; `linearize` agrees with it.
+
+    Differences are taken of a `smooth` application only. A primitive may raise NotDifferentiableError instead.
+    """
+    program, args = application.program, application.args
+    for mask in _masks(application):
+        dots = directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], seed)
+        try:
+            forward, nonzero = jvp(program, mask)
+        except NotDifferentiableError:
+            continue
+        typecheck(forward)
+        n = len(program.outs)
+        found = run(forward, [*args, *dots])
+        if problem := differ(found[:n], run(program, args)):
+            fail(f"jvp changed the results: {problem}", program, args, forward)
+        if application.smooth and (problem := _difference_error(program, args, mask, dots, found[n:], nonzero)):
+            fail(f"jvp of operands {mask}: {problem}", program, args, forward)
+        _check_split(application, mask, dots, tuple(found[n:]))
+
+
+def _difference_error(
+    program: Jaxpr, args: Values, mask: tuple[bool, ...], dots: Values, tangents: Values, nonzero: tuple[bool, ...]
+) -> str:
+    """How the tangents of the results differ from differences of those results in which they can be seen."""
+    seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
+    every = filled(tangents, nonzero, program.out_avals)
+
+    def moved(t: float) -> list[NDArray]:
+        outs = run(program, along(args, dots, mask, t))
+        return [outs[k] for k in seen]
+
+    return tangent_error(moved, [every[k] for k in seen])
+
+
+def _check_split(
+    application: Application, mask: tuple[bool, ...], dots: tuple[NDArray, ...], tangents: tuple[NDArray, ...]
+) -> None:
+    program, args = application.program, application.args
+    split = linearize(program, mask)
+    typecheck(split.primal)
+    typecheck(split.linear)
+    residuals = run(split.primal, args)[len(program.outs) :]
+    if problem := differ(run(split.linear, [*dots, *residuals]), tangents):
+        fail(f"linearize of operands {mask} differs from jvp: {problem}", program, args, split.linear)
+    marked = (True,) * len(dots) + (False,) * len(residuals)
+    if not is_linear(split.linear, marked):
+        fail("the linear program is not linear", program, args, split.linear)
+    _check_adjoint(program, split.linear, marked, dots, residuals, tangents)
+
+
+def check_transpose(application: Application) -> None:
+    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>`, for each set of operands the primitive is linear in; and A^TT = A."""
+    prim, program, args = application.prim, application.program, application.args
+    if not isinstance(prim, Linear):
+        return
+    for mask in _masks(application):
+        if prim.linear_in(mask):
+            known = tuple([a for a, m in zip(args, mask, strict=True) if not m])
+            dots = directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], 1)
+            given = iter(dots)
+            outs = run(program, [next(given) if m else a for a, m in zip(args, mask, strict=True)])
+            _check_adjoint(program, program, mask, dots, known, outs)
+
+
+def _check_adjoint(
+    program: Jaxpr,
+    linear: Jaxpr,
+    mask: tuple[bool, ...],
+    dots: tuple[NDArray, ...],
+    known: tuple[NDArray, ...],
+    outs: tuple[NDArray, ...],
+) -> None:
+    adjoint = transpose(linear, mask)
+    typecheck(adjoint)
+    cts = directions(linear.out_avals, 2)
+    bars = run(adjoint, [*cts, *known])
+    if problem := pairing_error(cts, outs, bars, dots):
+        fail(f"transpose is not the adjoint in operands {mask}: {problem}", program, (*dots, *known)[:0], adjoint)
+    again = transpose(adjoint, (True,) * len(cts) + (False,) * len(known))
+    typecheck(again)
+    if problem := differ(run(again, [*dots, *known]), outs):
+        fail(f"transposing twice changed the meaning: {problem}", linear, (), again)
+
+
+def check_batch(application: Application, dims: Dims | None = None, size: int = 2) -> None:
+    """Batched equals the loop, stacked: for `dims`, or for a sample of the axes at which each operand can be mapped."""
+    program, args = application.program, application.args
+    for at in [dims] if dims is not None else _choices(args):
+        rows = [[_varied(a, i) if d is not None else a for a, d in zip(args, at, strict=True)] for i in range(size)]
+        stacked = [np.stack([r[k] for r in rows], d) if d is not None else args[k] for k, d in enumerate(at)]
+        batched, out_dims = vmap(program, size, at)
+        typecheck(batched)
+        wants = [run(program, r) for r in rows]
+        for k, (have, d) in enumerate(zip(run(batched, stacked), out_dims, strict=True)):
+            want = wants[0][k] if d is None else np.stack([w[k] for w in wants], d)
+            if problem := differ([have], [want]):
+                fail(f"batch differs from the loop, operands mapped at {at}: {problem}", program, args, batched)
+
+
+def _choices(args: tuple[NDArray, ...], most: int = 6) -> list[Dims]:
+    every = [c for c in product(*[[None, *range(a.ndim + 1)] for a in args]) if any([d is not None for d in c])]
+    return every[:: max(1, len(every) // most)]
+
+
+def _varied(a: NDArray, i: int) -> NDArray:
+    """Another operand of the same type, of values that the first one has, so that it is in the domain too."""
+    return np.roll(a.ravel(), i).reshape(a.shape)
+
+
+def _masks(application: Application) -> Iterator[tuple[bool, ...]]:
+    """The nonempty subsets of the operands that have tangents in which a difference can be seen."""
+    choices = [(False, True) if a.dtype in _TANGENT_DTYPES else (False,) for a in application.avals]
+    return (m for m in product(*choices) if any(m))
+
+
+LAWS = (check_types, check_text, check_lowering, check_jvp, check_transpose, check_batch)

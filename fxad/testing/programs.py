@@ -1,0 +1,89 @@
+"""Strategies for whole programs: well typed, with nested and shared bodies, literals, several dtypes, dead code.
+
+They are grown (`fxad.testing.growth`) such that the laws may compare what a program means in NumPy, in XLA, batched and
+differentiated, within a small tolerance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Var
+from fxad.primitives import elementwise as ew
+from fxad.primitives.shape import (
+    ReduceSum,
+)
+from fxad.testing.growth import INPUT, Growth
+from fxad.testing.steps import STEPS
+from fxad.testing.values import SEEDS, Domain, sample
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A program and operands for it; `seed` decides what else a law has to choose (directions, axes)."""
+
+    program: Jaxpr
+    args: tuple[NDArray, ...]
+    seed: int = 0
+
+    def __repr__(self) -> str:
+        avals = self.program.in_avals
+        values = "\n".join([f"  {a}: {x.tolist()}" for a, x in zip(avals, self.args, strict=True)])
+        return f"{self.program}at\n{values}"
+
+
+@st.composite
+def programs(
+    draw: st.DrawFn, *, differentiable: bool = False, depth: int = 2, size: int = 10, scalar: bool = False
+) -> Jaxpr:
+    """Well-typed programs of up to about `size` equations with bodies nested to `depth`.
+
+    differentiable: floats are float64 and complex128, functions smooth almost everywhere and well conditioned.
+    scalar:         the first result is a real floating scalar, so that the program has a gradient.
+    """
+    bodies = (
+        draw(st.lists(programs(differentiable=differentiable, depth=depth - 1, size=4), max_size=2)) if depth else []
+    )
+    g = Growth(draw, differentiable, bodies)
+    for _ in range(draw(st.integers(1, 3))):
+        dtype = g.dtypes[0] if draw(st.integers(0, 2)) == 0 else draw(st.sampled_from(g.dtypes))
+        g.input(Aval(g.shape(), dtype))
+    for _ in range(size):  # not a drawn number: hypothesis prefers small ones, and most programs would be empty
+        draw(st.sampled_from(STEPS))(g, g.one_of(g.pool))
+    outs = [g.one_of(g.pool) for _ in range(draw(st.integers(1, 4)))]
+    if scalar:
+        outs.insert(0, _scalar(g))
+    return g.builder.build(outs, "f")
+
+
+def _scalar(g: Growth) -> Atom:
+    """A real floating scalar that many values have a part in."""
+    emit = g.builder.one
+    dtype = g.dtypes[0]
+    total: Atom = Lit.of(0, Aval((), dtype))
+    for a in [a for a in g.pool if a.aval.inexact and isinstance(a, Var)][-4:]:
+        real = emit(ew.REAL, a) if a.aval.dtype in dtypes.COMPLEX else a
+        whole = emit(ReduceSum(tuple(range(a.aval.ndim))), emit(ew.SIN, real))
+        total = emit(ew.ADD, total, whole if whole.aval.dtype == dtype else emit(ew.ConvertElementType(dtype), whole))
+    return total
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn, *, differentiable: bool = False, depth: int = 2, size: int = 10, scalar: bool = False
+) -> Case:
+    """Programs of `programs`, with operands in the bounds they were grown for."""
+    program = draw(programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar))
+    seed = draw(SEEDS)
+    return Case(program, operands(program, seed, zeros=not differentiable), seed)
+
+
+def operands(program: Jaxpr, seed: int, *, zeros: bool = False) -> tuple[NDArray, ...]:
+    """Operands of a program, for a seed; with `zeros`, some are 0.0 and -0.0, where functions may have kinks."""
+    domain = Domain(INPUT.low, INPUT.high, zeros=zeros)
+    return tuple([sample(a, domain, seed, k) for k, a in enumerate(program.in_avals)])

@@ -1,0 +1,176 @@
+"""Stacks of transforms: each step of a stack is a transformation, its law, and the program it leads to.
+
+@given(cases(differentiable=True), stacks())
+def test_stacks(case, stack):
+    check_stack(stack, case)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias, final
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.interpret import run
+from fxad.ir import Jaxpr
+from fxad.testing import transform_laws as laws
+from fxad.testing.compare import differ, directions, fail, magnitude
+from fxad.testing.programs import Case
+from fxad.transforms import (
+    cse,
+    dce,
+    grad,
+    inline,
+    jvp,
+    linearize,
+    remat,
+    simplify,
+    transpose,
+    value_and_grad,
+    vjp_fused,
+    vmap,
+)
+
+Law: TypeAlias = Callable[[Case], None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A transformation of programs that come with operands: `apply` gives the next program and operands for it, or None
+    where it does not apply; `law` is what must hold of it here. `rewrites`: the results are to be the same."""
+
+    name: str
+    apply: Callable[[Case], Case | None]
+    law: Law
+    rewrites: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _same(transform: laws.Transform) -> Callable[[Case], Case | None]:
+    return lambda case: Case(transform(case.program), case.args, case.seed)
+
+
+def _jvp(case: Case) -> Case | None:
+    mask = laws.wrt(case)
+    return Case(jvp(case.program, mask)[0], (*case.args, *laws.dots_of(case)), case.seed + 1)
+
+
+def _linear(case: Case) -> Case | None:
+    """The linear program, at a tangent and the residuals."""
+    mask = laws.wrt(case)
+    split = linearize(case.program, mask)
+    dots = laws.dots_of(case)
+    residuals = run(split.primal, case.args)[len(case.program.outs) :]
+    return Case(split.linear, (*dots, *residuals), case.seed + 1)
+
+
+def _adjoint(case: Case) -> Case | None:
+    linear = _linear(case)
+    assert linear is not None
+    n = sum(laws.wrt(case))
+    adjoint = transpose(linear.program, (True,) * n + (False,) * (len(linear.args) - n))
+    return Case(adjoint, (*directions(linear.program.out_avals, case.seed + 6), *linear.args[n:]), case.seed + 1)
+
+
+def _vjp(case: Case) -> Case | None:
+    cts = directions([a for a in case.program.out_avals if a.inexact], case.seed + 7)
+    return Case(vjp_fused(case.program, laws.wrt(case)), (*case.args, *cts), case.seed + 1)
+
+
+def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable[[Case], Case | None]:
+    def apply(case: Case) -> Case | None:
+        program, mask = laws.scalarized(case.program), laws.wrt(case)
+        if (
+            not any(mask)
+            or not program.outs
+            or program.outs[0].aval.shape
+            or program.outs[0].aval.dtype != dtypes.float64
+        ):
+            return None
+        return Case(transform(program, mask), case.args, case.seed + 1)
+
+    return apply
+
+
+def _mapped(case: Case) -> Case | None:
+    """vmap over two examples."""
+    at = laws.mapped_dims(case)
+    args = [np.stack([a, np.roll(a, 1)], d) if d is not None else a for a, d in zip(case.args, at, strict=True)]
+    return Case(vmap(case.program, 2, at, (0,) * len(case.program.outs))[0], tuple(args), case.seed + 1)
+
+
+def _nothing(case: Case) -> None:
+    """What the next step and the end of the stack check."""
+
+
+def _rewrite(name: str, transform: laws.Transform, law: Law) -> Step:
+    return Step(name, _same(transform), law, rewrites=True)
+
+
+STEPS: Final = MappingProxyType(
+    {
+        step.name: step
+        for step in (
+            Step("jvp", _jvp, laws.check_program_jvp),
+            Step("vmap", _mapped, laws.check_vmap),
+            Step("linearize", _linear, laws.check_linearize),
+            Step("transpose", _adjoint, laws.check_program_transpose),
+            Step("vjp", _vjp, laws.check_vjp),
+            Step("grad", _gradient(grad), laws.check_grad),
+            Step("value_and_grad", _gradient(value_and_grad), laws.check_grad),
+            _rewrite("remat", remat, laws.check_remat),
+            _rewrite("call", laws.called, _nothing),
+            _rewrite("dce", dce, laws.check_dce),
+            _rewrite("cse", cse, laws.check_cse),
+            _rewrite("simplify", simplify, laws.check_simplify),
+            _rewrite("inline", inline, laws.check_inline),
+        )
+    }
+)
+
+
+def stacks(depth: int = 4) -> st.SearchStrategy[tuple[str, ...]]:
+    """Names of up to `depth` steps; most have that many."""
+    step = st.sampled_from([None, *STEPS])
+    return st.tuples(*[step] * depth).map(lambda names: tuple([n for n in names if n]))
+
+
+def check_stack(stack: Sequence[str], case: Case, *, compiled: bool = False) -> Case:
+    """Every law of every step, at the program to which the steps before have led; and at the end the same results as
+    when the steps that only rewrite are left out. `compiled`: the end in XLA too. Returns the last program."""
+    plain: Case | None = case
+    for k, name in enumerate(stack):
+        step = STEPS[name]
+        try:
+            step.law(case)
+            after = step.apply(case)
+        except Exception as e:
+            e.add_note(f"in step {k} of {' > '.join(stack)}")
+            raise
+        if after is None:
+            break
+        case = after
+        if plain is not None and not step.rewrites:
+            plain = step.apply(plain) if name not in _OWN_OPERANDS else None
+    laws.check_transform(lambda f: f, case.program)
+    if plain is not None:
+        have, want = run(case.program, case.args), run(plain.program, plain.args)
+        if len(have) == len(want):  # which tangents vanish may differ
+            problem = differ(have, want, scale=magnitude(plain.program, plain.args))
+            if problem:
+                fail(f"{' > '.join(stack)} differs from the stack without rewritings: {problem}", case.program)
+    if compiled:
+        laws.check_lower(case)
+    return case
+
+
+# Steps after which operands (residuals) depend on how the program was written.
+_OWN_OPERANDS: Final = frozenset({"linearize", "transpose"})

@@ -1,0 +1,110 @@
+"""Strategies for types, literals and operand values.
+
+Values come from one drawn seed and not element by element: drawing stays cheap, and what shrinks is the structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.ir import Aval, Lit, NDArray, Shape
+
+_SIZES: Final = (1, 2, 3, 0, 4)  # in the order of shrinking
+SEEDS: Final = st.integers(0, 2**32 - 1)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Where the values of an operand lie.
+
+    low, high: bounds of floats, and of both parts of complex numbers.
+    signs:     floats are negated at random, so that they keep away from 0.
+    special:   now and then an infinity, a nan or a -0.0.
+    zeros:     now and then a 0.0, a -0.0 or a 1.0.
+    whole:     bounds of integers, both included; without, small ones and any ones.
+    """
+
+    low: float = -2.0
+    high: float = 2.0
+    signs: bool = False
+    special: bool = False
+    zeros: bool = False
+    whole: tuple[int, int] | None = None
+
+
+ORDINARY: Final = Domain()
+SPECIAL: Final = Domain(special=True)
+
+
+def shapes(max_rank: int = 3, sizes: Sequence[int] = _SIZES, min_rank: int = 0) -> st.SearchStrategy[Shape]:
+    """Shapes of few small axes, empty ones included."""
+    return st.lists(st.sampled_from(sizes), min_size=min_rank, max_size=max_rank).map(tuple)
+
+
+def avals(of: Iterable[DType] = dtypes.ALL, max_rank: int = 3) -> st.SearchStrategy[Aval]:
+    """Types with one of the dtypes `of`, 0-d and empty ones included."""
+    chosen = frozenset(of)
+    return st.builds(Aval, shapes(max_rank), st.sampled_from([d for d in dtypes.ALL if d in chosen]))
+
+
+@st.composite
+def literals(draw: st.DrawFn, aval: Aval) -> Lit:
+    """Literals of a type: plain numbers, and any bits (nans with payloads, -0.0, infinities, subnormals)."""
+    if aval.dtype == dtypes.bool_:
+        return Lit(draw(st.sampled_from([b"\0", b"\1"])), aval)
+    size = aval.dtype.itemsize
+    plain = st.sampled_from([0, 1, 2, 3]).map(lambda n: Lit.of(n, aval).bits)
+    parts = [0.5, -1.0, -0.0, np.inf, -np.inf, np.nan] if aval.inexact else [-1, 7]
+    odd = st.sampled_from(parts).map(lambda v: Lit.of(v, aval).bits)
+    return Lit(draw(plain | odd | st.binary(min_size=size, max_size=size)), aval)
+
+
+def arrays(aval: Aval, domain: Domain = ORDINARY) -> st.SearchStrategy[NDArray]:
+    """Operand values of a type."""
+    return SEEDS.map(lambda seed: sample(aval, domain, seed, 0))
+
+
+def sample(aval: Aval, domain: Domain, seed: int, k: int) -> NDArray:
+    """The values of operand `k` for a seed; the same ones for the same arguments."""
+    rng = np.random.default_rng((seed, k))
+    dtype, shape = aval.dtype, aval.shape
+    if dtype == dtypes.bool_:
+        return np.asarray(rng.random(shape) < 0.5)
+    if dtype in dtypes.INTEGER:
+        return _integers(rng, aval, domain)
+    with np.errstate(all="ignore"):
+        real = _floats(rng, shape, domain)
+        if dtype in dtypes.COMPLEX:
+            return (real + 1j * _floats(rng, shape, domain)).astype(dtype)
+        return real.astype(dtype)
+
+
+def _integers(rng: np.random.Generator, aval: Aval, domain: Domain) -> NDArray:
+    if domain.whole is not None:
+        return np.asarray(rng.integers(*domain.whole, aval.shape, endpoint=True)).astype(aval.dtype)
+    small = rng.integers(0 if aval.dtype in dtypes.UNSIGNED else -4, 6, aval.shape).astype(aval.dtype)
+    bits = rng.integers(0, 256, (*aval.shape, aval.dtype.itemsize), np.uint8)
+    every = np.ascontiguousarray(bits).view(aval.dtype).reshape(aval.shape)
+    return np.where(rng.random(aval.shape) < 0.6, small, every)
+
+
+def _floats(
+    rng: np.random.Generator, shape: Shape, domain: Domain
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    x = np.asarray(rng.uniform(domain.low, domain.high, shape))
+    if domain.signs:
+        x = np.where(rng.random(shape) < 0.5, -x, x)
+    if domain.special:
+        odd = rng.choice([0.0, -0.0, 1.0, np.inf, -np.inf, np.nan], shape)
+        x = np.where(rng.random(shape) < 0.3, odd, x)
+    if domain.zeros:
+        x = np.where(rng.random(shape) < 0.3, rng.choice([0.0, -0.0, 1.0], shape), x)
+    return x

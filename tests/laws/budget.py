@@ -1,0 +1,11 @@
+"""How many examples a law gets, as a share of the profile's (25 by default, 2,000 in `make deep`)."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+
+def share(of: int) -> settings:
+    """The profile with 1/`of` of its examples: for laws that compile, or that are tried on every primitive."""
+    profile = settings()
+    return settings(profile, max_examples=max(2, profile.max_examples // of))

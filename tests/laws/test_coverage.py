@@ -1,0 +1,55 @@
+"""Every primitive has a strategy, and every rule of every primitive is exercised by the laws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from fxad.ir import Aval, Linear, Primitive
+from fxad.primitives import ALL
+from fxad.runtime import cache
+from fxad.testing import SPECS, Application, calls
+from fxad.testing.primitive_laws import LAWS
+
+DENSE = ("abstract_eval", "impl", "lower", "batch", "jvp")
+
+
+def test_every_primitive_has_a_strategy() -> None:
+    missing = [kind.__name__ for kind in ALL if kind not in SPECS]
+    assert not missing, f"no strategy for {missing}: add one to fxad/testing/calls.py"
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.name)
+def test_every_rule_is_exercised(kind: type[Primitive], monkeypatch: pytest.MonkeyPatch) -> None:
+    called: set[str] = set()
+
+    def record(name: str, rule: Callable[..., object]) -> Callable[..., object]:
+        def recorded(*args: object) -> object:
+            called.add(name)
+            return rule(*args)
+
+        return recorded
+
+    rules = (*DENSE, "linear_in", "transpose") if issubclass(kind, Linear) else DENSE
+    for name in rules:
+        monkeypatch.setattr(kind, name, record(name, getattr(kind, name)))
+    taken: set[Aval] = set()
+
+    @settings(max_examples=8, derandomize=True, database=None, phases=[Phase.generate])
+    @given(calls(kind, smooth=True))
+    def laws(application: Application) -> None:
+        taken.update(application.avals)
+        program = application.program  # held, so that what was computed in other tests is gone for good
+        program._memo.clear()
+        cache.clear()
+        for law in LAWS:
+            law(application)
+        assert application.program is program
+
+    laws()
+    # without operands nothing is batched, and without floating ones nothing has a tangent
+    unreachable = set() if any([a.inexact for a in taken]) else {"jvp", "transpose"}
+    unreachable |= set() if taken else {"batch"}
+    assert called >= {*rules} - unreachable, f"{kind.__name__}: never exercised: {sorted({*rules} - called)}"

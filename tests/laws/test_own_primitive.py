@@ -1,0 +1,149 @@
+"""A primitive and a transformation from outside fxad: the checkers pass a right one, and find what is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import ClassVar, final
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fxad import dtypes, testing
+from fxad.builder import Builder
+from fxad.dtypes import DType
+from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, Jaxpr, JvpCtx, NDArray, Primitive, Tangent, primitive
+from fxad.primitives.elementwise import LOGISTIC, MUL, NEG, SIN, Add, Sin
+from fxad.primitives.elementwise.family import Unary
+from fxad.primitives.shape import ReduceSum
+from fxad.testing import Application, Case, Domain, Spec, applications, cases, check_primitive, check_rewrite, shapes
+
+
+@final
+@primitive
+class Softplus(Unary):
+    """log(1 + exp(x))."""
+
+    name: ClassVar[str] = "softplus"
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING - dtypes.FLOAT8
+
+    def compute(self, x: NDArray) -> object:
+        return np.logaddexp(x, np.zeros_like(x))
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.log_plus_one", hlo.op("stablehlo.exponential", args, ins), outs)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return ctx.lin_one(MUL, t, ctx.one(LOGISTIC, x))
+
+
+def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float32, dtypes.bfloat16]))
+    return Softplus(), [(Aval(draw(shapes()), dtype), Domain(-3.0, 3.0))]
+
+
+@given(st.one_of(applications(specs), applications(specs, smooth=True)))
+def test_a_primitive_of_ones_own(application: Application) -> None:
+    check_primitive(application)
+
+
+AT = Application(Softplus(), (np.array([[0.3, -1.2], [2.0, 0.5]]),), smooth=True)
+SUM = Application(ReduceSum((1,)), AT.args, smooth=True)
+
+
+def _batch(
+    self: Primitive, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    return ctx(self, *args), (0,)
+
+
+# what is planted, and the checker that finds it
+FAULTS: list[tuple[type, str, object, Callable[[Application], None], Application, str]] = [
+    (Softplus, "compute", lambda self, x: np.add(x, 0, out=x), testing.check_types, AT, "read-only"),
+    (Softplus, "compute", lambda self, x: x[:1], testing.check_types, AT, "its type rule says"),
+    (Softplus, "compute", lambda self, x: np.expm1(x), testing.check_lowering, AT, "lower differs from impl"),
+    (Softplus, "tangent", lambda self, ctx, x, y, t: t, testing.check_jvp, AT, "central difference"),
+    (Unary, "batch", _batch, testing.check_batch, AT, "batch differs from the loop"),
+    (ReduceSum, "transpose_to", lambda self, emit, ct, x: emit.one(NEG, ct), testing.check_transpose,
+     SUM, "not the adjoint|operands could not be broadcast"),
+    (Add, "transpose", lambda self, ctx, cts, args: (cts[0], ctx.one(NEG, cts[0])), testing.check_transpose,
+     Application(Add(), AT.args * 2, smooth=True), "transpose is not the adjoint"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "rule", "fault", "check", "application", "message"), FAULTS)
+def test_a_wrong_rule_is_found(
+    kind: type,
+    rule: str,
+    fault: object,
+    check: Callable[[Application], None],
+    application: Application,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = application.program
+    check(application)
+    program._memo.clear()
+    monkeypatch.setattr(kind, rule, fault)
+    with pytest.raises(Exception, match=message):
+        check(application)
+    program._memo.clear()
+
+
+def _case() -> Case:
+    b = Builder()
+    x = b.input(Aval((2,), "float64"))
+    y = b.one(SIN, x)
+    b.one(MUL, y, y)
+    return Case(b.build([b.one(MUL, y, b.one(SIN, x))]), (np.array([0.3, 1.1]),))
+
+
+def _without_sines(jaxpr: Jaxpr) -> Jaxpr:
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        env.update(zip(eqn.outs, ins[:1] if isinstance(eqn.prim, Sin) else b.copy(eqn, ins), strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs])
+
+
+def _longer(jaxpr: Jaxpr) -> Jaxpr:
+    b = Builder.resume(jaxpr)
+    b.one(SIN, jaxpr.ins[0])
+    return b.build(jaxpr.outs)
+
+
+def test_a_wrong_transformation_is_found() -> None:
+    check_rewrite(lambda f: f, _case())
+    with pytest.raises(AssertionError, match="the results changed: result 0: got"):
+        check_rewrite(_without_sines, _case())
+    with pytest.raises(AssertionError, match="not idempotent"):
+        check_rewrite(_longer, _case())
+
+
+def test_a_failure_shows_the_law_the_program_and_the_operands() -> None:
+    with pytest.raises(AssertionError) as e:
+        check_rewrite(_without_sines, _case())
+    text = str(e.value)
+    assert "program: main @main(%arg0: f64[2]) -> (f64[2]) {\n  %0: f64[2] = sin %arg0" in text
+    assert "at:\n  f64[2]: [0.3, 1.1]" in text
+    assert "became: main @main" in text
+
+
+@given(cases())
+def test_cases_run(case: Case) -> None:
+    assert repr(case).startswith(str(case.program))
+
+
+def test_testing_asks_for_its_extra_and_the_package_does_not() -> None:
+    code = (
+        "import sys; sys.modules['hypothesis'] = None; import fxad\n"
+        "try:\n    import fxad.testing\nexcept ImportError as e:\n    print(e)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "fxad.testing draws programs with hypothesis: pip install 'fxad[test]'\n"

@@ -1,0 +1,33 @@
+"""Random stacks of transforms, up to depth 4: every law at every step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from fxad.testing import STEPS, Case, cases, check_stack, stacks
+from tests.laws.budget import share
+
+
+@given(cases(differentiable=True, size=6, depth=1), stacks())
+def test_stacks(case: Case, stack: tuple[str, ...]) -> None:
+    check_stack(stack, case)
+
+
+@share(5)
+@given(cases(differentiable=True, size=4, depth=1), stacks(3))
+def test_stacks_in_xla(case: Case, stack: tuple[str, ...]) -> None:
+    check_stack(stack, case, compiled=True)
+
+
+@pytest.mark.parametrize("first", STEPS)
+def test_pairs(first: str) -> None:
+    """Every two transforms, one after the other."""
+
+    @share(8)
+    @given(cases(differentiable=True, size=5, depth=1))
+    def law(case: Case) -> None:
+        for second in STEPS:
+            check_stack((first, second), case)
+
+    law()

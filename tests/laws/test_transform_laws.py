@@ -1,0 +1,71 @@
+"""Every transformation, on generated programs: any well-typed one for those that rewrite, float64 for derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+
+from fxad import testing
+from fxad.testing import Case, cases, check_lower, check_remat
+from tests.laws.budget import share
+
+ANY = (
+    testing.check_dce,
+    testing.check_cse,
+    testing.check_simplify,
+    testing.check_inline,
+    testing.check_remat,
+    testing.check_vmap,
+    testing.check_vmap_identity,
+    testing.check_vmap_nested,
+)
+DIFFERENTIABLE = (
+    testing.check_program_jvp,
+    testing.check_linearize,
+    testing.check_program_transpose,
+    testing.check_vjp,
+    testing.check_grad,
+    testing.check_second_order,
+    testing.check_vmap,
+    testing.check_vmap_commutes,
+    testing.check_remat,
+)
+
+
+@pytest.mark.parametrize("check", ANY, ids=lambda check: check.__name__)
+def test_any_program(check: Callable[[Case], None]) -> None:
+    @given(cases())
+    def law(case: Case) -> None:
+        check(case)
+
+    law()
+
+
+@pytest.mark.parametrize("check", DIFFERENTIABLE, ids=lambda check: check.__name__)
+def test_differentiable_programs(check: Callable[[Case], None]) -> None:
+    @given(cases(differentiable=True))
+    def law(case: Case) -> None:
+        check(case)
+
+    law()
+
+
+@share(2)
+@given(cases())
+def test_lowering(case: Case) -> None:
+    check_lower(case)
+
+
+@share(2)
+@given(cases(differentiable=True))
+def test_lowering_of_differentiable_programs(case: Case) -> None:
+    check_lower(case)
+
+
+@share(4)
+@given(cases(differentiable=True, size=5))
+def test_remat_in_xla(case: Case) -> None:
+    """Gradients are the same bits with and without recomputation, in compiled code too."""
+    check_remat(case, compiled=True)
