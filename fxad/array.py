@@ -17,9 +17,10 @@ import numpy as np
 
 from fxad import dtypes, runtime
 from fxad.builder import Builder
-from fxad.errors import ArgumentError, LeakedTracerError
+from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, described
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import arithmetic, contractions, index_plan, indexing, promotion
+from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.primitives.elementwise import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, SUB, XOR
 
@@ -51,7 +52,7 @@ def binder() -> Binder:
     return _binder.get() or EAGER
 
 
-class Array(Methods):
+class Array(Conversions, Methods):
     """An immutable array on a device.
 
     Type:  `shape`, `dtype` as in NumPy; never a subclass of `numpy.ndarray`. In a traced function arguments are
@@ -107,62 +108,19 @@ class Array(Methods):
         """Bytes of one element."""
         return self.aval.dtype.itemsize
 
-    def __len__(self) -> int:
-        if not self.shape:
-            raise ArgumentError("len: an array without axes has no length")
-        return self.shape[0]
-
-    def __iter__(self) -> Any:
-        if not self.shape:
-            raise ArgumentError("iter: an array without axes cannot be iterated over")
-        return (self[k] for k in range(self.shape[0]))
-
     # ---------------------------------------------------------------------------------------------------- values
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
         value = runtime.to_numpy(self._buffer)
         if dtype is not None and value.dtype != dtype:
+            if copy is False:
+                raise ParameterError(f"numpy: {value.dtype.name} does not become {dtype} without a copy")
             return value.astype(np.dtype(dtype))  # type: ignore[call-overload]
         return value.copy() if copy else value
 
-    def numpy(self) -> NDArray:
-        """The value as a NumPy array (read-only view where the device shares memory)."""
-        return self.__array__()
-
-    def item(self) -> bool | int | float | complex:
-        """The value of an array with one element, as a Python scalar."""
-        return cast("bool | int | float | complex", self.__array__().item())
-
-    def tolist(self) -> Any:
-        """The value as nested lists of Python scalars."""
-        return self.__array__().tolist()
-
-    def __bool__(self) -> bool:
-        return bool(self.__array__())
-
-    def __int__(self) -> int:
-        return int(self.__array__())
-
-    def __float__(self) -> float:
-        return float(self.__array__())
-
-    def __complex__(self) -> complex:
-        return complex(self.__array__())
-
-    def __index__(self) -> int:
-        if self.shape or not dtypes.is_integer(self.dtype):
-            raise ArgumentError(f"index: an index must be an integer without axes, got {self.aval}")
-        return int(self.__array__())
-
-    def __repr__(self) -> str:
-        text = np.array2string(np.asarray(self), separator=", ", prefix="Array(")
-        return f"Array({text}, dtype={self.dtype.name})"
-
-    def __str__(self) -> str:
-        return str(np.asarray(self))
-
-    def __format__(self, spec: str) -> str:
-        return format(np.asarray(self)[()], spec) if not self.shape else format(str(self), spec)
+    def leaked(self, what: str, here: str) -> LeakedTracerError:
+        """The error for a tracer met where its trace is not: `what` it is to whom, and what is being traced there."""
+        raise AssertionError("an array with a value belongs to no trace")
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         return runtime.to_dlpack(self._buffer, **kwargs)
@@ -227,6 +185,9 @@ class Array(Methods):
 
     def __divmod__(self, other: ArrayLike) -> tuple[Array, Array]:
         return self // other, self % other
+
+    def __rdivmod__(self, other: ArrayLike) -> tuple[Array, Array]:
+        return other // self, other % self
 
     def __pow__(self, other: ArrayLike) -> Array:
         if type(other) is int:
@@ -326,12 +287,12 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 def asarray(value: object, dtype: object = None) -> Array:
-    """Put a value on the default device: a NumPy array, a scalar, nested lists of scalars, or anything with DLPack.
+    """Put a value on the default device: a NumPy array, a scalar, or anything with DLPack. Converted, with a `dtype`.
 
     Raises: ArgumentError for what is not an array; DTypeError for a dtype fxad does not have.
     """
     if isinstance(value, Array):
-        return value
+        return value if dtype is None else value.astype(dtype)
     if dtype is None:
         return put(value, aval_of(value))
     aval = aval_of(value).with_dtype(dtype)
@@ -369,13 +330,18 @@ def aval_of(value: object, what: str = "value") -> Aval:
     if isinstance(value, Array):
         return value.aval
     if isinstance(value, np.ndarray | np.generic):
-        return Aval(value.shape, value.dtype)
+        if type(value) is np.ma.MaskedArray:
+            raise ArgumentError(f"{what}: a masked array is not taken: its mask would be lost", remedy="use filled()")
+        try:
+            return Aval(value.shape, value.dtype)
+        except DTypeError as e:
+            raise DTypeError(f"{what}: {value.dtype!r} is not a dtype of fxad", remedy=e.remedy) from None
     if isinstance(value, bool | int | float | complex):
         return Aval((), promotion.scalar_dtype(value))
     if isinstance(value, runtime.Exporter):
         return runtime.dlpack_aval(value)
     raise ArgumentError(
-        f"{what}: a {type(value).__qualname__} is not an array: {value!r:.60}",
+        f"{what}: {described(value)} is not an array: {value!r:.60}",
         remedy="pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__",
     )
 
@@ -395,7 +361,7 @@ class Eager:
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         like = next((a.dtype for a in args if isinstance(a, Array | np.ndarray | np.generic)), None)
-        arrays = [_operand(op.__name__, k, a, like) for k, a in enumerate(args)]
+        arrays = [_operand(operation_name(op, static), k, a, like) for k, a in enumerate(args)]
         return self._run((op, tuple([a._aval for a in arrays]), static), op, arrays, static)
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
@@ -416,6 +382,16 @@ class Eager:
         return _wrap(loaded, arrays)
 
 
+def is_scalar(value: object) -> bool:
+    """Whether a value is a Python number: also one of a subclass, as the members of an IntEnum are."""
+    return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
+
+
+def operation_name(op: Operation, static: tuple[Hashable, ...]) -> str:
+    """What to call an operation in a message: the primitive it was given, or its own name."""
+    return next((s.name for s in static if isinstance(s, Primitive)), op.__name__)
+
+
 def _emit_prim(b: Builder, *args: Any) -> tuple[Atom, ...]:
     *atoms, prim = args
     return b(prim, *atoms)
@@ -430,12 +406,8 @@ def _operand(op: str, k: int, value: object, like: dtypes.DType | None = None) -
     if type(value) is Array:
         return value
     if isinstance(value, Array):  # a tracer, and no trace in charge
-        value.aval  # noqa: B018  a tracer names itself in the error it raises
-        raise LeakedTracerError(
-            f"{op}: argument {k} is {value!r}, used where its trace is not active",
-            remedy="return it from the traced function instead of keeping it; a thread started in a trace has no trace",
-        )
-    if type(value) in _SCALARS:
+        raise value.leaked(f"{op}: argument {k}", "no function is being traced here")
+    if type(value) in _SCALARS or is_scalar(value):
         aval = Aval((), promotion.scalar_dtype(cast("promotion.Scalar", value), like))
         return put(np.asarray(value, aval.dtype), aval)
     aval = aval_of(value, f"{op}: argument {k}")

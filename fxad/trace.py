@@ -19,7 +19,7 @@ import numpy as np
 import optree
 
 from fxad import dtypes
-from fxad.array import Array, Operation, _binder, aval_of, binder
+from fxad.array import Array, Operation, _binder, aval_of, binder, is_scalar, operation_name
 from fxad.builder import Builder
 from fxad.errors import FxadError, LeakedTracerError, TracerError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, bound, equation, place
@@ -76,12 +76,35 @@ class Tracer(Array):
     def __format__(self, spec: str) -> str:
         return repr(self)
 
+    def _without_value(self, what: str, remedy: str) -> FxadError:
+        if not self._trace.alive:
+            return self.leaked(f"{what}: the array", "it has no value")
+        message = f"{what}: {self!r} of {self._trace.name} has no value while the function is traced"
+        return TracerError(message, remedy=remedy)
+
     def _refuse(self, what: str, remedy: str) -> NoReturn:
-        where = place(user_source(3))
-        raise TracerError(
-            f"{what}: {self!r} of {self._trace.name} has no value while the function is traced",
-            remedy=remedy,
-            where=str(where) if where else "",
+        raise self._without_value(what, remedy)
+
+    @property
+    def origin(self) -> str:
+        """Where the value was made: the traced function, and the user's line."""
+        function = self._trace.name
+        for eqn in reversed(self._trace.builder.eqns):
+            if self._var in eqn.outs:
+                at = place(eqn.source)
+                return f"made at {at}" if at else f"made in {function}"
+        return f"an argument of {function}" if self._var in self._trace.builder.ins else f"of {function}"
+
+    def leaked(self, what: str, here: str) -> LeakedTracerError:
+        state = "which is being traced elsewhere" if self._trace.alive else "whose trace has ended"
+        return LeakedTracerError(
+            f"{what} is {self!r}, {self.origin}, {state}; {here}",
+            remedy="return values from traced functions; do not keep them in globals, attributes or other threads",
+        )
+
+    def _outside(self, name: str) -> FxadError:
+        return self._without_value(
+            f"numpy.{name}", f"use fxad.numpy.{name}, or return the array and convert it outside"
         )
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
@@ -176,10 +199,10 @@ class Trace:
         for k, a in enumerate(args):
             if type(a) is Tracer and a._trace is self:
                 atom: Atom | None = a._var
-            elif type(a) in _SCALARS:
+            elif type(a) in _SCALARS or is_scalar(a):
                 atom = None
             else:
-                atom = self.lift(op.__name__, k, a)
+                atom = self.lift(operation_name(op, static), k, a)
             if like is None and atom is not None:
                 like = atom.aval
             atoms.append(atom)
@@ -198,27 +221,27 @@ class Trace:
             # nothing half-done: equations of the failed operation go
             del b.eqns[start:]
             b.n = first
-            raise self._located(e, op.__name__, given, source)
+            raise self._located(e, operation_name(op, static), given, source)
         return tuple([Tracer(self, v) for v in outs])
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
         return self.bind(Call(jaxpr), tuple(args))
 
-    def lift(self, op: str, k: int, value: object) -> Atom:
+    def lift(self, op: str, k: int, value: object, role: str = "argument") -> Atom:
         """The atom for anything used in this trace: scalars are literals, arrays and outer tracers are captured."""
         if isinstance(value, Tracer):
             if value._trace is self:
                 return value._var
-            self._check_outer(op, k, value)
+            self._check_outer(f"{op}: {role} {k}", value)
             if isinstance(value._var, Lit):
                 return value._var
             return self._capture(value, value.aval)
         if isinstance(value, np.generic):
-            aval = aval_of(value, f"{op}: argument {k}")
+            aval = aval_of(value, f"{op}: {role} {k}")
             return Lit.of(value, aval)
-        if type(value) in _SCALARS or isinstance(value, bool | int | float | complex):
+        if is_scalar(value):
             return promotion.scalar(cast("promotion.Scalar", value))
-        aval = aval_of(value, f"{op}: argument {k}")
+        aval = aval_of(value, f"{op}: {role} {k}")
         return self._capture(value, aval)
 
     def _capture(self, value: object, aval: Aval) -> Var:
@@ -227,18 +250,12 @@ class Trace:
             known = self.captured[id(value)] = value, self.builder.input(aval)
         return known[1]
 
-    def _check_outer(self, op: str, k: int, value: Tracer) -> None:
+    def _check_outer(self, what: str, value: Tracer) -> None:
         outer = self.outer
         while outer is not None and outer is not value._trace:
             outer = outer.outer
         if outer is None:
-            state = "whose trace has ended" if not value._trace.alive else "that belongs to another trace"
-            where = place(user_source(4))
-            raise LeakedTracerError(
-                f"{op}: argument {k} is {value!r} of {value._trace.name}, {state}; it is used in {self.name}",
-                remedy="return values from traced functions; do not keep them in globals, attributes or other threads",
-                where=str(where) if where else "",
-            )
+            raise value.leaked(what, f"it is used in {self.name}")
 
     def _located(self, e: FxadError, op: str, atoms: Sequence[Atom], source: Source) -> FxadError:
         where = place(source)
@@ -307,7 +324,7 @@ def trace_flat(
     with tracing(name) as trace:
         args: list[Array] = [Tracer(trace, trace.builder.input(a)) for a in avals]
         results = fn(args)
-        outs = [trace.lift(f"result of {name}", k, r) for k, r in enumerate(results)]
+        outs = [trace.lift(name, k, r, "result") for k, r in enumerate(results)]
     return trace.finish(outs, len(avals))
 
 

@@ -378,7 +378,9 @@ def test_scalars(value: complex, dtype: str) -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(ShapeError, match=r"(?m)^to_buffer: shapes differ: the array has \(3,\), the program takes \(4,\)$"):
+    with pytest.raises(
+        ShapeError, match=r"(?m)^to_buffer: shapes differ: the array has \(3,\), the program takes \(4,\)$"
+    ):
         runtime.to_buffer(np.ones(3, np.float32), F4, CPU)
     differ = r"(?m)^to_buffer: dtypes differ: the array has dtype\('float64'\), the program takes dtype\('float32'\)$"
     with pytest.raises(DTypeError, match=differ):
@@ -467,7 +469,9 @@ def test_dlpack_before_version_1_is_a_copy() -> None:
     buffer = put(np.arange(4, dtype=np.float32))
     copied = copy_out(runtime.to_dlpack(buffer))
     np.testing.assert_array_equal(copied, np.arange(4))
-    with pytest.raises(BufferError, match=r"(?m)^an immutable float32 array cannot be exported this way without a copy$"):
+    with pytest.raises(
+        BufferError, match=r"(?m)^an immutable float32 array cannot be exported this way without a copy$"
+    ):
         runtime.to_dlpack(buffer, copy=False)
 
 
@@ -494,7 +498,8 @@ def test_dlpack_of_an_unknown_type() -> None:
 def test_devices() -> None:
     assert runtime.devices() == runtime.devices("cpu")
     assert str(CPU) == "cpu:0"
-    with pytest.raises(ParameterError, match=r"(?m)^devices: 'abacus' is no platform\n(.*\n)?  remedy        use cpu or cuda$"):
+    unknown = r"(?m)^devices: 'abacus' is no platform\n(.*\n)?  remedy        use cpu or cuda$"
+    with pytest.raises(ParameterError, match=unknown):
         runtime.devices("abacus")
     with pytest.raises(ParameterError, match=r"^set_cpu_devices: 64 asked for, the CPU is in use with 1\n"):
         runtime.set_cpu_devices(64)

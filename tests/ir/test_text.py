@@ -263,7 +263,9 @@ class TestMalformed:
         with pytest.raises(ParseError) as e:
             parse(GOLDEN.replace("add %1", "add %9"))
         assert str(e.value).startswith(
-            "parse: line 15, column 20: %9 is not bound\n  equation      %2: f32[3] = add %9, -0.0:f32[3]\n  called at     "
+            "parse: line 15, column 20: %9 is not bound\n"
+            "  equation      %2: f32[3] = add %9, -0.0:f32[3]\n"
+            "  called at     "
         )
 
     def test_whatever_a_rule_raises_is_a_parse_error(self) -> None:

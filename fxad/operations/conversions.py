@@ -1,0 +1,182 @@
+"""How an array meets Python and NumPy: as a number, as a sequence, as text, as an argument of `numpy` functions.
+
+`Array` inherits these; a tracer refuses those that want a value. NumPy's own functions compute in NumPy and give
+NumPy's results, so `np.sin(x)` leaves the device; `fxad.numpy` is for staying. Operators between the two stay, in either order.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Self, cast
+
+import numpy as np
+
+from fxad import dtypes, tree
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError
+from fxad.ir import Aval, NDArray
+
+
+class Conversions:
+    """What Python and NumPy ask of an array."""
+
+    __slots__ = ()
+    __array_priority__ = 1000
+
+    @property
+    @abstractmethod
+    def aval(self) -> Aval:
+        """Shape and dtype together."""
+
+    @abstractmethod
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+        """The value in NumPy."""
+
+    @abstractmethod
+    def __getitem__(self, index: object) -> Self:
+        """The elements an index picks."""
+
+    # --------------------------------------------------------------------------------------------------- a sequence
+
+    def __len__(self) -> int:
+        if not self.aval.shape:
+            raise ArgumentError("len: an array without axes has no length")
+        return self.aval.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.aval.shape:
+            raise ArgumentError("iter: an array without axes cannot be iterated over")
+        return (self[k] for k in range(self.aval.shape[0]))
+
+    def __setitem__(self, index: object, value: object) -> None:
+        raise ArgumentError(
+            f"setitem: an array is immutable: {self.aval}",
+            remedy="fxad.numpy.where or fxad.lax.dynamic_update_slice give a new array with other elements",
+        )
+
+    # ------------------------------------------------------------------------------------------------------ numbers
+
+    def numpy(self) -> NDArray:
+        """The value as a NumPy array (read-only view where the device shares memory)."""
+        return self.__array__()
+
+    def item(self) -> bool | int | float | complex:
+        """The value of an array with one element, as a Python scalar."""
+        if self.aval.size != 1:
+            raise ShapeError(f"item: the array has {self.aval.size} elements, not one: {self.aval}", remedy=_PICK)
+        return cast("bool | int | float | complex", self.__array__().item())
+
+    def tolist(self) -> Any:
+        """The value as nested lists of Python scalars."""
+        return self.__array__().tolist()
+
+    def __bool__(self) -> bool:
+        if self.aval.size != 1:
+            raise ShapeError(
+                f"bool: the truth value of an array with {self.aval.size} elements is ambiguous: {self.aval}",
+                remedy="use any(), all() or size",
+            )
+        return bool(self.__array__())
+
+    def __int__(self) -> int:
+        return int(self._number("int").real)
+
+    def __float__(self) -> float:
+        return float(self._number("float").real)
+
+    def __complex__(self) -> complex:
+        return complex(self._number("complex"))
+
+    def _number(self, what: str) -> Any:
+        value = self.__array__()
+        if value.shape:
+            raise ArgumentError(f"{what}: only an array without axes is a number, got {self.aval}", remedy=_PICK)
+        if what != "complex" and value.dtype.kind == "c":
+            raise DTypeError(f"{what}: the array is complex: {self.aval}", remedy="take .real or .imag first")
+        return value[()]
+
+    def __index__(self) -> int:
+        if self.aval.shape or not dtypes.is_integer(self.aval.dtype):
+            raise ArgumentError(f"index: an index must be an integer without axes, got {self.aval}")
+        return int(self.__array__())
+
+    # --------------------------------------------------------------------------------------------------------- text
+
+    def __repr__(self) -> str:
+        text = np.array2string(np.asarray(self), separator=", ", prefix="Array(")
+        return f"Array({text}, dtype={self.aval.dtype.name})"
+
+    def __str__(self) -> str:
+        return str(np.asarray(self))
+
+    def __format__(self, spec: str) -> str:
+        if not self.aval.shape:
+            return format(np.asarray(self)[()], spec)
+        if spec:
+            raise ArgumentError(f"format: {spec!r} is for a number, got {self.aval}", remedy="format its elements")
+        return str(self)
+
+    # -------------------------------------------------------------------------------------------- NumPy's functions
+
+    def _outside(self, name: str) -> FxadError | None:
+        """Why a function of NumPy cannot have the value; None when it can."""
+        return None
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
+        # `ndarray + Array` arrives here, because `ndarray.__add__` is a ufunc
+        reflected = _REFLECTED.get(ufunc.__name__)
+        if reflected and method == "__call__" and not kwargs and not isinstance(args[0], Conversions):
+            return getattr(self, reflected)(args[0])
+        return self._in_numpy(getattr(ufunc, method), ufunc.__name__, args, kwargs)
+
+    def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:
+        if func in _OF_TYPES and len(args) == 1 and not kwargs:
+            return _OF_TYPES[func](args[0].aval)
+        return self._in_numpy(func, func.__name__, args, kwargs)
+
+    def _in_numpy(self, func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+        def plain(x: object) -> object:
+            if not isinstance(x, Conversions):
+                return x
+            problem = x._outside(name)
+            if problem is not None:
+                raise problem
+            return np.asarray(x)
+
+        args, kwargs = tree.map(plain, (args, kwargs))
+        return func(*args, **kwargs)
+
+
+_PICK: Final = "pick an element by its index, or reduce the array"
+
+# The methods behind NumPy's operators, operands swapped.
+_REFLECTED: Final = MappingProxyType(
+    {
+        "add": "__radd__",
+        "subtract": "__rsub__",
+        "multiply": "__rmul__",
+        "divide": "__rtruediv__",
+        "floor_divide": "__rfloordiv__",
+        "remainder": "__rmod__",
+        "divmod": "__rdivmod__",
+        "power": "__rpow__",
+        "matmul": "__rmatmul__",
+        "bitwise_and": "__rand__",
+        "bitwise_or": "__ror__",
+        "bitwise_xor": "__rxor__",
+        "left_shift": "__rlshift__",
+        "right_shift": "__rrshift__",
+        "equal": "__eq__",
+        "not_equal": "__ne__",
+        "less": "__gt__",
+        "less_equal": "__ge__",
+        "greater": "__lt__",
+        "greater_equal": "__le__",
+    }
+)
+
+# NumPy's functions that need no value.
+_OF_TYPES: Final[Mapping[object, Callable[[Aval], object]]] = MappingProxyType(
+    {np.shape: lambda a: a.shape, np.ndim: lambda a: len(a.shape), np.size: lambda a: a.size}
+)
