@@ -27,7 +27,7 @@ deep:
 
 # Side by side with jax: pip install -e '.[bench]'
 bench:
-	python benchmarks/run.py
+	for b in benchmarks/bench_*.py; do python -m benchmarks.$$(basename $$b .py) || exit 1; done
 
 # What is generated: the rule matrix.
 docs:
