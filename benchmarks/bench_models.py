@@ -49,7 +49,7 @@ class Model:
     y: Any
 
 
-def _normal(rng: np.random.Generator, *shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _normal(rng: np.random.Generator, *shape: int) -> Any:
     return (rng.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32)
 
 
@@ -111,7 +111,7 @@ def rnn(steps: int = 200, hidden: int = 64, batch: int = 16) -> Model:
     return Model(f"RNN, {steps} steps unrolled", loss, params, _normal(rng, steps, batch, hidden), _normal(rng, batch, hidden))
 
 
-def best_of(ours: Callable[[], object], theirs: Callable[[], object], seconds: float) -> list[float]:
+def best_of(ours: Callable[[], object], theirs: Callable[[], object], seconds: float) -> tuple[float, float]:
     """Milliseconds of a step, the best of turns taken one by one."""
     best = [float("inf")] * 2
     for step in (ours, theirs):
@@ -124,7 +124,7 @@ def best_of(ours: Callable[[], object], theirs: Callable[[], object], seconds: f
             step()
             best[k] = min(best[k], time.perf_counter() - start)
     gc.enable()
-    return [1e3 * b for b in best]
+    return 1e3 * best[0], 1e3 * best[1]
 
 
 def measure(model: Model, seconds: float = 12.0) -> list[Row]:
@@ -132,7 +132,7 @@ def measure(model: Model, seconds: float = 12.0) -> list[Row]:
     ours_in = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
     theirs_in = [jax.tree.map(jnp.asarray, a) for a in (model.params, model.x, model.y)]
     program = fx.trace(lambda p, x, y: model.loss(OURS, p, x, y), *ours_in)
-    ours = fx.lower(fx.value_and_grad(program)).compile()
+    ours: fx.Executable[..., Any] = fx.lower(fx.value_and_grad(program)).compile()
     theirs = jax.jit(jax.value_and_grad(lambda p, x, y: model.loss(THEIRS, p, x, y))).lower(*theirs_in).compile()
 
     for a, b in zip(fx.tree.leaves(ours(*ours_in)), jax.tree.leaves(theirs(*theirs_in)), strict=True):

@@ -84,7 +84,7 @@ def long_tracing() -> Row:
 
 def value_and_grad() -> list[Row]:
     """Reverse mode of sin(x) * y, summed: from the function, and from the traced program."""
-    n = N // 2
+    n = 500
 
     def mine() -> Contest:
         return lambda: fx.value_and_grad(fx.trace(total(ours, n, fnp_sum), X, X))
@@ -105,14 +105,14 @@ def value_and_grad() -> list[Row]:
         return lambda: jax.make_jaxpr(jax.value_and_grad(run))(Z, Z)
 
     return [
-        compare_once("trace and value_and_grad: sin(x)*y, per equation", mine, peer, per=N, budget=0.125, rounds=7),
-        compare_once("value_and_grad of what is traced", mine_traced, peer_traced, per=N, budget=0.125, rounds=7),
+        compare_once("trace and value_and_grad: sin(x)*y, per equation", mine, peer, per=2 * n, budget=0.125, rounds=15),
+        compare_once("value_and_grad of what is traced", mine_traced, peer_traced, per=2 * n, budget=0.125, rounds=15),
     ]
 
 
 def vmap() -> list[Row]:
     """Batching of sin(x) * y: from the function, and from the traced program; and with y the same for all."""
-    n, stacked = N // 2, jnp.ones((8, 4), np.float32)
+    n, stacked = 500, jnp.ones((8, 4), np.float32)
 
     def mine() -> Contest:
         return lambda: fx.vmap(fx.trace(chain(ours, n), X, X), axis_size=8)
@@ -137,9 +137,9 @@ def vmap() -> list[Row]:
 
     both, one = (0, 0), (0, None)
     return [
-        compare_once("trace and vmap: sin(x)*y, per equation", mine, peer, per=N, budget=1 / 6),
-        compare_once("vmap of what is traced", mine_traced(both), peer_traced(both), per=N, budget=1 / 6),
-        compare_once("vmap of what is traced, y unmapped", mine_traced(one), peer_traced(one), per=N, budget=1 / 6),
+        compare_once("trace and vmap: sin(x)*y, per equation", mine, peer, per=2 * n, budget=1 / 6, rounds=15),
+        compare_once("vmap of what is traced", mine_traced(both), peer_traced(both), per=2 * n, budget=1 / 6, rounds=15),
+        compare_once("vmap of what is traced, y unmapped", mine_traced(one), peer_traced(one), per=2 * n, budget=1 / 6, rounds=15),
     ]
 
 

@@ -86,7 +86,7 @@ class Aval:
 
     shape: Shape
     dtype: DType
-    _vars: dict[int, Var] = field(repr=False)
+    _vars: dict[int, tuple[Var]] = field(repr=False)  # by index; in the tuple that an equation of one result binds
     _kin: dict[DType, Aval] = field(repr=False)  # the same shape with other dtypes
 
     def __new__(cls, shape: Iterable[int], dtype: object) -> Aval:
@@ -182,12 +182,12 @@ class Var:
     def __new__(cls, index: int, aval: Aval) -> Var:
         known = aval._vars.get(index)
         if known is not None:
-            return known
+            return known[0]
         index = index.__index__()  # NumPy's ints are as good as Python's, and equal; the stored one is Python's
         self = object.__new__(cls)
         _set(self, "index", index)
         _set(self, "aval", aval)
-        return aval._vars.setdefault(index, self)
+        return aval._vars.setdefault(index, (self,))[0]
 
     def __str__(self) -> str:
         return f"%{self.index}" if self.index >= 0 else f"%arg{~self.index}"
@@ -200,6 +200,18 @@ class Var:
 
     def __deepcopy__(self, memo: object) -> Var:
         return self
+
+
+def bound(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
+    """The variables of an equation's results, numbered from `n`. For one result it is always the same tuple: the hot
+    path of every pass makes no object here."""
+    if len(avals) == 1:
+        known = avals[0]._vars.get(n)
+        if known is not None:
+            return known
+        Var(n, avals[0])
+        return avals[0]._vars[n]
+    return tuple([Var(n + k, a) for k, a in enumerate(avals)])
 
 
 _REAL: Final = frozenset({bool, int, float})
@@ -309,6 +321,17 @@ class Lin:
     def aval(self) -> Aval:
         """Type of the tangent."""
         return self.var.aval
+
+
+_new: Final = object.__new__
+_set_var: Final = Lin.__dict__["var"].__set__
+
+
+def lin(var: Var) -> Lin:
+    """`Lin(var)`, in a third of the time."""
+    made = _new(Lin)
+    _set_var(made, var)
+    return made
 
 
 @final

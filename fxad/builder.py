@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, equation, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, bound, equation, place
 
 
 class Builder:
@@ -23,14 +24,14 @@ class Builder:
         self.source: Source = None
 
     @classmethod
-    def like(cls, jaxpr: Jaxpr) -> Builder:
+    def like(cls, jaxpr: Jaxpr) -> Self:
         """A builder with the operands of `jaxpr`."""
         self = cls()
         self.ins = list(jaxpr.ins)
         return self
 
     @classmethod
-    def resume(cls, jaxpr: Jaxpr) -> Builder:
+    def resume(cls, jaxpr: Jaxpr) -> Self:
         """A builder that goes on where `jaxpr` ends: its equations are shared, not copied."""
         self = cls.like(jaxpr)
         self.eqns = list(jaxpr.eqns)
@@ -48,22 +49,16 @@ class Builder:
         return tuple([self.input(a) for a in avals])
 
     def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
-        # the hot path of every pass: no list for two operands, no loop for one result
+        # the hot path of every pass: no list for two operands
         try:
             if len(args) == 2:
-                x, y = args
-                avals = prim.abstract_eval(x.aval, y.aval)
+                avals = prim.abstract_eval(args[0].aval, args[1].aval)
             else:
                 avals = prim.abstract_eval(*[a.aval for a in args])
         except FxadError as e:
             raise e.located(equation=f"{prim.name} {' '.join(map(repr, args))}", where=str(place(self.source) or ""))
-        n = self.n
-        if len(avals) == 1:
-            outs: tuple[Var, ...] = (Var(n, avals[0]),)
-            self.n = n + 1
-        else:
-            outs = tuple([Var(n + k, a) for k, a in enumerate(avals)])
-            self.n = n + len(outs)
+        outs = bound(self.n, avals)
+        self.n += len(outs)
         self.eqns.append(equation(prim, args, outs, self.source))
         return outs
 
@@ -73,13 +68,8 @@ class Builder:
 
     def copy(self, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Var, ...]:
         """Add `eqn` over other operands of the same types: no type rule is run."""
-        n, made = self.n, eqn.outs
-        if len(made) == 1:
-            outs: tuple[Var, ...] = (Var(n, made[0].aval),)
-            self.n = n + 1
-        else:
-            outs = tuple([Var(n + k, v.aval) for k, v in enumerate(made)])
-            self.n = n + len(outs)
+        outs = bound(self.n, tuple([v.aval for v in eqn.outs]))
+        self.n += len(outs)
         self.eqns.append(equation(eqn.prim, ins, outs, eqn.source))
         return outs
 

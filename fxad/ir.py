@@ -29,6 +29,8 @@ from fxad.atoms import Tangent as Tangent
 from fxad.atoms import Var as Var
 from fxad.atoms import Zero as Zero
 from fxad.atoms import as_shape as as_shape
+from fxad.atoms import bound as bound
+from fxad.atoms import lin as lin
 from fxad.dtypes import DType
 from fxad.places import Place as Place
 from fxad.places import Source as Source

@@ -120,4 +120,5 @@ def reorder_ins(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
 
 def with_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
     """The program with its results in another order; some may be left out."""
-    return Jaxpr(jaxpr.ins, jaxpr.eqns, tuple([jaxpr.outs[k] for k in order]), jaxpr.name)
+    outs = tuple([jaxpr.outs[k] for k in order])
+    return jaxpr if outs == jaxpr.outs else Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)

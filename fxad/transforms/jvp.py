@@ -6,6 +6,8 @@ builder, so tangents are ordinary variables of the same program.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from fxad.builder import Builder
 from fxad.errors import FxadError, NotDifferentiableError
 from fxad.ir import (
@@ -17,37 +19,30 @@ from fxad.ir import (
     LinearizedBody,
     Lit,
     Primitive,
+    Source,
     Tangent,
     Var,
     Zero,
+    lin,
     place,
 )
 from fxad.memo import by_value
 from fxad.primitives.elementwise import ADD
 
 
-class FusedCtx:
+class FusedCtx(Builder):
     """The `JvpCtx` of forward mode: primal and tangent equations go into one builder, in dependency order."""
 
-    __slots__ = ("builder",)
-
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
-
-    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
-        return self.builder(prim, *args)
-
-    def one(self, prim: Primitive, *args: Atom) -> Var:
-        return self.builder(prim, *args)[0]
+    __slots__ = ()
 
     @property
     def split(self) -> bool:
         return False
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
-        if not any([type(a) is Lin for a in operands]):
+        if Lin not in map(type, operands):
             return zeros(prim, operands)
-        return tuple([Lin(v) for v in self.builder(prim, *[known(a) for a in operands])])
+        return tuple([lin(v) for v in self(prim, *[known(a) for a in operands])])
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         return self.lin(prim, *operands)[0]
@@ -57,7 +52,7 @@ class FusedCtx:
             return b
         if type(b) is Zero:
             return a
-        return self.lin(ADD, a, b)[0]
+        return self.lin_one(ADD, a, b)
 
     def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
         raise AssertionError("forward mode asks for recur_fused")
@@ -78,23 +73,32 @@ def zeros(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> tupl
     return tuple([Zero(a) for a in prim.abstract_eval(*[o.aval for o in operands])])
 
 
-def walk(jaxpr: Jaxpr, ctx: JvpCtx, builder: Builder, linear: Builder, tangents: dict[Atom, Lin]) -> tuple[Atom, ...]:
-    """Run the jvp rule of every equation that a tangent reaches, copy the others into `builder`.
+class Jvp(JvpCtx, Protocol):
+    """A `JvpCtx` that is the builder of the primal program."""
 
-    `linear` is the builder behind `ctx.lin` (the same one in forward mode). `tangents` holds the tangents of operands
-    that do not vanish, and those of all variables afterwards.
-    Returns the results in `builder`.
+    source: Source
+
+    def copy(self, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Var, ...]:
+        """Add `eqn` over other operands of the same types."""
+
+
+def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> tuple[Atom, ...]:
+    """Run the jvp rule of every equation that a tangent reaches, copy the others.
+
+    `linear` is the builder behind `ctx.lin` (`ctx` itself in forward mode). `tangents` holds the tangents of operands
+    that do not vanish, and those of all variables afterwards. Returns the results of the primal program.
     """
     env: dict[Atom, Atom] = {}
     get, tangent = env.get, tangents.get
     for eqn in jaxpr.eqns:
-        primals = tuple([get(a, a) for a in eqn.ins])
-        found = [tangent(a) for a in eqn.ins]
+        ins = eqn.ins
+        primals = tuple([get(a, a) for a in ins])
+        found = [tangent(a) for a in ins]
         if not any(found):
-            env.update(zip(eqn.outs, builder.copy(eqn, primals), strict=True))
+            env.update(zip(eqn.outs, ctx.copy(eqn, primals), strict=True))
             continue
-        builder.source = linear.source = eqn.source
-        given = tuple([t or Zero(a.aval) for t, a in zip(found, eqn.ins, strict=True)])
+        ctx.source = linear.source = eqn.source
+        given: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(found, ins, strict=True)])
         try:
             outs, dots = eqn.prim.jvp(ctx, primals, given)
         except FxadError as e:
@@ -132,9 +136,9 @@ def jvp(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...
     Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
     """
     check_differentiable(jaxpr, nonzero, "jvp")
-    b = Builder.like(jaxpr)
-    tangents: dict[Atom, Lin] = {v: Lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
-    outs = walk(jaxpr, FusedCtx(b), b, b, tangents)
+    b = FusedCtx.like(jaxpr)
+    tangents: dict[Atom, Lin] = {v: lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
+    outs = walk(jaxpr, b, b, tangents)
     dots = [tangents.get(a) for a in jaxpr.outs]
     out = b.build([*outs, *[t.var for t in dots if t]], f"jvp_{jaxpr.name}")
     return out, tuple([t is not None for t in dots])

@@ -7,48 +7,38 @@ the rest into the primal one; a primal value that the linear program needs is a 
 from __future__ import annotations
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Jaxpr, Lin, LinearizedBody, Lit, Primitive, Tangent, Var, Zero
+from fxad.ir import Atom, Jaxpr, Lin, LinearizedBody, Lit, Primitive, Tangent, Var, Zero, lin
 from fxad.memo import by_value
 from fxad.primitives.elementwise import ADD
 from fxad.transforms.jvp import check_differentiable, walk, zeros
 
 
-class SplitCtx:
-    """The `JvpCtx` with two builders. Residuals enter the linear program behind its tangents, in order of first use."""
+class SplitCtx(Builder):
+    """The `JvpCtx` with two builders: itself the primal one, and `linear` beside it.
 
-    __slots__ = ("linear", "primal", "residuals")
+    Residuals enter the linear program behind its tangents, in order of first use.
+    """
 
-    def __init__(self, primal: Builder, linear: Builder) -> None:
-        self.primal = primal
-        self.linear = linear
-        self.residuals: dict[Var, Var] = {}
+    __slots__ = ("linear", "residuals")
 
-    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
-        return self.primal(prim, *args)
-
-    def one(self, prim: Primitive, *args: Atom) -> Var:
-        return self.primal(prim, *args)[0]
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = Builder()
+        self.residuals: dict[Atom, Var] = {}
 
     @property
     def split(self) -> bool:
         return True
 
-    def residual(self, v: Var) -> Var:
-        """The operand of the linear program that stands for the primal value `v`."""
-        known = self.residuals.get(v)
-        if known is None:
-            known = self.residuals[v] = self.linear.input(v.aval)
-        return known
-
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
         if Lin not in map(type, operands):
             return zeros(prim, operands)
-        return tuple([Lin(v) for v in self.linear(prim, *self._operands(operands))])
+        return tuple([lin(v) for v in self.linear(prim, *self._operands(operands))])
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         if Lin not in map(type, operands):
             return zeros(prim, operands)[0]
-        return Lin(self.linear(prim, *self._operands(operands))[0])
+        return lin(self.linear(prim, *self._operands(operands))[0])
 
     def _operands(self, operands: tuple[Lin | Zero | Var | Lit, ...]) -> list[Atom]:
         ins: list[Atom] = []
@@ -56,7 +46,11 @@ class SplitCtx:
             if isinstance(a, Lin):
                 ins.append(a.var)
             elif isinstance(a, Var):
-                ins.append(self.residual(a))
+                # the operand of the linear program that stands for this primal value
+                known = self.residuals.get(a)
+                if known is None:
+                    known = self.residuals[a] = self.linear.input(a.aval)
+                ins.append(known)
             else:
                 ins.append(a.instantiate() if isinstance(a, Zero) else a)
         return ins
@@ -66,7 +60,7 @@ class SplitCtx:
             return b
         if type(b) is Zero:
             return a
-        return self.lin(ADD, a, b)[0]
+        return self.lin_one(ADD, a, b)
 
     def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
         return linearize(body, nonzero)
@@ -87,13 +81,13 @@ def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
     Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
     """
     check_differentiable(jaxpr, nonzero, "linearize")
-    primal, linear = Builder.like(jaxpr), Builder()
-    tangents: dict[Atom, Lin] = {v: Lin(linear.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
-    ctx = SplitCtx(primal, linear)
-    outs = walk(jaxpr, ctx, primal, linear, tangents)
+    ctx = SplitCtx.like(jaxpr)
+    linear = ctx.linear
+    tangents: dict[Atom, Lin] = {v: lin(linear.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
+    outs = walk(jaxpr, ctx, linear, tangents)
     dots = [tangents.get(a) for a in jaxpr.outs]
     return LinearizedBody(
-        primal.build([*outs, *ctx.residuals], jaxpr.name),
+        ctx.build([*outs, *ctx.residuals], jaxpr.name),
         linear.build([t.var for t in dots if t], f"linear_{jaxpr.name}"),
         len(ctx.residuals),
         tuple([t is not None for t in dots]),

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from fxad.builder import Builder
 from fxad.errors import FxadError, NotLinearError
-from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive, Var, Zero, place
+from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Var, Zero, place
 from fxad.memo import by_value
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_zero
 from fxad.transforms.jvp import describe
 
 
-class BackwardCtx:
-    """The `TransposeCtx`: emits into one builder, transposes bodies by value."""
+class BackwardCtx(Builder):
+    """The `TransposeCtx`: the builder of the transposed program, which transposes bodies by value."""
 
-    __slots__ = ("builder",)
-
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
-
-    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
-        return self.builder(prim, *args)
-
-    def one(self, prim: Primitive, *args: Atom) -> Var:
-        return self.builder(prim, *args)[0]
+    __slots__ = ()
 
     def recur(self, body: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
         return transpose(body, linear)
 
 
-def _linear_places(eqn: Eqn, linear: dict[Atom, bool]) -> tuple[bool, ...]:
+def _linear_places(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
     """Which operands of `eqn` the cotangent flows to. Raises: NotLinearError."""
-    prim = eqn.prim
+    prim, mask = eqn.prim, tuple([a in linear for a in eqn.ins])
     if isinstance(prim, Linear):
-        mask = tuple([a in linear for a in eqn.ins])
         if prim.linear_in(mask):
             return mask
         # a zero is linear too: `concatenate(x_dot, 0)`; nobody asks for its cotangent, but a body must know
-        zeros = tuple([a in linear or is_zero(a) for a in eqn.ins])
+        zeros = tuple([m or is_zero(a) for m, a in zip(mask, eqn.ins, strict=True)])
         if prim.linear_in(zeros):
             return zeros if isinstance(prim, HigherOrder) else mask
     where = place(eqn.source)
@@ -52,9 +43,9 @@ def _linear_places(eqn: Eqn, linear: dict[Atom, bool]) -> tuple[bool, ...]:
 
 
 def backward(
-    builder: Builder, jaxpr: Jaxpr, linear: Sequence[bool], known: Sequence[Atom], cts: Sequence[Cotangent]
+    ctx: BackwardCtx, jaxpr: Jaxpr, linear: Sequence[bool], known: Sequence[Atom], cts: Sequence[Cotangent]
 ) -> list[Cotangent]:
-    """Emit the adjoint of `jaxpr` into `builder`; returns the cotangents of the operands marked in `linear`.
+    """Emit the adjoint of `jaxpr` into `ctx`; returns the cotangents of the operands marked in `linear`.
 
     `known` are the values of the other operands, `cts` the cotangents of the results. Equations that no marked operand
     reaches are copied and run forward.
@@ -62,53 +53,50 @@ def backward(
     """
     values = iter(known)
     env: dict[Atom, Atom] = {v: next(values) for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin}
-    reached: dict[Atom, bool] = {v: True for v, lin in zip(jaxpr.ins, linear, strict=True) if lin}
+    reached: set[Atom] = {v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin}
     tape: list[Eqn] = []
     for eqn in jaxpr.eqns:
-        if any([a in reached for a in eqn.ins]):
-            tape.append(eqn)
-            for v in eqn.outs:
-                reached[v] = True
+        if reached.isdisjoint(eqn.ins):
+            env.update(zip(eqn.outs, ctx.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
         else:
-            env.update(zip(eqn.outs, builder.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+            tape.append(eqn)
+            reached.update(eqn.outs)
 
-    bars: dict[Atom, Cotangent] = {}
+    bars: dict[Atom, Atom] = {}
     for a, ct in zip(jaxpr.outs, cts, strict=True):
         if a in reached:
-            _accumulate(builder, bars, a, ct)
+            _accumulate(ctx, bars, a, ct)
         elif not isinstance(ct, Zero) and (isinstance(a, Var) or any(a.bits)):
             raise NotLinearError(f"transpose: result {a!r} of {jaxpr.name} is constant, so the program is affine")
-    ctx = BackwardCtx(builder)
     for eqn in reversed(tape):
         _backward_eqn(ctx, eqn, reached, env, bars)
     return [bars.get(v) or Zero(v.aval) for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
 
 
 def _backward_eqn(
-    ctx: BackwardCtx, eqn: Eqn, reached: dict[Atom, bool], env: dict[Atom, Atom], bars: dict[Atom, Cotangent]
+    ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: dict[Atom, Atom], bars: dict[Atom, Atom]
 ) -> None:
     mask = _linear_places(eqn, reached)
     given = [bars.pop(v, None) for v in eqn.outs]
-    if not any(given):
+    if given.count(None) == len(given):
         return
-    cts = tuple([ct or Zero(v.aval) for ct, v in zip(given, eqn.outs, strict=True)])
+    cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(given, eqn.outs, strict=True)])
     args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, mask, strict=True)])
-    ctx.builder.source = eqn.source
-    assert isinstance(eqn.prim, Linear)
+    ctx.source = eqn.source
     try:
-        found = eqn.prim.transpose(ctx, cts, args)
+        found = cast(Linear, eqn.prim).transpose(ctx, cts, args)
     except FxadError as e:
         raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
     for a, ct in zip(eqn.ins, found, strict=True):
         if ct is not None and isinstance(a, Var):
-            _accumulate(ctx.builder, bars, a, ct)
+            _accumulate(ctx, bars, a, ct)
 
 
-def _accumulate(builder: Builder, bars: dict[Atom, Cotangent], a: Atom, ct: Cotangent) -> None:
+def _accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
     if isinstance(ct, Zero):
         return
     have = bars.get(a)
-    bars[a] = ct if have is None or isinstance(have, Zero) else builder.one(ADD, have, ct)
+    bars[a] = ct if have is None else ctx.one(ADD, have, ct)
 
 
 @by_value
@@ -121,7 +109,7 @@ def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     Rule:   complex numbers are not conjugated: A^T, not A^H.
     Raises: NotLinearError that names the equation.
     """
-    b = Builder()
+    b = BackwardCtx()
     cts = b.inputs(jaxpr.out_avals)
     known = b.inputs([v.aval for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
     bars = backward(b, jaxpr, linear, known, cts)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from fxad.builder import Builder
 from fxad.errors import NotDifferentiableError, ShapeError
 from fxad.ir import Atom, Cotangent, Jaxpr, Lit, Zero
 from fxad.memo import by_value
 from fxad.transforms.dce import dce
 from fxad.transforms.linearize import linearize
-from fxad.transforms.transpose import backward
+from fxad.transforms.transpose import BackwardCtx, backward
 
 
 @final
@@ -34,7 +33,7 @@ def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
     """
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
-    b = Builder()
+    b = BackwardCtx()
     inexact = [a for a in jaxpr.out_avals if a.inexact]
     cts = dict(zip([k for k, a in enumerate(jaxpr.out_avals) if a.inexact], b.inputs(inexact), strict=True))
     residuals = b.inputs(lin.primal.out_avals[n_out:])
@@ -51,7 +50,7 @@ def vjp_fused(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
     # the cotangents are operands after those of the primal program, whose equations are shared, not copied
-    b = Builder.resume(lin.primal)
+    b = BackwardCtx.resume(lin.primal)
     cts = {k: b.input(a) for k, a in enumerate(jaxpr.out_avals) if a.inexact}
     mask = [True] * sum(wrt) + [False] * lin.n_res
     seeds = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
@@ -83,7 +82,7 @@ def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
         )
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
-    b = Builder.resume(lin.primal)
+    b = BackwardCtx.resume(lin.primal)
     mask = [True] * sum(wrt) + [False] * lin.n_res
     seeds: list[Cotangent] = []
     for k, nz in enumerate(lin.out_nonzero):

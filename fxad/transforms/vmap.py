@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxad.builder import Builder
 from fxad.errors import FxadError, ShapeError
-from fxad.ir import Atom, Aval, Jaxpr, Primitive, Var, place
+from fxad.ir import Atom, Aval, Jaxpr, place
 from fxad.memo import by_value
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.transforms.jvp import describe
@@ -12,20 +12,14 @@ from fxad.transforms.jvp import describe
 Dim = int | None
 
 
-class BatchedCtx:
-    """The `BatchCtx`: emits into one builder, batches bodies by value."""
+class BatchedCtx(Builder):
+    """The `BatchCtx`: the builder of the batched program, which batches bodies by value."""
 
-    __slots__ = ("_size", "builder")
+    __slots__ = ("_size",)
 
-    def __init__(self, builder: Builder, size: int) -> None:
-        self.builder = builder
+    def __init__(self, size: int) -> None:
+        super().__init__()
         self._size = size
-
-    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
-        return self.builder(prim, *args)
-
-    def one(self, prim: Primitive, *args: Atom) -> Var:
-        return self.builder(prim, *args)[0]
 
     @property
     def size(self) -> int:
@@ -51,14 +45,13 @@ def vmap(
     Cost:   one pass; an equation that no mapped operand reaches is not batched.
     Raises: ShapeError when `out_dims` says None for a result that varies.
     """
-    b = Builder()
+    b = BatchedCtx(size)
     dims: dict[Atom, int] = {}
     env: dict[Atom, Atom] = {}
     for v, d in zip(jaxpr.ins, in_dims, strict=True):
         env[v] = b.input(v.aval if d is None else _stacked(v.aval, size, d))
         if d is not None:
             dims[v] = d
-    ctx = BatchedCtx(b, size)
     get, dim = env.get, dims.get
     for eqn in jaxpr.eqns:
         args = tuple([get(a, a) for a in eqn.ins])
@@ -68,7 +61,7 @@ def vmap(
             continue
         b.source = eqn.source
         try:
-            outs, at = eqn.prim.batch(ctx, args, where)
+            outs, at = eqn.prim.batch(b, args, where)
         except FxadError as e:
             raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
         for v, out, d in zip(eqn.outs, outs, at, strict=True):

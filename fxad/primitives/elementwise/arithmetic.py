@@ -15,8 +15,8 @@ from fxad.primitives.elementwise.select import SELECT_N
 
 
 def scaled(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
-    """The tangent `t` times a primal value."""
-    return ctx.lin_one(MUL, t, slope)
+    """The tangent `t` times a primal value of its type."""
+    return t if type(t) is Zero else ctx.lin_one(MUL, t, slope)
 
 
 @final

@@ -34,7 +34,7 @@ def instantiate(t: Tangent) -> Var:
 
 
 def tangent_in_a_primal_equation(ctx: SplitCtx, prim: Primitive, x: Atom, t: Lin) -> None:
-    ctx(prim, x, t)  # E: Argument 3 to "__call__" of "SplitCtx" has incompatible type "Lin"; expected "Var | Lit"
+    ctx(prim, x, t)  # E: Argument 3 to "__call__" of "Builder" has incompatible type "Lin"; expected "Var | Lit"
 
 
 def write(aval: Aval) -> None:
