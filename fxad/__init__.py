@@ -32,14 +32,14 @@ from fxad.api.rewrite import simplify as simplify
 from fxad.array import Array as Array
 from fxad.array import ArrayLike as ArrayLike
 from fxad.array import asarray as asarray
+from fxad.executable import Executable as Executable
+from fxad.executable import Lowered as Lowered
+from fxad.executable import lower as lower
 from fxad.ir import Aval as Aval
 from fxad.ir import Jaxpr as Jaxpr
 from fxad.lax import stop_gradient as stop_gradient
-from fxad.program import Executable as Executable
-from fxad.program import Lowered as Lowered
 from fxad.program import Program as Program
 from fxad.program import Spec as Spec
-from fxad.program import lower as lower
 from fxad.program import trace as trace
 from fxad.runtime import CompileOptions as CompileOptions
 from fxad.runtime import cache as cache

@@ -34,6 +34,7 @@ TREE_ROOMS = (
     "fxad/array.py",
     "fxad/operations/conversions.py",
     "fxad/atoms.py",
+    "fxad/executable.py",
     "fxad/ir.py",
     "fxad/program.py",
     "fxad/trace.py",

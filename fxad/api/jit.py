@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, final, overload
+from typing import Any, Final, Generic, ParamSpec, TypeVar, final, overload
 
 from fxad import tree
 from fxad.api.lift import check_function
+from fxad.executable import Executable, lower, type_of_arrays
 from fxad.ir import Aval
-from fxad.program import Executable, Program, lower, name_of, parameter_names, spec_of, trace_tree, type_of_arrays
+from fxad.program import Program, name_of, parameter_names, trace_tree, types_of
 from fxad.trace import Tracer, active
 from fxad.tree import Structure
 
@@ -21,7 +22,8 @@ R = TypeVar("R")
 class Jitted(Generic[P, R]):
     """A function that compiles itself, once per types of arguments. Make it with `jit`.
 
-    Inside a trace it is a call to a sub-program, traced once per types.
+    Inside a trace it is a call to a sub-program, traced once per types. As a method of a pytree (`fxad.tree.dataclass`) it
+    takes the instance as an argument; of any other class, it closes over it and traces at each call.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_executables", "_last", "_programs", "_simple", "fn")
@@ -38,11 +40,10 @@ class Jitted(Generic[P, R]):
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Program[P, R]:
         """The program for these arguments, traced once per types (unless it closes over tracers)."""
         leaves, in_tree = tree.flatten((args, kwargs))
-        return self._program(in_tree, self._types(leaves))
+        return self._program(in_tree, self._types(leaves, in_tree))
 
-    def _types(self, leaves: Sequence[object]) -> tuple[Aval, ...]:
-        name = name_of(self.fn)
-        return tuple([spec_of(x, f"{name}: argument leaf {k}") for k, x in enumerate(leaves)])
+    def _types(self, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
+        return types_of(f"jit of {name_of(self.fn)}", self.fn, leaves, in_tree)
 
     def _program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
         known = self._programs.get((in_tree, avals))
@@ -65,7 +66,7 @@ class Jitted(Generic[P, R]):
             return last.run(leaves, last.in_avals)
         leaves, in_tree = tree.flatten((args, kwargs))
         found = type_of_arrays(leaves)
-        types = self._types(leaves) if found is None else found
+        types = self._types(leaves, in_tree) if found is None else found
         executable = self._executables.get((in_tree, types))
         if executable is None:
             program = self._program(in_tree, types)
@@ -80,11 +81,18 @@ class Jitted(Generic[P, R]):
         return lower(self.trace(*args, **kwargs))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        # a method: the instance is closed over, as with any bound function
-        return self if instance is None else functools.partial(self, instance)  # type: ignore[arg-type]
+        if instance is None:
+            return self
+        if tree.structure(instance) != _LEAF:  # the instance is a pytree, and an argument like any other
+            return functools.partial(self, instance)  # type: ignore[arg-type]
+        # closed over, as by any bound method; it may have changed since, so it is traced each time, and compiled once
+        return Jitted(functools.partial(self.fn, instance))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"<jit {name_of(self.fn)}>"
+
+
+_LEAF: Final = tree.structure(0)
 
 
 @overload

@@ -9,10 +9,10 @@ from typing import Any
 from fxad import tree
 from fxad.builder import Builder
 from fxad.dtypes import FLOATING
-from fxad.errors import ArgumentError, NotDifferentiableError
+from fxad.errors import ArgumentError, NotDifferentiableError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.memo import by_value
-from fxad.program import Program, name_of, trace
+from fxad.program import Program, counted, name_of, trace
 from fxad.tree import Structure
 
 Argnums = int | Sequence[int]
@@ -36,7 +36,7 @@ def check_function(what: str, f: object) -> None:
     """Raises: ArgumentError for what is not callable."""
     if not callable(f):
         raise ArgumentError(
-            f"{what}: a {type(f).__qualname__} is neither a Program nor a function: {f!r}",
+            f"{what}: {described(f)} is neither a Program nor a function: {f!r:.60}",
             remedy="pass the function itself, or trace(f, *examples)",
         )
 
@@ -50,17 +50,23 @@ def positional(program: Program[Any, Any]) -> list[Structure]:
 def normalise(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[int, ...]:
     """Argument numbers as a tuple of ints >= 0. Raises: ArgumentError when one does not exist or stands twice."""
     n = len(positional(program))
-    given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    out = []
+    given = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
     for k in given:
-        if not isinstance(k, int) or isinstance(k, bool) or not -n <= k < n:
+        if not isinstance(k, int) or isinstance(k, bool):
             raise ArgumentError(
-                f"{what}: argnums {argnums!r} does not fit {program.name}, which was given {n} positional arguments"
+                f"{what}: argnums is {argnums!r}, not an int or a sequence of ints",
+                remedy="number the positional arguments from 0; negative numbers count from the last",
             )
-        out.append(k % n)
+        if not -n <= k < n:
+            raise ArgumentError(
+                f"{what}: argnums {argnums!r} does not fit {program.name}, which was given"
+                f" {counted(n, 'positional argument')}",
+                remedy="pass what is to be chosen by position: keyword arguments have no number",
+            )
+    out = tuple([k % n for k in given])
     if len(set(out)) != len(out):
-        raise ArgumentError(f"{what}: argnums {argnums!r} names an argument twice")
-    return tuple(out)
+        raise ArgumentError(f"{what}: argnums {argnums!r} names an argument twice", remedy="name each argument once")
+    return out
 
 
 def leaf_ranges(program: Program[Any, Any]) -> list[range]:

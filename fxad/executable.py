@@ -1,0 +1,172 @@
+"""What a program becomes: `Lowered`, StableHLO as a value, and `Executable`, which runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final, Generic, ParamSpec, TypeVar, final
+
+from fxad import runtime, tree
+from fxad.array import DEFAULT_OPTIONS, Array, arrays, aval_of, load, put
+from fxad.errors import ArgumentError
+from fxad.ir import Aval
+from fxad.lower import LoweredModule, lower_jaxpr
+from fxad.program import Program, fit, tree_error
+from fxad.runtime import CompileOptions, CostStats, MemoryStats
+from fxad.trace import Tracer, active
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lowered(Generic[P, R_co]):
+    """A program as StableHLO. `compile()` makes it run."""
+
+    program: Program[P, R_co]
+    module: LoweredModule
+
+    def text(self) -> str:
+        """StableHLO text; byte-identical for equal programs."""
+        return self.module.text()
+
+    def compile(self, options: CompileOptions = DEFAULT_OPTIONS) -> Executable[P, R_co]:
+        """Compile with XLA; an equal program compiled before with equal options is not compiled again.
+
+        Raises: CompileError with XLA's message and the program's name.
+        """
+        return Executable(self.program, load(self.program.jaxpr, options))
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def lower(program: Program[P, R]) -> Lowered[P, R]:
+    """Lower a program to StableHLO: a pure function of the program, one function per distinct sub-program."""
+    if not isinstance(program, Program):
+        raise ArgumentError(
+            f"lower: takes a Program, got {program!r}", remedy="trace the function first: lower(trace(f, *examples))"
+        )
+    return Lowered(program, lower_jaxpr(program.jaxpr))
+
+
+@final
+class Executable(Generic[P, R_co]):
+    """A compiled program. Takes NumPy arrays, Python scalars, fxad arrays and anything with `__dlpack__`.
+
+    Rule:   arguments must have exactly the types of the program; nothing is converted silently.
+    Cost:   a call returns before the work is done.
+    Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path; ExecutionError.
+    """
+
+    __slots__ = ("_avals", "_bound", "_execute", "_flat", "_loaded", "_out_avals", "_unflatten", "program")
+
+    def __init__(self, program: Program[P, R_co], loaded: runtime.LoadedProgram) -> None:
+        self.program = program
+        self._loaded = loaded
+        self._execute = loaded.execute
+        self._avals = program.in_avals
+        self._out_avals = program.out_avals
+        self._bound = [(b if isinstance(b, Array) else put(b, aval_of(b)))._buffer for b in _values(program)]
+        self._flat = program.in_tree == tree.structure((tuple([0] * len(self._avals)), {}))
+        self._unflatten: Callable[[Any], Any] | None = program.out_tree.unflatten
+        if program.out_tree == _LEAF:
+            self._unflatten = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        if self._flat and not kwargs:
+            try:
+                avals = tuple(map(_aval_of, args))
+            except AttributeError:
+                avals = ()
+            if avals == self._avals:  # `run`, spelled out: a call costs 4 us, a Python function 0.1
+                outs = self._execute([*self._bound, *map(_buffer_of, args)])
+                if self._unflatten is None:
+                    return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
+                return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
+        leaves = self.match(args, kwargs)
+        if leaves is not None:
+            return self.run(leaves, self._avals)
+        leaves, found = tree.flatten((args, kwargs))
+        if found != self.program.in_tree:
+            raise tree_error(self.program, found, len(args), kwargs)
+        return self.run(leaves, type_of_arrays(leaves))
+
+    @property
+    def in_avals(self) -> tuple[Aval, ...]:
+        """Types of the argument leaves."""
+        return self._avals
+
+    def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
+        """The leaves of a call whose tree is the program's and whose leaves are Arrays of its types; else None.
+
+        Following a known structure is 7 times as fast as finding one (100 leaves in a dict: 3 us).
+        """
+        leaves = tree.follow(self.program.in_tree, (args, kwargs))
+        return leaves if leaves is not None and type_of_arrays(leaves) == self._avals else None
+
+    def run(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> R_co:
+        """Call with the argument leaves; `avals` are their types, known when all are Arrays (`type_of_arrays`)."""
+        if avals == self._avals:
+            buffers = [*self._bound, *map(_buffer_of, leaves)]
+        else:
+            given = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self._avals, strict=True))]
+            buffers = [*self._bound, *given]
+        outs = self._execute(buffers)
+        if self._unflatten is None:
+            return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
+        return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
+
+    def _convert(self, k: int, value: object, aval: Aval) -> runtime.Buffer:
+        if isinstance(value, Tracer):
+            if active() is None:
+                raise value.leaked(
+                    f"{self.program.name}: argument {self.program.paths[k]}", "a compiled program wants values"
+                )
+            raise ArgumentError(
+                f"{self.program.name}: argument {self.program.paths[k]} is {value!r}; a compiled program is not traced",
+                remedy="call the Program, or the function, inside a trace; compile the outer program",
+            )
+        leaf = fit(self.program, k, value, aval)
+        if isinstance(leaf, Array):
+            return leaf._buffer
+        return put(leaf, aval)._buffer
+
+    def memory(self) -> MemoryStats:
+        """Bytes of arguments, results, aliases, temporaries and the peak, as XLA planned them."""
+        return runtime.memory(self._loaded)
+
+    def cost(self) -> CostStats:
+        """Flops, bytes accessed and transcendentals, as XLA counts them."""
+        return runtime.cost(self._loaded)
+
+    def __repr__(self) -> str:
+        return f"<Executable {self.program.name}>"
+
+
+_LEAF: Final = tree.structure(0)
+
+# The hot path of a call loops in C: over 100 leaves that is 3 us instead of 15.
+_aval_of: Final = attrgetter("_aval")
+_buffer_of: Final = attrgetter("_buffer")
+
+
+def type_of_arrays(leaves: Sequence[Any]) -> tuple[Aval, ...] | None:
+    """The types of leaves that are all Arrays with a value; None if any is something else."""
+    try:
+        return tuple(map(_aval_of, leaves))
+    except AttributeError:
+        return None
+
+
+def _values(program: Program[Any, Any]) -> tuple[object, ...]:
+    for b in program.bound:
+        if isinstance(b, Tracer):
+            raise ArgumentError(
+                f"compile: {program.name} closes over {b!r} of an enclosing trace",
+                remedy="call the program inside that trace instead, and compile the outer one",
+            )
+    return program.bound
