@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, final
 
 import numpy as np
@@ -108,11 +109,13 @@ class Program(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.jaxpr.eqns)} equations, {len(self.in_avals)} argument leaves>"
 
-    def replace(self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None) -> Any:
+    def replace(
+        self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""
+    ) -> Any:
         """The program with another jaxpr over the same bound operands. The caller knows the types."""
         ins = self.in_tree if in_tree is None else in_tree  # an empty tree is falsy
         outs = self.out_tree if out_tree is None else out_tree
-        return Program(jaxpr, ins, outs, self.bound, self.names, jaxpr.name)
+        return Program(jaxpr, ins, outs, self.bound, self.names, name or self.name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         leaves = flatten_arguments(self, args, kwargs)
@@ -258,14 +261,15 @@ def fit(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object
     found = aval_of(value, path)
     if found is aval:
         return value
+    role = _ROLES.get(program.paths[k].partition("[")[0], "")
     if found.shape != aval.shape:
         raise ShapeError(
             f"{path} has shape {found.shape}, it was traced with {aval.shape}",
-            remedy="trace again for the other shape, or use jit, which does so by itself",
+            remedy=role or "trace again for the other shape, or use jit, which does so by itself",
         )
     raise DTypeError(
         f"{path} has dtype {found.dtype.name}, it was traced with {aval.dtype.name}",
-        remedy=f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
+        remedy=role or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
     )
 
 
@@ -289,13 +293,22 @@ def tree_error(program: Program[Any, Any], found: Structure, n_args: int, kwargs
     name, a, b = next(x for x in zip([*names, *known], wanted_trees, given_trees, strict=True) if x[1] != x[2])
     return TreeError(
         f"{program.name}: argument {name} is {tree.shape_text(b)}, it was traced as {tree.shape_text(a)}",
-        remedy=remedy,
+        remedy=_ROLES.get(name, remedy),
     )
 
 
-def counted(n: int, what: str) -> str:
+# What directions are like, in the programs that derivatives make.
+_ROLES: Final = MappingProxyType(
+    {
+        "tangents": "tangents have the tree, shapes and dtypes of the arguments, with None for integers and bools",
+        "cotangent": "a cotangent has the tree, shapes and dtypes of the results, with None for integers and bools",
+    }
+)
+
+
+def counted(n: int, one: str, many: str = "") -> str:
     """`1 argument`, `2 arguments`."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+    return f"{n} {one if n == 1 else many or one + 's'}"
 
 
 def _keywords(names: Collection[str]) -> str:

@@ -25,7 +25,7 @@ from fxad.api.lift import (
     with_outs,
 )
 from fxad.builder import Builder
-from fxad.errors import ArgumentError, DTypeError, NotLinearError
+from fxad.errors import ArgumentError, DTypeError, NotLinearError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.primitives.linearity import is_linear
 from fxad.program import Program, name_of, trace
@@ -58,14 +58,14 @@ def _inexact_positional(program: Program[Any, Any], argnums: Argnums | None, wha
 @overload
 def jvp(f: Program[P, R]) -> Program[[Primals, Primals], tuple[R, R]]: ...
 @overload
-def jvp(f: Callable[P, R]) -> Callable[[Primals, Primals], tuple[R, R]]: ...
+def jvp(f: Callable[P, R]) -> Callable[..., tuple[R, R]]: ...
 @overload
-def jvp(f: Callable[P, R], primals: Primals, tangents: Primals) -> tuple[R, R]: ...
-def jvp(f: Any, primals: Primals | None = None, tangents: Primals | None = None) -> Any:
+def jvp(f: Callable[P, R], primals: Primals, tangents: Primals, **kwargs: Any) -> tuple[R, R]: ...
+def jvp(f: Any, primals: Primals | None = None, tangents: Primals | None = None, **kwargs: Any) -> Any:
     """Forward mode: a function of (primals, tangents) that gives (results, tangents of results).
 
     `jvp(f, primals, tangents)` calls it at once, as in JAX. Tangents have the tree of the arguments, None where a leaf
-    has no tangent; so have the tangents of results.
+    has no tangent; so have the tangents of results. Keyword arguments go to `f`, and have no tangents.
 
     Law:    `jvp f(x, x_dot)` is linear in `x_dot`; chain rule.
     Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError when a tangent does not fit its primal.
@@ -75,17 +75,21 @@ def jvp(f: Any, primals: Primals | None = None, tangents: Primals | None = None)
     else:
         check_function("jvp", f)
 
-        def made(primals: Primals, tangents: Primals) -> Any:
-            return _jvp(trace(f, *_tuple("jvp", "primals", primals)))(primals, tangents)
+        def made(primals: Primals, tangents: Primals, **kwargs: Any) -> Any:
+            primals, tangents = _tuple("primals", primals), _tuple("tangents", tangents)
+            return _jvp(trace(f, *primals, **kwargs))(primals, tangents, **kwargs)
 
-    if primals is None and tangents is None:
+    if primals is None and tangents is None and not kwargs:
         return made
-    return made(primals, _tuple("jvp", "tangents", tangents))
+    return made(_tuple("primals", primals), _tuple("tangents", tangents), **kwargs)
 
 
-def _tuple(what: str, name: str, value: object) -> Primals:
+def _tuple(name: str, value: object) -> Primals:
     if not isinstance(value, tuple | list):
-        raise ArgumentError(f"{what}: {name} is a {type(value).__qualname__}, not a tuple with an entry per argument")
+        raise ArgumentError(
+            f"jvp: {name} is {described(value)}, not a tuple with an entry per argument",
+            remedy="jvp(f, (x, y), (x_dot, y_dot))",
+        )
     return tuple(value)
 
 
@@ -110,7 +114,7 @@ def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
         compose(program.out_tree, tangent_tree(program.out_tree, program.out_avals)),
         program.bound,
         ("primals", "tangents"),
-        jaxpr.name,
+        f"jvp_{program.name}",
     )
 
 
@@ -143,22 +147,27 @@ class Linearized(Generic[P, R]):
 @overload
 def linearize(f: Program[P, R], *, argnums: Argnums | None = None) -> Linearized[P, R]: ...  # type: ignore[overload-overlap]
 @overload
-def linearize(f: Callable[..., R], *primals: Any, argnums: Argnums | None = None) -> tuple[R, Callable[..., Any]]: ...
-def linearize(f: Any, *primals: Any, argnums: Argnums | None = None) -> Any:
+def linearize(
+    f: Callable[..., R], *primals: Any, argnums: Argnums | None = None, **kwargs: Any
+) -> tuple[R, Callable[..., Any]]: ...
+def linearize(f: Any, *primals: Any, argnums: Argnums | None = None, **kwargs: Any) -> Any:
     """Split a program into a primal program with residuals and a linear program of the tangents.
 
-    For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX.
+    For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX. Keyword arguments go to
+    `f`, and have no tangents.
 
     Law:    `linear(x_dot, residuals)` is the tangent of `jvp`; every equation of it is linear in `x_dot`.
     Raises: NotDifferentiableError; ArgumentError for argnums that do not exist.
     """
     if isinstance(f, Program):
-        if primals:
-            raise ArgumentError("linearize: a Program is split without values; call its two parts with them")
+        if primals or kwargs:
+            raise ArgumentError(
+                "linearize: a Program is split without values", remedy="call the two parts of the result with them"
+            )
         return _linearize(f, argnums)
     check_function("linearize", f)
-    split = _linearize(trace(f, *primals), argnums)
-    out, residuals = split.primal(*primals)
+    split = _linearize(trace(f, *primals, **kwargs), argnums)
+    out, residuals = split.primal(*primals, **kwargs)
     bound = bind_trailing(split.linear, residuals)
 
     def f_jvp(*tangents: Any) -> Any:
@@ -191,7 +200,7 @@ def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearize
             tangent_tree(program.out_tree, program.out_avals),
             (),
             ("tangents", "residuals"),
-            linear.name,
+            f"linear_{program.name}",
         ),
     )
 
@@ -218,26 +227,29 @@ def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Progr
 @overload
 def vjp(f: Program[P, R]) -> Program[[Primals, R], tuple[R, Primals]]: ...  # type: ignore[overload-overlap]
 @overload
-def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[[R], Primals]]: ...
+def vjp(f: Callable[..., R], *primals: Any, **kwargs: Any) -> tuple[R, Callable[[R], Primals]]: ...
 @overload
-def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool) -> Any: ...
-def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool, **kwargs: Any) -> Any: ...
+def vjp(f: Any, *primals: Any, has_aux: bool = False, **kwargs: Any) -> Any:
     """Reverse mode.
 
     For a program: a program of (primals, cotangent) that gives (results, cotangents of the primals).
     For a callable, `vjp(f, *primals)` gives (results, function of the cotangent), as in JAX; with `has_aux`, `f`
-    returns (results, auxiliary) and a third value is the auxiliary.
+    returns (results, auxiliary) and a third value is the auxiliary. Keyword arguments go to `f`, and have no cotangents.
 
     Law:    `<y_bar, jvp f(x, x_dot)> = <f_vjp(y_bar), x_dot>`.
     Rule:   complex cotangents are not conjugated.
     Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError for a cotangent that does not fit the results.
     """
     if isinstance(f, Program):
-        if primals or has_aux:
-            raise ArgumentError("vjp: a Program takes primals and cotangent when the result is called, and no has_aux")
+        if primals or has_aux or kwargs:
+            raise ArgumentError(
+                "vjp: a Program is transformed without values, and without has_aux",
+                remedy="call the result with (primals, cotangent)",
+            )
         return _vjp_program(f)
     check_function("vjp", f)
-    program = trace(f, *primals)
+    program = trace(f, *primals, **kwargs)
     aux_leaves = 0
     if has_aux:
         if program.out_tree.type is not tuple or program.out_tree.num_children != 2:
@@ -246,7 +258,7 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
                 remedy="return a pair (result, auxiliary results)",
             )
         aux_leaves = program.out_tree.children()[1].num_leaves
-    return _vjp_call(program, primals, aux_leaves, has_aux)
+    return _vjp_call(program, primals, kwargs, aux_leaves, has_aux)
 
 
 def _grads_tree(program: Program[Any, Any]) -> Structure:
@@ -267,16 +279,16 @@ def _vjp_program(program: Program[Any, Any]) -> Program[Any, Any]:
         compose(program.out_tree, _grads_tree(program)),
         program.bound,
         ("primals", "cotangent"),
-        jaxpr.name,
+        f"vjp_{program.name}",
     )
 
 
-def _vjp_call(program: Program[Any, Any], primals: Primals, n_aux: int, has_aux: bool) -> Any:
+def _vjp_call(program: Program[Any, Any], primals: Primals, kwargs: dict[str, Any], n_aux: int, has_aux: bool) -> Any:
     moved = _inexact_positional(program, None, "vjp")
     both = transforms.vjp(program.jaxpr, mask_of(program, set(moved)))
     n_out = len(program.out_avals)
     forward = program.replace(both.forward, out_tree=compose(program.out_tree, tree.structure((0,) * both.n_res)))
-    out, residuals = forward(*primals)
+    out, residuals = forward(*primals, **kwargs)
     ct_tree, backward, ct_avals = program.out_tree, both.backward, program.out_avals
     if has_aux:
         # the auxiliary results have no cotangent: zeros take its place
@@ -294,7 +306,7 @@ def _vjp_call(program: Program[Any, Any], primals: Primals, n_aux: int, has_aux:
             _grads_tree(program),
             (),
             ("cotangent",),
-            backward.name,
+            f"vjp_{program.name}",
         ),
         residuals,
     )
@@ -336,7 +348,8 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
         if not program.in_avals[k].inexact:
             raise DTypeError(
                 f"transpose: argument {program.paths[k]} of {program.name} has type {program.in_avals[k]},"
-                " in which nothing is linear"
+                " in which nothing is linear",
+                remedy="choose the arguments that are floating or complex: argnums=...",
             )
     mask = mask_of(program, chosen)
     if not is_linear(program.jaxpr, mask):
@@ -354,7 +367,12 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
     _, kwargs = _args(program)
     names = ("cotangent", *[m for n, m in enumerate(program.names) if n not in numbers])
     return Program(
-        adjoint, args_tree(compose(program.out_tree, *rest), kwargs), out, program.bound, names, adjoint.name
+        adjoint,
+        args_tree(compose(program.out_tree, *rest), kwargs),
+        out,
+        program.bound,
+        names,
+        f"transpose_{program.name}",
     )
 
 

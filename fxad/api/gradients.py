@@ -8,7 +8,8 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from fxad import transforms, tree
 from fxad.api.lift import Argnums, check_real, compose, leaf_ranges, lift, mask_of, normalise, positional, with_outs
 from fxad.array import Array
-from fxad.errors import ArgumentError, ShapeError
+from fxad.dtypes import FLOATING
+from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.program import Program, Traced
 from fxad.tree import Structure
 
@@ -62,7 +63,9 @@ def _value_and_grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool)
     jaxpr = transforms.value_and_grad(program.jaxpr, wrt.mask)
     n = len(program.out_avals)
     jaxpr = with_outs(jaxpr, [*range(n), *[n + k for k in wrt.order]])
-    out: Program[Any, Any] = program.replace(jaxpr, out_tree=compose(program.out_tree, wrt.tree))
+    out: Program[Any, Any] = program.replace(
+        jaxpr, out_tree=compose(program.out_tree, wrt.tree), name=f"value_and_grad_{program.name}"
+    )
     return out
 
 
@@ -72,7 +75,9 @@ def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Progra
     jaxpr = transforms.grad(program.jaxpr, wrt.mask)
     n = len(program.out_avals) - 1
     jaxpr = with_outs(jaxpr, [*[n + k for k in wrt.order], *range(n)])
-    out: Program[Any, Any] = program.replace(jaxpr, out_tree=wrt.tree if aux is None else compose(wrt.tree, aux))
+    out: Program[Any, Any] = program.replace(
+        jaxpr, out_tree=wrt.tree if aux is None else compose(wrt.tree, aux), name=f"grad_{program.name}"
+    )
     return out
 
 
@@ -159,6 +164,12 @@ def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: 
                 remedy="return a pair (result, auxiliary results)",
             )
         out, aux = parts
+    for aval, path in zip(program.out_avals, tree.paths(out, "result"), strict=False):
+        if aval.dtype not in FLOATING:
+            raise NotDifferentiableError(
+                f"{what}: {path} of {program.name} has type {aval}, not real floating",
+                remedy="return it as auxiliary (has_aux=True); for complex numbers use jvp or vjp",
+            )
     n_all, n_out, n_wrt = len(program.out_avals), out.num_leaves, len(wrt.leaves)
     make = transforms.jacfwd if what == "jacfwd" else transforms.jacrev
     jaxpr = make(program.jaxpr, wrt.mask, n_out)
@@ -167,7 +178,7 @@ def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: 
     found = tree.structure(out.unflatten([block] * n_out))
     jaxpr = with_outs(jaxpr, [*order, *range(n_out, n_all)])
     return program.replace(  # type: ignore[no-any-return]
-        transforms.dce(jaxpr), out_tree=found if aux is None else compose(found, aux)
+        transforms.dce(jaxpr), out_tree=found if aux is None else compose(found, aux), name=f"{what}_{program.name}"
     )
 
 

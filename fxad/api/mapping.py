@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from fxad import transforms, tree
 from fxad.api.lift import check_function
-from fxad.errors import ArgumentError, AxisError, ShapeError
+from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
 from fxad.ir import Aval
-from fxad.program import Program, name_of, parameter_names, spec_of, trace_tree
+from fxad.program import Program, argument_path, counted, name_of, parameter_names, trace_tree, types_of
 from fxad.tree import Structure
 
 P = ParamSpec("P")
@@ -50,11 +50,11 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = tree.flatten((args, kwargs))
-        paths = tree.paths(in_tree.children()[0], "args") + tree.paths(in_tree.children()[1], "kwargs")
-        avals = [spec_of(x, f"vmap of {name}: {p}") for x, p in zip(leaves, paths, strict=True)]
+        avals = types_of(f"vmap of {name}", f, leaves, in_tree)
+        paths = [argument_path(a, names) for a in in_tree.accessors()]
         axes = _axes(in_axes, in_tree, f"vmap of {name}: in_axes")
         dims = [
-            _normal(d, a.ndim, f"vmap of {name}: in_axes of {p}") for d, a, p in zip(axes, avals, paths, strict=True)
+            _normal(d, a.ndim, f"vmap of {name}: argument {p}", _IN) for d, a, p in zip(axes, avals, paths, strict=True)
         ]
         size = _size(name, axis_size, avals, dims, paths)
         single = [a if d is None else _without(a, d) for a, d in zip(avals, dims, strict=True)]
@@ -65,24 +65,39 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None
     return mapped
 
 
+_IN: Final = "in_axes says where an argument carries the axis; None there is for what is the same for all"
+_OUT: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
+
+
 def _is_axis(x: object) -> bool:
-    return x is None or isinstance(x, int)
+    return x is None or (isinstance(x, int) and not isinstance(x, bool))
 
 
 def _axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
     args, kwargs = in_tree.children()
     prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if isinstance(prefix, tuple) and len(prefix) != args.num_children:
-        raise ArgumentError(f"{what} has {len(prefix)} entries for {args.num_children} positional arguments")
+        raise ArgumentError(
+            f"{what} has {counted(len(prefix), 'entry', 'entries')} for {counted(args.num_children, 'positional argument')}",
+            remedy="give one entry per positional argument, or one int for all; keyword arguments are mapped over axis 0",
+        )
     return [*tree.broadcast_prefix(prefix, args, what, _is_axis), *[0] * kwargs.num_leaves]
 
 
-def _normal(dim: int | None, ndim: int, what: str) -> int | None:
+def _normal(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
     if dim is None:
         return None
     if not -ndim <= dim < ndim:
-        raise AxisError(f"{what}: axis {dim} does not exist in an array with {ndim} axes")
+        axes = counted(ndim, "axis", "axes")
+        raise AxisError(f"{what}: axis {dim} does not exist in an array with {axes}", remedy=remedy)
     return dim % ndim
+
+
+def _check_size(name: str, size: int) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise ParameterError(
+            f"vmap of {name}: axis_size is {size!r}, not a number of examples", remedy="give an int >= 0"
+        )
 
 
 def _without(aval: Aval, dim: int) -> Aval:
@@ -91,6 +106,8 @@ def _without(aval: Aval, dim: int) -> Aval:
 
 def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]) -> int:
     size, first = given, "axis_size"
+    if size is not None:
+        _check_size(name, size)
     for a, d, p in zip(avals, dims, paths, strict=True):
         if d is None:
             continue
@@ -98,7 +115,9 @@ def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[in
             size, first = a.shape[d], f"axis {d} of {p}"
         elif a.shape[d] != size:
             raise ShapeError(
-                f"vmap of {name}: sizes of the mapped axis differ: {first} has {size}, axis {d} of {p} has {a.shape[d]}"
+                f"vmap of {name}: sizes of the mapped axis differ:"
+                f" {first} has {size}, axis {d} of {p} has {a.shape[d]}",
+                remedy=_IN,
             )
     if size is None:
         raise ArgumentError(f"vmap of {name}: no argument is mapped", remedy="give in_axes an int, or pass axis_size")
@@ -108,15 +127,31 @@ def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[in
 def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int) -> Program[Any, Any]:
     what = f"vmap of {program.name}: in_axes"
     axes = _axes(in_axes, program.in_tree, what)
+    _check_size(program.name, size)
     # in_axes counts axes of the stacked argument, which has one more
-    dims = [_normal(d, a.ndim + 1, what) for d, a in zip(axes, program.in_avals, strict=True)]
+    dims = [
+        _normal(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
+        for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
+    ]
     return _mapped(program, dims, out_axes, size)
 
 
 def _mapped(program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, size: int) -> Program[Any, Any]:
-    what = f"vmap of {program.name}: out_axes"
-    axes = tree.broadcast_prefix(out_axes, program.out_tree, what, _is_axis)
-    out_dims = tuple([_normal(d, a.ndim + 1, what) for d, a in zip(axes, program.out_avals, strict=True)])
+    what = f"vmap of {program.name}"
+    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", _is_axis)
+    paths = tree.paths(program.out_tree, "result")
+    out_dims = tuple(
+        [_normal(d, a.ndim + 1, f"{what}: {p}", _OUT) for d, a, p in zip(axes, program.out_avals, paths, strict=True)]
+    )
     in_dims = (*[None] * len(program.bound), *dims)
-    out: Program[Any, Any] = program.replace(transforms.vmap(program.jaxpr, size, in_dims, out_dims)[0])
+    if None in out_dims:
+        _, found = transforms.vmap(program.jaxpr, size, in_dims)
+        for p, wanted, d in zip(paths, out_dims, found, strict=True):
+            if wanted is None and d is not None:
+                raise ShapeError(
+                    f"{what}: {p} varies with the mapped arguments, but its out_axes is None",
+                    remedy="give the axis at which its values are to be stacked",
+                )
+    jaxpr, _ = transforms.vmap(program.jaxpr, size, in_dims, out_dims)
+    out: Program[Any, Any] = program.replace(jaxpr, name=f"vmap_{program.name}")
     return out
