@@ -8,7 +8,6 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, final, overload
 
 from fxad import tree
 from fxad.api.lift import check_function
-from fxad.api.lift import check_function
 from fxad.executable import Executable, lower, type_of_arrays
 from fxad.ir import Aval
 from fxad.program import Program, name_of, parameter_names, trace_tree, types_of
