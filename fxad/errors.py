@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Final, Self
 
-_HERE: Final = str(Path(__file__).parent) + os.sep
+_HERE: Final = os.path.dirname(__file__) + os.sep
 
 
 def _caller() -> str:

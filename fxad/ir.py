@@ -13,7 +13,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import FrozenInstanceError, dataclass, field, fields
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclass_transform, final
 
 from fxad import printing
@@ -351,6 +351,15 @@ class Primitive(ABC):
         """What the operation does beside its results; dce, cse and reordering leave it where it is. Empty: pure."""
         return _PURE
 
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({', '.join([f'{n}={v!r}' for n, v in params(self)])})"
+
     @abstractmethod
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         """Types of the results. Raises: ShapeError, DTypeError, ArgumentError with operation, difference and values."""
@@ -426,19 +435,23 @@ def primitive(cls: type[P]) -> type[P]:
 
     A class without parameters has one instance, compared and hashed by identity, in C.
     """
-    plain = not any("ClassVar" not in str(t) for t in cls.__dict__.get("__annotations__", {}).values())
-    if plain:
-        made = dataclass(frozen=True, slots=True, eq=False)(cls)
-        instance = object.__new__(made)
-        made.__new__ = lambda _: instance  # type: ignore[method-assign,assignment,return-value]
-        made.__reduce__ = lambda _: (made, ())  # type: ignore[method-assign,assignment]
-        made.__deepcopy__ = lambda s, _: s  # type: ignore[attr-defined]
-        return made
-    made = dataclass(frozen=True, slots=True)(cls)
+    if all("ClassVar" in str(t) for t in cls.__dict__.get("__annotations__", {}).values()):
+        return _singleton(cls)
+    made = dataclass(frozen=True, slots=True, repr=False)(cls)
     by_params = made.__hash__
     seed = hash(made.__qualname__)
     made.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign]
     return made
+
+
+def _singleton(cls: type[P]) -> type[P]:
+    """A dataclass without fields, by hand: `dataclass` takes 0.25 ms to generate code for it, and there are 70."""
+    instance = object.__new__(cls)
+    cls.__dataclass_fields__ = {}  # type: ignore[attr-defined]
+    cls.__new__ = lambda _: instance  # type: ignore[method-assign,assignment,return-value]
+    cls.__reduce__ = lambda _: (cls, ())  # type: ignore[method-assign,assignment]
+    cls.__deepcopy__ = lambda s, _: s  # type: ignore[attr-defined]
+    return cls
 
 
 def params(prim: Primitive) -> tuple[tuple[str, Param], ...]:

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, cast
 
@@ -28,7 +27,7 @@ from fxad.operations import promotion
 from fxad.primitives.control.call import Call
 
 # What lies between the user and fxad tells the user nothing: lines of NumPy and optree are passed over too.
-_HERE: Final = tuple([f"{Path(m).parent}{os.sep}" for m in (__file__, np.__file__, optree.__file__)])
+_HERE: Final = tuple([os.path.dirname(m) + os.sep for m in (__file__, np.__file__, optree.__file__)])
 _internal: Final[dict[str, bool]] = {}
 
 

@@ -11,7 +11,6 @@ import os
 import threading
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final, final
 
 from fxad.errors import ExecutionError, ParameterError
@@ -100,7 +99,7 @@ def _cpu_devices_asked() -> int:
     return int(text)
 
 
-def cuda_library() -> Path:
+def cuda_library() -> str:
     """Where the CUDA plugin is installed. Raises: ExecutionError when none is."""
     for package in _CUDA_PACKAGES:
         try:
@@ -108,7 +107,7 @@ def cuda_library() -> Path:
         except ModuleNotFoundError:  # not even the namespace `jax_plugins` is there
             continue
         for folder in (spec and spec.submodule_search_locations) or ():
-            if (library := Path(folder) / _CUDA_LIBRARY).exists():
+            if os.path.exists(library := os.path.join(folder, _CUDA_LIBRARY)):
                 return library
     raise ExecutionError(
         f"devices: no CUDA plugin is installed (looked for {', '.join(_CUDA_PACKAGES)})",
@@ -119,7 +118,7 @@ def cuda_library() -> Path:
 def _cuda_client() -> _jax.Client:
     library = cuda_library()
     if not xla_client.pjrt_plugin_loaded(_CUDA_NAME):
-        xla_client.load_pjrt_plugin_dynamically(_CUDA_NAME, str(library))
+        xla_client.load_pjrt_plugin_dynamically(_CUDA_NAME, library)
     if not xla_client.pjrt_plugin_initialized(_CUDA_NAME):
         xla_client.initialize_pjrt_plugin(_CUDA_NAME)
     # Memory is taken as it is needed, unless the user says otherwise: another client may live on the same device.
