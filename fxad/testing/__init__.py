@@ -39,8 +39,18 @@ except ImportError as e:  # pragma: no cover
     raise ImportError("fxad.testing draws programs with hypothesis: pip install 'fxad[test]'") from e
 
 from fxad.testing.applications import Application, Spec, Specs, applications
+from fxad.testing.batching_laws import check_vmap, check_vmap_commutes, check_vmap_identity, check_vmap_nested
 from fxad.testing.calls import SPECS, calls
 from fxad.testing.compare import close, differ, tolerance, xla
+from fxad.testing.derivative_laws import (
+    check_grad,
+    check_linearize,
+    check_program_jvp,
+    check_program_transpose,
+    check_remat,
+    check_second_order,
+    check_vjp,
+)
 from fxad.testing.primitive_laws import (
     check_batch,
     check_jvp,
@@ -55,22 +65,11 @@ from fxad.testing.stacks import STEPS, Step, check_stack, stacks
 from fxad.testing.transform_laws import (
     check_cse,
     check_dce,
-    check_grad,
     check_inline,
-    check_linearize,
     check_lower,
-    check_program_jvp,
-    check_program_transpose,
-    check_remat,
     check_rewrite,
-    check_second_order,
     check_simplify,
     check_transform,
-    check_vjp,
-    check_vmap,
-    check_vmap_commutes,
-    check_vmap_identity,
-    check_vmap_nested,
 )
 from fxad.testing.values import Domain, arrays, avals, literals, shapes
 

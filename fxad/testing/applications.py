@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
 from fxad.builder import Builder
@@ -35,6 +36,10 @@ class Application:
         """The program of this one equation."""
         b = Builder()
         return b.build(b(self.prim, *b.inputs(self.avals)), self.prim.name)
+
+    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
+        """How hypothesis shows it."""
+        printer.text(repr(self))
 
     def __repr__(self) -> str:
         values = "\n".join([f"  {a}: {x.tolist()}" for a, x in zip(self.avals, self.args, strict=True)])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.interpret import run
-from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.ir import Aval, Jaxpr, NDArray, distinct
 from fxad.runtime import compile_jaxpr, devices, to_buffer, to_numpy
 
 Values: TypeAlias = Sequence[NDArray]
@@ -56,17 +56,18 @@ def fail(law: str, jaxpr: Jaxpr, args: Values = (), also: Jaxpr | None = None) -
     raise AssertionError("\n".join(lines))
 
 
-def differ(have: Values, want: Values, *, scale: float = 1.0, exact: bool = False) -> str:
+def differ(have: Values, want: Values, *, slack: float = 0.0, exact: bool = False) -> str:
     """How two lists of results differ in number, type or value; empty when they do not.
 
-    `exact`: bit for bit, but for the payloads of nans. Else floats within the tolerance of their dtype, times `scale`.
+    `exact`: bit for bit, but for the payloads of nans. Else floats within the tolerance of their dtype, or `slack`.
     """
     if len(have) != len(want):
         return f"{len(have)} results, expected {len(want)}"
     for k, (a, b) in enumerate(zip(have, want, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"result {k} is {Aval(a.shape, a.dtype)}, expected {Aval(b.shape, b.dtype)}"
-        same = _identical(a, b) if exact or a.dtype not in dtypes.INEXACT else close(a, b, tolerance(a.dtype) * scale)
+        exactly = exact or a.dtype not in dtypes.INEXACT
+        same = _identical(a, b) if exactly else close(a, b, max(tolerance(a.dtype), slack))
         if not same:
             return f"result {k}: got {a.tolist()}, expected {b.tolist()}"
     return ""
@@ -96,20 +97,24 @@ def _parts_close(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], tol: fl
     return bool(np.all(np.abs(x[finite] - y[finite]) <= tol * size))
 
 
-def magnitude(jaxpr: Jaxpr, args: Values) -> float:
-    """The largest finite magnitude met while the program runs; at least 1."""
-    top = 1.0
+def slack(jaxpr: Jaxpr, args: Values) -> float:
+    """How far two ways to compute a program may be apart: by the coarsest dtype and the largest finite magnitude met
+    while it runs."""
+    coarsest, top = tolerance(dtypes.float64), 1.0
 
     def look(values: Values) -> None:
-        nonlocal top
+        nonlocal coarsest, top
         for x in values:
             if x.dtype in dtypes.INEXACT and x.size:
-                y = np.abs(wide(x))
-                top = max(top, float(np.max(y, initial=0.0, where=np.isfinite(y))))
+                coarsest = max(coarsest, tolerance(x.dtype))
+                size = np.abs(wide(x))
+                top = max(top, float(np.max(size, initial=0.0, where=np.isfinite(size))))
 
     look(args)
     run(jaxpr, args, lambda _i, _eqn, outs: look(outs))
-    return top
+    for body in distinct(jaxpr):
+        coarsest = max([coarsest, *[tolerance(v.aval.dtype) for e in body.eqns for v in e.outs if v.aval.inexact]])
+    return coarsest * top
 
 
 # ------------------------------------------------------------------------------------------------------- derivatives
@@ -181,4 +186,5 @@ def pairing_error(xs: Values, ys: Values, us: Values, vs: Values, tol: float = 1
     left, right = pairing(xs, ys), pairing(us, vs)
     pairs = [*zip(xs, ys, strict=True), *zip(us, vs, strict=True)]
     size = max(1.0, sum([float(np.sum(np.abs(wide(x) * wide(y)))) for x, y in pairs]))
-    return "" if abs(left - right) <= tol * size else f"{left} differs from {right}"
+    # where a value is infinite or nan, both sides are
+    return "" if not np.isfinite(size) or abs(left - right) <= tol * size else f"{left} differs from {right}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Var
@@ -25,11 +26,19 @@ from fxad.testing.values import SEEDS, Domain, sample
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A program and operands for it; `seed` decides what else a law has to choose (directions, axes)."""
+    """A program and operands for it; `seed` decides what else a law has to choose (directions, axes).
+
+    smooth: the derivatives of the program are what differences say; all floats are float64 and complex128.
+    """
 
     program: Jaxpr
     args: tuple[NDArray, ...]
     seed: int = 0
+    smooth: bool = False
+
+    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
+        """How hypothesis shows it."""
+        printer.text(repr(self))
 
     def __repr__(self) -> str:
         avals = self.program.in_avals
@@ -80,7 +89,7 @@ def cases(
     """Programs of `programs`, with operands in the bounds they were grown for."""
     program = draw(programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar))
     seed = draw(SEEDS)
-    return Case(program, operands(program, seed, zeros=not differentiable), seed)
+    return Case(program, operands(program, seed, zeros=not differentiable), seed, differentiable)
 
 
 def operands(program: Jaxpr, seed: int, *, zeros: bool = False) -> tuple[NDArray, ...]:

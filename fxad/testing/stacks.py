@@ -15,11 +15,11 @@ from typing import Final, TypeAlias, final
 import numpy as np
 from hypothesis import strategies as st
 
-from fxad import dtypes
 from fxad.interpret import run
 from fxad.ir import Jaxpr
+from fxad.testing import batching_laws, derivative_laws
 from fxad.testing import transform_laws as laws
-from fxad.testing.compare import differ, directions, fail, magnitude
+from fxad.testing.compare import differ, directions, fail, slack
 from fxad.testing.programs import Case
 from fxad.transforms import (
     cse,
@@ -55,56 +55,53 @@ class Step:
 
 
 def _same(transform: laws.Transform) -> Callable[[Case], Case | None]:
-    return lambda case: Case(transform(case.program), case.args, case.seed)
+    return lambda case: Case(transform(case.program), case.args, case.seed, case.smooth)
 
 
 def _jvp(case: Case) -> Case | None:
-    mask = laws.wrt(case)
-    return Case(jvp(case.program, mask)[0], (*case.args, *laws.dots_of(case)), case.seed + 1)
+    mask = derivative_laws.wrt(case)
+    return Case(jvp(case.program, mask)[0], (*case.args, *derivative_laws.dots_of(case)), case.seed + 1, case.smooth)
 
 
 def _linear(case: Case) -> Case | None:
     """The linear program, at a tangent and the residuals."""
-    mask = laws.wrt(case)
+    mask = derivative_laws.wrt(case)
     split = linearize(case.program, mask)
-    dots = laws.dots_of(case)
+    dots = derivative_laws.dots_of(case)
     residuals = run(split.primal, case.args)[len(case.program.outs) :]
-    return Case(split.linear, (*dots, *residuals), case.seed + 1)
+    return Case(split.linear, (*dots, *residuals), case.seed + 1, case.smooth)
 
 
 def _adjoint(case: Case) -> Case | None:
     linear = _linear(case)
     assert linear is not None
-    n = sum(laws.wrt(case))
+    n = sum(derivative_laws.wrt(case))
     adjoint = transpose(linear.program, (True,) * n + (False,) * (len(linear.args) - n))
-    return Case(adjoint, (*directions(linear.program.out_avals, case.seed + 6), *linear.args[n:]), case.seed + 1)
+    return Case(
+        adjoint, (*directions(linear.program.out_avals, case.seed + 6), *linear.args[n:]), case.seed + 1, case.smooth
+    )
 
 
 def _vjp(case: Case) -> Case | None:
     cts = directions([a for a in case.program.out_avals if a.inexact], case.seed + 7)
-    return Case(vjp_fused(case.program, laws.wrt(case)), (*case.args, *cts), case.seed + 1)
+    return Case(vjp_fused(case.program, derivative_laws.wrt(case)), (*case.args, *cts), case.seed + 1, case.smooth)
 
 
 def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable[[Case], Case | None]:
     def apply(case: Case) -> Case | None:
-        program, mask = laws.scalarized(case.program), laws.wrt(case)
-        if (
-            not any(mask)
-            or not program.outs
-            or program.outs[0].aval.shape
-            or program.outs[0].aval.dtype != dtypes.float64
-        ):
+        program, mask = derivative_laws.scalarized(case.program), derivative_laws.wrt(case)
+        if not derivative_laws.has_gradient(program, mask):
             return None
-        return Case(transform(program, mask), case.args, case.seed + 1)
+        return Case(transform(program, mask), case.args, case.seed + 1, case.smooth)
 
     return apply
 
 
 def _mapped(case: Case) -> Case | None:
     """vmap over two examples."""
-    at = laws.mapped_dims(case)
+    at = batching_laws.mapped_dims(case)
     args = [np.stack([a, np.roll(a, 1)], d) if d is not None else a for a, d in zip(case.args, at, strict=True)]
-    return Case(vmap(case.program, 2, at, (0,) * len(case.program.outs))[0], tuple(args), case.seed + 1)
+    return Case(vmap(case.program, 2, at, (0,) * len(case.program.outs))[0], tuple(args), case.seed + 1, case.smooth)
 
 
 def _nothing(case: Case) -> None:
@@ -119,14 +116,14 @@ STEPS: Final = MappingProxyType(
     {
         step.name: step
         for step in (
-            Step("jvp", _jvp, laws.check_program_jvp),
-            Step("vmap", _mapped, laws.check_vmap),
-            Step("linearize", _linear, laws.check_linearize),
-            Step("transpose", _adjoint, laws.check_program_transpose),
-            Step("vjp", _vjp, laws.check_vjp),
-            Step("grad", _gradient(grad), laws.check_grad),
-            Step("value_and_grad", _gradient(value_and_grad), laws.check_grad),
-            _rewrite("remat", remat, laws.check_remat),
+            Step("jvp", _jvp, derivative_laws.check_program_jvp),
+            Step("vmap", _mapped, batching_laws.check_vmap),
+            Step("linearize", _linear, derivative_laws.check_linearize),
+            Step("transpose", _adjoint, derivative_laws.check_program_transpose),
+            Step("vjp", _vjp, derivative_laws.check_vjp),
+            Step("grad", _gradient(grad), derivative_laws.check_grad),
+            Step("value_and_grad", _gradient(value_and_grad), derivative_laws.check_grad),
+            _rewrite("remat", remat, derivative_laws.check_remat),
             _rewrite("call", laws.called, _nothing),
             _rewrite("dce", dce, laws.check_dce),
             _rewrite("cse", cse, laws.check_cse),
@@ -164,7 +161,7 @@ def check_stack(stack: Sequence[str], case: Case, *, compiled: bool = False) -> 
     if plain is not None:
         have, want = run(case.program, case.args), run(plain.program, plain.args)
         if len(have) == len(want):  # which tangents vanish may differ
-            problem = differ(have, want, scale=magnitude(plain.program, plain.args))
+            problem = differ(have, want, slack=slack(plain.program, plain.args))
             if problem:
                 fail(f"{' > '.join(stack)} differs from the stack without rewritings: {problem}", case.program)
     if compiled:

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Lit, Primitive
+from fxad.ir import Atom, Aval, HigherOrder, Lit, Primitive
+from fxad.primitives import ALL
 from fxad.primitives import elementwise as ew
-from fxad.primitives.argmax import ArgMax
+from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
-from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.indexing import Gather, ScatterAdd
 from fxad.primitives.reduce import ReduceMax, ReduceProd
 from fxad.primitives.shape import (
@@ -32,7 +33,9 @@ from fxad.primitives.shape import (
     Transpose,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.testing.calls import SPECS
 from fxad.testing.growth import INPUT, MOST, UNKNOWN, Fact, Growth
+from fxad.testing.values import SEEDS, Domain, sample
 
 # Adds an equation or a few that start from a value; gives up silently where the value does not suit.
 Step: TypeAlias = Callable[[Growth, Atom], None]
@@ -278,7 +281,7 @@ def _again(g: Growth, _: Atom) -> None:
     if g.builder.eqns:
         eqn = g.builder.eqns[-1 - g.draw(st.integers(0, len(g.builder.eqns) - 1))]
         for old, new in zip(eqn.outs, g.builder(eqn.prim, *eqn.ins), strict=True):
-            g.add(new, g.facts[old])
+            g.add(new, g.facts.get(old, Fact(-1e6, 1e6, False)))
 
 
 def _unit(g: Growth, x: Atom) -> None:
@@ -328,6 +331,52 @@ def _call(g: Growth, _: Atom) -> None:
         g.add(v, Fact(-12, 12, False))
 
 
+_APPLIED: Final = tuple([k for k in ALL if not issubclass(k, HigherOrder | ew.Nextafter)])
+# derivatives by convention, and answers that jump
+_ROUGH: Final = (ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin)
+_SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, _ROUGH)])
+
+
+def _applied(g: Growth, _: Atom) -> None:
+    """Any primitive, to values inside its domain: ones that are there, moved inside, or literals."""
+    kind = g.draw(st.sampled_from(_SMOOTH if g.smooth else _APPLIED))
+    prim, operands = SPECS[kind](g.draw, g.smooth)
+    args = [_suiting(g, aval, domain) for aval, domain in operands]
+    for v in g.builder(prim, *args):
+        g.add(v, Fact(-1e6, 1e6, False))
+
+
+def _suiting(g: Growth, aval: Aval, domain: Domain) -> Atom:
+    if aval.inexact and g.smooth and domain.low < domain.high:
+        return _moved_inside(g, g.like(aval), domain)
+    if not aval.inexact and domain.whole is None:
+        return g.like(aval)
+    there = [a for a in g.pool if a.aval is aval and g.facts[a].exact and _lies_in(g.facts[a], domain)]
+    if there and aval.inexact:
+        return g.one_of(there)
+    # one element of the domain, for all elements alike
+    value = sample(aval.with_shape(()), replace(domain, special=False), g.draw(SEEDS), 0)
+    return Lit(value.tobytes(), aval)
+
+
+def _lies_in(fact: Fact, domain: Domain) -> bool:
+    return not domain.signs and domain.low <= fact.low and fact.high <= domain.high
+
+
+def _moved_inside(g: Growth, x: Atom, domain: Domain) -> Atom:
+    """`x` where it lies in the domain, else low + (high - low) logistic(x); for complex numbers, of both parts."""
+    if _lies_in(g.facts[x], domain):
+        return x
+    if x.aval.dtype in dtypes.COMPLEX:
+        size = g.facts[x].size
+        parts = [g.emit(Fact(-size, size, False), part, x) for part in (ew.REAL, ew.IMAG)]
+        both = [_moved_inside(g, part, domain) for part in parts]
+        return g.emit(Fact(domain.low, domain.high, False), ew.COMPLEX, *both)
+    emit = g.builder.one
+    scaled = emit(ew.MUL, emit(ew.LOGISTIC, x), Lit.of(domain.high - domain.low, x.aval))
+    return g.emit(Fact(domain.low, domain.high, False), ew.ADD, scaled, Lit.of(domain.low, x.aval))
+
+
 def _nothing(_g: Growth, _: Atom) -> None:
     """What steps shrink to."""
 
@@ -353,4 +402,5 @@ STEPS: Final[tuple[Step, ...]] = (
     _again,
     _unit,
     _undo,
+    _applied,
 )

@@ -20,6 +20,11 @@ ANY = (
     testing.check_vmap,
     testing.check_vmap_identity,
     testing.check_vmap_nested,
+    testing.check_vmap_commutes,
+    testing.check_program_jvp,
+    testing.check_linearize,
+    testing.check_program_transpose,
+    testing.check_vjp,
 )
 DIFFERENTIABLE = (
     testing.check_program_jvp,

@@ -1,0 +1,206 @@
+"""The laws of differentiation, at one program and operands for it. See `fxad.testing.transform_laws`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.interpret import run
+from fxad.ir import Atom, Aval, Jaxpr, NDArray
+from fxad.primitives.elementwise import ADD, REAL, SIN
+from fxad.primitives.linearity import is_linear
+from fxad.primitives.shape import ReduceSum
+from fxad.testing.compare import (
+    along,
+    differ,
+    directions,
+    fail,
+    filled,
+    pairing_error,
+    slack,
+    tangent_error,
+    wide,
+    xla,
+)
+from fxad.testing.programs import Case
+from fxad.testing.transform_laws import check_transform
+from fxad.transforms import grad, jvp, linearize, remat, transpose, vjp, vjp_fused
+
+_TANGENT_DTYPES: Final = frozenset({dtypes.float64, dtypes.complex128})
+
+
+def wrt(case: Case) -> tuple[bool, ...]:
+    """The operands that have tangents."""
+    return tuple([a.inexact for a in case.program.in_avals])
+
+
+def dots_of(case: Case) -> tuple[NDArray, ...]:
+    """Tangents of the operands that `wrt` marks."""
+    return directions([a for a, m in zip(case.program.in_avals, wrt(case), strict=True) if m], case.seed)
+
+
+def check_program_jvp(case: Case) -> None:
+    """The results are those of the program, the tangents are its central differences and linear in the direction."""
+    program, args, mask = case.program, case.args, wrt(case)
+    dots, n, room = dots_of(case), len(program.outs), slack(program, args)
+    nonzero = jvp(program, mask)[1]
+    forward = check_transform(lambda f: jvp(f, mask)[0], program)
+    found = run(forward, [*args, *dots])
+    if problem := differ(found[:n], run(program, args), slack=room):
+        fail(f"jvp changed the results: {problem}", program, args, forward)
+    tangents = filled(found[n:], nonzero, program.out_avals)
+    seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
+
+    def moved(t: float) -> list[NDArray]:
+        outs = run(program, along(args, dots, mask, t))
+        return [outs[k] for k in seen]
+
+    if case.smooth and (problem := tangent_error(moved, [tangents[k] for k in seen], 1e4 * room)):
+        fail(f"jvp: {problem}", program, args, forward)
+    twice = run(forward, [*args, *[2 * d for d in dots]])[n:]
+    if problem := differ(twice, [2 * t for t in found[n:]], slack=room):
+        fail(f"jvp is not linear in the tangents: {problem}", program, args, forward)
+
+
+def check_linearize(case: Case) -> None:
+    """`linearize` = `jvp`; every equation of the linear program is linear; the primal program is the program."""
+    program, args, mask = case.program, case.args, wrt(case)
+    dots, n, room = dots_of(case), len(program.outs), slack(program, args)
+    split = linearize(program, mask)
+    check_transform(lambda f: linearize(f, mask).primal, program)
+    linear = check_transform(lambda f: linearize(f, mask).linear, program)
+    marked = _marked(len(dots), split.n_res)
+    if not is_linear(linear, marked):
+        fail("the linear program is not linear", program, (), linear)
+    results = run(split.primal, args)
+    if problem := differ(results[:n], run(program, args), slack=room):
+        fail(f"the primal program has other results: {problem}", program, args, split.primal)
+    forward, nonzero = jvp(program, mask)
+    if nonzero != split.out_nonzero:
+        fail(f"jvp has tangents for {nonzero}, linearize for {split.out_nonzero}", program)
+    want = run(forward, [*args, *dots])[n:]
+    if problem := differ(run(linear, [*dots, *results[n:]]), want, slack=room):
+        fail(f"linearize differs from jvp: {problem}", program, args, linear)
+
+
+def _marked(n: int, rest: int) -> tuple[bool, ...]:
+    return (True,) * n + (False,) * rest
+
+
+def check_program_transpose(case: Case) -> None:
+    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program; transposing twice gives A."""
+    program, args, mask = case.program, case.args, wrt(case)
+    split = linearize(program, mask)
+    dots, residuals = dots_of(case), run(split.primal, args)[len(program.outs) :]
+    marked = _marked(len(dots), split.n_res)
+    adjoint = check_transform(lambda f: transpose(f, marked), split.linear)
+    outs = run(split.linear, [*dots, *residuals])
+    cts = directions(split.linear.out_avals, 1)
+    bars = run(adjoint, [*cts, *residuals])
+    room = slack(split.linear, [*dots, *residuals]) + slack(adjoint, [*cts, *residuals])
+    if problem := pairing_error(cts, outs, bars, dots, room):
+        fail(f"not the adjoint: {problem}", split.linear, [*dots, *residuals], adjoint)
+    back = _marked(len(cts), split.n_res)
+    if not is_linear(adjoint, back):
+        fail("the transposed program is not linear", split.linear, (), adjoint)
+    again = check_transform(lambda f: transpose(f, back), adjoint)
+    if problem := differ(run(again, [*dots, *residuals]), outs, slack=room):
+        fail(f"transposing twice changed the meaning: {problem}", split.linear, [*dots, *residuals], again)
+
+
+def check_vjp(case: Case) -> None:
+    """`<y_bar, J x_dot> = <backward(y_bar), x_dot>`, in two programs and in one; the results stay."""
+    program, args, mask = case.program, case.args, wrt(case)
+    dots, n, room = dots_of(case), len(program.outs), slack(program, args)
+    forward, nonzero = jvp(program, mask)
+    tangents = filled(run(forward, [*args, *dots])[n:], nonzero, program.out_avals)
+    inexact = [k for k, a in enumerate(program.out_avals) if a.inexact]
+    cts = directions([program.out_avals[k] for k in inexact], 1)
+    both = vjp(program, mask)
+    check_transform(lambda f: vjp(f, mask).backward, program)
+    results = run(both.forward, args)
+    bars = run(both.backward, [*cts, *results[n:]])
+    if problem := pairing_error(cts, [tangents[k] for k in inexact], bars, dots, room):
+        fail(f"vjp is not the adjoint of jvp: {problem}", program, args, both.backward)
+    fused = check_transform(lambda f: vjp_fused(f, mask), program)
+    if problem := differ(run(fused, [*args, *cts]), [*results[:n], *bars], slack=room):
+        fail(f"vjp_fused differs from vjp: {problem}", program, args, fused)
+
+
+def scalarized(program: Jaxpr) -> Jaxpr:
+    """A real floating scalar that all inexact results have a part in, then the results."""
+    b = Builder.like(program)
+    outs = b.inline(program, program.ins)
+    total: Atom | None = None
+    for a in outs:
+        if a.aval.dtype in _TANGENT_DTYPES:
+            real = b.one(REAL, a) if a.aval.dtype in dtypes.COMPLEX else a
+            part = b.one(ReduceSum(tuple(range(a.aval.ndim))), b.one(SIN, real))
+            total = part if total is None else b.one(ADD, total, part)
+    return b.build([*([] if total is None else [total]), *outs], program.name)
+
+
+def has_gradient(program: Jaxpr, mask: tuple[bool, ...]) -> bool:
+    """Whether the first result is a float64 scalar, and an operand is marked."""
+    return any(mask) and program.out_avals[:1] == (Aval((), dtypes.float64),)
+
+
+def check_grad(case: Case) -> None:
+    """The gradient is the derivative in every direction, by differences."""
+    program, args, mask = scalarized(case.program), case.args, wrt(case)
+    if not case.smooth or not has_gradient(program, mask):
+        return
+    gradient = check_transform(lambda f: grad(f, mask), program)
+    bars = run(gradient, args)[len(program.outs) - 1 :]
+    dots, room = dots_of(case), slack(program, args)
+    slope = np.asarray(sum([np.sum(np.real(wide(g) * wide(d))) for g, d in zip(bars, dots, strict=True)]), np.float64)
+    if problem := tangent_error(lambda t: run(program, along(args, dots, mask, t))[:1], [slope], 1e4 * room):
+        fail(f"grad: {problem}", program, args, gradient)
+
+
+def check_second_order(case: Case) -> None:
+    """Forward over reverse = reverse over forward = the difference of gradients, along a direction."""
+    program, args = scalarized(case.program), case.args
+    mask = tuple([a.dtype == dtypes.float64 for a in program.in_avals])
+    if not case.smooth or not has_gradient(program, mask):
+        return
+    program = Jaxpr(program.ins, program.eqns, program.outs[:1])
+    dots = directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], 3)
+    n, zeros = len(dots), (False,) * len(dots)
+    gradient = grad(program, mask)
+    over_reverse, nonzero = jvp(gradient, mask)
+    room = 1e9 * slack(over_reverse, [*args, *dots]) ** 2
+    found = filled(run(over_reverse, [*args, *dots])[n:], nonzero, gradient.out_avals)
+    forward, nonzero = jvp(program, mask)
+    if any(nonzero):
+        slope = Jaxpr(forward.ins, forward.eqns, forward.outs[1:])
+        over_forward = grad(slope, (*mask, *zeros))
+        if problem := differ(found, run(over_forward, [*args, *dots]), slack=room):
+            fail(f"forward over reverse is not reverse over forward: {problem}", program, args)
+    if problem := tangent_error(lambda t: run(gradient, along(args, dots, mask, t)), found, 1e4 * room):
+        fail(f"the derivative of the gradient: {problem}", program, args, over_reverse)
+
+
+def check_remat(case: Case, *, compiled: bool = False) -> None:
+    """Same results and same gradients, bit for bit, in the interpreter and (`compiled`) in XLA; what is stored for the
+    backward program are operands."""
+    program, args, mask = case.program, case.args, wrt(case)
+    again = check_transform(remat, program)
+    runners = [run, xla] if compiled else [run]
+    for runner in runners:
+        if problem := differ(runner(again, args), runner(program, args), exact=True):
+            fail(f"remat changed the results: {problem}", program, args, again)
+    if not any(mask):
+        return
+    split, n = linearize(again, mask), len(program.outs)
+    stored = [a for a in split.primal.outs[n:] if a not in split.primal.ins]
+    if stored:
+        fail(f"remat stores {stored}, which are not operands", program, (), split.primal)
+    cts = directions([a for a in program.out_avals if a.inexact], 1)
+    for runner in runners:
+        plain, recomputed = vjp_fused(program, mask), vjp_fused(again, mask)
+        if problem := differ(runner(recomputed, [*args, *cts]), runner(plain, [*args, *cts]), exact=True):
+            fail(f"remat changed the gradient ({runner.__name__}): {problem}", program, args, recomputed)
