@@ -1,0 +1,179 @@
+"""Pytrees go in and out of every transformation as they are."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyrsistent
+import pytest
+
+import fxad as fx
+from fxad import tree
+from fxad.errors import ArgumentError, ParameterError, TreeError
+from tests.api.refusals import X, refused
+
+W, B = X, np.float32(2)
+
+
+class Pair(NamedTuple):
+    w: Any
+    b: Any
+
+
+@tree.dataclass
+class Layer:
+    w: Any
+    b: Any
+    size: int = tree.static(default=3)
+
+
+class Record(pyrsistent.PRecord):
+    w = pyrsistent.field(type=np.ndarray)
+    b = pyrsistent.field()
+
+
+TREES: dict[str, Any] = {
+    "leaf": W,
+    "dict": {"w": W, "b": B},
+    "integer keys": {2: W, 1: B},
+    "mixed keys": {1: W, "a": B},
+    "tuple": (W, B),
+    "list": [W, [B]],
+    "namedtuple": Pair(W, B),
+    "None": {"w": W, "nothing": None},
+    "dataclass": Layer(W, B, 5),
+    "pmap": pyrsistent.m(w=W, b=B),
+    "pvector": pyrsistent.v(W, B),
+    "record": Record(w=W, b=B),
+    "OrderedDict": OrderedDict([("w", W), ("b", B)]),
+    "defaultdict": defaultdict(list, w=W, b=B),
+    "deque": deque([W, B]),
+    "nested": [{"a": (W, None, {})}, Layer(W, [], 2), pyrsistent.v(pyrsistent.m(x=(B,)))],
+}
+EMPTY: dict[str, Any] = {
+    "tuple": (),
+    "list": [],
+    "dict": {},
+    "None": None,
+    "pmap": pyrsistent.m(),
+    "pvector": pyrsistent.v(),
+    "nested": ({}, [None], ()),
+}
+
+
+def double(t: Any) -> Any:
+    return tree.map(lambda x: x * 2, t)
+
+
+def loss(t: Any) -> Any:
+    return sum([(x * x).sum() for x in tree.leaves(t)], fx.asarray(np.float32(0)))
+
+
+def same(got: Any, expected: Any) -> None:
+    """Equal trees of equal types, leaves equal."""
+    assert tree.structure(got) == tree.structure(expected)
+    for a, b in zip(tree.leaves(got), tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def through(t: Any) -> dict[str, Callable[[], Any]]:
+    """Ways to double a tree."""
+    return {
+        "trace": lambda: fx.trace(double, t)(t),
+        "executable": lambda: fx.lower(fx.trace(double, t)).compile()(t),
+        "jit": lambda: fx.jit(double)(t),
+        "interpret": lambda: fx.interpret(fx.trace(double, t), t),
+        "grad": lambda: fx.grad(loss)(t),
+        "grad of a program": lambda: fx.grad(fx.trace(loss, t))(t),
+        "value_and_grad": lambda: fx.value_and_grad(loss)(t)[1],
+        "jvp": lambda: fx.jvp(double, (t,), (t,))[1],
+        "vjp": lambda: fx.vjp(double, t)[1](t)[0],
+        "linearize": lambda: fx.linearize(double, t)[1](t),
+        "transpose": lambda: fx.transpose(fx.trace(double, t), argnums=0)(t),
+        "remat": lambda: fx.remat(double)(t),
+        "vmap": lambda: tree.map(lambda x: x[1], fx.vmap(double, in_axes=None, axis_size=2)(t)),
+        "inside a trace": lambda: fx.jit(lambda s: fx.vjp(double, s)[1](s)[0])(t),
+    }
+
+
+@pytest.mark.parametrize("way", through(W))
+@pytest.mark.parametrize("kind", TREES)
+def test_trees_go_through(kind: str, way: str) -> None:
+    t = TREES[kind]
+    same(through(t)[way](), double(t))
+
+
+@pytest.mark.parametrize("way", [w for w in through(W) if w != "vmap"])
+@pytest.mark.parametrize("kind", EMPTY)
+def test_empty_trees_go_through(kind: str, way: str) -> None:
+    same(through(EMPTY[kind])[way](), EMPTY[kind])
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+def test_an_empty_argument_beside_another(kind: str) -> None:
+    t = EMPTY[kind]
+    same(fx.grad(lambda t, x: x.sum())(t, X), t)
+    same(fx.grad(lambda t, x: x.sum(), argnums=(0, 1))(t, X), (t, np.ones(3, np.float32)))
+    same(fx.jacfwd(lambda t, x: x.sum())(t, X), t)
+    same(fx.hessian(lambda t, x: x.sum())(t, X), t)
+    same(fx.jacrev(lambda x: t)(X), t)
+    same(fx.jit(lambda t, x: (t, x))(t, X), (t, X))
+
+
+def test_static_fields_are_structure() -> None:
+    three, five = Layer(W, B, 3), Layer(W, B, 5)
+    program = fx.trace(lambda p: p.w * p.size, three)
+    assert fx.jit(lambda p: p.w * p.size)(five).tolist() == [0, 5, 10]
+    refused(
+        lambda: program(five),
+        TreeError,
+        "<lambda>: argument p is CustomTreeNode(Layer[(5,)], [*, *]), "
+        "it was traced as CustomTreeNode(Layer[(3,)], [*, *])",
+    )
+
+
+def test_paths_as_python_spells_them() -> None:
+    def f(params: Any, *rest: Any, scale: Any) -> Any:
+        return params
+
+    program = fx.trace(f, {"layers": [Layer(W, B)]}, (W, pyrsistent.m(k=B)), scale=1.0)
+    assert program.paths == ("params['layers'][0].w", "params['layers'][0].b", "args[1][0]", "args[1][1]['k']", "scale")
+
+
+def test_a_class_that_is_no_container_is_a_leaf() -> None:
+    class Opaque:
+        pass
+
+    thing = Opaque()
+    assert tree.leaves({"a": thing}) == [thing]
+    e = refused(lambda: fx.trace(lambda t: t, {"a": thing}), ArgumentError, MESSAGE.format(f"{thing!r:.60}"))
+    assert "pass a NumPy array" in e.remedy
+
+
+MESSAGE = "trace of <lambda>: argument t['a']: a test_a_class_that_is_no_container_is_a_leaf.<locals>.Opaque is not an array: {}"
+
+
+def test_a_registered_class_is_a_container() -> None:
+    class Box:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+    tree.register(Box, lambda b: ([b.x], None, ("x",)), lambda _, xs: Box(*xs))
+    assert fx.grad(lambda b: (b.x**2).sum())(Box(X)).x.tolist() == [0, 2, 4]
+    with pytest.raises(ParameterError, match=r"^tree.register: "):
+        tree.register(Box, lambda b: ([b.x], None, ("x",)), lambda _, xs: Box(*xs))
+
+
+def test_map_names_the_first_difference() -> None:
+    with pytest.raises(TreeError, match=r"^tree.map: tree 1 differs from the first: tree\['b'\] stands against tree\['c'\]"):
+        tree.map(lambda a, b: a, {"a": 1, "b": 2}, {"a": 1, "c": 2})
+
+
+def test_a_record_is_not_checked_while_a_transformation_runs() -> None:
+    """Its field wants an ndarray; its gradient holds fxad arrays, and tracers before."""
+    made = fx.grad(loss)(Record(w=W, b=B))
+    assert type(made) is Record
+    assert np.asarray(made["w"]).tolist() == [0, 2, 4]
