@@ -1,0 +1,353 @@
+"""Tracing: what a function closes over, what it returns, who sees its tracers, and what is left when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import threading
+import tracemalloc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import tree
+from fxad.errors import LeakedTracerError
+from fxad.ir import Jaxpr
+from tests.api.refusals import X, clean, refused
+
+A = fx.asarray(X)
+
+
+def names(jaxpr: Jaxpr) -> list[str]:
+    return [e.prim.name for e in jaxpr.eqns]
+
+
+# ------------------------------------------------------------------------------------------------------- closures
+
+
+def test_arrays_closed_over_are_bound_once_each_as_they_are() -> None:
+    table = np.ones(3, np.float32)
+    program = fx.trace(lambda x: x + table + A + table, X)
+    assert program.bound[0] is table
+    assert program.bound[1] is A
+    assert len(program.bound) == 2
+    assert program(X).tolist() == fx.lower(program).compile()(X).tolist() == [2, 4, 6]
+    assert program == program.replace(program.jaxpr)
+    assert program != fx.trace(lambda x: x + np.ones(3, np.float32) + A + table, X)
+
+
+def test_equal_functions_are_one_program() -> None:
+    assert fx.trace(lambda x: fnp.sin(x) * 2, X).jaxpr is fx.trace(lambda y: fnp.sin(y) * 2, A).jaxpr
+    assert fx.trace(lambda x: x * 2, X).jaxpr is not fx.trace(lambda x: x * 2.5, X).jaxpr
+    spec = fx.Spec((3,), "float32")
+    assert fx.trace(lambda x: x * 2, spec).jaxpr is fx.trace(lambda x: x * 2, X).jaxpr
+
+
+def test_a_large_array_is_neither_copied_nor_read() -> None:
+    big = np.ones(25_000_000, np.float32)  # 100 MB
+    tracemalloc.start()
+    try:
+        program = fx.trace(lambda x: (x * big).sum(), np.float32(2))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert program.bound[0] is big
+    assert peak < 1_000_000
+
+
+def test_static_arguments_by_closure() -> None:
+    def power(n: int) -> Any:
+        return fx.trace(functools.partial(lambda n, x: x**n, n), X)
+
+    assert power(2).jaxpr is power(2).jaxpr
+    assert power(3)(X).tolist() == [0, 1, 8]
+
+
+def test_outer_tracers_two_levels_deep() -> None:
+    def outer(a: Any) -> Any:
+        def middle(b: Any) -> Any:
+            def inner(c: Any) -> Any:
+                return (a * b * c).sum()
+
+            return fx.grad(inner)(b).sum()  # d/dc abc = ab
+
+        return fx.grad(middle)(a).sum()  # d/db sum(ab) = a
+
+    for run in (fx.grad(outer), fx.jit(fx.grad(fx.jit(outer))), fx.grad(fx.remat(outer))):
+        assert run(X).tolist() == [1, 1, 1]
+    assert fx.vmap(fx.grad(fx.jit(outer)))(np.stack([X, X])).tolist() == [[1, 1, 1]] * 2
+
+
+def test_jit_in_grad_in_vmap_over_an_outer_tracer() -> None:
+    got = fx.vmap(lambda a: fx.grad(fx.jit(lambda b: (a * b * b).sum()))(X))(X)
+    np.testing.assert_allclose(got, 2 * np.outer(X, X))
+
+
+# ---------------------------------------------------------------------------------------------------------- calls
+
+
+def test_a_jitted_function_called_twice_is_one_sub_program() -> None:
+    @fx.jit
+    def h(x: Any) -> Any:
+        return fnp.sin(x) * x
+
+    program = fx.trace(lambda x: (h(x) + h(2 * x)).sum(), X)
+    calls = [e.prim for e in program.jaxpr.eqns if e.prim.name == "call"]
+    assert len(calls) == 2
+    assert calls[0] is calls[1] or calls[0] == calls[1]
+    backward = [e.prim for e in fx.grad(program).jaxpr.eqns if e.prim.name == "call"]
+    assert len(backward) == 4
+    assert len(set(backward)) == 2
+
+
+def test_a_program_called_in_a_trace_is_a_call() -> None:
+    p = fx.trace(lambda x: fnp.sin(x) * 2, X)
+    assert names(fx.trace(lambda x: p(x) + p(x), X).jaxpr) == ["call", "call", "add"]
+
+
+def test_what_can_be_traced() -> None:
+    class Scale:
+        def __init__(self, k: float) -> None:
+            self.k = k
+
+        def __call__(self, x: Any) -> Any:
+            return x * self.k
+
+    for f in (
+        lambda x: x * 2.0,
+        Scale(2.0),
+        Scale(2.0).__call__,
+        functools.partial(lambda k, x: x * k, 2.0),
+        functools.partial(lambda x, k: x * k, k=2.0),
+        fx.jit(lambda x: x * 2.0),
+    ):
+        assert fx.trace(f, X)(X).tolist() == fx.jit(f)(X).tolist() == [0, 2, 4]
+        assert fx.grad(lambda x, f=f: f(x).sum())(X).tolist() == [2, 2, 2]
+    assert fx.trace(Scale(2.0), X).name == "Scale"
+    assert fx.trace(functools.partial(lambda k, x: x, 2), X).paths == ("x",)
+
+
+def test_results_of_every_kind() -> None:
+    program = fx.trace(lambda x: (x, 1, 2.5, True, 1j, A, X, x, None, np.float64(3), fnp.zeros(2)), X)
+    got = program(X)
+    kinds = ["float32", "int32", "float32", "bool", "complex64", "float32", "float32", "float32", "float64", "float32"]
+    assert [x.dtype.name for x in tree.leaves(got)] == kinds
+    again = fx.lower(program).compile()(X)
+    for a, b in zip(tree.leaves(got), tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert got[8] is None
+    assert fx.trace(lambda: 1.5)().item() == 1.5
+
+
+def test_keyword_arguments_and_defaults() -> None:
+    def f(a: Any, b: Any = 2.0, *, k: Any = 1.0) -> Any:
+        return (a * b * k).sum()
+
+    assert fx.trace(f, X, k=3.0)(X, k=4).item() == 24
+    assert fx.jit(f)(X, k=A).item() == fx.jit(f)(X, k=X).item() == 10
+    assert fx.grad(f)(X, k=3.0).tolist() == [6, 6, 6]
+    assert fx.hessian(f)(X, k=3.0).shape == (3, 3)
+    assert fx.vmap(f)(X, k=X).tolist() == [0, 2, 8]
+    assert fx.interpret(fx.trace(f, X, k=3.0), X, k=3.0) == 18
+    assert fx.grad(fx.remat(f))(X, k=3.0).tolist() == [6, 6, 6]
+    executable = fx.lower(fx.trace(f, X, k=A)).compile()
+    assert executable(X, k=X).item() == 10
+
+
+# --------------------------------------------------------------------------------------------------------- leaks
+
+
+def leak() -> Any:
+    kept: list[Any] = []
+
+    def leaky(a: Any) -> Any:
+        kept.append(a * 2)
+        return a
+
+    fx.trace(leaky, X)
+    return kept[0]
+
+
+def test_a_leaked_tracer_says_where_it_was_made() -> None:
+    t = leak()
+    code = leak.__code__.co_filename
+    line = leak.__code__.co_firstlineno + 4
+    made = f"Tracer<f32[3]>, made at {code}:{line} in leak.<locals>.leaky, whose trace has ended"
+    here = "no function is being traced here"
+    program = fx.trace(lambda x: x, X)
+    for fn, message in (
+        (lambda: t + 1, f"add: argument 0 is {made}; {here}"),
+        (lambda: 1 - t, f"sub: argument 1 is {made}; {here}"),
+        (lambda: fnp.sin(t), f"sin: argument 0 is {made}; {here}"),
+        (lambda: fx.lax.add(t, t), f"add: argument 0 is {made}; {here}"),
+        (lambda: t[0], f"getitem: argument 0 is {made}; {here}"),
+        (lambda: bool(t), f"bool: the array is {made}; it has no value"),
+        (lambda: np.sin(t), f"numpy.sin: the array is {made}; it has no value"),
+        (lambda: program(t), f"<lambda>: argument 0 is {made}; {here}"),
+        (lambda: fx.lower(program).compile()(t), f"<lambda>: argument x is {made}; a compiled program wants values"),
+        (lambda: fx.jit(lambda x: x)(t), f"<lambda>: argument x is {made}; a compiled program wants values"),
+        (lambda: fx.trace(lambda x: x + t, X), f"add: argument 1 is {made}; it is used in <lambda>"),
+        (lambda: fx.trace(lambda x: (x, t), X), f"<lambda>: result 1 is {made}; it is used in <lambda>"),
+    ):
+        refused(fn, LeakedTracerError, message)
+
+
+def test_a_sibling_sees_no_tracers_of_a_finished_trace() -> None:
+    def sibling(a: Any) -> Any:
+        kept = []
+        fx.trace(lambda b: kept.append(b), a)
+        return a + kept[0]
+
+    e = refused(
+        lambda: fx.trace(sibling, X),
+        LeakedTracerError,
+        "add: argument 1 is Tracer<f32[3]>, an argument of <lambda>, whose trace has ended; it is used in sibling",
+    )
+    assert e.where.endswith("in test_a_sibling_sees_no_tracers_of_a_finished_trace.<locals>.sibling")
+
+
+def test_another_thread_has_no_trace() -> None:
+    problems: list[LeakedTracerError] = []
+
+    def work(a: Any) -> None:
+        try:
+            a + 1
+        except LeakedTracerError as e:
+            problems.append(e)
+
+    def f(a: Any) -> Any:
+        thread = threading.Thread(target=work, args=(a,))
+        thread.start()
+        thread.join()
+        return a
+
+    fx.trace(f, X)
+    assert problems[0].message == (
+        "add: argument 0 is Tracer<f32[3]>, an argument of f, which is being traced elsewhere;"
+        " no function is being traced here"
+    )
+    assert problems[0].caller.endswith("in test_another_thread_has_no_trace.<locals>.work")
+
+
+def test_a_program_that_closes_over_a_dead_tracer() -> None:
+    kept: list[Any] = []
+
+    def f(a: Any) -> Any:
+        kept.append(fx.trace(lambda b: b * a, X))
+        kept.append(fx.vjp(lambda b: fnp.sin(b) * a, a)[1])
+        return a
+
+    fx.trace(f, X)
+    for fn in (lambda: kept[0](X), lambda: kept[1](X), lambda: fx.interpret(kept[0], X)):
+        with pytest.raises(LeakedTracerError, match=r"an argument of f, whose trace has ended|made at .* whose trace has"):
+            fn()
+        clean()
+
+
+# ------------------------------------------------------------------------------------------ threads, tasks, failures
+
+
+def scaled(k: int) -> str:
+    def f(x: Any) -> Any:
+        return fnp.sin(x * k) + k
+
+    return str(fx.trace(f, X))
+
+
+def test_threads_trace_at_once() -> None:
+    found: dict[int, str] = {}
+    barrier = threading.Barrier(8)
+
+    def work(k: int) -> None:
+        barrier.wait()
+        found[k] = scaled(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert found == {k: scaled(k) for k in range(8)}
+    clean()
+
+
+def test_tasks_and_generators_trace_at_once() -> None:
+    async def task(k: int) -> str:
+        await asyncio.sleep(0)
+        text = scaled(k)
+        await asyncio.sleep(0)
+        return text
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*[task(k) for k in range(8)])
+
+    assert asyncio.run(main()) == [scaled(k) for k in range(8)]
+
+    def generate(x: Any) -> Iterator[Any]:
+        for k in range(3):
+            yield x * k
+
+    assert fx.trace(lambda x: sum(generate(x), x), X)(X).tolist() == [0, 4, 8]
+    each = (fx.trace(lambda x, k=k: x * k, X) for k in range(3))
+    assert [p(X).tolist() for p in each] == [[0, 0, 0], [0, 1, 2], [0, 2, 4]]
+
+
+def test_an_exception_leaves_nothing_behind() -> None:
+    held = fx.asarray(np.ones(5, np.float32))
+    gone = weakref.ref(held)
+
+    def deep(x: Any) -> Any:
+        y = x * held.sum()
+
+        def inner(z: Any) -> Any:
+            raise KeyError("mine")
+
+        return fx.grad(inner)(y)
+
+    with pytest.raises(KeyError, match="mine"):
+        fx.jit(deep)(X)
+    clean()
+    del held, deep
+    gc.collect()
+    assert gone() is None
+
+
+def test_endless_recursion_is_the_users_and_leaves_nothing() -> None:
+    def f(x: Any) -> Any:
+        return again(x)
+
+    again = fx.jit(f)
+    with pytest.raises(RecursionError):
+        again(X)
+    clean()
+
+
+# --------------------------------------------------------------------------------------------------------- garbage
+
+
+def test_what_is_dropped_is_collected() -> None:
+    big = np.ones(1000, np.float32)
+    program = fx.trace(lambda x: (x * big).sum() * 12345, np.float32(2))
+    refs = [weakref.ref(program.jaxpr), weakref.ref(big), weakref.ref(fx.grad(program).jaxpr)]
+    del program, big
+    gc.collect()
+    assert [r() for r in refs] == [None, None, None]
+
+
+def test_an_executable_lets_go_of_its_constants_and_the_cache_of_its_code() -> None:
+    table = fx.asarray(np.ones(1000, np.float32))
+    executable = fx.lower(fx.trace(lambda x: (x * table).sum() * 54321, np.float32(2))).compile()
+    assert executable(np.float32(2)).item() == 2000 * 54321
+    constant, code = weakref.ref(table), weakref.ref(executable.program.jaxpr)
+    del executable, table
+    gc.collect()
+    assert constant() is None
+    fx.cache.clear()
+    gc.collect()
+    assert code() is None
