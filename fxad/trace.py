@@ -184,13 +184,16 @@ class Trace:
         b = self.builder
         b.source = source = user_source(3)
         try:
-            avals = prim.abstract_eval(*[a.aval for a in atoms])
+            if n_args == 2:
+                avals = prim.abstract_eval(atoms[0].aval, atoms[1].aval)
+            else:
+                avals = prim.abstract_eval(*[a.aval for a in atoms])
         except FxadError as e:
             raise self._located(e, prim.name, atoms, source)
         outs = bound(b.n, avals)
         b.n += len(outs)
         b.eqns.append(equation(prim, atoms, outs, source))
-        return tuple([Tracer(self, v) for v in outs])
+        return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         like = None
@@ -324,7 +327,7 @@ def trace_flat(
         args: list[Array] = [Tracer(trace, trace.builder.input(a)) for a in avals]
         results = fn(args)
         outs = [trace.lift(name, k, r, "result") for k, r in enumerate(results)]
-    return trace.finish(outs, len(avals))
+        return trace.finish(outs, len(avals))
 
 
 def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
