@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fxad import dtypes
 from fxad.array import Array, ArrayLike, binder
+from fxad.errors import ArgumentError, described
 from fxad.operations import elementwise
 from fxad.primitives.elementwise import (
     ABS,
@@ -21,7 +22,6 @@ from fxad.primitives.elementwise import (
     COS,
     COSH,
     DIGAMMA,
-    DIV,
     ERF,
     ERF_INV,
     ERFC,
@@ -258,12 +258,14 @@ def stop_gradient(x: ArrayLike) -> Array:
 
 def integer_pow(x: ArrayLike, y: int) -> Array:
     """x to the power of a Python int, by repeated multiplication."""
+    if not isinstance(y, int):
+        raise ArgumentError(f"integer_pow: the exponent is {described(y)}, not an int: {y!r}", remedy="use pow")
     return binder().bind(IntegerPow(y), (x,))[0]
 
 
 def reciprocal(x: ArrayLike) -> Array:
     """1 / x."""
-    return binder().apply(elementwise.same_type, (1, x), (DIV,))[0]
+    return binder().apply(elementwise.reciprocal, (x,), ())[0]
 
 
 def round(x: ArrayLike, rounding_method: str = AWAY_FROM_ZERO) -> Array:
