@@ -5,7 +5,7 @@ from __future__ import annotations
 from fxad import dtypes
 from fxad.array import Array, ArrayLike, binder
 from fxad.errors import ArgumentError, described
-from fxad.operations import elementwise
+from fxad.ir import Atom, Emit, Lit, Primitive
 from fxad.primitives.elementwise import (
     ABS,
     ACOS,
@@ -22,6 +22,7 @@ from fxad.primitives.elementwise import (
     COS,
     COSH,
     DIGAMMA,
+    DIV,
     ERF,
     ERF_INV,
     ERFC,
@@ -265,7 +266,11 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
 
 def reciprocal(x: ArrayLike) -> Array:
     """1 / x."""
-    return binder().apply(elementwise.reciprocal, (x,), ())[0]
+    return binder().apply(_one_over, (x,), (DIV,))[0]
+
+
+def _one_over(emit: Emit, x: Atom, prim: Primitive) -> tuple[Atom, ...]:
+    return emit(prim, Lit.of(1, x.aval), x)
 
 
 def round(x: ArrayLike, rounding_method: str = AWAY_FROM_ZERO) -> Array:
