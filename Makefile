@@ -27,7 +27,7 @@ deep:
 
 # Side by side with jax: pip install -e '.[bench]'
 bench:
-	for b in benchmarks/bench_*.py; do python -m benchmarks.$$(basename $$b .py) || exit 1; done
+	python -m benchmarks.run --write docs/benchmarks.md
 
 # What is generated: the rule matrix.
 docs:

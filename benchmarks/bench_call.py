@@ -23,7 +23,7 @@ def executing() -> Row:
     program = runtime.compile_jaxpr(b.build([b.one(ADD, x, y)]))
     buffers = [runtime.to_buffer(np.ones(4, np.float32), F4) for _ in range(2)]
     f, z = jax.jit(jax.lax.add), jnp.ones(4, np.float32)
-    return compare("execute: x + y, buffers", lambda: program.execute(buffers), lambda: f(z, z), budget=0.9)
+    return compare("execute: x + y, buffers", lambda: program.execute(buffers), lambda: f(z, z), budget=0.9, rounds=300)
 
 
 def calling() -> Row:
@@ -31,7 +31,7 @@ def calling() -> Row:
     x = fx.asarray(np.ones(4, np.float32))
     run = fx.lower(fx.trace(lambda x, y: x + y, x, x)).compile()
     f, z = jax.jit(lambda x, y: x + y), jnp.ones(4, np.float32)
-    return compare("call: x + y, positional", lambda: run(x, x), lambda: f(z, z), budget=1.1)
+    return compare("call: x + y, positional", lambda: run(x, x), lambda: f(z, z), budget=1.1, rounds=300)
 
 
 def calling_jit() -> Row:
@@ -39,7 +39,7 @@ def calling_jit() -> Row:
     x = fx.asarray(np.ones(4, np.float32))
     run = fx.jit(lambda x, y: x + y)
     f, z = jax.jit(lambda x, y: x + y), jnp.ones(4, np.float32)
-    return compare("jit: x + y, positional", lambda: run(x, x), lambda: f(z, z))
+    return compare("jit: x + y, positional", lambda: run(x, x), lambda: f(z, z), rounds=300)
 
 
 def calling_tree() -> Row:

@@ -91,10 +91,10 @@ def transformer(d: int = 256, heads: int = 4, length: int = 128, batch: int = 4)
     rng = np.random.default_rng(0)
     params: Tree = {name: _normal(rng, d, d) for name in ("q", "k", "v", "o")}
     params |= {"up": _normal(rng, d, 4 * d), "b": np.zeros(4 * d, np.float32), "down": _normal(rng, 4 * d, d)}
-    params |= {name: np.full(d, name.startswith("scale"), np.float32) for name in ("scale1", "shift1", "scale2", "shift2")}
-    return Model(
-        "transformer block", loss, params, _normal(rng, batch, length, d), _normal(rng, batch, length, d)
-    )
+    params |= {
+        name: np.full(d, name.startswith("scale"), np.float32) for name in ("scale1", "shift1", "scale2", "shift2")
+    }
+    return Model("transformer block", loss, params, _normal(rng, batch, length, d), _normal(rng, batch, length, d))
 
 
 def rnn(steps: int = 200, hidden: int = 64, batch: int = 16) -> Model:
@@ -108,7 +108,9 @@ def rnn(steps: int = 200, hidden: int = 64, batch: int = 16) -> Model:
 
     rng = np.random.default_rng(0)
     params = {"w": _normal(rng, hidden, hidden), "u": _normal(rng, hidden, hidden), "b": np.zeros(hidden, np.float32)}
-    return Model(f"RNN, {steps} steps unrolled", loss, params, _normal(rng, steps, batch, hidden), _normal(rng, batch, hidden))
+    return Model(
+        f"RNN, {steps} steps unrolled", loss, params, _normal(rng, steps, batch, hidden), _normal(rng, batch, hidden)
+    )
 
 
 def best_of(ours: Callable[[], object], theirs: Callable[[], object], seconds: float) -> tuple[float, float]:

@@ -67,12 +67,7 @@ def rows() -> list[Row]:
     return [
         Row(f"remat: temporaries of {name}", held(saving), held(peer_saving), at_most=18, unit="arrays"),
         Row("without remat", held(plain), held(peer_plain), unit="arrays"),
-        Row(
-            f"remat: step of {name}",
-            *ms,
-            unit="ms",
-            note="XLA merges what jax recomputes with the first computation, so jax pays in memory instead of time.",
-        ),
+        Row(f"remat: step of {name}", *ms, unit="ms"),
     ]
 
 

@@ -21,7 +21,7 @@ class Row:
     """One line of the table.
 
     `budget` is the ratio of ours to jax's that may not be exceeded, `at_most` what ours itself may not; None: measured
-    for information. `note` says what the reader must know, such as why a budget is missed.
+    for information.
     """
 
     name: str
@@ -30,7 +30,6 @@ class Row:
     budget: float | None = None
     at_most: float | None = None
     unit: str = "us"
-    note: str = ""
 
     @property
     def ratio(self) -> float:
@@ -42,7 +41,9 @@ class Row:
         """Whether the budget is kept; None without one."""
         if self.budget is None and self.at_most is None:
             return None
-        return (self.budget is None or self.ratio <= self.budget) and (self.at_most is None or self.ours <= self.at_most)
+        return (self.budget is None or self.ratio <= self.budget) and (
+            self.at_most is None or self.ours <= self.at_most
+        )
 
     def cells(self) -> tuple[str, str, str, str, str, str]:
         """Name, ours, jax's, ratio, budget, verdict."""
@@ -53,7 +54,7 @@ class Row:
         return self.name, self._quantity(self.ours), self._quantity(self.jax), f"{self.ratio:.3f}", budget, verdict
 
     def _quantity(self, x: float) -> str:
-        return f"{x:,.0f} {self.unit}" if self.unit == "bytes" else f"{x:.3g} {self.unit}" if x < 100 else f"{x:,.0f} {self.unit}"
+        return f"{x:,.0f} {self.unit}" if self.unit == "bytes" or x >= 100 else f"{x:.3g} {self.unit}"
 
 
 class Contest(Protocol):

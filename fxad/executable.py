@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Generic, ParamSpec, TypeVar, final
@@ -62,12 +62,12 @@ class Executable(Generic[P, R_co]):
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path; ExecutionError.
     """
 
-    __slots__ = ("_avals", "_bound", "_execute", "_flat", "_loaded", "_out_avals", "_unflatten", "program")
+    __slots__ = ("_avals", "_bound", "_flat", "_handlers", "_loaded", "_out_avals", "_start", "_unflatten", "program")
 
     def __init__(self, program: Program[P, R_co], loaded: runtime.LoadedProgram) -> None:
         self.program = program
         self._loaded = loaded
-        self._execute = loaded.execute
+        self._start, self._handlers = loaded.start, loaded.handlers
         self._avals = program.in_avals
         self._out_avals = program.out_avals
         self._bound = [(b if isinstance(b, Array) else put(b, aval_of(b)))._buffer for b in _values(program)]
@@ -79,17 +79,21 @@ class Executable(Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         if self._flat and not kwargs:
             try:
-                avals = tuple(map(_aval_of, args))
+                avals = tuple(map(aval_of_array, args))
             except AttributeError:
                 avals = ()
-            if avals == self._avals:  # `run`, spelled out: a call costs 4 us, a Python function 0.1
-                outs = self._execute([*self._bound, *map(_buffer_of, args)])
+            if avals == self._avals:  # `launch`, spelled out: a call costs 4 us, a Python function 0.1
+                buffers = [*self._bound, *map(_buffer_of, args)]
+                try:
+                    outs = self._start(buffers).consume_with_handlers(self._handlers)
+                except runtime.Refused as e:
+                    raise runtime.refused(e, buffers) from e
                 if self._unflatten is None:
                     return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
                 return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
         leaves = self.match(args, kwargs)
         if leaves is not None:
-            return self.run(leaves, self._avals)
+            return self.launch(leaves)
         leaves, found = tree.flatten((args, kwargs))
         if found != self.program.in_tree:
             raise tree_error(self.program, found, len(args), kwargs)
@@ -110,17 +114,22 @@ class Executable(Generic[P, R_co]):
 
     def run(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> R_co:
         """Call with the argument leaves; `avals` are their types, known when all are Arrays (`type_of_arrays`)."""
-        if avals == self._avals:
-            buffers = [*self._bound, *map(_buffer_of, leaves)]
-        else:
-            given = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self._avals, strict=True))]
-            buffers = [*self._bound, *given]
-        outs = self._execute(buffers)
+        if avals != self._avals:
+            leaves = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self._avals, strict=True))]
+        return self.launch(leaves)
+
+    def launch(self, leaves: Iterable[Array]) -> R_co:
+        """Call with Arrays of exactly the types of the program."""
+        buffers = [*self._bound, *map(_buffer_of, leaves)]
+        try:
+            outs = self._start(buffers).consume_with_handlers(self._handlers)
+        except runtime.Refused as e:
+            raise runtime.refused(e, buffers) from e
         if self._unflatten is None:
             return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
         return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
 
-    def _convert(self, k: int, value: object, aval: Aval) -> runtime.Buffer:
+    def _convert(self, k: int, value: object, aval: Aval) -> Array:
         if isinstance(value, Tracer):
             if active() is None:
                 raise value.leaked(
@@ -131,9 +140,7 @@ class Executable(Generic[P, R_co]):
                 remedy="call the Program, or the function, inside a trace; compile the outer program",
             )
         leaf = fit(self.program, k, value, aval)
-        if isinstance(leaf, Array):
-            return leaf._buffer
-        return put(leaf, aval)._buffer
+        return leaf if isinstance(leaf, Array) else put(leaf, aval)
 
     def memory(self) -> MemoryStats:
         """Bytes of arguments, results, aliases, temporaries and the peak, as XLA planned them."""
@@ -150,14 +157,14 @@ class Executable(Generic[P, R_co]):
 _LEAF: Final = tree.structure(0)
 
 # The hot path of a call loops in C: over 100 leaves that is 3 us instead of 15.
-_aval_of: Final = attrgetter("_aval")
+aval_of_array: Final = attrgetter("_aval")
 _buffer_of: Final = attrgetter("_buffer")
 
 
 def type_of_arrays(leaves: Sequence[Any]) -> tuple[Aval, ...] | None:
     """The types of leaves that are all Arrays with a value; None if any is something else."""
     try:
-        return tuple(map(_aval_of, leaves))
+        return tuple(map(aval_of_array, leaves))
     except AttributeError:
         return None
 

@@ -24,9 +24,11 @@ from fxad.xla.executable import (
     CostStats,
     LoadedProgram,
     MemoryStats,
+    Refused,
     compile_module,
     cost,
     memory,
+    refused,
 )
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Exporter",
     "LoadedProgram",
     "MemoryStats",
+    "Refused",
     "block",
     "cache",
     "compile_jaxpr",
@@ -52,6 +55,7 @@ __all__ = [
     "is_deleted",
     "is_ready",
     "memory",
+    "refused",
     "set_cpu_devices",
     "to_buffer",
     "to_dlpack",

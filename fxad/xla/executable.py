@@ -56,19 +56,31 @@ class CostStats:
     transcendentals: float
 
 
+Refused: Final = _jax.JaxRuntimeError
+
+
+def refused(e: Exception, buffers: Sequence[Buffer]) -> ExecutionError:
+    """The error for a call that XLA refused."""
+    gone = [k for k, b in enumerate(buffers) if b.is_deleted()]
+    return ExecutionError(f"execute: operand {gone[0]} is deleted" if gone else f"execute: {reason(e)}")
+
+
 @final
 class LoadedProgram:
-    """A compiled program on one device. It holds code, no program and no constant. Many threads may call it."""
+    """A compiled program on one device. It holds code, no program and no constant. Many threads may call it.
 
-    __slots__ = ("__weakref__", "_handlers", "_run", "device", "in_avals", "out_avals", "raw")
+    `start` and `handlers` are the parts of `execute`, for callers that spell it out to save a frame.
+    """
+
+    __slots__ = ("__weakref__", "device", "handlers", "in_avals", "out_avals", "raw", "start")
 
     def __init__(self, raw: _jax.LoadedExecutable, lowered: LoweredModule, device: Device) -> None:
         self.raw = raw
         self.in_avals: tuple[Aval, ...] = lowered.in_avals
         self.out_avals: tuple[Aval, ...] = lowered.out_avals
         self.device = device
-        self._run = raw.execute_sharded
-        self._handlers = [result_handler(a, device.sharding) for a in lowered.out_avals]
+        self.start = raw.execute_sharded
+        self.handlers = [result_handler(a, device.sharding) for a in lowered.out_avals]
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Does not wait: a result is a promise of a value.
@@ -77,10 +89,9 @@ class LoadedProgram:
         Cost: 3.9 us and the computation.
         """
         try:
-            return self._run(buffers).consume_with_handlers(self._handlers)
-        except _jax.JaxRuntimeError as e:
-            gone = [k for k, b in enumerate(buffers) if b.is_deleted()]
-            raise ExecutionError(f"execute: operand {gone[0]} is deleted" if gone else f"execute: {reason(e)}") from e
+            return self.start(buffers).consume_with_handlers(self.handlers)
+        except Refused as e:
+            raise refused(e, buffers) from e
 
     def hlo(self) -> str:
         """The optimised program, as XLA prints it."""
