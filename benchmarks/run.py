@@ -1,0 +1,90 @@
+"""All benchmarks as one table. `python -m benchmarks.run [--write docs/benchmarks.md]`; `make bench` does both."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from rich.progress import track
+
+from benchmarks.harness import Row, show
+
+# Each in an interpreter of its own: what one leaves behind (programs, compiled code) is no burden on the next.
+MODULES = ("bench_trace", "bench_lower", "bench_call", "bench_import", "bench_models", "bench_remat")
+
+RUN = "import json, sys; from dataclasses import asdict; from benchmarks import {0}; json.dump([asdict(r) for r in {0}.rows()], sys.stdout)"
+
+HEAD = """# Benchmarks
+
+Written by `make bench`, as measured; a budget that is missed is in the table like any other. fxad and jax take turns in
+one process and each keeps its best turn, so the ratio holds better than the times. Budgets are those of the ratio, or
+of fxad's own figure where a unit stands beside it.
+
+Measured on {day}: {cores} CPU cores ({arch}), shared with other work at a load of {load:.1f}; Python {python}, jaxlib {jaxlib}, jax {jax}.
+
+| what | fxad | jax | ratio | budget | |
+|---|---:|---:|---:|---:|---|
+"""
+
+# What a reader must know of a row, by the beginning of its name.
+NOTES = {
+    "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000.",
+    "remat: step": "XLA merges what `jax.checkpoint` recomputes with the first computation, so jax pays in memory what "
+    "fxad pays in time. The gradients of both fxad programs are compared bit for bit.",
+    "to NumPy": "fxad hands out a view by DLPack, which is made for each call; jax keeps the NumPy array on its own.",
+}
+
+
+def measure(module: str) -> list[Row]:
+    """The rows of one benchmark."""
+    import json
+
+    done = subprocess.run(
+        [sys.executable, "-c", RUN.format(module)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    return [Row(**row) for row in json.loads(done.stdout)]
+
+
+def markdown(rows: list[Row]) -> str:
+    """The page: the machine, the table, and what must be known of single rows."""
+    head = HEAD.format(
+        day=datetime.now(UTC).date(),
+        cores=os.cpu_count(),
+        arch=platform.machine(),
+        load=os.getloadavg()[0],
+        python=platform.python_version(),
+        jaxlib=metadata.version("jaxlib"),
+        jax=metadata.version("jax"),
+    )
+    lines = [
+        f"| {' | '.join([*cells, f'**{verdict}**' if verdict == 'MISSED' else verdict])} |"
+        for *cells, verdict in map(Row.cells, rows)
+    ]
+    met = [r.met for r in rows if r.met is not None]
+    notes = [f"- `{r.name}`: {note}" for r in rows for name, note in NOTES.items() if r.name.startswith(name)]
+    return "\n".join([head + "\n".join(lines), "", f"{sum(met)} of {len(met)} budgets are met.", "", *notes, ""])
+
+
+def main() -> None:
+    """Run, show, and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table as Markdown, too")
+    args = parser.parse_args()
+    rows = [row for module in track(MODULES, "measuring") for row in measure(module)]
+    show("fxad beside jax", rows)
+    if args.write:
+        args.write.write_text(markdown(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
