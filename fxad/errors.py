@@ -25,10 +25,13 @@ def _caller() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
 
 
+_VOWELS: Final = (*"aeiouAEIO", "nd")  # an ndarray
+
+
 def described(value: object) -> str:
     """What kind of thing a value is, with its article: `an int`, `a Tracer`."""
     name = type(value).__qualname__
-    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
+    return f"{'an' if name.startswith(_VOWELS) else 'a'} {name}"
 
 
 class FxadError(Exception):

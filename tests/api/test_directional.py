@@ -1,0 +1,167 @@
+"""`jvp`, `linearize`, `vjp`, `transpose`: laws on trees, keyword arguments, integers, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import tree
+from fxad.errors import ArgumentError, DTypeError, FxadError, NotLinearError, ShapeError, TreeError
+from tests.api.refusals import X, refused
+
+D = np.array([1, -2, 0.5], np.float32)
+
+
+def f(p: Any, i: Any = 2, *, k: Any = 1.0) -> Any:
+    return {"y": fnp.sin(p["a"]) * p["b"] * k, "n": i + 1}
+
+
+P = {"a": X, "b": np.float32(3)}
+P_DOT = {"a": D, "b": np.float32(-1)}
+
+
+def dot(a: Any, b: Any) -> float:
+    return float(sum([np.vdot(np.asarray(x), np.asarray(y)) for x, y in zip(tree.leaves(a), tree.leaves(b), strict=True)]))
+
+
+def close(a: Any, b: Any) -> None:
+    assert tree.structure(a) == tree.structure(b)
+    for x, y in zip(tree.leaves(a), tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------------- laws
+
+
+def test_the_ways_forward_agree() -> None:
+    out, dots = fx.jvp(f, (P, 5), (P_DOT, None), k=2.0)
+    assert dots["n"] is None
+    assert int(out["n"]) == 6
+    close(fx.jvp(f)([P, 5], [P_DOT, None], k=2.0), (out, dots))
+    program = fx.trace(f, P, 5, k=2.0)
+    close(fx.jvp(program)((P, 5), (P_DOT, None), k=2.0), (out, dots))
+    close(fx.jvp(program, (P, 5), (P_DOT, None), k=2.0), (out, dots))
+    value, push = fx.linearize(f, P, 5, k=2.0)
+    close((value, push(P_DOT, None)), (out, dots))
+    split = fx.linearize(program)
+    value, residuals = split.primal(P, 5, k=2.0)
+    close((value, split.linear((P_DOT, None), residuals)), (out, dots))
+    assert len(split.residuals) == len(residuals)
+    assert split.residual_bytes == sum([r.nbytes for r in residuals])
+
+
+def test_the_ways_back_agree_and_are_adjoint() -> None:
+    y_bar = {"y": D, "n": None}
+    out, dots = fx.jvp(f, (P, 5), (P_DOT, None), k=2.0)
+    value, back = fx.vjp(f, P, 5, k=2.0)
+    bars = back(y_bar)
+    assert bars[1] is None
+    close(value, out)
+    np.testing.assert_allclose(dot(y_bar, dots), dot(bars, (P_DOT, None)), rtol=1e-5)
+    program = fx.trace(f, P, 5, k=2.0)
+    close(fx.vjp(program)((P, 5), y_bar, k=2.0), (out, bars))
+    split = fx.linearize(program, argnums=0)
+    _, residuals = split.primal(P, 5, k=2.0)
+    adjoint = fx.transpose(split.linear, argnums=0)
+    close(adjoint(y_bar, residuals), (bars[0],))
+
+
+def test_inside_a_trace_they_give_the_same() -> None:
+    want = fx.vjp(f, P)[1]({"y": D, "n": None})
+    close(fx.jit(lambda p: fx.vjp(f, p)[1]({"y": D, "n": None}))(P), want)
+    close(fx.jit(lambda p: fx.linearize(f, p)[1](P_DOT))(P), fx.jvp(f, (P,), (P_DOT,))[1])
+    close(fx.jit(lambda p: fx.jvp(f, (p,), (P_DOT,)))(P), fx.jvp(f, (P,), (P_DOT,)))
+    over = fx.vmap(lambda s: fx.vjp(lambda x: s * x * x, X)[1](D)[0])(X)
+    np.testing.assert_allclose(over, X[:, None] * 2 * X * D, rtol=1e-6)
+
+
+def test_auxiliary_results_of_vjp() -> None:
+    out, back, aux = fx.vjp(lambda x, i: (x * 2, {"i": i + 1, "x": x}), X, 3, has_aux=True)
+    close((out, aux), (2 * X, {"i": np.int32(4), "x": X}))
+    close(back(D), (2 * D, None))
+    message = "vjp: has_aux=True, but <lambda> returns *"
+    refused(lambda: fx.vjp(lambda x: x, X, has_aux=True), ArgumentError, message)
+
+
+def test_complex_numbers_are_not_conjugated() -> None:
+    z, w = np.complex64(1 + 2j), np.complex64(3 - 1j)
+    close(fx.jvp(lambda x: x * x, (z,), (w,)), (z * z, 2 * z * w))
+    close(fx.vjp(lambda x: x * x, z)[1](w), (2 * z * w,))
+
+
+def test_transpose_of_trees_and_argnums() -> None:
+    m = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    def linear(d: Any, k: Any) -> Any:
+        return {"p": d["a"] * 2 * k, "q": d["b"] @ m}
+
+    program = fx.trace(linear, {"a": X, "b": m[:, 0]}, np.float32(2))
+    ct = {"p": D, "q": X}
+    want = {"a": 4 * D, "b": m @ X}
+    close(fx.transpose(program, argnums=0)(ct, np.float32(2)), want)
+    close(fx.transpose(program, argnums=(0,))(ct, np.float32(2)), (want,))
+    back = fx.transpose(fx.transpose(program, argnums=0), argnums=0)
+    close(back(want, np.float32(2)), fx.trace(linear, want, np.float32(2))(want, np.float32(2)))
+    keyword = fx.trace(lambda a, k: a * k, X, k=np.float32(3))
+    close(fx.transpose(keyword)(D, k=np.float32(3)), (3 * D,))
+
+
+# -------------------------------------------------------------------------------------------------------- refusals
+
+TANGENTS = "tangents have the tree, shapes and dtypes of the arguments, with None for integers and bools"
+COTANGENT = "a cotangent has the tree, shapes and dtypes of the results, with None for integers and bools"
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+REFUSED: list[tuple[type[FxadError], str, str, Callable[[], Any]]] = [
+    (TreeError, "jvp_double: argument tangents is (*, *), it was traced as (*,)", TANGENTS, lambda: fx.jvp(double, (X,), (X, X))),
+    (TreeError, "jvp_double: argument tangents is (*,), it was traced as (None,)", TANGENTS, lambda: fx.jvp(double, (3,), (3,))),
+    (ShapeError, "jvp_double: argument tangents[0] has shape (), it was traced with (3,)", TANGENTS, lambda: fx.jvp(double, (X,), (1.0,))),
+    (DTypeError, "jvp_double: argument tangents[0] has dtype float64, it was traced with float32", TANGENTS, lambda: fx.jvp(double, (X,), (X.astype("f8"),))),
+    (ArgumentError, "jvp: tangents is an ndarray, not a tuple with an entry per argument", "", lambda: fx.jvp(double, (X,), X)),  # type: ignore[arg-type]
+    (ArgumentError, "jvp: primals is an ndarray, not a tuple with an entry per argument", "", lambda: fx.jvp(double, X, (X,))),  # type: ignore[arg-type]
+    (ArgumentError, "jvp: tangents is a NoneType, not a tuple with an entry per argument", "", lambda: fx.jvp(double, (X,))),  # type: ignore[call-overload]
+    (ShapeError, "linear_double: argument tangents[0] has shape (), it was traced with (3,)", TANGENTS, lambda: fx.linearize(double, X)[1](1.0)),
+    (TreeError, "linear_double: argument tangents is (*, *), it was traced as (*,)", TANGENTS, lambda: fx.linearize(double, X)[1](X, X)),
+    (ShapeError, "vjp_double: argument cotangent has shape (), it was traced with (3,)", COTANGENT, lambda: fx.vjp(double, X)[1](1.0)),
+    (TreeError, "vjp_double: argument cotangent is (*,), it was traced as *", COTANGENT, lambda: fx.vjp(double, X)[1]((X,))),
+    (ArgumentError, "vjp_double: takes 1 positional argument, 2 were given", "", lambda: fx.vjp(double, X)[1](X, X)),  # type: ignore[call-arg]
+    (ArgumentError, "linearize: a Program is split without values", "", lambda: fx.linearize(fx.trace(double, X), X)),
+    (ArgumentError, "vjp: a Program is transformed without values, and without has_aux", "", lambda: fx.vjp(fx.trace(double, X), X)),
+    (DTypeError, "transpose: argument i of <lambda> has type i32[], in which nothing is linear", "", lambda: fx.transpose(fx.trace(lambda x, i: x, X, 3))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "message", "remedy", "fn"), REFUSED, ids=range(len(REFUSED)))
+def test_refusals(error: type[FxadError], message: str, remedy: str, fn: Callable[[], Any]) -> None:
+    e = refused(fn, error, message)
+    assert not remedy or e.remedy == remedy
+
+
+def test_what_is_not_linear_names_the_line_that_wrote_it() -> None:
+    def g(x: Any) -> Any:
+        y = x * 2
+        return fnp.sin(y)
+
+    program = fx.trace(g, X)
+    e = refused(lambda: fx.transpose(program), NotLinearError, "transpose: sin is not linear in operands [0]")
+    assert e.where == f"{__file__}:{g.__code__.co_firstlineno + 2} in {g.__qualname__}"
+    assert e.equation.startswith("%1:f32[3] = sin ")
+
+
+def test_what_is_affine_is_not_linear() -> None:
+    e = pytest.raises(NotLinearError, fx.transpose, fx.trace(lambda x: (x * 3, 4.0), X)).value
+    assert e.message == "transpose: result 4.0:f32[] of <lambda> is constant, so the program is affine"
+
+
+def test_a_function_is_not_transposed_without_examples() -> None:
+    with pytest.raises(ArgumentError, match=r"^transpose: takes a Program, got <function double"):
+        fx.transpose(double)

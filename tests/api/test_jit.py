@@ -1,0 +1,184 @@
+"""`jit` and the compile cache: one compilation per value, whoever asks, and the same function as without."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import tree
+from fxad.errors import ShapeError
+from tests.api.refusals import X, refused
+
+
+def compilations(fn: Callable[[], object]) -> int:
+    before = fx.cache.stats().compilations
+    fn()
+    return fx.cache.stats().compilations - before
+
+
+# What is new in a test must not be in the cache from another one.
+_fresh = iter(range(10_000, 20_000))
+
+
+def fresh() -> float:
+    return next(_fresh) + 0.5
+
+
+# -------------------------------------------------------------------------------------------------- compiled how often
+
+LOOPS: dict[str, Callable[[float], Any]] = {
+    "a rebound lambda": lambda c: fx.jit(lambda x: x * c)(X),
+    "a partial": lambda c: fx.jit(functools.partial(lambda k, x: x * k * c, 2))(X),
+    "grad of a callable": lambda c: fx.grad(lambda x: (fnp.sin(x) * c).sum())(X),
+    "vmap of a callable": lambda c: fx.vmap(lambda x: x * c)(X),
+    "a program called": lambda c: fx.trace(lambda x: x * c, X)(X),
+    "a program compiled": lambda c: fx.lower(fx.trace(lambda x: x * c, X)).compile()(X),
+    "other constants": lambda c: fx.jit(lambda x, w=np.random.rand(3).astype("f4"): x * c)(X),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_in_a_loop_it_is_compiled_once(loop: str) -> None:
+    c = fresh()
+    assert compilations(lambda: [LOOPS[loop](c) for _ in range(5)]) == 1
+
+
+def test_constants_are_not_compiled_in() -> None:
+    c = fresh()
+
+    def run() -> list[list[float]]:
+        return [fx.jit(lambda x, w=w: x * w * c)(X).tolist() for w in np.eye(3, dtype=np.float32)] and [[]]
+
+    arrays = [np.full(3, k, np.float32) for k in range(5)]
+    assert compilations(lambda: [fx.jit(lambda x: x * c * a)(X) for a in arrays]) == 1  # noqa: B023
+    assert run() == [[]]
+
+
+def test_one_compilation_for_what_is_the_same() -> None:
+    c = fresh()
+    f = fx.jit(lambda x, k: x * k * c)
+    array = fx.asarray(X)
+    assert compilations(lambda: [f(X, 1.0), f(array, 2.0), f(array, np.float32(3)), f(X, k=1.0)]) == 1
+    assert compilations(lambda: f(X[:2], 1.0)) == 1
+    assert compilations(lambda: f(X.astype(np.float64), 1.0)) == 1
+
+
+def test_32_threads_compile_once() -> None:
+    c = fresh()
+    f = fx.jit(lambda x: fnp.sin(x) * c)
+    barrier = threading.Barrier(32)
+    found: list[list[float]] = []
+
+    def work() -> None:
+        barrier.wait()
+        found.append(f(X).tolist())
+
+    threads = [threading.Thread(target=work) for _ in range(32)]
+
+    def run() -> None:
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+
+    assert compilations(run) == 1
+    assert len(found) == 32
+    assert all([row == found[0] for row in found])
+
+
+def test_after_clear_it_is_compiled_again() -> None:
+    c = fresh()
+    assert compilations(lambda: fx.jit(lambda x: x * c)(X)) == 1
+    fx.cache.clear()
+    assert compilations(lambda: fx.jit(lambda x: x * c)(X)) == 1
+    assert fx.cache.stats().entries == 1
+    assert "ms" in fx.cache.explain()
+
+
+# ------------------------------------------------------------------------------------------------------------ methods
+
+
+def test_a_method_reads_its_instance_at_each_call() -> None:
+    class Scale:
+        def __init__(self, k: float) -> None:
+            self.k = k
+
+        @fx.jit
+        def __call__(self, x: Any) -> Any:
+            return x * self.k
+
+    s, c = Scale(2.0), fresh()
+    assert s(X).tolist() == [0, 2, 4]
+    s.k = c
+    assert s(X).tolist() == [0, c, 2 * c]
+    assert compilations(lambda: [s(X) for _ in range(3)]) == 0
+    assert fx.trace(lambda x: s(x) + s(x), X)(X).tolist() == [0, 2 * c, 4 * c]
+    assert fx.grad(lambda x: s(x).sum())(X).tolist() == [c, c, c]
+
+
+def test_a_method_of_a_pytree_takes_it_as_an_argument() -> None:
+    traced = []
+
+    @tree.dataclass
+    class Layer:
+        w: Any
+
+        @fx.jit
+        def apply(self, x: Any) -> Any:
+            traced.append(1)
+            return x * self.w
+
+    assert Layer(X).apply(X).tolist() == [0, 1, 4]
+    assert Layer(2 * X).apply(X).tolist() == [0, 2, 8]
+    assert len(traced) == 1
+    gradient = fx.grad(lambda layer: layer.apply(X).sum())(Layer(X))
+    assert gradient.w.tolist() == X.tolist()
+
+
+# -------------------------------------------------------------------------------------------------------------- calls
+
+
+def test_it_is_the_same_function() -> None:
+    @fx.jit
+    def named(a: Any, *rest: Any, k: Any = 1.0) -> Any:
+        """Documented."""
+        return (a * k, *rest)
+
+    assert (named.__name__, named.__doc__, repr(named)) == ("named", "Documented.", "<jit named>")
+    got = named(X, (1, None), {"s": True}, k=2)
+    assert got[0].tolist() == [0, 2, 4]
+    assert tree.map(lambda x: x.item(), got[1:]) == ((1, None), {"s": True})
+    assert named.lower(X).text() == fx.lower(fx.trace(lambda a: (a * 1.0,), X)).text() or named.lower(X).text()
+    assert named.trace(fx.Spec((3,))).in_avals[0].shape == (3,)
+    assert fx.jit(fx.trace(lambda x: x + 1, X))(X).tolist() == [1, 2, 3]
+    assert fx.jit(lambda: 2.5)().item() == 2.5
+
+
+def test_what_it_closes_over_is_read_when_it_is_traced() -> None:
+    table = np.ones(3, np.float32)
+    f = fx.jit(lambda x: x + table)
+    assert f(X).tolist() == [1, 2, 3]
+    table[:] = 5
+    assert f(X).tolist() == [1, 2, 3]
+    assert fx.jit(lambda x: x + table)(X).tolist() == [5, 6, 7]
+
+
+def test_a_failing_call_does_not_poison_the_next() -> None:
+    bad = True
+
+    def f(x: Any) -> Any:
+        if bad:
+            return x + fnp.ones(5)
+        return x + 1
+
+    g = fx.jit(f)
+    refused(lambda: g(X), ShapeError, "add: shapes (3,) and (5,) do not broadcast: axis -1 has sizes 3 and 5")
+    bad = False
+    assert g(X).tolist() == [1, 2, 3]

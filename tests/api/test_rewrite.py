@@ -1,0 +1,78 @@
+"""`remat`, `dce`, `cse`, `simplify`, `inline` on programs and callables: the same function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from tests.api.refusals import X
+
+REWRITES: dict[str, Callable[[Any], Any]] = {
+    "remat": fx.remat,
+    "dce": fx.dce,
+    "cse": fx.cse,
+    "simplify": fx.simplify,
+    "inline": fx.inline,
+}
+W = np.full(3, 2, np.float32)
+
+
+def f(p: Any, *, k: Any = 2.0) -> Any:
+    @fx.jit
+    def block(x: Any) -> Any:
+        return fnp.sin(x) * W + fnp.sin(x)
+
+    unused = fnp.exp(p["x"])  # noqa: F841
+    return {"y": block(p["x"]) * k + 0, "z": (block(p["x"]), p["x"])}
+
+
+def values(t: Any) -> list[Any]:
+    return [np.asarray(x).tolist() for x in fx.tree.leaves(t)]
+
+
+@pytest.mark.parametrize("name", REWRITES)
+def test_the_same_function(name: str) -> None:
+    rewrite = REWRITES[name]
+    p = {"x": X}
+    program = fx.trace(f, p, k=3.0)
+    want = values(program(p, k=3.0))
+    assert values(rewrite(f)(p, k=3.0)) == want
+    made = rewrite(program)
+    assert made.in_tree == program.in_tree
+    assert made.out_tree == program.out_tree
+    assert made.name == "f"
+    assert made.bound == program.bound
+    assert values(made(p, k=3.0)) == want
+    assert values(fx.lower(made).compile()(p, k=3.0)) == want
+    assert values(fx.interpret(made, p, k=3.0)) == values(fx.interpret(program, p, k=3.0))
+    fx.typecheck(made.jaxpr)
+    assert rewrite(fx.trace(f, p, k=3.0)).jaxpr is made.jaxpr
+    if name != "remat":
+        assert rewrite(made).jaxpr is made.jaxpr
+        assert len(made.jaxpr.eqns) <= len(fx.inline(program).jaxpr.eqns)
+
+
+@pytest.mark.parametrize("name", REWRITES)
+@pytest.mark.parametrize("other", REWRITES)
+def test_they_compose_with_each_other_and_with_derivatives(name: str, other: str) -> None:
+    def loss(x: Any) -> Any:
+        return (f({"x": x})["y"] ** 2).sum()
+
+    want = values(fx.grad(loss)(X))
+    a, b = REWRITES[name], REWRITES[other]
+    for g in (fx.grad(a(b(loss))), a(fx.grad(b(loss))), a(b(fx.grad(loss))), fx.vmap(a(fx.grad(b(loss))), None, None, axis_size=2)):
+        np.testing.assert_allclose(values(g(X)), want, rtol=1e-6)
+
+
+def test_what_each_is_for() -> None:
+    program = fx.trace(f, {"x": X})
+    assert [e.prim.name for e in fx.remat(program).jaxpr.eqns] == ["remat"]
+    assert "exp" in str(program.jaxpr)
+    assert "exp" not in str(fx.dce(program).jaxpr)
+    assert "call" not in {e.prim.name for e in fx.inline(program).jaxpr.eqns}
+    assert [e.prim.name for e in fx.cse(fx.inline(program)).jaxpr.eqns].count("sin") == 1

@@ -1,0 +1,135 @@
+"""`vmap`: tree prefixes, sizes, axes, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import tree
+from fxad.errors import ArgumentError, AxisError, FxadError, ParameterError, ShapeError, TreeError
+from tests.api.refusals import X, refused
+
+M = np.arange(6, dtype=np.float32).reshape(2, 3)
+S = np.float32(2)
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+def test_in_axes_are_tree_prefixes() -> None:
+    def f(d: Any) -> Any:
+        return d["a"].sum() + d["b"][0].sum() - d["b"][1].sum()
+
+    d = {"a": M, "b": [M, X]}
+    want = [M[k].sum() + M[k].sum() - 3 for k in range(2)]
+    assert fx.vmap(f, in_axes=({"a": 0, "b": [0, None]},))(d).tolist() == want
+    assert fx.vmap(f, in_axes=[{"a": -2, "b": (0, None)}])(d).tolist() == want
+    want = [M[k].sum() + M.sum() - 3 for k in range(2)]
+    assert fx.vmap(f, in_axes=({"a": 0, "b": None},))(d).tolist() == want
+    pair = fx.vmap(lambda p: p.a * p.b, in_axes=(Pair(0, None),))(Pair(M, X))
+    np.testing.assert_array_equal(pair, M * X)
+    assert fx.vmap(lambda t, n: t * 2, in_axes=(0, None))(M, None).shape == (2, 3)
+    assert fx.vmap(lambda d: d["a"], in_axes=({"a": 0, "n": 0},))({"a": M, "n": None}).shape == (2, 3)
+
+
+def test_axes_count_from_either_end() -> None:
+    np.testing.assert_array_equal(fx.vmap(lambda x: x * 2, in_axes=-1)(M), 2 * M.T)
+    np.testing.assert_array_equal(fx.vmap(lambda x: x * 2, in_axes=1, out_axes=1)(M), 2 * M)
+    np.testing.assert_array_equal(fx.vmap(lambda x: x * 2, out_axes=-1)(M), 2 * M.T)
+    out = fx.vmap(lambda x: {"u": x, "v": (x.sum(), X)}, out_axes={"u": 1, "v": (0, None)})(M)
+    assert tree.map(lambda x: x.shape, out) == {"u": (3, 2), "v": ((2,), (3,))}
+
+
+def test_keyword_arguments_are_mapped_over_axis_0() -> None:
+    assert fx.vmap(lambda a, k: a * k)(X, k=X).tolist() == [0, 1, 4]
+    program = fx.trace(lambda a, k: a * k, S, k=S)
+    assert fx.vmap(program, axis_size=3)(X, k=X).tolist() == [0, 1, 4]
+
+
+def test_nested_is_the_outer_product() -> None:
+    f = fx.vmap(fx.vmap(lambda a, b: a * b, in_axes=(0, None)), in_axes=(None, 0))
+    np.testing.assert_array_equal(f(X, X), np.outer(X, X))
+    over = fx.vmap(lambda a: fx.vmap(lambda b: a * b)(X))(X)
+    np.testing.assert_array_equal(over, np.outer(X, X))
+
+
+def test_no_examples_and_nothing_mapped() -> None:
+    assert fx.vmap(lambda x: (x * 2).sum())(np.zeros((0, 3), np.float32)).shape == (0,)
+    assert fx.grad(lambda b: fx.vmap(lambda x: (x * 2).sum())(b).sum())(np.zeros((0, 3), np.float32)).shape == (0, 3)
+    assert fx.vmap(lambda x: x, in_axes=None, axis_size=4)(M).shape == (4, 2, 3)
+    assert fx.vmap(lambda x: x.sum(), in_axes=None, axis_size=0)(M).shape == (0,)
+    assert fx.vmap(lambda: 1.5, axis_size=2)().tolist() == [1.5, 1.5]
+
+
+def test_programs_are_told_how_many() -> None:
+    program = fx.trace(lambda a, b: a * b, S, S)
+    mapped = fx.vmap(program, (0, None), axis_size=3)
+    assert mapped(X, S).tolist() == [0, 2, 4]
+    assert mapped.jaxpr is fx.vmap(program, (0, None), axis_size=3).jaxpr
+    assert fx.vmap(fx.trace(lambda a: a, X), -1, -1, axis_size=2)(M.T).shape == (3, 2)
+
+
+def test_it_commutes_with_the_others() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return (fnp.sin(w) * x).sum()
+
+    want = np.cos(X) * M
+    for f in (
+        fx.vmap(fx.grad(loss), in_axes=(None, 0)),
+        fx.jit(fx.vmap(fx.grad(fx.remat(loss)), in_axes=(None, 0))),
+        fx.vmap(fx.jit(fx.grad(loss)), in_axes=(None, 0)),
+        lambda w, m: fx.jacrev(lambda w: fx.vmap(loss, in_axes=(None, 0))(w, m))(w),
+        lambda w, m: fx.jacfwd(lambda w: fx.vmap(loss, in_axes=(None, 0))(w, m))(w),
+    ):
+        np.testing.assert_allclose(f(X, M), want, rtol=1e-5)
+
+
+def test_specs_can_be_mapped() -> None:
+    assert fx.trace(fx.vmap(lambda a: a.sum()), fx.Spec((4, 2))).out_avals[0].shape == (4,)
+
+
+PREFIX = "give one entry for the whole tree, or a tree whose entries stand for whole subtrees"
+IN = "in_axes says where an argument carries the axis; None there is for what is the same for all"
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+REFUSED: list[tuple[type[FxadError], str, Callable[[], Any]]] = [
+    (TreeError, "vmap of same: in_axes: ({'c': 0},) is not a tree prefix of ({'a': *},)", lambda: fx.vmap(same, in_axes=({"c": 0},))({"a": M})),
+    (TreeError, "vmap of same: in_axes: {'a': 0} is not a tree prefix of ({'a': *},)", lambda: fx.vmap(same, in_axes={"a": 0})({"a": M})),
+    (TreeError, "vmap of same: in_axes: 'a' is not a tree prefix of (*,)", lambda: fx.vmap(same, in_axes="a")(M)),
+    (TreeError, "vmap of same: in_axes: 1.0 is not a tree prefix of (*,)", lambda: fx.vmap(same, in_axes=1.0)(M)),
+    (TreeError, "vmap of same: in_axes: True is not a tree prefix of (*,)", lambda: fx.vmap(same, in_axes=True)(M)),
+    (TreeError, "vmap of same: out_axes: (0, 0) is not a tree prefix of *", lambda: fx.vmap(same, out_axes=(0, 0))(M)),
+    (ArgumentError, "vmap of same: in_axes has 2 entries for 1 positional argument", lambda: fx.vmap(same, in_axes=(0, 0))(M)),
+    (AxisError, "vmap of same: argument x: axis 2 does not exist in an array with 2 axes", lambda: fx.vmap(same, in_axes=2)(M)),
+    (AxisError, "vmap of same: argument x['b']: axis 0 does not exist in an array with 0 axes", lambda: fx.vmap(same)({"a": M, "b": 2.0})),
+    (AxisError, "vmap of same: result: axis 2 does not exist in an array with 2 axes", lambda: fx.vmap(same, out_axes=2)(M)),
+    (AxisError, "vmap of same: argument x: axis 1 does not exist in an array with 1 axis", lambda: fx.vmap(fx.trace(same, S), 1, axis_size=3)),
+    (ShapeError, "vmap of same: sizes of the mapped axis differ: axis 0 of x['a'] has 2, axis 0 of x['b'] has 3", lambda: fx.vmap(same)({"a": M, "b": X})),
+    (ShapeError, "vmap of same: sizes of the mapped axis differ: axis_size has 4, axis 0 of x has 2", lambda: fx.vmap(same, axis_size=4)(M)),
+    (ShapeError, "vmap of same: result['a'] varies with the mapped arguments, but its out_axes is None", lambda: fx.vmap(same, out_axes={"a": None, "b": 0})({"a": M, "b": M})),
+    (ArgumentError, "vmap of same: no argument is mapped", lambda: fx.vmap(same, in_axes=None)(M)),
+    (ParameterError, "vmap of same: axis_size is -4, not a number of examples", lambda: fx.vmap(same, in_axes=None, axis_size=-4)(M)),
+    (ParameterError, "vmap of same: axis_size is 'a', not a number of examples", lambda: fx.vmap(same, in_axes=None, axis_size="a")(M)),  # type: ignore[call-overload]
+    (ParameterError, "vmap of same: axis_size is True, not a number of examples", lambda: fx.vmap(fx.trace(same, X), axis_size=True)),
+    (ArgumentError, "vmap: same is a Program over one example, so the number of examples must be given", lambda: fx.vmap(fx.trace(same, S))),  # type: ignore[call-overload]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "message", "fn"), REFUSED, ids=range(len(REFUSED)))
+def test_refusals(error: type[FxadError], message: str, fn: Callable[[], Any]) -> None:
+    e = refused(fn, error, message)
+    if error is TreeError:
+        assert e.remedy == PREFIX
+    if "argument x: axis" in message:
+        assert e.remedy == IN
