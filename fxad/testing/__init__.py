@@ -44,6 +44,7 @@ from fxad.testing.calls import SPECS, calls
 from fxad.testing.compare import close, differ, tolerance, xla
 from fxad.testing.derivative_laws import (
     check_grad,
+    check_jacobian,
     check_linearize,
     check_program_jvp,
     check_program_transpose,
@@ -92,6 +93,7 @@ __all__ = [
     "check_dce",
     "check_grad",
     "check_inline",
+    "check_jacobian",
     "check_jvp",
     "check_linearize",
     "check_lower",

@@ -19,6 +19,7 @@ from fxad.testing.compare import (
     directions,
     fail,
     filled,
+    narrow,
     pairing_error,
     slack,
     tangent_error,
@@ -27,7 +28,7 @@ from fxad.testing.compare import (
 )
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
-from fxad.transforms import grad, jvp, linearize, remat, transpose, vjp, vjp_fused
+from fxad.transforms import grad, jacfwd, jacrev, jvp, linearize, remat, transpose, vjp, vjp_fused
 
 _TANGENT_DTYPES: Final = frozenset({dtypes.float64, dtypes.complex128})
 
@@ -159,6 +160,29 @@ def check_grad(case: Case) -> None:
     slope = np.asarray(sum([np.sum(np.real(wide(g) * wide(d))) for g, d in zip(bars, dots, strict=True)]), np.float64)
     if problem := tangent_error(lambda t: run(program, along(args, dots, mask, t))[:1], [slope], 1e4 * room):
         fail(f"grad: {problem}", program, args, gradient)
+
+
+def check_jacobian(case: Case) -> None:
+    """Forward and reverse mode give one Jacobian, and it times a direction is the tangent in that direction."""
+    program, args = case.program, case.args
+    mask = tuple([a.dtype == dtypes.float64 for a in program.in_avals])
+    outs = tuple([a for a in program.outs if a.aval.dtype == dtypes.float64])
+    if not outs or not any(mask):
+        return
+    program = Jaxpr(program.ins, program.eqns, outs)
+    n, dots = len(outs), directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], case.seed)
+    forward = run(check_transform(lambda f: jacfwd(f, mask, n), program), args)
+    reverse = run(check_transform(lambda f: jacrev(f, mask, n), program), args)
+    room = slack(program, args)
+    if problem := differ(reverse, forward, slack=room):
+        fail(f"jacrev differs from jacfwd: {problem}", program, args)
+    tangent, nonzero = jvp(program, mask)
+    want = filled(run(tangent, [*args, *dots])[n:], nonzero, program.out_avals)
+    for k, t in enumerate(want):
+        blocks = forward[n + k * len(dots) : n + (k + 1) * len(dots)]
+        have = [np.tensordot(wide(block), wide(d), d.ndim) for block, d in zip(blocks, dots, strict=True)]
+        if problem := differ([narrow(np.asarray(sum(have)), t.dtype)], [t], slack=room):
+            fail(f"the Jacobian of result {k} times a direction is not its tangent: {problem}", program, args)
 
 
 def check_second_order(case: Case) -> None:

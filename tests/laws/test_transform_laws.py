@@ -32,6 +32,7 @@ DIFFERENTIABLE = (
     testing.check_program_transpose,
     testing.check_vjp,
     testing.check_grad,
+    testing.check_jacobian,
     testing.check_second_order,
     testing.check_vmap,
     testing.check_vmap_commutes,
