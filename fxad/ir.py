@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, fields
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclass_transform, final
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast, final
 
 from fxad import printing
 from fxad.atoms import Atom as Atom
@@ -31,6 +31,7 @@ from fxad.atoms import Zero as Zero
 from fxad.atoms import as_shape as as_shape
 from fxad.atoms import bound as bound
 from fxad.atoms import lin as lin
+from fxad.declaring import primitive as primitive
 from fxad.dtypes import DType
 from fxad.places import Place as Place
 from fxad.places import Source as Source
@@ -424,34 +425,6 @@ class HigherOrder(Primitive):
     @abstractmethod
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Primitive:
         """The same equation with bodies that have the same operand and result types."""
-
-
-P = TypeVar("P", bound=Primitive)
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def primitive(cls: type[P]) -> type[P]:
-    """Make a primitive: a frozen, slotted dataclass compared by class and parameters.
-
-    A class without parameters has one instance, compared and hashed by identity, in C.
-    """
-    if all("ClassVar" in str(t) for t in cls.__dict__.get("__annotations__", {}).values()):
-        return _singleton(cls)
-    made = dataclass(frozen=True, slots=True, repr=False)(cls)
-    by_params = made.__hash__
-    seed = hash(made.__qualname__)
-    made.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign]
-    return made
-
-
-def _singleton(cls: type[P]) -> type[P]:
-    """A dataclass without fields, by hand: `dataclass` takes 0.25 ms to generate code for it, and there are 70."""
-    instance = object.__new__(cls)
-    cls.__dataclass_fields__ = {}  # type: ignore[attr-defined]
-    cls.__new__ = lambda _: instance  # type: ignore[method-assign,assignment,return-value]
-    cls.__reduce__ = lambda _: (cls, ())  # type: ignore[method-assign,assignment]
-    cls.__deepcopy__ = lambda s, _: s  # type: ignore[attr-defined]
-    return cls
 
 
 def params(prim: Primitive) -> tuple[tuple[str, Param], ...]:
