@@ -319,25 +319,34 @@ def _vjp_call(program: Program[Any, Any], primals: Primals, kwargs: dict[str, An
 
 
 @overload
-def transpose(f: Program[P, R], argnums: Argnums | None = None) -> Program[..., Any]: ...
+def transpose(f: Program[P, R], *, argnums: Argnums | None = None) -> Program[..., Any]: ...
 @overload
-def transpose(f: Callable[P, R], argnums: Argnums | None = None) -> Callable[..., Any]: ...
-def transpose(f: Any, argnums: Argnums | None = None) -> Any:
+def transpose(f: Callable[..., R], *examples: Any, argnums: Argnums | None = None) -> Program[..., Any]: ...
+def transpose(f: Any, *examples: Any, argnums: Argnums | None = None) -> Any:
     """The adjoint of a program that is linear in the chosen arguments (all of them by default).
 
     A program of (cotangent of the results, the other arguments) that gives the cotangents: the tree of the argument for
-    an int `argnums`, a tuple of trees otherwise. For a callable, `transpose(f)(*examples)` of the primal arguments
-    cannot be known from a cotangent: trace it first.
+    an int `argnums`, a tuple of trees otherwise. A callable is traced on examples of its arguments (values or `Spec`s):
+    `transpose(f, x)(ct)`, as `jax.linear_transpose`.
 
     Law:    `<y_bar, A x_dot> = <transpose(A)(y_bar), x_dot>`; complex numbers are not conjugated.
-    Raises: NotLinearError that names the equation; DTypeError for an argument that has no tangent.
+    Raises: NotLinearError that names the equation; DTypeError for an argument that has no tangent; ArgumentError for a
+            callable without examples.
     """
     if isinstance(f, Program):
+        if examples:
+            raise ArgumentError(
+                "transpose: a Program takes no examples, its types are known",
+                remedy="name the linear arguments by keyword: transpose(program, argnums=0)",
+            )
         return _transpose(f, argnums)
-    raise ArgumentError(
-        f"transpose: takes a Program, got {f!r}",
-        remedy="trace it on examples of its arguments first: transpose(trace(f, *examples))",
-    )
+    check_function("transpose", f)
+    if not examples:
+        raise ArgumentError(
+            f"transpose: {name_of(f)} is a function whose argument types are not known",
+            remedy="give examples of its arguments: transpose(f, *examples)",
+        )
+    return _transpose(trace(f, *examples), argnums)
 
 
 def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[Any, Any]:

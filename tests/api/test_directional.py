@@ -163,5 +163,12 @@ def test_what_is_affine_is_not_linear() -> None:
 
 
 def test_a_function_is_not_transposed_without_examples() -> None:
-    with pytest.raises(ArgumentError, match=r"^transpose: takes a Program, got <function double"):
+    with pytest.raises(ArgumentError, match="^transpose: double is a function whose argument types are not known"):
         fx.transpose(double)
+    with pytest.raises(ArgumentError, match="^transpose: a Program takes no examples"):
+        fx.transpose(fx.trace(double, X), X)  # type: ignore[call-overload]
+
+
+def test_a_function_is_transposed_on_examples() -> None:
+    adjoint = fx.transpose(lambda x: x * 3, fx.Spec((3,)))
+    close(adjoint(X), (3 * X,))
