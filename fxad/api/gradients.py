@@ -46,6 +46,7 @@ def _value_tree(what: str, program: Program[Any, Any], has_aux: bool) -> Structu
                 f"{what}: {program.name} returns {tree.shape_text(out)}, not a single scalar",
                 remedy="return the scalar alone, or (scalar, auxiliary results) with has_aux=True",
             )
+        _check_scalar(what, program)
         return None
     parts = out.children()
     if out.type is not tuple or len(parts) != 2 or parts[0].num_leaves != 1 or parts[0].num_nodes != 1:
@@ -53,8 +54,24 @@ def _value_tree(what: str, program: Program[Any, Any], has_aux: bool) -> Structu
             f"{what}: has_aux=True, but {program.name} returns {tree.shape_text(out)}",
             remedy="return a pair (scalar, auxiliary results)",
         )
+    _check_scalar(what, program)
     aux: Structure = parts[1]
     return aux
+
+
+def _check_scalar(what: str, program: Program[Any, Any]) -> None:
+    # here, and not only below, because equal programs of different names are one jaxpr, which has one of the names
+    aval = program.out_avals[0]
+    if aval.shape:
+        raise ShapeError(
+            f"{what}: {program.name} returns {aval}, not a scalar",
+            remedy="reduce the result (sum, mean), or use jacrev, jacfwd or vjp",
+        )
+    if aval.dtype not in FLOATING:
+        raise NotDifferentiableError(
+            f"{what}: {program.name} returns {aval}, not a real floating scalar",
+            remedy="convert the result to a floating dtype (take the real part of a complex one)",
+        )
 
 
 def _value_and_grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Program[Any, Any]:

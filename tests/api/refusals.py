@@ -20,7 +20,7 @@ def refused(fn: Callable[[], object], error: type[FxadError], message: str) -> F
     with pytest.raises(FxadError) as e:
         fn()
     found = e.value
-    assert type(found) is error
+    assert type(found) is error, found
     assert found.message == message
     assert found.remedy
     assert (found.where or found.caller).startswith(fn.__code__.co_filename + ":"), str(found)
