@@ -129,7 +129,7 @@ def best_of(ours: Callable[[], object], theirs: Callable[[], object], seconds: f
     return 1e3 * best[0], 1e3 * best[1]
 
 
-def measure(model: Model, seconds: float = 12.0) -> list[Row]:
+def measure(model: Model, seconds: float = 8.0) -> list[Row]:
     """Time of a step and bytes of temporaries of the compiled gradient, which is checked to be the same."""
     ours_in = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
     theirs_in = [jax.tree.map(jnp.asarray, a) for a in (model.params, model.x, model.y)]

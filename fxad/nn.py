@@ -95,7 +95,7 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
 def logsumexp(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """log(sum(exp(x))) over axes, without overflow; -inf where all elements are."""
     array = _floating("logsumexp", x)
-    top = lax.stop_gradient(array.max(axis, keepdims=True))
+    top = lax.stop_gradient(array).max(axis, keepdims=True)
     top = fnp.where(fnp.isfinite(top), top, 0)
     total = fnp.log(fnp.exp(array - top).sum(axis, keepdims=True)) + top
     return total if keepdims else total.squeeze(tuple(range(array.ndim)) if axis is None else axis)
@@ -104,14 +104,14 @@ def logsumexp(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Arr
 def softmax(x: ArrayLike, axis: Axes = -1) -> Array:
     """exp(x) / sum(exp(x)) over axes, without overflow."""
     array = _floating("softmax", x)
-    weights = fnp.exp(array - lax.stop_gradient(array.max(axis, keepdims=True)))
+    weights = fnp.exp(array - lax.stop_gradient(array).max(axis, keepdims=True))
     return weights / weights.sum(axis, keepdims=True)
 
 
 def log_softmax(x: ArrayLike, axis: Axes = -1) -> Array:
     """log(softmax(x)), without underflow."""
     array = _floating("log_softmax", x)
-    shifted = array - lax.stop_gradient(array.max(axis, keepdims=True))
+    shifted = array - lax.stop_gradient(array).max(axis, keepdims=True)
     return shifted - fnp.log(fnp.exp(shifted).sum(axis, keepdims=True))
 
 
