@@ -343,7 +343,8 @@ def _applied(g: Growth, _: Atom) -> None:
     prim, operands = SPECS[kind](g.draw, g.smooth)
     args = [_suiting(g, aval, domain) for aval, domain in operands]
     for v in g.builder(prim, *args):
-        g.add(v, Fact(-1e6, 1e6, False))
+        if v.aval.dtype in g.dtypes:  # float8 goes no further: not every function takes it
+            g.add(v, Fact(-1e6, 1e6, False))
 
 
 def _suiting(g: Growth, aval: Aval, domain: Domain) -> Atom:
