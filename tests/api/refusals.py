@@ -16,7 +16,7 @@ X = np.arange(3, dtype=np.float32)
 
 
 def refused(fn: Callable[[], object], error: type[FxadError], message: str) -> FxadError:
-    """`fn` raises exactly `error` with exactly `message`, names a line of the test, says what to do, leaves no state."""
+    """`fn` raises exactly `error` with exactly `message`, names a line of the test and a remedy, leaves no state."""
     with pytest.raises(FxadError) as e:
         fn()
     found = e.value

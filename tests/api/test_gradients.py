@@ -39,7 +39,8 @@ def test_argnums(argnums: Any) -> None:
     parts = [2 * X, np.float32(5), 2 * X]
     expected = parts[argnums] if isinstance(argnums, int) else tuple([parts[k] for k in argnums])
     program = fx.trace(product, X, Y, X)
-    for f in (product, program):
+    functions: list[Any] = [product, program]
+    for f in functions:
         close(fx.grad(f, argnums=argnums)(X, Y, X), expected)
         close(fx.value_and_grad(f, argnums=argnums)(X, Y, X), (np.float32(10), expected))
         close(fx.jacfwd(f, argnums=argnums)(X, Y, X), expected)
@@ -69,7 +70,7 @@ def test_argnums_that_are_none(name: str, argnums: Any, message: str) -> None:
 
 def test_a_keyword_argument_has_no_number() -> None:
     e = refused(
-        lambda: fx.grad(product)(a=X, b=Y, c=X),
+        lambda: fx.grad(product)(a=X, b=Y, c=X),  # type: ignore[call-arg]
         ArgumentError,
         "grad: argnums 0 does not fit product, which was given 0 positional arguments",
     )
@@ -111,13 +112,23 @@ REFUSED: list[tuple[Callable[[Any], Any], Any, type[Any], str]] = [
     (lambda x: (x.sum(), x), X, ShapeError, "grad: <lambda> returns (*, *), not a single scalar"),
     (lambda x: None, X, ShapeError, "grad: <lambda> returns None, not a single scalar"),
     (lambda x: [x.sum()], X, ShapeError, "grad: <lambda> returns [*], not a single scalar"),
-    (lambda x: x.sum().astype("int32"), X, NotDifferentiableError, "grad: <lambda> returns i32[], not a real floating scalar"),
+    (
+        lambda x: x.sum().astype("int32"),
+        X,
+        NotDifferentiableError,
+        "grad: <lambda> returns i32[], not a real floating scalar",
+    ),
     (lambda x: x.sum() > 0, X, NotDifferentiableError, "grad: <lambda> returns bool[], not a real floating scalar"),
     (lambda x: (x * 1j).sum(), X, NotDifferentiableError, "grad: <lambda> returns c64[], not a real floating scalar"),
     (lambda x: x * 1.5, 3, NotDifferentiableError, "grad: argument x of <lambda> has type i32[], not real floating"),
-    (lambda x: x["i"] * 1.5, {"i": True}, NotDifferentiableError, "grad: argument x['i'] of <lambda> has type bool[], not real floating"),
+    (
+        lambda x: x["i"] * 1.5,
+        {"i": True},
+        NotDifferentiableError,
+        "grad: argument x['i'] of <lambda> has type bool[], not real floating",
+    ),
     (lambda x: x.real, 1j, NotDifferentiableError, "grad: argument x of <lambda> has type c64[], not real floating"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("f", "x", "error", "message"), REFUSED, ids=range(len(REFUSED)))
@@ -136,7 +147,7 @@ def test_what_has_no_jacobian(name: str) -> None:
 
 
 def test_constants_have_zero_derivatives() -> None:
-    assert fx.grad(lambda x: 3.0)(X).tolist() == [0, 0, 0]
+    assert fx.grad(lambda x: fx.asarray(3.0))(X).tolist() == [0, 0, 0]
     close(fx.jacfwd(lambda x: (3.0, x))(X), (0 * X, np.eye(3, dtype=np.float32)))
     close(fx.jacrev(lambda x: (3.0, x))(X), (0 * X, np.eye(3, dtype=np.float32)))
     close(fx.jacrev(lambda a, b: a, argnums=1)(X, X), np.zeros((3, 3), np.float32))
@@ -202,8 +213,10 @@ STACKS: dict[str, Callable[[], Any]] = {
     "jacrev of grad's integral": lambda: fx.jacrev(lambda x: fx.grad(lambda s: third(s * x))(np.float32(1)) / 3)(X),
     "jvp": lambda: fx.vmap(lambda e: fx.jvp(third, (X,), (e,))[1])(np.eye(3, dtype=np.float32)),
     "vjp": lambda: fx.vjp(third, X)[1](np.float32(1))[0],
-    "diagonal of a hessian": lambda: fx.grad(lambda x: (fx.hessian(third)(x) * np.eye(3, dtype=np.float32)).sum())(X) * X**2 / 2,
-}  # fmt: skip
+    "diagonal of a hessian": lambda: (
+        fx.grad(lambda x: (fx.hessian(third)(x) * np.eye(3, dtype=np.float32)).sum())(X) * X**2 / 2
+    ),
+}
 
 
 @pytest.mark.parametrize("stack", STACKS)

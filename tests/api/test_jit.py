@@ -40,7 +40,7 @@ LOOPS: dict[str, Callable[[float], Any]] = {
     "vmap of a callable": lambda c: fx.vmap(lambda x: x * c)(X),
     "a program called": lambda c: fx.trace(lambda x: x * c, X)(X),
     "a program compiled": lambda c: fx.lower(fx.trace(lambda x: x * c, X)).compile()(X),
-    "other constants": lambda c: fx.jit(lambda x, w=np.random.rand(3).astype("f4"): x * c)(X),
+    "a default": lambda c: fx.jit(lambda x, w=X: x * c * w)(X),
 }
 
 
@@ -52,13 +52,8 @@ def test_in_a_loop_it_is_compiled_once(loop: str) -> None:
 
 def test_constants_are_not_compiled_in() -> None:
     c = fresh()
-
-    def run() -> list[list[float]]:
-        return [fx.jit(lambda x, w=w: x * w * c)(X).tolist() for w in np.eye(3, dtype=np.float32)] and [[]]
-
     arrays = [np.full(3, k, np.float32) for k in range(5)]
-    assert compilations(lambda: [fx.jit(lambda x: x * c * a)(X) for a in arrays]) == 1  # noqa: B023
-    assert run() == [[]]
+    assert compilations(lambda: [fx.jit(lambda x: x * c * a)(X) for a in arrays]) == 1
 
 
 def test_one_compilation_for_what_is_the_same() -> None:
@@ -151,14 +146,15 @@ def test_it_is_the_same_function() -> None:
         """Documented."""
         return (a * k, *rest)
 
-    assert (named.__name__, named.__doc__, repr(named)) == ("named", "Documented.", "<jit named>")
+    found: Any = named
+    assert (found.__name__, found.__doc__, repr(found)) == ("named", "Documented.", "<jit named>")
     got = named(X, (1, None), {"s": True}, k=2)
     assert got[0].tolist() == [0, 2, 4]
     assert tree.map(lambda x: x.item(), got[1:]) == ((1, None), {"s": True})
-    assert named.lower(X).text() == fx.lower(fx.trace(lambda a: (a * 1.0,), X)).text() or named.lower(X).text()
+    assert named.lower(X).program.jaxpr is named.trace(X).jaxpr
     assert named.trace(fx.Spec((3,))).in_avals[0].shape == (3,)
     assert fx.jit(fx.trace(lambda x: x + 1, X))(X).tolist() == [1, 2, 3]
-    assert fx.jit(lambda: 2.5)().item() == 2.5
+    assert np.asarray(fx.jit(lambda: 2.5)()) == 2.5
 
 
 def test_what_it_closes_over_is_read_when_it_is_traced() -> None:

@@ -42,13 +42,14 @@ def test_the_same_function(name: str) -> None:
     program = fx.trace(f, p, k=3.0)
     want = values(program(p, k=3.0))
     assert values(rewrite(f)(p, k=3.0)) == want
-    made = rewrite(program)
+    made: Any = rewrite(program)
+    compiled: Any = fx.lower(made).compile()
     assert made.in_tree == program.in_tree
     assert made.out_tree == program.out_tree
     assert made.name == "f"
     assert made.bound == program.bound
     assert values(made(p, k=3.0)) == want
-    assert values(fx.lower(made).compile()(p, k=3.0)) == want
+    assert values(compiled(p, k=3.0)) == want
     assert values(fx.interpret(made, p, k=3.0)) == values(fx.interpret(program, p, k=3.0))
     fx.typecheck(made.jaxpr)
     assert rewrite(fx.trace(f, p, k=3.0)).jaxpr is made.jaxpr
@@ -65,7 +66,12 @@ def test_they_compose_with_each_other_and_with_derivatives(name: str, other: str
 
     want = values(fx.grad(loss)(X))
     a, b = REWRITES[name], REWRITES[other]
-    for g in (fx.grad(a(b(loss))), a(fx.grad(b(loss))), a(b(fx.grad(loss))), fx.vmap(a(fx.grad(b(loss))), None, None, axis_size=2)):
+    for g in (
+        fx.grad(a(b(loss))),
+        a(fx.grad(b(loss))),
+        a(b(fx.grad(loss))),
+        fx.vmap(a(fx.grad(b(loss))), None, None, axis_size=2),
+    ):
         np.testing.assert_allclose(values(g(X)), want, rtol=1e-6)
 
 

@@ -8,7 +8,7 @@ import gc
 import threading
 import tracemalloc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,7 @@ def test_results_of_every_kind() -> None:
     for a, b in zip(tree.leaves(got), tree.leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)
     assert got[8] is None
-    assert fx.trace(lambda: 1.5)().item() == 1.5
+    assert np.asarray(fx.trace(lambda: 1.5)()) == 1.5
 
 
 def test_keyword_arguments_and_defaults() -> None:
@@ -244,8 +244,11 @@ def test_a_program_that_closes_over_a_dead_tracer() -> None:
         return a
 
     fx.trace(f, X)
-    for fn in (lambda: kept[0](X), lambda: kept[1](X), lambda: fx.interpret(kept[0], X)):
-        with pytest.raises(LeakedTracerError, match=r"an argument of f, whose trace has ended|made at .* whose trace has"):
+    calls: list[Callable[[], Any]] = [lambda: kept[0](X), lambda: kept[1](X), lambda: fx.interpret(kept[0], X)]
+    for fn in calls:
+        with pytest.raises(
+            LeakedTracerError, match=r"an argument of f, whose trace has ended|made at .* whose trace has"
+        ):
             fn()
         clean()
 
@@ -303,7 +306,7 @@ def test_an_exception_leaves_nothing_behind() -> None:
     gone = weakref.ref(held)
 
     def deep(x: Any) -> Any:
-        y = x * held.sum()
+        y = x * held.sum()  # noqa: F821
 
         def inner(z: Any) -> Any:
             raise KeyError("mine")
@@ -333,8 +336,8 @@ def test_endless_recursion_is_the_users_and_leaves_nothing() -> None:
 
 def test_what_is_dropped_is_collected() -> None:
     big = np.ones(1000, np.float32)
-    program = fx.trace(lambda x: (x * big).sum() * 12345, np.float32(2))
-    refs = [weakref.ref(program.jaxpr), weakref.ref(big), weakref.ref(fx.grad(program).jaxpr)]
+    program = fx.trace(lambda x: (x * big).sum() * 12345, np.float32(2))  # noqa: F821
+    refs: list[Callable[[], Any]] = [weakref.ref(program.jaxpr), weakref.ref(big), weakref.ref(fx.grad(program).jaxpr)]
     del program, big
     gc.collect()
     assert [r() for r in refs] == [None, None, None]
@@ -342,7 +345,7 @@ def test_what_is_dropped_is_collected() -> None:
 
 def test_an_executable_lets_go_of_its_constants_and_the_cache_of_its_code() -> None:
     table = fx.asarray(np.ones(1000, np.float32))
-    executable = fx.lower(fx.trace(lambda x: (x * table).sum() * 54321, np.float32(2))).compile()
+    executable = fx.lower(fx.trace(lambda x: (x * table).sum() * 54321, np.float32(2))).compile()  # noqa: F821
     assert executable(np.float32(2)).item() == 2000 * 54321
     constant, code = weakref.ref(table), weakref.ref(executable.program.jaxpr)
     del executable, table

@@ -30,9 +30,9 @@ class Layer:
     size: int = tree.static(default=3)
 
 
-class Record(pyrsistent.PRecord):
+class Record(pyrsistent.PRecord):  # type: ignore[type-arg]
     w = pyrsistent.field(type=np.ndarray)
-    b = pyrsistent.field()
+    b: Any = pyrsistent.field()
 
 
 TREES: dict[str, Any] = {
@@ -153,7 +153,10 @@ def test_a_class_that_is_no_container_is_a_leaf() -> None:
     assert "pass a NumPy array" in e.remedy
 
 
-MESSAGE = "trace of <lambda>: argument t['a']: a test_a_class_that_is_no_container_is_a_leaf.<locals>.Opaque is not an array: {}"
+MESSAGE = (
+    "trace of <lambda>: argument t['a']: "
+    "a test_a_class_that_is_no_container_is_a_leaf.<locals>.Opaque is not an array: {}"
+)
 
 
 def test_a_registered_class_is_a_container() -> None:
@@ -168,7 +171,9 @@ def test_a_registered_class_is_a_container() -> None:
 
 
 def test_map_names_the_first_difference() -> None:
-    with pytest.raises(TreeError, match=r"^tree.map: tree 1 differs from the first: tree\['b'\] stands against tree\['c'\]"):
+    with pytest.raises(
+        TreeError, match=r"^tree.map: tree 1 differs from the first: tree\['b'\] stands against tree\['c'\]"
+    ):
         tree.map(lambda a, b: a, {"a": 1, "b": 2}, {"a": 1, "c": 2})
 
 
