@@ -114,7 +114,9 @@ class Array(Conversions, Methods):
         value = runtime.to_numpy(self._buffer)
         if dtype is not None and value.dtype != dtype:
             if copy is False:
-                raise ParameterError(f"numpy: {value.dtype.name} does not become {dtype} without a copy")
+                raise ParameterError(
+                    f"numpy: {value.dtype.name} does not become {dtype} without a copy", remedy="leave `copy` out"
+                )
             return value.astype(np.dtype(dtype))  # type: ignore[call-overload]
         return value.copy() if copy else value
 
@@ -262,6 +264,10 @@ class Array(Conversions, Methods):
 
     def __ge__(self, other: ArrayLike) -> Array:
         return _binary(arithmetic.binary, self, other, GE)
+
+    def __contains__(self, value: ArrayLike) -> bool:
+        hit: object = self == value
+        return bool(hit.any()) if isinstance(hit, Array) else False
 
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
         return cast("Self", binder().apply(op, (self, *args), static)[0])

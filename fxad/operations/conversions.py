@@ -1,7 +1,8 @@
 """How an array meets Python and NumPy: as a number, as a sequence, as text, as an argument of `numpy` functions.
 
-`Array` inherits these; a tracer refuses those that want a value. NumPy's own functions compute in NumPy and give
-NumPy's results, so `np.sin(x)` leaves the device; `fxad.numpy` is for staying. Operators between the two stay, in either order.
+`Array` inherits these; a tracer refuses those that want a value. NumPy's own functions compute in NumPy and give NumPy's
+results, so `np.sin(x)` leaves the device; `fxad.numpy` is for staying. Operators between the two stay, in either
+order.
 """
 
 from __future__ import annotations
@@ -41,12 +42,14 @@ class Conversions:
 
     def __len__(self) -> int:
         if not self.aval.shape:
-            raise ArgumentError("len: an array without axes has no length")
+            raise ArgumentError("len: an array without axes has no length", remedy="its one element is item()")
         return self.aval.shape[0]
 
     def __iter__(self) -> Iterator[Self]:
         if not self.aval.shape:
-            raise ArgumentError("iter: an array without axes cannot be iterated over")
+            raise ArgumentError(
+                "iter: an array without axes cannot be iterated over", remedy="its one element is item()"
+            )
         return (self[k] for k in range(self.aval.shape[0]))
 
     def __setitem__(self, index: object, value: object) -> None:
@@ -98,7 +101,10 @@ class Conversions:
 
     def __index__(self) -> int:
         if self.aval.shape or not dtypes.is_integer(self.aval.dtype):
-            raise ArgumentError(f"index: an index must be an integer without axes, got {self.aval}")
+            raise ArgumentError(
+                f"index: an index must be an integer without axes, got {self.aval}",
+                remedy="convert it with int(), or pick an element",
+            )
         return int(self.__array__())
 
     # --------------------------------------------------------------------------------------------------------- text

@@ -198,6 +198,10 @@ def third(x: Any) -> Any:
     return (x**3).sum()
 
 
+def compiled(program: Any) -> Any:
+    return fx.lower(program).compile()
+
+
 STACKS: dict[str, Callable[[], Any]] = {
     "jit of grad": lambda: fx.jit(fx.grad(third))(X),
     "grad of jit": lambda: fx.grad(fx.jit(third))(X),
@@ -207,7 +211,7 @@ STACKS: dict[str, Callable[[], Any]] = {
     "vmap of grad": lambda: fx.vmap(fx.grad(third), in_axes=None, out_axes=None, axis_size=2)(X),
     "grad of vmap": lambda: fx.grad(lambda x: fx.vmap(lambda y: y**3)(x).sum())(X),
     "program": lambda: fx.grad(fx.remat(fx.trace(third, X)))(X),
-    "compiled": lambda: fx.lower(fx.grad(fx.remat(fx.trace(third, X)))).compile()(X),
+    "compiled": lambda: compiled(fx.grad(fx.remat(fx.trace(third, X))))(X),
     "dce cse simplify inline": lambda: fx.dce(fx.cse(fx.simplify(fx.inline(fx.grad(fx.jit(third))))))(X),
     "jacfwd": lambda: fx.jacfwd(third)(X),
     "jacrev of grad's integral": lambda: fx.jacrev(lambda x: fx.grad(lambda s: third(s * x))(np.float32(1)) / 3)(X),
