@@ -54,7 +54,9 @@ def calling_tree() -> Row:
     ours = leaves(fx.asarray(np.ones(4, np.float32)))
     run = fx.lower(fx.trace(bump, ours)).compile()
     f, theirs = jax.jit(bump), leaves(jnp.ones(4, np.float32))
-    return compare("call: pytree of 100 leaves in and out", lambda: run(ours), lambda: f(theirs), budget=1.1)
+    return compare(
+        "call: pytree of 100 leaves in and out", lambda: run(ours), lambda: f(theirs), budget=1.1, rounds=300
+    )
 
 
 def moving() -> list[Row]:

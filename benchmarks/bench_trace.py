@@ -106,9 +106,9 @@ def value_and_grad() -> list[Row]:
 
     return [
         compare_once(
-            "trace and value_and_grad: sin(x)*y, per equation", mine, peer, per=2 * n, budget=0.125, rounds=15
+            "trace and value_and_grad: sin(x)*y, per equation", mine, peer, per=2 * n, budget=0.125, rounds=30
         ),
-        compare_once("value_and_grad of what is traced", mine_traced, peer_traced, per=2 * n, budget=0.125, rounds=15),
+        compare_once("value_and_grad of what is traced", mine_traced, peer_traced, per=2 * n, budget=0.125, rounds=30),
     ]
 
 
@@ -139,12 +139,12 @@ def vmap() -> list[Row]:
 
     both, one = (0, 0), (0, None)
     return [
-        compare_once("trace and vmap: sin(x)*y, per equation", mine, peer, per=2 * n, budget=1 / 6, rounds=15),
+        compare_once("trace and vmap: sin(x)*y, per equation", mine, peer, per=2 * n, budget=1 / 6, rounds=30),
         compare_once(
-            "vmap of what is traced", mine_traced(both), peer_traced(both), per=2 * n, budget=1 / 6, rounds=15
+            "vmap of what is traced", mine_traced(both), peer_traced(both), per=2 * n, budget=1 / 6, rounds=30
         ),
         compare_once(
-            "vmap of what is traced, y unmapped", mine_traced(one), peer_traced(one), per=2 * n, budget=1 / 6, rounds=15
+            "vmap of what is traced, y unmapped", mine_traced(one), peer_traced(one), per=2 * n, budget=1 / 6, rounds=30
         ),
     ]
 

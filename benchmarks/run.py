@@ -42,8 +42,8 @@ NOTES = {
     "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000.",
     "remat: step": "XLA merges what `jax.checkpoint` recomputes with the first computation, so jax pays in memory what "
     "fxad pays in time. The gradients of both fxad programs are compared bit for bit.",
-    "jit: x + y": "Looking up the program by the types of the arguments costs two Python calls, 0.3 us; a compiled program "
-    "called directly is the row above.",
+    "jit: x + y": "Looking the program up by the types of the arguments costs two Python calls, 0.3 us; a program "
+    "that is compiled and called directly is the row above.",
     "temporaries: value_and_grad of transformer": "jax writes softmax with a derivative of its own, which stores the "
     "result alone; fxad differentiates exp and division, and stores the exponentials too. Custom rules are to come.",
     "temporaries: value_and_grad of RNN": "One [16, 64] array of 6.6 MB.",

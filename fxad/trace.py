@@ -224,7 +224,7 @@ class Trace:
             del b.eqns[start:]
             b.n = first
             raise self._located(e, operation_name(op, static), given, source)
-        return tuple([Tracer(self, v) for v in outs])
+        return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
         return self.bind(Call(jaxpr), tuple(args))

@@ -103,6 +103,11 @@ def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> 
             outs, dots = eqn.prim.jvp(ctx, primals, given)
         except FxadError as e:
             raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+        if len(eqn.outs) == 1:  # nearly all: spelled out, this loop is the hot path of differentiation
+            env[eqn.outs[0]] = outs[0]
+            if type(dots[0]) is Lin:
+                tangents[eqn.outs[0]] = dots[0]
+            continue
         for v, out, dot in zip(eqn.outs, outs, dots, strict=True):
             env[v] = out
             if type(dot) is Lin:

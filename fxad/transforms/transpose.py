@@ -77,19 +77,26 @@ def _backward_eqn(
     ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: dict[Atom, Atom], bars: dict[Atom, Atom]
 ) -> None:
     mask = _linear_places(eqn, reached)
-    given = [bars.pop(v, None) for v in eqn.outs]
-    if given.count(None) == len(given):
-        return
-    cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(given, eqn.outs, strict=True)])
+    cts: tuple[Cotangent, ...]
+    if len(eqn.outs) == 1:  # nearly all: spelled out
+        ct = bars.pop(eqn.outs[0], None)
+        if ct is None:
+            return
+        cts = (ct,)
+    else:
+        given = [bars.pop(v, None) for v in eqn.outs]
+        if given.count(None) == len(given):
+            return
+        cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(given, eqn.outs, strict=True)])
     args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, mask, strict=True)])
     ctx.source = eqn.source
     try:
         found = cast(Linear, eqn.prim).transpose(ctx, cts, args)
     except FxadError as e:
         raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
-    for a, ct in zip(eqn.ins, found, strict=True):
-        if ct is not None and isinstance(a, Var):
-            _accumulate(ctx, bars, a, ct)
+    for a, bar in zip(eqn.ins, found, strict=True):
+        if bar is not None and isinstance(a, Var):
+            _accumulate(ctx, bars, a, bar)
 
 
 def _accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
