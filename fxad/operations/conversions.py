@@ -1,8 +1,8 @@
 """How an array meets Python and NumPy: as a number, as a sequence, as text, as an argument of `numpy` functions.
 
 `Array` inherits these; a tracer refuses those that want a value. NumPy's own functions compute in NumPy and give
-NumPy's results, so `np.sin(x)` leaves the device; `fxad.numpy` is for staying. Operators between the two stay, in either
-order.
+NumPy's results, so `np.sin(x)` leaves the device; `fxad.numpy` is for staying. Operators between the two stay, in
+either order.
 """
 
 from __future__ import annotations
