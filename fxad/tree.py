@@ -133,9 +133,25 @@ def difference(a: Structure, b: Structure) -> str:
 
 
 def shape_text(structure: Structure) -> str:
-    """A structure in short form, as in `(*, {'w': *})`."""
-    text = str(structure).removeprefix("PyTreeSpec(").split(", namespace=")[0]
-    return text.removesuffix(")") if text.count("(") < text.count(")") else text
+    """A structure in short form, as in `(*, {'w': *}, Layer(w=*, b=*))`."""
+    kind, parts = structure.type, [shape_text(c) for c in structure.children()]
+    if kind is None:
+        return "*"
+    if kind is type(None):
+        return "None"
+    if kind is tuple:
+        return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+    if kind is list:
+        return f"[{', '.join(parts)}]"
+    keys = structure.entries()
+    if kind is dict:
+        return f"{{{', '.join([f'{k!r}: {p}' for k, p in zip(keys, parts, strict=True)])}}}"
+    named = [f"{k}={p}" if isinstance(k, str) else p for k, p in zip(keys, parts, strict=True)]
+    if dataclasses.is_dataclass(kind):  # its static fields are part of the structure
+        node = structure.unflatten(range(structure.num_leaves))
+        fixed = [n.name for n in dataclasses.fields(kind) if n.metadata.get("static")]
+        named += [f"{n}={getattr(node, n)!r}" for n in fixed]
+    return f"{kind.__name__}({', '.join(named)})"
 
 
 def static(**kwargs: Any) -> Any:

@@ -135,8 +135,7 @@ def test_static_fields_are_structure() -> None:
     refused(
         lambda: program(five),
         TreeError,
-        "<lambda>: argument p is CustomTreeNode(Layer[(5,)], [*, *]), "
-        "it was traced as CustomTreeNode(Layer[(3,)], [*, *])",
+        "<lambda>: argument p is Layer(w=*, b=*, size=5), it was traced as Layer(w=*, b=*, size=3)",
     )
 
 
