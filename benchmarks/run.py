@@ -40,7 +40,7 @@ Python {python}, jaxlib {jaxlib}, jax {jax}.
 # What a reader must know of a row, by the beginning of its name.
 NOTES = {
     "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000. "
-    "A turn of 100,000 takes 0.3 s, too long to pass undisturbed on a loaded machine: three runs gave 0.99, 1.32, 1.97.",
+    "A turn of 100,000 takes 0.3 s, too long to pass undisturbed under load: three runs gave 0.99, 1.32, 1.97.",
     "call: x + y": "Close to its budget: three runs gave 1.06, 1.06 and 1.11.",
     "call: pytree": "Close to its budget: three runs gave 1.11, 1.10 and 1.09.",
     "remat: step": "XLA merges what `jax.checkpoint` recomputes with the first computation, so jax pays in memory what "
