@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import ArgumentError, AxisError, DTypeError, ShapeError, TracerError
+from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ShapeError, TracerError
 from fxad.operations import index_plan
 from tests.faces.oracle import Value, check, close, names, traced
 
@@ -199,7 +199,7 @@ def test_gradient() -> None:
 # ----------------------------------------------------------------------------------------------------------- errors
 
 
-def refused(error: type[Exception], index: Any, message: str, shape: tuple[int, ...] = (3, 4)) -> None:
+def refused(error: type[FxadError], index: Any, message: str, shape: tuple[int, ...] = (3, 4)) -> None:
     with pytest.raises(error) as e:
         index_plan.plan(shape, index)
     called = f"\n  called at     {e.value.caller}"
