@@ -13,7 +13,8 @@ def remat(jaxpr: Jaxpr) -> Jaxpr:
     """The same program as one `remat` equation: differentiating it saves its operands, and the backward program
     computes everything else again. Nestable.
 
-    Law:  same value; the same gradient, bitwise; the residuals of `linearize` are among the operands.
+    Law:  same value; the same gradient, bitwise (what several segments share is summed segment by segment, so there
+          only up to the order of the sum); the residuals of `linearize` are among the operands.
     Cost: none forward; one more forward computation in the backward program.
     """
     b = Builder.like(jaxpr)
