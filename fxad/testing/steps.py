@@ -341,14 +341,16 @@ def _applied(g: Growth, _: Atom) -> None:
     """Any primitive, to values inside its domain: ones that are there, moved inside, or literals."""
     kind = g.draw(st.sampled_from(_SMOOTH if g.smooth else _APPLIED))
     prim, operands = SPECS[kind](g.draw, g.smooth)
-    args = [_suiting(g, aval, domain) for aval, domain in operands]
+    # on a bound, the derivative of clamp is 0 by convention: clamp(x, x, high) would be no smooth program
+    fixed = [kind is ew.Clamp and k != 1 for k in range(len(operands))]
+    args = [_suiting(g, aval, domain, f) for (aval, domain), f in zip(operands, fixed, strict=True)]
     for v in g.builder(prim, *args):
         if v.aval.dtype in g.dtypes:  # float8 goes no further: not every function takes it
             g.add(v, Fact(-1e6, 1e6, False))
 
 
-def _suiting(g: Growth, aval: Aval, domain: Domain) -> Atom:
-    if aval.inexact and g.smooth and domain.low < domain.high:
+def _suiting(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
+    if aval.inexact and g.smooth and not fixed and domain.low < domain.high:
         return _moved_inside(g, g.like(aval), domain)
     if not aval.inexact and domain.whole is None:
         return g.like(aval)
