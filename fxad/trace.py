@@ -144,7 +144,7 @@ class Tracer(Array):
 
 
 class Trace:
-    """A trace in progress: the `Binder` that adds to one builder, and the `Emit` it hands to operations."""
+    """A trace in progress: the `Binder` that adds to one builder, which it hands to operations as their `Emit`."""
 
     __slots__ = ("alive", "builder", "captured", "name", "outer")
 
@@ -155,16 +155,6 @@ class Trace:
         # id -> (what the function closed over, its operand); holding the object keeps the id its own
         self.captured: dict[int, tuple[object, Var]] = {}
         self.alive = True
-
-    # --------------------------------------------------------------------------------------------- as an Emit
-
-    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
-        return self.builder(prim, *args)
-
-    def one(self, prim: Primitive, *args: Atom) -> Var:
-        return self.builder(prim, *args)[0]
-
-    # -------------------------------------------------------------------------------------------- as a Binder
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         # the hot path of tracing: spelled out for one and two operands, and rather than calling the builder
