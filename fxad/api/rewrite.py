@@ -22,9 +22,9 @@ def remat(f: Any) -> Any:
 
     Nestable; on a function used inside another it makes that call a segment.
 
-    Law:  same value and, bitwise, the same gradient; the compiled program holds what the program says (CPU). An
-          argument that several segments share gets their contributions summed segment by segment: there the last bits
-          may differ, because addition is not associative.
+    Law:  same value and, bitwise, the same gradient; the compiled program holds what the program says (CPU). The last
+          bits may differ in two cases: an argument that several segments share gets its contributions summed segment
+          by segment; and XLA contracts `a * b + c` within a fusion, where it chooses other fusions.
     Cost: one more forward computation in the backward program.
     """
     return lift("remat", f, lambda p: p.replace(transforms.remat(p.jaxpr)))

@@ -209,13 +209,17 @@ def check_second_order(case: Case) -> None:
 
 
 def check_remat(case: Case, *, compiled: bool = False) -> None:
-    """Same results and same gradients, bit for bit, in the interpreter and (`compiled`) in XLA; what is stored for the
-    backward program are operands."""
+    """Same results and same gradients, bit for bit; what is stored for the backward program are operands.
+
+    `compiled`: in XLA too, within rounding. It contracts a product and a sum of one fusion into one operation, and
+    where fusions end depends on what is recomputed.
+    """
     program, args, mask = case.program, case.args, wrt(case)
     again = check_transform(remat, program)
     runners = [run, xla] if compiled else [run]
     for runner in runners:
-        if problem := differ(runner(again, args), runner(program, args), exact=True):
+        free = 0.0 if runner is run else slack(program, args)
+        if problem := differ(runner(again, args), runner(program, args), slack=free, exact=runner is run):
             fail(f"remat changed the results: {problem}", program, args, again)
     if not any(mask):
         return
@@ -225,6 +229,7 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
         fail(f"remat stores {stored}, which are not operands", program, (), split.primal)
     cts = directions([a for a in program.out_avals if a.inexact], 1)
     for runner in runners:
-        plain, recomputed = vjp_fused(program, mask), vjp_fused(again, mask)
-        if problem := differ(runner(recomputed, [*args, *cts]), runner(plain, [*args, *cts]), exact=True):
+        plain, recomputed, operands = vjp_fused(program, mask), vjp_fused(again, mask), [*args, *cts]
+        free = 0.0 if runner is run else slack(plain, operands)
+        if problem := differ(runner(recomputed, operands), runner(plain, operands), slack=free, exact=runner is run):
             fail(f"remat changed the gradient ({runner.__name__}): {problem}", program, args, recomputed)

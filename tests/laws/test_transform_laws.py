@@ -73,5 +73,5 @@ def test_lowering_of_differentiable_programs(case: Case) -> None:
 @share(4)
 @given(cases(differentiable=True, size=5))
 def test_remat_in_xla(case: Case) -> None:
-    """Gradients are the same bits with and without recomputation, in compiled code too."""
+    """Gradients are the same with and without recomputation, in compiled code too."""
     check_remat(case, compiled=True)
