@@ -39,10 +39,12 @@ Python {python}, jaxlib {jaxlib}, jax {jax}.
 
 # What a reader must know of a row, by the beginning of its name.
 NOTES = {
+    "trace and value_and_grad": "Close to its budget: runs gave 0.105 to 0.128. jax cannot differentiate what is "
+    "traced already; the row below is what fxad's transformation costs alone.",
     "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000. "
-    "A turn of 100,000 takes 0.3 s, too long to pass undisturbed under load: three runs gave 0.99, 1.32, 1.97.",
-    "call: x + y": "Close to its budget: three runs gave 1.06, 1.06 and 1.11.",
-    "call: pytree": "Close to its budget: three runs gave 1.11, 1.10 and 1.09.",
+    "A turn of 100,000 takes 0.3 s: 0.88 to 0.99 on a quiet machine, up to 1.97 under a load of 5.",
+    "call: x + y": "Close to its budget: runs gave 1.05 to 1.11.",
+    "call: pytree": "Close to its budget: runs gave 1.05 to 1.11.",
     "remat: step": "XLA merges what `jax.checkpoint` recomputes with the first computation, so jax pays in memory what "
     "fxad pays in time. The gradients of both fxad programs are compared bit for bit.",
     "jit: x + y": "Looking the program up by the types of the arguments costs two Python calls, 0.3 us; a program "
