@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from fxad.errors import ArgumentError, AxisError
 
 # What a function with an `axis` argument takes, and what a function takes that needs at least one axis.
 Axes = int | Sequence[int] | None
+
+COUNTED: Final = "axes are counted from 0, or from -1 backwards"
 
 
 def axis_of(op: str, axis: int, ndim: int) -> int:
@@ -17,7 +20,7 @@ def axis_of(op: str, axis: int, ndim: int) -> int:
     except (AttributeError, TypeError):
         raise ArgumentError(f"{op}: axis must be an integer, got {type(axis).__qualname__} {axis!r}") from None
     if not -ndim <= k < ndim:
-        raise AxisError(f"{op}: axis {k} is out of range for an array with {ndim} axes")
+        raise AxisError(f"{op}: axis {k} is out of range for an array with {ndim} axes", remedy=COUNTED)
     return k % ndim
 
 
@@ -33,7 +36,10 @@ def distinct(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     given = axis if isinstance(axis, tuple | list) else (axis,)
     axes = tuple([axis_of(op, a, ndim) for a in given])
     if len(set(axes)) != len(axes):
-        raise AxisError(f"{op}: axes {tuple(given)} of an array with {ndim} axes name one axis twice")
+        raise AxisError(
+            f"{op}: axes {tuple(given)} of an array with {ndim} axes name one axis twice",
+            remedy="name each axis once; -1 is the last one",
+        )
     return axes
 
 

@@ -99,7 +99,8 @@ def _distinct(emit: Emit, o: Labelled) -> Labelled:
             shape = o.x.aval.shape
             if shape[a] != shape[b]:
                 raise ShapeError(
-                    f"einsum: label {label!r} names axes of {shape[a]} and {shape[b]} elements of {o.x.aval}"
+                    f"einsum: label {label!r} names axes of {shape[a]} and {shape[b]} elements of {o.x.aval}",
+                    remedy="a label that repeats takes the diagonal, so its axes must have equal sizes",
                 )
             o = Labelled(_on_diagonal(emit, o.x, a, b), (*o.labels[:b], *o.labels[b + 1 :]))
     return o
@@ -121,7 +122,9 @@ def _without_ones(emit: Emit, op: str, operands: list[Labelled]) -> list[Labelle
             known = sizes.setdefault(label, n)
             if n != known and n != 1 and known != 1:
                 raise ShapeError(
-                    f"{op}: sizes differ: {_named(label)} has {n} in operand {k}, {o.x.aval}, and {known} in one before"
+                    f"{op}: sizes differ: {_named(label)} has {n} in operand {k}, {o.x.aval}, and {known} in one "
+                    "before",
+                    remedy="what is contracted or batched together must have equal sizes, or 1",
                 )
             sizes[label] = n if known == 1 else known
     out = []
@@ -175,7 +178,8 @@ def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Resu
     if x.aval.shape[-1] != y.aval.shape[max(m - 2, 0)]:
         raise ShapeError(
             f"matmul: contracting sizes differ: lhs dim {n - 1} has {x.aval.shape[-1]}, "
-            f"rhs dim {max(m - 2, 0)} has {y.aval.shape[max(m - 2, 0)]}: {x.aval} and {y.aval}"
+            f"rhs dim {max(m - 2, 0)} has {y.aval.shape[max(m - 2, 0)]}: {x.aval} and {y.aval}",
+            remedy="the last axis of the left operand meets the last but one of the right; transpose with .mT or .T",
         )
     if m <= 2 and x.aval.dtype is y.aval.dtype and x.aval.dtype is not dtypes.bool_:  # no batch axes in common
         return emit(DotGeneral((n - 1,), (max(m - 2, 0),), (), (), preferred), x, y)
@@ -205,7 +209,8 @@ def tensordot(
         if x.aval.shape[a] != y.aval.shape[b]:
             raise ShapeError(
                 f"tensordot: contracting sizes differ: lhs dim {a} has {x.aval.shape[a]}, "
-                f"rhs dim {b} has {y.aval.shape[b]}"
+                f"rhs dim {b} has {y.aval.shape[b]}",
+                remedy="choose axes of equal sizes: axes=(left axes, right axes)",
             )
     ours: list[Label] = [f"l{a}" for a in range(x.aval.ndim)]
     theirs: list[Label] = [f"r{b}" for b in range(y.aval.ndim)]
@@ -220,7 +225,8 @@ def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
     i, j = axis_of("vecdot", axis, x.aval.ndim), axis_of("vecdot", axis, y.aval.ndim)
     if x.aval.shape[i] != y.aval.shape[j]:
         raise ShapeError(
-            f"vecdot: contracting sizes differ: lhs dim {i} has {x.aval.shape[i]}, rhs dim {j} has {y.aval.shape[j]}"
+            f"vecdot: contracting sizes differ: lhs dim {i} has {x.aval.shape[i]}, rhs dim {j} has {y.aval.shape[j]}",
+            remedy="choose an axis that has one size in both operands",
         )
     ours: list[Label] = [k - x.aval.ndim + 1 for k in range(x.aval.ndim - 1)]
     theirs: list[Label] = [k - y.aval.ndim + 1 for k in range(y.aval.ndim - 1)]

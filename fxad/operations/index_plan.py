@@ -70,6 +70,7 @@ class _Flag:
 
 _Entry: TypeAlias = "int | slice | None | EllipsisType | _Array | _Flag"
 
+_INSIDE: Final = "static indices run from -{n} to {n} - 1; an index that is a tracer is clipped instead"
 INT32_MAX: Final = 2**31 - 1
 _FIRST: Final = Squeeze((0,))
 _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
@@ -156,10 +157,13 @@ def _complete(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
     """The entries with whole axes written out in place of `...`, or at the end."""
     dots = [k for k, e in enumerate(entries) if e is Ellipsis]
     if len(dots) > 1:
-        raise AxisError(f"getitem: an index has at most one ellipsis, got {len(dots)}")
+        raise AxisError(f"getitem: an index has at most one ellipsis, got {len(dots)}", remedy="write : for the others")
     count = len([e for e in entries if e is not None and e is not Ellipsis and type(e) is not _Flag])
     if count > len(shape):
-        raise AxisError(f"getitem: too many indices: {count} for the {len(shape)} axes of shape {shape}")
+        raise AxisError(
+            f"getitem: too many indices: {count} for the {len(shape)} axes of shape {shape}",
+            remedy="give at most one index an axis; None adds an axis",
+        )
     whole: list[_Entry] = [slice(None)] * (len(shape) - count)
     if not dots:
         return [*entries, *whole]
@@ -216,7 +220,9 @@ class _Layout:
     def _point(self, i: int) -> None:
         n = self.shape[self.axis]
         if not -n <= i < n:
-            raise AxisError(f"getitem: index {i} is out of range for axis {self.axis} with size {n}")
+            raise AxisError(
+                f"getitem: index {i} is out of range for axis {self.axis} with size {n}", remedy=_INSIDE.format(n=n)
+            )
         i %= n
         self.points.append(self.axis)
         self.result.append(None)
@@ -233,7 +239,9 @@ class _Layout:
                 where=e.where,
             ) from None
         except (TypeError, ValueError) as e:
-            raise ArgumentError(f"getitem: {s} of axis {self.axis}: {e}") from None
+            raise ArgumentError(
+                f"getitem: {s} of axis {self.axis}: {e}", remedy="bounds of a slice are ints or None"
+            ) from None
         m = len(range(start, stop, step))
         if m == 0:
             start = 0
@@ -246,7 +254,10 @@ class _Layout:
     def _array(self, e: _Array) -> None:
         n = self.shape[self.axis]
         if e.masked is not None and e.masked != n:
-            raise AxisError(f"getitem: a mask of size {e.masked} does not fit axis {self.axis} with size {n}")
+            raise AxisError(
+                f"getitem: a mask of size {e.masked} does not fit axis {self.axis} with size {n}",
+                remedy="a mask has the sizes of the axes it indexes",
+            )
         if isinstance(e.value, np.ndarray):
             e = _from_front(e, e.value, self.axis, n)
         self.arrays.append((self.axis, e))
@@ -271,7 +282,10 @@ class _Layout:
             return Plan(empty=tuple(map(abs, result))), ()
         for axis, a in self.arrays:
             if self.shape[axis] == 0:
-                raise AxisError(f"getitem: index {a.value!r} is out of range for axis {axis} with size 0")
+                raise AxisError(
+                    f"getitem: index {a.value!r} is out of range for axis {axis} with size 0",
+                    remedy="an empty axis has no element to pick; a slice of it is empty",
+                )
         columns = tuple([Column(k, self.shape[k], a.dtype.kind == "i" and not a.front) for k, a in self.arrays])
         values = tuple([a.value for _, a in self.arrays])
         if not columns:
@@ -335,7 +349,9 @@ def _from_front(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
     """A static index array, checked, in the dtype of indices, with nothing negative."""
     if value.size and (value.min() < -n or value.max() >= n):
         worst = value.min() if value.min() < -n else value.max()
-        raise AxisError(f"getitem: index {worst} is out of range for axis {axis} with size {n}")
+        raise AxisError(
+            f"getitem: index {worst} is out of range for axis {axis} with size {n}", remedy=_INSIDE.format(n=n)
+        )
     dtype = dtypes.int32 if n <= INT32_MAX else dtypes.int64
     places = value.astype(np.int64)
     places[places < 0] += n

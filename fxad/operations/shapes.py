@@ -46,11 +46,17 @@ def complete(op: str, shape: Shape, x: Aval) -> Shape:
     known = prod([n for n in shape if n != -1])
     open_ = shape.count(-1)
     if open_ > 1 or any([n < -1 for n in shape]):
-        raise ShapeError(f"{op}: shape {shape} must have sizes >= 0 and at most one -1")
+        raise ShapeError(
+            f"{op}: shape {shape} must have sizes >= 0 and at most one -1",
+            remedy="-1 stands for the size that is left; it can be found for one axis only",
+        )
     if open_ and known and x.size % known == 0:
         return tuple([x.size // known if n == -1 else n for n in shape])
     if open_ or known != x.size:
-        raise ShapeError(f"{op}: {x} has {x.size} elements, which do not fill shape {shape}")
+        raise ShapeError(
+            f"{op}: {x} has {x.size} elements, which do not fill shape {shape}",
+            remedy="the sizes must have the same product; -1 stands for the size that is left",
+        )
     return shape
 
 

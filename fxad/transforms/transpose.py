@@ -67,7 +67,10 @@ def backward(
         if a in reached:
             _accumulate(ctx, bars, a, ct)
         elif not isinstance(ct, Zero) and (isinstance(a, Var) or any(a.bits)):
-            raise NotLinearError(f"transpose: result {a!r} of {jaxpr.name} is constant, so the program is affine")
+            raise NotLinearError(
+                f"transpose: result {a!r} of {jaxpr.name} is constant, so the program is affine",
+                remedy="leave the constant out of the linear program, or choose the operands it depends on as linear",
+            )
     for eqn in reversed(tape):
         _backward_eqn(ctx, eqn, reached, env, bars)
     return [bars.get(v) or Zero(v.aval) for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
