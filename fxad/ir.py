@@ -12,7 +12,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, fields
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast, final
 
@@ -33,6 +33,9 @@ from fxad.atoms import bound as bound
 from fxad.atoms import lin as lin
 from fxad.declaring import primitive as primitive
 from fxad.dtypes import DType
+from fxad.hlo import Hlo as Hlo
+from fxad.hlo import HloValue as HloValue
+from fxad.hlo import Region as Region
 from fxad.places import Place as Place
 from fxad.places import Source as Source
 from fxad.places import place as place
@@ -305,35 +308,7 @@ class TransposeCtx(Emit, Protocol):
         -> cotangents of the marked operands, all instantiated."""
 
 
-HloValue: TypeAlias = object
 _PURE: Final[frozenset[str]] = frozenset()
-
-
-class Hlo(Protocol):
-    """What a lowering rule may use: append StableHLO operations to the function under construction."""
-
-    def op(
-        self,
-        name: str,
-        operands: Sequence[HloValue],
-        outs: Sequence[Aval],
-        attrs: Mapping[str, str] = ...,
-        regions: Sequence[Jaxpr | str] = ...,
-    ) -> tuple[HloValue, ...]:
-        """Append an operation by its MLIR name (`stablehlo.tanh`).
-
-        `attrs` maps attribute names to MLIR attribute text (`"array<i64: 0, 1>"`); `regions` are bodies whose operands
-        are the block's arguments and whose results are returned by `stablehlo.return`. A name instead of a body
-        (`"stablehlo.add"`) is the block that applies that operation to two scalars of the first result's dtype."""
-
-    def constant(self, lit: Lit) -> HloValue:
-        """A splat constant; one operation per distinct literal in a function."""
-
-    def call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """Call the function of a sub-program; it is emitted once per distinct body."""
-
-    def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """`call`, in a form whose equations the compiler cannot merge with equal ones outside (a recomputation)."""
 
 
 class Primitive(ABC):
@@ -425,6 +400,17 @@ class HigherOrder(Primitive):
     @abstractmethod
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Primitive:
         """The same equation with bodies that have the same operand and result types."""
+
+    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+        """`eqn` (an equation of this primitive) without work that only the results not in `used` need.
+
+        Its results are those marked in `used`, and perhaps others; its operands may be fewer. `eqn` itself when there
+        is nothing to gain."""
+        return eqn
+
+
+# A body with only the results marked, without operands that they do not need, and which operands are left.
+Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
 
 
 def params(prim: Primitive) -> tuple[tuple[str, Param], ...]:
