@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, cast, final
 
 from fxad import dtypes
 from fxad.errors import ParameterError
-from fxad.ir import Aval, HloValue, Jaxpr, Lit, Var, Zero
+from fxad.ir import Aval, HloValue, Jaxpr, Lit, Region, Var, Zero
 from fxad.lowering.mlir import pretty
 from fxad.lowering.mlir_text import dense, tensor
 from fxad.lowering.places import Places
@@ -166,7 +166,7 @@ class _Function:
         operands: Sequence[Any],  # of `_Value`; a cast would cost on the hot path
         outs: Sequence[Aval],
         attrs: Mapping[str, str] = _NO_ATTRS,
-        regions: Sequence[Jaxpr | str] = (),
+        regions: Sequence[Jaxpr | Region | str] = (),
     ) -> tuple[HloValue, ...]:
         """Append an operation; see `fxad.ir.Hlo`."""
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
@@ -178,8 +178,7 @@ class _Function:
             return (out,)
         head, types = f'"{name}"({", ".join([v[0] for v in operands])})', ", ".join([v[1] for v in operands])
         if regions:
-            scalar = outs[0].with_shape(())
-            head += self._regions([partial(self._body, r, scalar) for r in regions])
+            head += self._regions([partial(self._body, r, outs) for r in regions])
         if attrs:
             head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
         return self._append(head, types, outs)
@@ -262,14 +261,21 @@ class _Function:
         self.lines, self._constants, self._loc = lines, constants, loc
         return f" ({', '.join(texts)})"
 
-    def _body(self, body: Jaxpr | str, scalar: Aval) -> None:
-        """A region: a body, or the name of an operation on two scalars."""
-        avals = (scalar, scalar) if isinstance(body, str) else body.in_avals
+    def _body(self, region: Jaxpr | Region | str, outs: Sequence[Aval]) -> None:
+        """A region: a body, perhaps over values from outside, or the name of an operation on two scalars."""
+        if isinstance(region, str):
+            scalar = outs[0].with_shape(())
+            self.op("stablehlo.return", self.op(region, self._block_args((scalar, scalar)), (scalar,)), ())
+        elif isinstance(region, Region):
+            args = self._block_args(region.body.in_avals[len(region.captured) :])
+            self.block(region.body, [*region.captured, *args], "stablehlo.return")
+        else:
+            self.block(region, self._block_args(region.in_avals), "stablehlo.return")
+
+    def _block_args(self, avals: Sequence[Aval]) -> list[HloValue]:
+        """Begin a block: its arguments."""
         args = [(f"%r{self._n}_{k}", self._types[a]) for k, a in enumerate(avals)]
         self._n += 1
         if args:
             self.lines.append(f"^bb0({', '.join([f'{v}: {t}' for v, t in args])}):\n")
-        if isinstance(body, str):
-            self.op("stablehlo.return", self.op(body, args, (scalar,)), ())
-        else:
-            self.block(body, args, "stablehlo.return")
+        return list(args)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from fxad.ir import Eqn, Jaxpr
+from fxad.ir import Eqn, HigherOrder, Jaxpr
 from fxad.liveness import narrow, sweep
 from fxad.memo import by_value
-from fxad.primitives.control.call import Call
-from fxad.primitives.control.remat import Remat
 
 
 @by_value
 def dce(jaxpr: Jaxpr) -> Jaxpr:
     """The program without dead equations; operands and results stay as they are.
 
-    Results of a call that nobody uses disappear from its body, and then operands that only they needed.
+    Results of a body that nobody uses disappear from it, and then operands that only they needed.
 
     Law:  same value; idempotent; never more equations; effects stay, in order.
     Cost: one pass back, one forward; the program itself when nothing is dead.
@@ -32,16 +30,5 @@ def prune(jaxpr: Jaxpr, used: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]
 
 
 def _slim(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
-    """A call without the results nobody uses and the operands nobody reads; other equations as they are."""
-    prim = eqn.prim
-    if not isinstance(prim, Call | Remat):
-        return eqn
-    body, needed = prune(prim.body, used)
-    if body is prim.body:
-        return eqn
-    return Eqn(
-        prim.with_bodies((body,)),
-        tuple([a for a, n in zip(eqn.ins, needed, strict=True) if n]),
-        tuple([v for v, u in zip(eqn.outs, used, strict=True) if u]),
-        eqn.source,
-    )
+    """An equation without the results of its bodies that nobody uses, where its primitive knows how."""
+    return eqn.prim.slim(eqn, used, prune) if isinstance(eqn.prim, HigherOrder) else eqn

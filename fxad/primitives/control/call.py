@@ -12,6 +12,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
+    Eqn,
     HigherOrder,
     Hlo,
     HloValue,
@@ -22,6 +23,7 @@ from fxad.ir import (
     Linear,
     LinearizedBody,
     NDArray,
+    Prune,
     Tangent,
     TransposeCtx,
     Var,
@@ -50,6 +52,9 @@ class Call(HigherOrder, Linear):
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Call:
         return Call(*bodies)
+
+    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+        return slim_call(self, self.body, eqn, used, prune)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands("call", self.body, avals)
@@ -131,6 +136,19 @@ def _primal(
     env: dict[Atom, Atom] = dict(zip((*results, *extra), outs, strict=True))
     env.update(zip(body.ins, primals, strict=True))
     return outs[:n_out], [env.get(a, a) for a in residuals]
+
+
+def slim_call(prim: HigherOrder, body: Jaxpr, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+    """A call without the results nobody uses and the operands nobody reads."""
+    slim, needed = prune(body, used)
+    if slim is body:
+        return eqn
+    return Eqn(
+        prim.with_bodies((slim,)),
+        tuple([a for a, n in zip(eqn.ins, needed, strict=True) if n]),
+        tuple([v for v, u in zip(eqn.outs, used, strict=True) if u]),
+        eqn.source,
+    )
 
 
 def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:

@@ -18,6 +18,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
+    Eqn,
     HigherOrder,
     Hlo,
     HloValue,
@@ -28,13 +29,14 @@ from fxad.ir import (
     Linear,
     LinearizedBody,
     NDArray,
+    Prune,
     Tangent,
     TransposeCtx,
     Zero,
     primitive,
 )
 from fxad.liveness import narrow, sweep
-from fxad.primitives.control.call import adjoint_of, check_operands, cotangents
+from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, slim_call
 from fxad.primitives.linearity import is_linear
 
 
@@ -58,6 +60,9 @@ class Remat(HigherOrder, Linear):
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Remat:
         return Remat(bodies[0], self.opaque)
+
+    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+        return slim_call(self, self.body, eqn, used, prune)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands(self.name, self.body, avals)
