@@ -186,10 +186,20 @@ def trace_tree(
     f: Callable[..., Any], in_tree: Structure, avals: Sequence[Aval], name: str, names: tuple[str, ...]
 ) -> Program[Any, Any]:
     """Trace a function whose flattened argument types are known."""
+    jaxpr, bound, out_tree, _ = trace_leaves(f, in_tree, avals, name)
+    return Program(jaxpr, in_tree, out_tree, bound, names, name)
+
+
+def trace_leaves(
+    f: Callable[..., Any], in_tree: Structure, avals: Sequence[Aval], name: str
+) -> tuple[Jaxpr, tuple[object, ...], Structure, Sequence[object]]:
+    """`trace_tree` in parts: the jaxpr, what its leading operands stand for, the tree of the results, and the results
+    as `f` gave them, which tells a bare Python number from an array."""
     out_tree: Structure | None = None
+    leaves: Sequence[object] = ()
 
     def flat(tracers: list[Array]) -> Sequence[object]:
-        nonlocal out_tree
+        nonlocal out_tree, leaves
         args, kwargs = tree.unflatten(in_tree, tracers)
         try:
             results = f(*args, **kwargs)
@@ -203,7 +213,7 @@ def trace_tree(
 
     jaxpr, bound = trace_flat(flat, avals, name)
     assert out_tree is not None
-    return Program(jaxpr, in_tree, out_tree, bound, names, name)
+    return jaxpr, bound, out_tree, leaves
 
 
 def _check_signature(f: Callable[..., Any], name: str, args: Sequence[object], kwargs: dict[str, object]) -> None:

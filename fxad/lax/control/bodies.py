@@ -1,0 +1,193 @@
+"""From Python functions over pytrees to the bodies of control flow.
+
+What a function closes over (arrays, tracers of the enclosing trace) becomes a leading operand of its body. There are no
+weak types: a bare Python number that a branch returns, or that a loop starts from, takes the dtype of what it meets,
+and since that is decided where bodies are made, no equation knows about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast, final
+
+from fxad import tree
+from fxad.array import aval_of, is_scalar
+from fxad.builder import Builder
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
+from fxad.ir import Aval, Jaxpr, Lit
+from fxad.lax.creation import splat
+from fxad.operations import promotion
+from fxad.program import name_of, trace_leaves
+from fxad.tree import Structure
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """A traced function. `jaxpr`: (captured operands, then the leaves of the arguments) -> the leaves of the results.
+
+    `captured` are the values of the leading operands. `numbers` are the results that are bare Python numbers (None for
+    the others): literals of `jaxpr` that `typed` may still give another dtype.
+    """
+
+    jaxpr: Jaxpr
+    captured: tuple[object, ...]
+    out_tree: Structure
+    numbers: tuple[promotion.Scalar | None, ...]
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.jaxpr.name
+
+    def typed(self, dtypes: Sequence[Aval | None]) -> Body:
+        """The body with its bare numbers in the dtypes of the types given (None: as they are), where they fit."""
+        outs = list(self.jaxpr.outs)
+        for k, (number, aval) in enumerate(zip(self.numbers, dtypes, strict=True)):
+            if number is not None and aval is not None:
+                outs[k] = promotion.scalar(number, aval.with_shape(()))
+        if all([a is b for a, b in zip(outs, self.jaxpr.outs, strict=True)]):
+            return self
+        return replace(self, jaxpr=Jaxpr(self.jaxpr.ins, self.jaxpr.eqns, tuple(outs), self.jaxpr.name))
+
+
+def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals: Sequence[Aval]) -> Body:
+    """Trace `fn`, whose positional arguments have the structure `in_tree` (of a tuple) and leaves of types `avals`.
+
+    `what` is the function's place in the call, for messages: `cond: true_fun`.
+    Raises: ArgumentError for what is not a function, and for a result that is not an array; what `fn` raises.
+    """
+    if not callable(fn):
+        raise ArgumentError(f"{what} is {described(fn)}, not a function: {fn!r:.60}")
+    whole = tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
+    jaxpr, captured, out_tree, leaves = trace_leaves(fn, whole, avals, name_of(fn))
+    numbers = tuple([cast("promotion.Scalar", x) if is_scalar(x) else None for x in leaves])
+    return Body(jaxpr, captured, out_tree, numbers)
+
+
+def common_operands(bodies: Sequence[Body]) -> tuple[tuple[Jaxpr, ...], tuple[object, ...]]:
+    """The bodies over the same operands: everything that any of them captured, once, then the arguments.
+
+    Returns the jaxprs and the values of the leading operands."""
+    values: dict[int, object] = {}
+    for body in bodies:
+        values.update({id(v): v for v in body.captured})
+    place = {key: k for k, key in enumerate(values)}
+    avals = [aval_of(v) for v in values.values()]
+    out = []
+    for body in bodies:
+        n = len(body.captured)
+        if [id(v) for v in body.captured] == list(values):
+            out.append(body.jaxpr)
+            continue
+        b = Builder()
+        leading = b.inputs(avals)
+        args = b.inputs(body.jaxpr.in_avals[n:])
+        out.append(b.build(b.inline(body.jaxpr, [*[leading[place[id(v)]] for v in body.captured], *args]), body.name))
+    return tuple(out), tuple(values.values())
+
+
+# ----------------------------------------------------------------------------------------------------------- carries
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """The body of a loop and what its carry starts from.
+
+    `body.jaxpr`: (captured, carry, then the other arguments) -> (carry, then the other results). `init` are the leaves
+    of the carry, of exactly the types of the carry; `carry_tree` is their structure and `rest_tree` that of the other
+    results.
+    """
+
+    body: Body
+    init: tuple[object, ...]
+    carry_tree: Structure
+    rest_tree: Structure
+
+    @property
+    def carry_avals(self) -> tuple[Aval, ...]:
+        """Types of the carry."""
+        return tuple([aval_of(x) for x in self.init])
+
+
+def traced_loop(
+    what: str,
+    fn: Callable[..., object],
+    init: object,
+    rest: Structure,
+    rest_avals: Sequence[Aval],
+    *,
+    role: str = "body_fun",
+    start: str = "init_val",
+    pair: bool = False,
+) -> Loop:
+    """Trace the body of a loop: `fn(carry, *rest) -> carry`, or with `pair` `fn(carry, *rest) -> (carry, results)`.
+
+    `rest` is the structure of the tuple of the other arguments. The carry has the types of `init`; a bare Python number
+    in it takes the dtype that the body gives back for it, where its kind fits, and the body is then traced again.
+    `role` and `start` are what the user calls the function and the first carry.
+
+    Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the leaf of the carry that changes, and both types.
+    """
+    leaves, carry_tree = tree.flatten(init)
+    paths = tree.paths(carry_tree, start)
+    avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
+    free = {k for k, x in enumerate(leaves) if is_scalar(x)}
+    args = tree.structure((carry_tree.unflatten(range(carry_tree.num_leaves)), *rest.unflatten(range(rest.num_leaves))))
+    n = len(avals)
+    while True:
+        body = traced_body(f"{what}: {role}", fn, args, [*avals, *rest_avals])
+        found, rest_tree = _parts(what, role, body, pair)
+        if found != carry_tree:
+            raise TreeError(
+                f"{what}: {role} {body.name} returns a carry of another structure than {start}: "
+                f"{tree.shape_text(found)}, {start} is {tree.shape_text(carry_tree)}",
+                remedy=f"return from {role} what it was given, with new values",
+            )
+        body = body.typed([*avals, *[None] * (len(body.numbers) - n)])
+        outs = body.jaxpr.out_avals[:n]
+        changed = [k for k in free if outs[k] is not avals[k] and _takes(leaves[k], outs[k])]
+        if not changed:
+            break
+        for k in changed:
+            avals[k] = outs[k]
+        free -= set(changed)
+    for k, (have, want) in enumerate(zip(outs, avals, strict=True)):
+        if have is not want:
+            raise _carry_error(what, f"{role} {body.name}", paths[k], want, have)
+    values = tuple([_value(x, a) for x, a in zip(leaves, avals, strict=True)])
+    return Loop(body, values, carry_tree, rest_tree)
+
+
+def _parts(what: str, role: str, body: Body, pair: bool) -> tuple[Structure, Structure]:
+    """The structures of the carry and of the other results."""
+    if not pair:
+        return body.out_tree, tree.structure(())
+    if body.out_tree.type is not tuple or len(body.out_tree.children()) != 2:
+        raise TreeError(
+            f"{what}: {role} {body.name} returns {tree.shape_text(body.out_tree)}, not a pair (carry, result)",
+            remedy="return (carry, None) when there is nothing to collect",
+        )
+    carry, rest = body.out_tree.children()
+    return carry, rest
+
+
+def _takes(number: object, aval: Aval) -> bool:
+    """Whether a Python number may stand for a value of a type."""
+    scalar = cast("promotion.Scalar", number)
+    return aval.shape == () and promotion.scalar_dtype(scalar, aval.dtype) is aval.dtype
+
+
+def _value(leaf: object, aval: Aval) -> object:
+    return splat(Lit.of(leaf, aval)) if is_scalar(leaf) else leaf
+
+
+def _carry_error(what: str, role: str, path: str, want: Aval, have: Aval) -> FxadError:
+    message = f"{what}: the carry changes its type: {path} is {want}, {role} returns {have} for it"
+    if want.shape != have.shape:
+        return ShapeError(message, remedy="a loop has one shape for all steps: start from, and return, the same")
+    return DTypeError(
+        message, remedy=f"start from a value of dtype {have.dtype.name}, or return astype('{want.dtype.name}')"
+    )
