@@ -17,6 +17,7 @@ if not _user_has_level:
     os.environ[_VARIABLE] = "1"
 try:
     from jaxlib import _jax, xla_client
+    from jaxlib.cpu import _lapack
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _chlo, _jax_mlir_ext, _sdy, _stablehlo
 finally:
@@ -26,4 +27,4 @@ finally:
 dialects: Final = (_stablehlo, _chlo, _sdy)
 register_dialects: Final = _jax_mlir_ext.register_dialects
 
-__all__ = ["_jax", "dialects", "ir", "register_dialects", "xla_client"]
+__all__ = ["_jax", "_lapack", "dialects", "ir", "register_dialects", "xla_client"]

@@ -11,6 +11,7 @@ from fxad.errors import CompileError, ExecutionError
 from fxad.ir import Aval
 from fxad.lower import LoweredModule
 from fxad.lowering.door import _jax
+from fxad.xla import custom_calls
 from fxad.xla.buffers import Buffer
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason, result_handler
@@ -101,6 +102,7 @@ class LoadedProgram:
 def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device) -> LoadedProgram:
     """Compile for a device, always: `Cache` is what remembers. Raises: CompileError."""
     source = lowered.source(options.donate)
+    custom_calls.provide(source, device.platform)
     given = compile_options(device.id)
     if options.optimization_level is not None:
         given.executable_build_options.optimization_level = options.optimization_level

@@ -1,0 +1,90 @@
+"""The functions that programs call by name beside XLA's own operations, and what stands for them on each platform.
+
+A program says `fxad_getrf_f64`, wherever it will run. Here, and nowhere else, it is decided what that is: on the CPU
+the LAPACK routine of jaxlib (`dgetrf`, which comes from scipy). The names are fxad's own and a name is bound per
+platform, so jax's registrations and these never meet, in whatever order the two are imported. LAPACK is loaded
+(0.2 s, most of it scipy) when the first program that calls it is compiled.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from types import MappingProxyType
+from typing import Final, final
+
+from fxad.errors import CompileError
+from fxad.lowering.door import _lapack, xla_client
+
+_TARGET: Final = re.compile(r'call_target_name = "(\w+)"')
+_TYPED: Final = 1  # XLA's typed FFI
+_PREFIX: Final = MappingProxyType({"f32": "s", "f64": "d", "c64": "c", "c128": "z"})
+# Routine -> its name in LAPACK for real and for complex matrices.
+_LAPACK: Final = MappingProxyType(
+    {
+        "potrf": ("potrf", "potrf"),
+        "trsm": ("trsm", "trsm"),
+        "gtsv": ("gtsv", "gtsv"),
+        "getrf": ("getrf", "getrf"),
+        "geqrf": ("geqrf", "geqrf"),
+        "geqp3": ("geqp3", "geqp3"),
+        "orgqr": ("orgqr", "ungqr"),
+        "syevd": ("syevd", "heevd"),
+        "geev": ("geev", "geev"),
+        "gesdd": ("gesdd", "gesdd"),
+        "gehrd": ("gehrd", "gehrd"),
+        "gees": ("gees", "gees"),
+    }
+)
+
+
+@final
+class _Targets:
+    """What has been registered with XLA in this process."""
+
+    __slots__ = ("_known", "_lock")
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+
+    def provide(self, targets: set[str], platform: str) -> None:
+        with self._lock:
+            missing = {t for t in targets if (t, platform) not in self._known}
+            if not missing:
+                return
+            if platform != "cpu":
+                raise CompileError(
+                    f"compile: {min(missing)} has no implementation on {platform}",
+                    remedy="run this part of the program on the CPU: fx.devices('cpu')",
+                )
+            self._provide_lapack(missing)
+
+    def _provide_lapack(self, targets: set[str]) -> None:
+        _lapack.initialize()
+        there = _lapack.registrations()
+        for target in sorted(targets):
+            handler = there.get(_lapack_name(target))
+            if handler is None:
+                raise CompileError(
+                    f"compile: {target} has no implementation in this jaxlib", remedy="install a newer jaxlib"
+                )
+            xla_client.register_custom_call_target(target, handler, platform="cpu", api_version=_TYPED)
+            self._known.add((target, "cpu"))
+
+
+def _lapack_name(target: str) -> str:
+    """`lapack_dgetrf_ffi` for `fxad_getrf_f64`."""
+    _, routine, dtype = target.split("_")
+    return f"lapack_{_PREFIX[dtype]}{_LAPACK[routine][dtype in ('c64', 'c128')]}_ffi"
+
+
+_targets: Final = _Targets()
+
+
+def provide(source: str, platform: str) -> None:
+    """Make the functions that a module calls known to XLA. Raises: CompileError for one the platform does not have."""
+    if "stablehlo.custom_call" in source:
+        called = {t for t in _TARGET.findall(source) if t.startswith("fxad_")}
+        if called:
+            _targets.provide(called, platform)
