@@ -12,6 +12,8 @@ from fxad.primitives.dot import DOT
 from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
 from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.indexing import INDEXING
+from fxad.primitives.picking import PICKING
+from fxad.primitives.random import RANDOM
 from fxad.primitives.reduce import REDUCE
 from fxad.primitives.scatter import SCATTER
 from fxad.primitives.shape import SHAPE
@@ -24,9 +26,11 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *DYNAMIC_SLICING,
     *INDEXING,
     *SCATTER,
+    *PICKING,
     *REDUCE,
     *ARGMAX,
     *DOT,
+    *RANDOM,
     Call,
     Remat,
 )
