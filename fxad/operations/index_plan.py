@@ -20,33 +20,22 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
 from fxad.operations.promotion import common_shape
-from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.indexing import Gather
+from fxad.primitives.picking import INT32_MAX, Index, IndexVectors
 from fxad.primitives.shape import ExpandDims, Reshape, Rev, Squeeze
 from fxad.primitives.slicing import Slice
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """An index that is known when the program runs: the axis it picks from, that axis's size, and whether it may be
-    negative."""
-
-    axis: int
-    size: int
-    signed: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """What an index does to an array: primitives in order, around one that reads at places known at run time."""
+    """What an index does to an array: primitives in order, around one that picks elements."""
 
+    shape: Shape  # of the result
     before: tuple[Primitive, ...] = ()  # slice, rev
-    take: DynamicSlice | Gather | None = None
-    columns: tuple[Column, ...] = ()  # one for each operand; none where the operand is the index vectors themselves
-    starts: tuple[int, ...] = ()  # of a DynamicSlice, on the axes that have no column
-    batch: Shape = ()  # of a Gather: the shape of the columns together
+    take: Index | Gather | None = None
+    vectors: IndexVectors | None = None  # of a Gather, from the operands; None where these are the index vectors
     after: tuple[Primitive, ...] = ()  # rev, squeeze, expand_dims, or a reshape for both
-    empty: Shape | None = None  # the result has no elements: nothing is read
+    empty: bool = False  # the result has no elements: nothing is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +60,6 @@ class _Flag:
 _Entry: TypeAlias = "int | slice | None | EllipsisType | _Array | _Flag"
 
 _INSIDE: Final = "static indices run from -{n} to {n} - 1; an index that is a tracer is clipped instead"
-INT32_MAX: Final = 2**31 - 1
 _FIRST: Final = Squeeze((0,))
 _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
 
@@ -86,9 +74,11 @@ def plan(shape: Shape, index: object) -> tuple[Plan, tuple[object, ...]]:
             index; TracerError for a mask or a bound that is not known while tracing.
     """
     if type(index) is int and shape and -shape[0] <= index < shape[0] and 0 not in shape:  # x[i] is common: be quick
-        i = index % shape[0]
-        window = Slice((i, *(0,) * (len(shape) - 1)), (i + 1, *shape[1:]), (1,) * len(shape))
-        return Plan((window,) if shape[0] > 1 else (), after=(_FIRST,)), ()
+        n, *rest = shape
+        if n == 1:
+            return Plan(tuple(rest), after=(_FIRST,)), ()
+        take = Index((index % n, *(0,) * len(rest)), (1, *rest), (1,) * len(shape), (0,), ())
+        return Plan(tuple(rest), take=take), ()
     entries = [e for given in (index if type(index) is tuple else (index,)) for e in _entries(given)]
     layout = _Layout(shape)
     for e in _complete(shape, entries):
@@ -279,24 +269,23 @@ class _Layout:
         behind = [n for part in self.result[split:] if part for n in part]
         result = [*before, *batch, *behind]
         if 0 in result:
-            return Plan(empty=tuple(map(abs, result))), ()
+            return Plan(tuple(map(abs, result)), empty=True), ()
         for axis, a in self.arrays:
             if self.shape[axis] == 0:
                 raise AxisError(
                     f"getitem: index {a.value!r} is out of range for axis {axis} with size 0",
                     remedy="an empty axis has no element to pick; a slice of it is empty",
                 )
-        columns = tuple([Column(k, self.shape[k], a.dtype.kind == "i" and not a.front) for k, a in self.arrays])
-        values = tuple([a.value for _, a in self.arrays])
-        if not columns:
+        if not self.arrays:
             fresh = [*before, *[_NEW for _ in batch], *behind]
-            return Plan((*self._slices(), *self._revs()), after=_settled(self.points, fresh)), values
+            return self._basic(fresh), ()
+        values = tuple([a.value for _, a in self.arrays])
         if not advanced:
-            return self._dynamic_slice(columns, result), values
-        p = self._gather(columns, batch, len([n for n in before if n != _NEW]), result)
+            return self._basic(result), values
+        p = self._gather(batch, len([n for n in before if n != _NEW]), result)
         known = [v for v in values if isinstance(v, np.ndarray)]
         if len(known) == len(values):
-            return replace(p, columns=()), (np.stack(np.broadcast_arrays(*known, np.empty(batch))[:-1], -1),)
+            return replace(p, vectors=None), (np.stack(np.broadcast_arrays(*known, np.empty(batch))[:-1], -1),)
         return p, values
 
     def _place(self) -> int:
@@ -309,26 +298,30 @@ class _Layout:
             return ()
         return (Slice(tuple(self.starts), tuple(self.limits), tuple(self.strides)),)
 
-    def _revs(self) -> tuple[Rev, ...]:
-        axes = tuple([a for a in self.reversed if self.sizes[a] > 1])
-        return (Rev(axes),) if axes else ()
+    def _basic(self, result: list[int]) -> Plan:
+        """Ints and slices: one equation, but for reversed axes and new ones."""
+        shape, gone = tuple(map(abs, result)), tuple(sorted(self.points))
+        dynamic = tuple([axis for axis, _ in self.arrays])
+        for a in dynamic:
+            self.sizes[a] = 1
+        stay = [a for a in range(len(self.sizes)) if a not in gone]
+        axes = tuple([k for k, a in enumerate(stay) if a in self.reversed and self.sizes[a] > 1])
+        revs = (Rev(axes),) if axes else ()
+        new = tuple([k for k, n in enumerate(result) if n == _NEW])
+        sizes = tuple(self.sizes)
+        if dynamic or (gone and sizes not in (self.shape, shape)):
+            take = Index(tuple(self.starts), sizes, tuple(self.strides), gone, dynamic)
+            return Plan(shape, take=take, after=(*revs, *_settled((), new, shape)))
+        if not revs:
+            return Plan(shape, before=self._slices(), after=_settled(gone, new, shape))
+        return Plan(shape, before=(*self._slices(), *_settled(gone, (), shape), *revs), after=_settled((), new, shape))
 
-    def _dynamic_slice(self, columns: tuple[Column, ...], result: list[int]) -> Plan:
-        """Ints known at run time, and slices: the static window is part of the dynamic one where it has no strides."""
-        sizes, starts = list(self.sizes), self.starts
-        for c in columns:
-            sizes[c.axis] = 1
-        before = self._slices() if max(self.strides) > 1 else ()
-        if before:
-            starts = [0] * len(starts)
-        after = (*self._revs(), *_settled(self.points, result))
-        return Plan(before, DynamicSlice(tuple(sizes)), columns, tuple(starts), after=after)
-
-    def _gather(self, columns: tuple[Column, ...], batch: Shape, place: int, result: list[int]) -> Plan:
+    def _gather(self, batch: Shape, place: int, result: list[int]) -> Plan:
         """Integer arrays; `place` is where their axes go among the axes that stay."""
-        picked = tuple([c.axis for c in columns])
+        picked = tuple([axis for axis, _ in self.arrays])
         collapsed = tuple(sorted({*picked, *self.points}))
         stay = len(self.sizes) - len(collapsed)
+        shape = tuple(map(abs, result))
         once = len({id(a.mask) for _, a in self.arrays}) == 1 and self.arrays[0][1].mask is not None
         gather = Gather(
             offset_dims=(*range(place), *range(place + len(batch), stay + len(batch))),
@@ -341,8 +334,11 @@ class _Layout:
             indices_sorted=once,
             unique_indices=once,
         )
-        after = _settled((), result)
-        return Plan((*self._slices(), *self._revs()), gather, columns, (), batch, after)
+        axes = tuple([a for a in self.reversed if self.sizes[a] > 1])
+        vectors = IndexVectors(tuple([self.shape[a] for a in picked]))
+        new = tuple([k for k, n in enumerate(result) if n == _NEW])
+        before = (*self._slices(), *((Rev(axes),) if axes else ()))
+        return Plan(shape, before, gather, vectors, _settled((), new, shape))
 
 
 def _from_front(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
@@ -358,11 +354,10 @@ def _from_front(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
     return replace(e, dtype=dtype, value=places.astype(dtype), front=True)
 
 
-def _settled(gone: Sequence[int], result: Sequence[int]) -> tuple[Primitive, ...]:
-    """Drop the axes `gone`, put in those that are new in `result`."""
-    new = tuple([k for k, n in enumerate(result) if n == _NEW])
+def _settled(gone: tuple[int, ...], new: tuple[int, ...], shape: Shape) -> tuple[Primitive, ...]:
+    """Drop the axes `gone`, put in those that are `new` in `shape`."""
     if gone and new:
-        return (Reshape(tuple(map(abs, result))),)
+        return (Reshape(shape),)
     if gone:
-        return (Squeeze(tuple(sorted(gone))),)
+        return (Squeeze(gone),)
     return (ExpandDims(new),) if new else ()

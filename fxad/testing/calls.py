@@ -16,7 +16,7 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
-from fxad.testing import draw_arrays, draw_elementwise, draw_random, draw_shapes
+from fxad.testing import draw_arrays, draw_elementwise, draw_indexing, draw_random, draw_shapes, draw_special
 from fxad.testing.applications import Application, Spec, Specs, applications
 from fxad.testing.values import ORDINARY, Domain, shapes
 
@@ -44,7 +44,16 @@ def _remat(draw: st.DrawFn, smooth: bool) -> Spec:
 
 
 _OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
-    {**draw_elementwise.OWN, **draw_shapes.OWN, **draw_arrays.OWN, **draw_random.OWN, Call: _call, Remat: _remat}
+    {
+        **draw_elementwise.OWN,
+        **draw_shapes.OWN,
+        **draw_special.OWN,
+        **draw_arrays.OWN,
+        **draw_indexing.OWN,
+        **draw_random.OWN,
+        Call: _call,
+        Remat: _remat,
+    }
 )
 
 

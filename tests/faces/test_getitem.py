@@ -118,15 +118,16 @@ def test_dynamic(case: tuple[Value, tuple[Any, ...]]) -> None:
         ((), []),
         (..., []),
         ((slice(None), slice(0, 4)), []),
-        (1, ["slice", "squeeze"]),
-        ((0, -1), ["slice", "squeeze"]),
+        (1, ["index"]),
+        ((0, -1), ["index"]),
+        ((..., slice(None, 2), 3), ["index"]),
         ((slice(1, 3), ..., slice(None, None, 2)), ["slice"]),
         (slice(None, None, -1), ["rev"]),
-        ((slice(2, 0, -1), 0), ["slice", "rev", "squeeze"]),
+        ((slice(2, 0, -1), 0), ["index", "rev"]),
         (None, ["expand_dims"]),
         ((0, None), ["slice"]),
         ((None, 0), ["slice"]),
-        ((0, ..., None), ["slice", "reshape"]),
+        ((0, ..., None), ["index", "expand_dims"]),
         ([0, 2], ["gather"]),
         (([0, 2], slice(None), [1, 1]), ["gather"]),
         (X > 30, ["gather"]),
@@ -141,11 +142,17 @@ def test_equations(index: Any, equations: list[str]) -> None:
 def test_equations_of_dynamic_indices() -> None:
     i = np.array(1, np.int32)
     u = np.array(1, np.uint32)
-    assert names(lambda a, i: a[i], X, u) == ["dynamic_slice", "squeeze"]
-    assert names(lambda a, i: a[i], X, i) == ["lt", "add", "select_n", "dynamic_slice", "squeeze"]
-    assert names(lambda a, i: a[0, i, 1:3], X, u) == ["dynamic_slice", "squeeze"]
-    rows = np.array([0, 2], np.uint32)
-    assert names(lambda a, i: a[i], X, rows) == ["reshape", "gather"]
+    for k in (i, u):
+        assert names(lambda a, i: a[i], X, k) == ["index"]
+        assert names(lambda a, i: a[i, i], X, k) == ["index"]
+        assert names(lambda a, i: a[0, i, 1:3], X, k) == ["index"]
+        assert names(lambda a, i: a[i, ::-2], X, k) == ["index", "rev"]
+        assert names(lambda a, i: a[..., i, None], X, k) == ["index", "expand_dims"]
+    for rows in (np.array([0, 2]), np.array([0, 2], np.uint8)):
+        assert names(lambda a, i: a[i], X, rows) == ["index_vectors", "gather"]
+        assert names(lambda a, i: a[:, i], X, rows) == ["index_vectors", "gather"]
+        assert names(lambda a, i: a[i, :, i[:, None]], X, rows) == ["expand_dims", "index_vectors", "gather"]
+        assert names(lambda a, i: a[1:, i], X, rows) == ["slice", "index_vectors", "gather"]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
