@@ -11,6 +11,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DOT
 from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
 from fxad.primitives.elementwise import ELEMENTWISE
+from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.indexing import INDEXING
 from fxad.primitives.picking import PICKING
 from fxad.primitives.random import RANDOM
@@ -21,6 +22,7 @@ from fxad.primitives.slicing import SLICING
 
 ALL: Final[tuple[type[Primitive], ...]] = (
     *ELEMENTWISE,
+    *GAMMA,
     *SHAPE,
     *SLICING,
     *DYNAMIC_SLICING,

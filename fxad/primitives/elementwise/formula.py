@@ -1,0 +1,242 @@
+"""Formulas in Python notation, and loops over them: how functions that XLA lacks are written.
+
+A `Formula` is an array under construction whose operators add equations, so that a series reads as in the book it is
+from. Loops become `stablehlo.while`; all elements take part, and each stops changing when it has converged, so that
+what an element becomes does not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, final
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.ir import Atom, Aval, Emit, Hlo, HloValue, Jaxpr, Lit, Primitive
+from fxad.primitives.elementwise import (
+    ABS,
+    ADD,
+    AND,
+    DIGAMMA,
+    DIV,
+    EXP,
+    EXPM1,
+    GE,
+    GT,
+    LE,
+    LGAMMA,
+    LOG,
+    LOG1P,
+    LT,
+    MAX,
+    MIN,
+    MUL,
+    NEG,
+    NOT,
+    OR,
+    RSQRT,
+    SELECT_N,
+    SQRT,
+    SUB,
+)
+from fxad.primitives.reduce import ReduceOr
+
+Operand: TypeAlias = "Formula | float"
+
+
+@final
+class Formula:
+    """An array in a formula; numbers in it take its type."""
+
+    __slots__ = ("_emit", "atom")
+
+    def __init__(self, emit: Emit, atom: Atom) -> None:
+        self._emit = emit
+        self.atom = atom
+
+    def _with(self, prim: Primitive, *others: Operand) -> Formula:
+        atoms = [o.atom if isinstance(o, Formula) else Lit.of(o, self.atom.aval) for o in others]
+        return Formula(self._emit, self._emit.one(prim, self.atom, *atoms))
+
+    def __add__(self, other: Operand) -> Formula:
+        return self._with(ADD, other)
+
+    def __sub__(self, other: Operand) -> Formula:
+        return self._with(SUB, other)
+
+    def __mul__(self, other: Operand) -> Formula:
+        return self._with(MUL, other)
+
+    def __truediv__(self, other: Operand) -> Formula:
+        return self._with(DIV, other)
+
+    def __radd__(self, other: float) -> Formula:
+        return self.like(other) + self
+
+    def __rsub__(self, other: float) -> Formula:
+        return self.like(other) - self
+
+    def __rmul__(self, other: float) -> Formula:
+        return self * other
+
+    def __rtruediv__(self, other: float) -> Formula:
+        return self.like(other) / self
+
+    def __neg__(self) -> Formula:
+        return self._with(NEG)
+
+    def __lt__(self, other: Operand) -> Formula:
+        return self._with(LT, other)
+
+    def __le__(self, other: Operand) -> Formula:
+        return self._with(LE, other)
+
+    def __gt__(self, other: Operand) -> Formula:
+        return self._with(GT, other)
+
+    def __ge__(self, other: Operand) -> Formula:
+        return self._with(GE, other)
+
+    def __and__(self, other: Formula) -> Formula:
+        return self._with(AND, other)
+
+    def __or__(self, other: Formula) -> Formula:
+        return self._with(OR, other)
+
+    def __invert__(self) -> Formula:
+        return self._with(NOT)
+
+    def __abs__(self) -> Formula:
+        return self._with(ABS)
+
+    def like(self, value: float) -> Formula:
+        """A number with the type of this array."""
+        return Formula(self._emit, Lit.of(value, self.atom.aval))
+
+    @property
+    def eps(self) -> float:
+        """The distance from 1 to the next number of its dtype."""
+        return 2.0**-52 if self.atom.aval.dtype == dtypes.float64 else 2.0**-23
+
+    @property
+    def double(self) -> bool:
+        """Whether it has the digits of float64."""
+        return self.atom.aval.dtype == dtypes.float64
+
+    def where(self, yes: Operand, no: Formula) -> Formula:
+        """`yes` where this holds, else `no`."""
+        taken = yes if isinstance(yes, Formula) else no.like(yes)
+        return Formula(self._emit, self._emit.one(SELECT_N, self.atom, no.atom, taken.atom))
+
+    def anywhere(self) -> Formula:
+        """Whether this holds at any element."""
+        axes = tuple(range(self.atom.aval.ndim))
+        return Formula(self._emit, self._emit.one(ReduceOr(axes), self.atom))
+
+    def exp(self) -> Formula:
+        """e to the power of it."""
+        return self._with(EXP)
+
+    def expm1(self) -> Formula:
+        """exp(x) - 1."""
+        return self._with(EXPM1)
+
+    def log(self) -> Formula:
+        """The natural logarithm."""
+        return self._with(LOG)
+
+    def log1p(self) -> Formula:
+        """log(1 + x)."""
+        return self._with(LOG1P)
+
+    def sqrt(self) -> Formula:
+        """The square root."""
+        return self._with(SQRT)
+
+    def rsqrt(self) -> Formula:
+        """One over the square root."""
+        return self._with(RSQRT)
+
+    def lgamma(self) -> Formula:
+        """log |gamma|."""
+        return self._with(LGAMMA)
+
+    def digamma(self) -> Formula:
+        """The derivative of lgamma."""
+        return self._with(DIGAMMA)
+
+    def least(self, other: Operand) -> Formula:
+        """The lesser of two."""
+        return self._with(MIN, other)
+
+    def greatest(self, other: Operand) -> Formula:
+        """The greater of two."""
+        return self._with(MAX, other)
+
+
+Formulas: TypeAlias = tuple[Formula, ...]
+Step: TypeAlias = Callable[[Formulas], Formulas]
+
+
+def polynomial(x: Formula, coefficients: Sequence[float]) -> Formula:
+    """The polynomial with the highest power first, by Horner's rule."""
+    total = x.like(coefficients[0])
+    for c in coefficients[1:]:
+        total = total * x + c
+    return total
+
+
+def program(name: str, avals: Sequence[Aval], body: Step) -> Jaxpr:
+    """The program of formulas."""
+    b = Builder()
+    outs = body(tuple([Formula(b, v) for v in b.inputs(avals)]))
+    return b.build([f.atom for f in outs], name)
+
+
+def converged(
+    hlo: Hlo,
+    name: str,
+    here: HloValue,
+    args: tuple[HloValue, ...],
+    t: Aval,
+    start: Step,
+    step: Callable[[Formulas], tuple[Formula, Formulas]],
+    keep: tuple[int, ...],
+    limit: int = 20_000,
+) -> tuple[HloValue, ...]:
+    """Repeat a step until it has converged wherever `here` held at first.
+
+    Type: args and all entries of the state have the type `t`. `start` makes the state from the args; `step` takes the
+          args, then the state, and says where to go on and what the state is next. The entries in `keep` are returned;
+          they stand still where the loop has converged. No more than `limit` rounds.
+    """
+    n_args, mask, count = len(args), t.with_dtype(dtypes.bool_), Aval((), dtypes.int32)
+    first = program(f"{name}_start", (t,) * n_args, start)
+    types = (count, mask, *[t] * n_args, *first.out_avals)
+
+    def goes_on(f: Formulas) -> Formulas:
+        n, going, *_ = f
+        return ((n < limit) & going.anywhere(),)
+
+    def again(f: Formulas) -> Formulas:
+        n, going, *given = f
+        more, state = step(tuple(given))
+        old = given[n_args:]
+        new = [going.where(s, old[k]) if k in keep else s for k, s in enumerate(state)]
+        return (n + 1, going & more, *given[:n_args], *new)
+
+    regions = program(f"{name}_goes_on", types, goes_on), program(f"{name}_again", types, again)
+    zero = hlo.constant(Lit.of(0, count))
+    outs = hlo.op("stablehlo.while", (zero, here, *args, *hlo.call(first, args)), types, {}, regions)
+    return tuple([outs[2 + n_args + k] for k in keep])
+
+
+def widely(
+    hlo: Hlo, args: Sequence[HloValue], x: Aval, meaning: Callable[[Sequence[HloValue], Aval], HloValue]
+) -> tuple[HloValue, ...]:
+    """`meaning` over operands of type `x`, those below 32 bits computed in float32."""
+    if x.dtype.itemsize >= 4:
+        return (meaning(args, x),)
+    wide = x.with_dtype(dtypes.float32)
+    given = [hlo.op("stablehlo.convert", (a,), (wide,))[0] for a in args]
+    return hlo.op("stablehlo.convert", (meaning(given, wide),), (x,))
