@@ -8,10 +8,10 @@ compiles the operation as a program of its own, once per types, and runs it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextvars import ContextVar
 from itertools import repeat
-from typing import Any, Final, Protocol, Self, TypeAlias, cast
+from typing import Any, Final, Protocol, Self, cast
 
 import numpy as np
 
@@ -19,16 +19,13 @@ from fxad import dtypes, runtime
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, described
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
-from fxad.operations import arithmetic, contractions, index_plan, indexing, promotion
+from fxad.operations import index_plan, indexing, promotion
 from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
-from fxad.primitives.elementwise import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, SUB, XOR
+from fxad.operations.operators import ArrayLike, Operation
+from fxad.recent import Recent
 
 DEFAULT_OPTIONS: Final = runtime.CompileOptions()
-
-# What operators and functions take beside arrays.
-ArrayLike: TypeAlias = "Array | NDArray | np.generic | bool | int | float | complex"
-Operation: TypeAlias = Callable[..., tuple[Atom, ...]]
 
 
 class Binder(Protocol):
@@ -108,6 +105,16 @@ class Array(Conversions, Methods):
         """Bytes of one element."""
         return self.aval.dtype.itemsize
 
+    @property
+    def device(self) -> runtime.Device:
+        """Where the value is."""
+        return runtime.device_of(self._buffer)
+
+    def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
+        """The value on another device; the array itself when it is there. `stream` is the standard's, and None."""
+        check_device("to_device", device, stream)
+        return self if self.device is device else Array(self._aval, runtime.transfer(self._buffer, device))
+
     # ---------------------------------------------------------------------------------------------------- values
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
@@ -135,9 +142,6 @@ class Array(Conversions, Methods):
         runtime.block(self._buffer)
         return self
 
-    # Equality is elementwise, so arrays are not hashable, as in NumPy.
-    __hash__ = None  # type: ignore[assignment]
-
     def __reduce__(self) -> tuple[object, ...]:
         return asarray, (np.array(self.__array__()),)
 
@@ -147,124 +151,6 @@ class Array(Conversions, Methods):
     def __deepcopy__(self, memo: object) -> Array:
         return self
 
-    # --------------------------------------------------------------------------------------------------- operators
-
-    def __add__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.add, self, other)
-
-    def __radd__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.add, other, self)
-
-    def __sub__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.binary, self, other, SUB)
-
-    def __rsub__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.binary, other, self, SUB)
-
-    def __mul__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.multiply, self, other)
-
-    def __rmul__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.multiply, other, self)
-
-    def __truediv__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.true_divide, self, other)
-
-    def __rtruediv__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.true_divide, other, self)
-
-    def __floordiv__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.floor_divide, self, other)
-
-    def __rfloordiv__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.floor_divide, other, self)
-
-    def __mod__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.remainder, self, other)
-
-    def __rmod__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.remainder, other, self)
-
-    def __divmod__(self, other: ArrayLike) -> tuple[Array, Array]:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: ArrayLike) -> tuple[Array, Array]:
-        return other // self, other % self
-
-    def __pow__(self, other: ArrayLike) -> Array:
-        if type(other) is int:
-            return binder().apply(arithmetic.integer_power, (self,), (other,))[0]
-        return _binary(arithmetic.power, self, other)
-
-    def __rpow__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.power, other, self)
-
-    def __matmul__(self, other: ArrayLike) -> Array:
-        return _binary(contractions.matmul, self, other)
-
-    def __rmatmul__(self, other: ArrayLike) -> Array:
-        return _binary(contractions.matmul, other, self)
-
-    def __neg__(self) -> Array:
-        return binder().apply(arithmetic.negative, (self,), ())[0]
-
-    def __pos__(self) -> Array:
-        return self
-
-    def __abs__(self) -> Array:
-        return binder().apply(arithmetic.absolute, (self,), ())[0]
-
-    def __invert__(self) -> Array:
-        return binder().apply(arithmetic.invert, (self,), ())[0]
-
-    def __and__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.logical, self, other, AND)
-
-    def __rand__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.logical, other, self, AND)
-
-    def __or__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.logical, self, other, OR)
-
-    def __ror__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.logical, other, self, OR)
-
-    def __xor__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.logical, self, other, XOR)
-
-    def __rxor__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.logical, other, self, XOR)
-
-    def __lshift__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.logical, self, other, SHIFT_LEFT)
-
-    def __rlshift__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.logical, other, self, SHIFT_LEFT)
-
-    def __rshift__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.shift_right, self, other)
-
-    def __rrshift__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.shift_right, other, self)
-
-    def __eq__(self, other: ArrayLike) -> Array:  # type: ignore[override]
-        return _binary(arithmetic.binary, self, other, EQ)
-
-    def __ne__(self, other: ArrayLike) -> Array:  # type: ignore[override]
-        return _binary(arithmetic.binary, self, other, NE)
-
-    def __lt__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.binary, self, other, LT)
-
-    def __le__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.binary, self, other, LE)
-
-    def __gt__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.binary, self, other, GT)
-
-    def __ge__(self, other: ArrayLike) -> Array:
-        return _binary(arithmetic.binary, self, other, GE)
-
     def __contains__(self, value: ArrayLike) -> bool:
         hit: object = self == value
         return bool(hit.any()) if isinstance(hit, Array) else False
@@ -272,18 +158,17 @@ class Array(Conversions, Methods):
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
         return cast("Self", binder().apply(op, (self, *args), static)[0])
 
+    def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
+        if type(x) is not type(y) and not (isinstance(y, _OPERANDS) and isinstance(x, _OPERANDS)):
+            return cast("Self", NotImplemented)
+        return cast("Self", (_binder.get() or EAGER).apply(op, (x, y), static)[0])
+
     def __getitem__(self, index: object) -> Self:
         plan, dynamic = index_plan.plan(self.shape, index)
         return cast("Self", binder().apply(indexing.getitem, (self, *dynamic), (plan,))[0])
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
-
-
-def _binary(op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Array:
-    if not isinstance(y, _OPERANDS) or not isinstance(x, _OPERANDS):
-        return NotImplemented
-    return binder().apply(op, (x, y), static)[0]
 
 
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
@@ -316,6 +201,14 @@ def arrays(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> list[Arr
     deque(map(_set_aval, made, avals), 0)
     deque(map(_set_buffer, made, buffers), 0)
     return made
+
+
+def check_device(op: str, device: object, stream: object = None) -> None:
+    """Raises: ArgumentError for what is not a device; ParameterError for a stream, which is for fxad to choose."""
+    if not isinstance(device, runtime.Device):
+        raise ArgumentError(f"{op}: {described(device)} is not a device: {device!r:.60}", remedy="use fxad.devices()")
+    if stream is not None:
+        raise ParameterError(f"{op}: stream {stream!r}: fxad orders its own work", remedy="leave `stream` out")
 
 
 def put(value: object, aval: Aval) -> Array:
@@ -353,39 +246,94 @@ def aval_of(value: object, what: str = "value") -> Aval:
 
 
 class Eager:
-    """The binder outside a trace: each operation is a program, compiled once per types, run at once."""
+    """The binder outside a trace: each operation is a program, compiled once per types, run at once.
 
-    __slots__ = ("_programs",)
-    LIMIT: Final = 4096  # distinct operations kept; least recently used go first
+    Cost: 2 us beside the execution itself (4 us) once the operation has run on these types.
+    """
 
-    def __init__(self) -> None:
-        self._programs: dict[Hashable, runtime.LoadedProgram] = {}
+    __slots__ = ("_programs", "_scalars")
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._programs: Recent[Hashable, runtime.LoadedProgram] = Recent(limit)
+        # by what the scalar is: `x + 1` in a loop moves its 1 to the device once
+        self._scalars: Recent[Hashable, Array] = Recent(limit)
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
-        arrays = [_operand(prim.name, k, a) for k, a in enumerate(args)]
-        return self._run((prim, tuple([a._aval for a in arrays])), _emit_prim, arrays, (prim,))
+        arrays = [self._operand(prim.name, k, a) for k, a in enumerate(args)]
+        return self._run(_emit_prim, arrays, (prim,))
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
-        like = next((a.dtype for a in args if isinstance(a, Array | np.ndarray | np.generic)), None)
-        arrays = [_operand(operation_name(op, static), k, a, like) for k, a in enumerate(args)]
-        return self._run((op, tuple([a._aval for a in arrays]), static), op, arrays, static)
+        for a in args:
+            if type(a) is not Array:
+                return self._run(op, self._operands(op, args, static), static)
+        return self._run(op, cast("tuple[Array, ...]", args), static)
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
-        arrays = [_operand(jaxpr.name, k, a) for k, a in enumerate(args)]
-        loaded = load(jaxpr)
-        return _wrap(loaded, arrays)
+        arrays = [self._operand(jaxpr.name, k, a) for k, a in enumerate(args)]
+        return _execute(load(jaxpr), [a._buffer for a in arrays])
 
-    def _run(
-        self, key: Hashable, op: Operation, arrays: list[Array], static: tuple[Hashable, ...]
-    ) -> tuple[Array, ...]:
-        loaded = self._programs.pop(key, None)
+    def _run(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+        avals = tuple([a._aval for a in args])
+        key = op, avals, static
+        loaded = self._programs.get(key)
         if loaded is None:
             b = Builder()
-            loaded = load(b.build(op(b, *b.inputs([a._aval for a in arrays]), *static), "eager"))
-            if len(self._programs) >= self.LIMIT:
-                self._programs.pop(next(iter(self._programs)), None)
-        self._programs[key] = loaded
-        return _wrap(loaded, arrays)
+            loaded = load(b.build(op(b, *b.inputs(avals), *static), "eager"))
+            self._programs.put(key, loaded)
+        return _execute(loaded, [a._buffer for a in args])
+
+    def _operands(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> list[Array]:
+        like = None
+        for a in args:
+            if isinstance(a, Array | np.ndarray | np.generic):
+                like = a.dtype
+                break
+        return [a if type(a) is Array else self._operand((op, static), k, a, like) for k, a in enumerate(args)]
+
+    def _operand(
+        self,
+        op: str | tuple[Operation, tuple[Hashable, ...]],
+        k: int,
+        value: object,
+        like: dtypes.DType | None = None,
+    ) -> Array:
+        if type(value) is Array:
+            return value
+        if type(value) in _SCALARS:
+            # a zero and a complex number are equal to others of different bits: their names are not
+            exact = value if value and type(value) is not complex else repr(value)
+            key = type(value), exact, like
+            known = self._scalars.get(key)
+            if known is None:
+                known = _scalar_array(cast("promotion.Scalar", value), like)
+                self._scalars.put(key, known)
+            return known
+        if is_scalar(value):
+            return _scalar_array(cast("promotion.Scalar", value), like)
+        what = f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"
+        if isinstance(value, Array):  # a tracer, and no trace in charge
+            raise value.leaked(what, "no function is being traced here")
+        aval = aval_of(value, what)
+        return put(value, aval)
+
+
+def _execute(loaded: runtime.LoadedProgram, buffers: list[runtime.Buffer]) -> tuple[Array, ...]:
+    """`loaded.execute(buffers)`, as arrays; spelled out for one result, which nearly all operations have."""
+    try:
+        out = loaded.start(buffers).consume_with_handlers(loaded.handlers)
+    except runtime.Refused as e:
+        raise runtime.refused(e, buffers) from e
+    if len(out) == 1:
+        made = _new(Array)
+        _set_aval(made, loaded.out_avals[0])
+        _set_buffer(made, out[0])
+        return (made,)
+    return tuple(arrays(loaded.out_avals, out))
+
+
+def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:
+    aval = Aval((), promotion.scalar_dtype(value, like))
+    return put(np.asarray(value, aval.dtype), aval)
 
 
 def is_scalar(value: object) -> bool:
@@ -403,21 +351,23 @@ def _emit_prim(b: Builder, *args: Any) -> tuple[Atom, ...]:
     return b(prim, *atoms)
 
 
-def _wrap(loaded: runtime.LoadedProgram, arrays: list[Array]) -> tuple[Array, ...]:
-    out = loaded.execute([a._buffer for a in arrays])
-    return tuple([Array(v, x) for v, x in zip(loaded.out_avals, out, strict=True)])
-
-
-def _operand(op: str, k: int, value: object, like: dtypes.DType | None = None) -> Array:
-    if type(value) is Array:
-        return value
-    if isinstance(value, Array):  # a tracer, and no trace in charge
-        raise value.leaked(f"{op}: argument {k}", "no function is being traced here")
-    if type(value) in _SCALARS or is_scalar(value):
-        aval = Aval((), promotion.scalar_dtype(cast("promotion.Scalar", value), like))
-        return put(np.asarray(value, aval.dtype), aval)
-    aval = aval_of(value, f"{op}: argument {k}")
-    return put(value, aval)
-
-
 EAGER: Final = Eager()
+
+__all__ = [
+    "Array",
+    "ArrayLike",
+    "Binder",
+    "DEFAULT_OPTIONS",
+    "EAGER",
+    "Eager",
+    "Operation",
+    "arrays",
+    "asarray",
+    "aval_of",
+    "binder",
+    "check_device",
+    "is_scalar",
+    "load",
+    "operation_name",
+    "put",
+]

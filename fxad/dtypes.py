@@ -73,6 +73,13 @@ FLOATING: Final = FLOAT8 | {float16, bfloat16, float32, float64}
 COMPLEX: Final = frozenset({complex64, complex128})
 INEXACT: Final = FLOATING | COMPLEX
 NUMERIC: Final = INTEGER | INEXACT
+# least and greatest value of an integer dtype
+RANGES: Final = MappingProxyType(
+    {
+        **{d: (-(1 << 8 * d.itemsize - 1), (1 << 8 * d.itemsize - 1) - 1) for d in SIGNED},
+        **{d: (0, (1 << 8 * d.itemsize) - 1) for d in UNSIGNED},
+    }
+)
 
 _PYTHON: Final = MappingProxyType({bool: bool_, int: int32, float: float32, complex: complex64})
 

@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from fxad.array import Array, ArrayLike, aval_of, binder
+from fxad.array import Array, ArrayLike, aval_of, binder, check_device
 from fxad.array import asarray as put
 from fxad.ir import Atom
 from fxad.lax import full
+from fxad.runtime import Device
 from fxad.trace import Tracer, active
 
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
@@ -25,10 +26,15 @@ def calls(
     name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable
 ) -> tuple[Array, ...]:
     """All results of an operation."""
-    for k, a in enumerate(args):
-        if not isinstance(a, _OPERANDS):
-            aval_of(a, f"{name}: argument {k}")
+    for a in args:
+        if type(a) is not Array and not isinstance(a, _OPERANDS):
+            _refuse(name, args)
     return binder().apply(op, args, static)
+
+
+def _refuse(name: str, args: tuple[object, ...]) -> None:
+    for k, a in enumerate(args):
+        aval_of(a, f"{name}: argument {k}")
 
 
 def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
@@ -40,3 +46,11 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
     aval_of(x, f"{name}: argument {k}")
     trace = active()
     return put(x) if trace is None else Tracer(trace, trace.lift(name, k, x))
+
+
+def placed(name: str, x: Array, device: Device | None) -> Array:
+    """An array on a device; where it is for None."""
+    if device is None:
+        return x
+    check_device(name, device)
+    return x.to_device(device)

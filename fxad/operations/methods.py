@@ -6,29 +6,25 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from typing import Self, TypeAlias
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.errors import ArgumentError
-from fxad.ir import Atom, NDArray, Shape
+from fxad.ir import NDArray, Shape
 from fxad.operations import contractions, elementwise, reductions, shapes
 from fxad.operations.axes import Axes, frozen
+from fxad.operations.operators import Operators
 
-Operation: TypeAlias = Callable[..., tuple[Atom, ...]]
 Scalar: TypeAlias = "np.generic | bool | int | float | complex"
 
 
-class Methods:
+class Methods(Operators):
     """What can be written `x.name(...)`. Axes may be negative, None stands for all of them."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
-        """The single result of `op` over this array and `args`."""
 
     @abstractmethod
     def __getitem__(self, index: object) -> Self:

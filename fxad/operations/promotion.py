@@ -40,8 +40,8 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
     found = dtype if dtype is not None and own <= kind(dtype) else _ALONE[own]
     if own == 1 and found in dtypes.INTEGER:
-        info = np.iinfo(found)  # type: ignore[type-var]
-        if not info.min <= int(value.real) <= info.max:
+        least, most = dtypes.RANGES[found]
+        if not least <= int(value.real) <= most:
             raise DTypeError(
                 f"scalar: {value} does not fit in {found.name}",
                 remedy="convert the array to a wider dtype, or make the scalar an array of the dtype you mean",

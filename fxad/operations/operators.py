@@ -1,0 +1,154 @@
+"""Python's operators on arrays, as operations."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable
+from typing import Self, TypeAlias
+
+import numpy as np
+
+from fxad.ir import Atom, NDArray
+from fxad.operations import arithmetic, contractions
+from fxad.primitives.elementwise import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, SUB, XOR
+
+# What operators and functions take beside arrays.
+ArrayLike: TypeAlias = "Operators | NDArray | np.generic | bool | int | float | complex"
+Operation: TypeAlias = Callable[..., tuple[Atom, ...]]
+
+
+class Operators:
+    """What can be written `x + y`, `-x`, ...: operators promote as NumPy does between arrays; a Python scalar takes the
+    dtype of the array it meets.
+
+    `Array` (above this room) inherits them, and says with `_apply` and `_binary` where operations go.
+    """
+
+    __slots__ = ()
+
+    # Equality is elementwise, so arrays are not hashable, as in NumPy.
+    __hash__ = None  # type: ignore[assignment]
+
+    @abstractmethod
+    def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
+        """The single result of `op` over this array and `args`."""
+
+    @abstractmethod
+    def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
+        """The result of `op` over two operands, this array one of them; NotImplemented when the other is no operand."""
+
+    def __add__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.add, self, other)
+
+    def __radd__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.add, other, self)
+
+    def __sub__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.binary, self, other, SUB)
+
+    def __rsub__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.binary, other, self, SUB)
+
+    def __mul__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.multiply, self, other)
+
+    def __rmul__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.multiply, other, self)
+
+    def __truediv__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.true_divide, self, other)
+
+    def __rtruediv__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.true_divide, other, self)
+
+    def __floordiv__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.floor_divide, self, other)
+
+    def __rfloordiv__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.floor_divide, other, self)
+
+    def __mod__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.remainder, self, other)
+
+    def __rmod__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.remainder, other, self)
+
+    def __divmod__(self, other: ArrayLike) -> tuple[Self, Self]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: ArrayLike) -> tuple[Self, Self]:
+        return other // self, other % self
+
+    def __pow__(self, other: ArrayLike) -> Self:
+        if type(other) is int:
+            return self._apply(arithmetic.integer_power, (), (other,))
+        return self._binary(arithmetic.power, self, other)
+
+    def __rpow__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.power, other, self)
+
+    def __matmul__(self, other: ArrayLike) -> Self:
+        return self._binary(contractions.matmul, self, other)
+
+    def __rmatmul__(self, other: ArrayLike) -> Self:
+        return self._binary(contractions.matmul, other, self)
+
+    def __neg__(self) -> Self:
+        return self._apply(arithmetic.negative, (), ())
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return self._apply(arithmetic.absolute, (), ())
+
+    def __invert__(self) -> Self:
+        return self._apply(arithmetic.invert, (), ())
+
+    def __and__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.logical, self, other, AND)
+
+    def __rand__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.logical, other, self, AND)
+
+    def __or__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.logical, self, other, OR)
+
+    def __ror__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.logical, other, self, OR)
+
+    def __xor__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.logical, self, other, XOR)
+
+    def __rxor__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.logical, other, self, XOR)
+
+    def __lshift__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.logical, self, other, SHIFT_LEFT)
+
+    def __rlshift__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.logical, other, self, SHIFT_LEFT)
+
+    def __rshift__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.shift_right, self, other)
+
+    def __rrshift__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.shift_right, other, self)
+
+    def __eq__(self, other: ArrayLike) -> Self:  # type: ignore[override]
+        return self._binary(arithmetic.binary, self, other, EQ)
+
+    def __ne__(self, other: ArrayLike) -> Self:  # type: ignore[override]
+        return self._binary(arithmetic.binary, self, other, NE)
+
+    def __lt__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.binary, self, other, LT)
+
+    def __le__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.binary, self, other, LE)
+
+    def __gt__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.binary, self, other, GT)
+
+    def __ge__(self, other: ArrayLike) -> Self:
+        return self._binary(arithmetic.binary, self, other, GE)

@@ -1,0 +1,52 @@
+"""The bounded table of what was used last."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fxad.recent import Recent
+
+
+@given(st.integers(1, 8), st.lists(st.integers(0, 20)))
+def test_the_keys_used_last_are_held(limit: int, keys: list[int]) -> None:
+    table: Recent[int, str] = Recent(limit)
+    for key in keys:
+        found = table.get(key)
+        assert found in (None, str(key))
+        if found is None:
+            table.put(key, str(key))
+        assert len(table) <= 2 * limit
+    last = list(dict.fromkeys(reversed(keys)))[:limit]
+    assert all(table.get(key) == str(key) for key in last)
+
+
+def test_cleared() -> None:
+    table: Recent[str, int] = Recent(3)
+    table.put("a", 1)
+    table.clear()
+    assert (len(table), table.get("a")) == (0, None)
+
+
+def test_many_threads() -> None:
+    table: Recent[int, int] = Recent(16)
+    wrong: list[tuple[int, int]] = []
+
+    def work(start: int) -> None:
+        for k in range(5000):
+            key = (start + k * 7) % 40
+            found = table.get(key)
+            if found is None:
+                table.put(key, -key)
+            elif found != -key:
+                wrong.append((key, found))
+
+    threads = [Thread(target=work, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    assert len(table) <= 32 + 8  # a thread may swap generations while others add
