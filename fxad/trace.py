@@ -18,13 +18,14 @@ import numpy as np
 import optree
 
 from fxad import dtypes
-from fxad.array import Array, Operation, _binder, aval_of, binder, is_scalar, operation_name
+from fxad.array import Array, Operation, _binder, aval_of, binder, check_device, is_scalar, operation_name
 from fxad.builder import Builder
 from fxad.errors import FxadError, LeakedTracerError, TracerError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, bound, equation, place
 from fxad.memo import collector_paused
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
+from fxad.runtime import Device, default_device
 
 # What lies between the user and fxad tells the user nothing: lines of NumPy and optree are passed over too.
 _HERE: Final = tuple([os.path.dirname(m) + os.sep for m in (__file__, np.__file__, optree.__file__)])
@@ -66,6 +67,17 @@ class Tracer(Array):
     @property
     def dtype(self) -> dtypes.DType:
         return self._var.aval.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the program will run."""
+        return default_device()
+
+    def to_device(self, device: Device, /, *, stream: None = None) -> Array:
+        check_device("to_device", device, stream)
+        if device is not self.device:
+            self._refuse(f"to_device: {device}", "a program runs on one device: move its arguments, or its results")
+        return self
 
     def __repr__(self) -> str:
         return f"Tracer<{self._var.aval}>"

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from importlib import import_module
+from types import MappingProxyType, ModuleType
 from typing import Any, Final, Self, cast
 
 import numpy as np
 
 from fxad import dtypes, tree
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray
+
+# Versions of the Python array API standard that `fxad.numpy` conforms to.
+API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 
 
 class Conversions:
@@ -37,6 +41,15 @@ class Conversions:
     @abstractmethod
     def __getitem__(self, index: object) -> Self:
         """The elements an index picks."""
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        if api_version is not None and api_version not in API_VERSIONS:
+            raise ParameterError(
+                f"__array_namespace__: api_version {api_version!r} is not one fxad conforms to",
+                remedy=f"use one of {', '.join(API_VERSIONS)}",
+            )
+        # by name: the namespace is written in terms of arrays, and stands above them
+        return import_module("fxad.numpy")
 
     # --------------------------------------------------------------------------------------------------- a sequence
 

@@ -16,7 +16,7 @@ from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.lowering.door import _jax
-from fxad.xla.client import Device, default_device
+from fxad.xla.client import Device, default_device, known_device
 from fxad.xla.compat import ArrayType, OneDevice, reason
 from fxad.xla.dlpack import copy_out, header
 
@@ -180,6 +180,11 @@ def dlpack_device(buffer: Buffer) -> tuple[int, int]:
     if buffer.platform() == "cpu":
         return 1, 0
     return _CUDA, cast(OneDevice, buffer._sharding)._device.local_hardware_id
+
+
+def device_of(buffer: Buffer) -> Device:
+    """Where the value is."""
+    return known_device(cast(OneDevice, buffer._sharding)._device)
 
 
 def dlpack_aval(value: Exporter) -> Aval:

@@ -77,6 +77,9 @@ class _Clients:
                 self._devices[platform] = tuple([_device(platform, client, d) for d in client.local_devices()])
             return self._devices[platform]
 
+    def known(self, raw: _jax.Device) -> Device:
+        return next(d for found in self._devices.values() for d in found if d.raw == raw)
+
     def _make(self, platform: str) -> _jax.Client:
         try:
             if platform == "cpu":
@@ -136,6 +139,11 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
     Raises: ParameterError for an unknown platform; ExecutionError when its client cannot be made.
     """
     return _clients.devices(platform or os.environ.get("FXAD_PLATFORM") or "cpu")
+
+
+def known_device(raw: _jax.Device) -> Device:
+    """The device that jaxlib knows as `raw`."""
+    return _clients.known(raw)
 
 
 def default_device() -> Device:
