@@ -23,6 +23,7 @@ from fxad.primitives.reduce import (
     ReduceXor,
 )
 from fxad.primitives.scatter import Scatter
+from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.windows import MODES, Windows
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
@@ -73,7 +74,7 @@ def _alone(indices: Shape, windows: Windows) -> Shape:
     return (*batch, indices[-1])
 
 
-def _scatter(kind: type[ScatterAdd | Scatter]) -> Specs:
+def _scatter(kind: type[ScatterAdd | Scatter | ScatterMul | ScatterMin | ScatterMax]) -> Specs:
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         x, indices, windows, sizes, mode = _windows(draw)
         # where updates meet, any one may stay: XLA and NumPy agree where none do
@@ -134,6 +135,9 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         Gather: _gather,
         ScatterAdd: _scatter(ScatterAdd),
         Scatter: _scatter(Scatter),
+        ScatterMul: _scatter(ScatterMul),
+        ScatterMin: _scatter(ScatterMin),
+        ScatterMax: _scatter(ScatterMax),
         **{kind: _reduction(kind) for kind in (ReduceMax, ReduceMin, ReduceProd, ReduceAnd, ReduceOr, ReduceXor)},
         ArgMax: _argextremum(ArgMax),
         ArgMin: _argextremum(ArgMin),
