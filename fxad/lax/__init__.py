@@ -33,6 +33,9 @@ from fxad.lax.binary import (
     shift_right_logical,
     sub,
 )
+from fxad.lax.control import (
+    while_loop,
+)
 from fxad.lax.creation import (
     broadcasted_iota,
     full,
@@ -146,5 +149,5 @@ __all__ = [
     "reciprocal", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_precision", "reduce_prod",
     "reduce_sum", "reduce_xor", "rem", "reshape", "rev", "round", "rsqrt", "scatter", "scatter_add", "select",
     "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "slice",
-    "slice_in_dim", "sqrt", "square", "squeeze", "stop_gradient", "sub", "tan", "tanh", "transpose",
+    "slice_in_dim", "sqrt", "square", "squeeze", "stop_gradient", "sub", "tan", "tanh", "transpose", "while_loop",
 ]  # fmt: skip

@@ -8,6 +8,8 @@ from fxad.ir import Primitive
 from fxad.primitives.argmax import ARGMAX
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.while_ import While
+from fxad.primitives.conv import CONV
 from fxad.primitives.dot import DOT
 from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
 from fxad.primitives.elementwise import ELEMENTWISE
@@ -16,7 +18,10 @@ from fxad.primitives.indexing import INDEXING
 from fxad.primitives.picking import PICKING
 from fxad.primitives.random import RANDOM
 from fxad.primitives.reduce import REDUCE
+from fxad.primitives.reduce_window import REDUCE_WINDOW
 from fxad.primitives.scatter import SCATTER
+from fxad.primitives.scatter_combine import SCATTER_COMBINE
+from fxad.primitives.select_and_scatter import SELECT_AND_SCATTER
 from fxad.primitives.shape import SHAPE
 from fxad.primitives.slicing import SLICING
 
@@ -28,11 +33,16 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *DYNAMIC_SLICING,
     *INDEXING,
     *SCATTER,
+    *SCATTER_COMBINE,
     *PICKING,
     *REDUCE,
     *ARGMAX,
+    *REDUCE_WINDOW,
+    *SELECT_AND_SCATTER,
     *DOT,
+    *CONV,
     *RANDOM,
     Call,
     Remat,
+    While,
 )

@@ -1,1 +1,3 @@
 """Control flow as functions: branches and loops over pytrees, with JAX's names and argument orders."""
+
+from fxad.lax.control.looping import while_loop as while_loop

@@ -1,0 +1,67 @@
+"""`while_loop`: a loop whose number of steps is known when the program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from fxad import dtypes, tree
+from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
+from fxad.ir import Aval
+from fxad.lax.control.bodies import Body, traced_body, traced_loop
+from fxad.primitives.control.while_ import While
+from fxad.trace import bind
+
+T = TypeVar("T")
+
+
+def while_loop(
+    cond_fun: Callable[[T], object], body_fun: Callable[[T], T], init_val: T, *, max_steps: int | None = None
+) -> T:
+    """Apply `body_fun` to a carry, beginning with `init_val`, as long as `cond_fun` of it is true.
+
+    The carry is any pytree of arrays; it keeps its structure, shapes and dtypes. A bare Python number in `init_val`
+    takes the dtype that `body_fun` gives back for it. Both functions may use arrays and tracers from around them. They
+    are traced, `body_fun` once more where a number changed its dtype.
+
+    `max_steps` bounds the loop: after so many steps it ends, predicate or not, under every transformation alike.
+
+    Rule:   under vmap each example stops when its own predicate fails, and keeps its carry bit for bit. Forward mode
+            (jvp, jacfwd) works always. Reverse mode (grad, vjp) wants `max_steps`, and no more than integers may depend
+            on the loop otherwise.
+    Cost:   reverse mode stores what the steps computed and their derivatives need: `max_steps` times the residuals of
+            one step, whatever the number of steps that are taken, and once what does not change from step to step.
+    Raises: TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
+    """
+    steps = _limit(max_steps)
+    loop = traced_loop("while_loop", body_fun, init_val, tree.structure(()), ())
+    carry = loop.carry_avals
+    cond = traced_body("while_loop: cond_fun", cond_fun, tree.structure((init_val,)), carry)
+    _check_predicate(cond)
+    prim = While(cond.jaxpr, loop.body.jaxpr, len(cond.captured), len(loop.body.captured), steps)
+    outs = bind(prim, *cond.captured, *loop.body.captured, *loop.init)
+    return cast("T", loop.carry_tree.unflatten(outs))
+
+
+def _limit(max_steps: int | None) -> int | None:
+    if max_steps is None:
+        return None
+    if isinstance(max_steps, bool) or not hasattr(max_steps, "__index__"):
+        raise ParameterError(
+            f"while_loop: max_steps is {max_steps!r}, not an int", remedy="the bound is static: a Python int"
+        )
+    steps = max_steps.__index__()
+    if not 0 <= steps < 1 << 31:
+        raise ParameterError(f"while_loop: max_steps is {steps}", remedy="give a number of steps from 0 to 2**31 - 1")
+    return steps
+
+
+def _check_predicate(cond: Body) -> None:
+    what = f"while_loop: cond_fun {cond.name} returns"
+    if cond.out_tree.type is not None:
+        raise TreeError(f"{what} {tree.shape_text(cond.out_tree)}, not one bool", remedy="return a single predicate")
+    (aval,) = cond.jaxpr.out_avals
+    if aval.dtype is not dtypes.bool_:
+        raise DTypeError(f"{what} {aval}, not a bool", remedy="compare: x != 0")
+    if aval is not Aval((), dtypes.bool_):
+        raise ShapeError(f"{what} {aval}, a bool for each element", remedy="reduce it with any() or all()")

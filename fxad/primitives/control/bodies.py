@@ -1,0 +1,77 @@
+"""What the rules of branches and loops do to bodies: other operands, other results, tangents that do not vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from fxad.builder import Builder
+from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, LinearizedBody, Tangent, Var, Zero
+from fxad.primitives.linearity import is_zero
+
+T = TypeVar("T")
+
+
+def marked(xs: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
+    """Those that are marked."""
+    return tuple([x for x, m in zip(xs, mask, strict=True) if m])
+
+
+def either(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
+    """What is marked in one of two masks."""
+    return tuple([x or y for x, y in zip(a, b, strict=True)])
+
+
+def over(jaxpr: Jaxpr, has: Sequence[bool], avals: Sequence[Aval], wants: Sequence[bool]) -> Jaxpr:
+    """A body over more operands, which it does not read.
+
+    Of operands of types `avals`, `jaxpr` takes those marked in `has`; the result takes those in `wants`, in order.
+    """
+    if tuple(has) == tuple(wants):
+        return jaxpr
+    b = Builder()
+    ins: list[Var | None] = [b.input(a) if w else None for a, w in zip(avals, wants, strict=True)]
+    return b.build(b.inline(jaxpr, [v for v, h in zip(ins, has, strict=True) if h and v is not None]), jaxpr.name)
+
+
+def with_outs(jaxpr: Jaxpr, outs: Sequence[Atom]) -> Jaxpr:
+    """The body with other results."""
+    return Jaxpr(jaxpr.ins, jaxpr.eqns, tuple(outs), jaxpr.name)
+
+
+def filled_outs(outs: Sequence[Atom], has: Sequence[bool], avals: Sequence[Aval], wants: Sequence[bool]) -> list[Atom]:
+    """Tangents of the results marked in `wants`, where `outs` are those of the results marked in `has`: zeros stand for
+    the others."""
+    given = iter(outs)
+    found = [next(given) if h else Zero(a).instantiate() for a, h in zip(avals, has, strict=True)]
+    return [x for x, w in zip(found, wants, strict=True) if w]
+
+
+def filled_linear(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
+    """The linear half of a body, with results for all that are marked in `wants`."""
+    avals = split.primal.out_avals[: len(split.out_nonzero)]
+    return with_outs(split.linear, filled_outs(split.linear.outs, split.out_nonzero, avals, wants))
+
+
+def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Sequence[Aval]) -> tuple[Tangent, ...]:
+    """Tangents of all results: those given for the results marked, zeros for the others."""
+    given = iter(dots)
+    return tuple([next(given) if nz else Zero(a) for nz, a in zip(nonzero, avals, strict=True)])
+
+
+def vanishing(adjoints: Sequence[Jaxpr], at: int) -> bool:
+    """Whether a result is the literal zero in all of the bodies."""
+    return all([is_zero(j.outs[at]) for j in adjoints])
+
+
+def joined_dims(
+    ctx: BatchCtx, bodies: Sequence[Jaxpr], dims: tuple[int | None, ...]
+) -> tuple[tuple[Jaxpr, ...], tuple[int | None, ...]]:
+    """Bodies of one type, batched, with the mapped axis at the same place of their results."""
+    batched = [ctx.recur(body, dims) for body in bodies]
+    first = batched[0][1]
+    if all([d == first for _, d in batched]):
+        return tuple([b for b, _ in batched]), first
+    every = zip(*[d for _, d in batched], strict=True)
+    out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in every])
+    return tuple([ctx.recur(body, dims, out_dims)[0] for body in bodies]), out_dims
