@@ -85,7 +85,7 @@ class ArgExtremum(Primitive):
         places = Aval(x.shape, self.index_dtype)
         at = hlo.op("stablehlo.iota", (), (places,), {"iota_dimension": i64(self.axis)})
         init = [hlo.constant(extreme(x.dtype, -self.sign)), hlo.constant(Lit.of(0, index.with_shape(())))]
-        body = _better(x.with_shape(()), index.with_shape(()), self.sign)
+        body = better(x.with_shape(()), index.with_shape(()), self.sign)
         both = (x.with_shape(index.shape), index)
         attrs = {"dimensions": i64s((self.axis,))}
         return hlo.op("stablehlo.reduce", (*args, *at, *init), both, attrs, (body,))[1:]
@@ -107,17 +107,18 @@ class ArgExtremum(Primitive):
         return discrete(ctx, self, primals)
 
 
-def _better(value: Aval, index: Aval, sign: int) -> Jaxpr:
-    """The better of two (value, place) pairs. Commutative and associative, so any order of reduction agrees."""
+def better(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr:
+    """The better of two (value, place, ...) tuples. Commutative and associative, so any order of reduction agrees."""
     b = Builder()
-    x, i, y, j = b.inputs((value, index, value, index))
+    left, right = b.inputs((value, index, *carried)), b.inputs((value, index, *carried))
+    (x, i, *_), (y, j, *_) = left, right
     wins, ties = b.one(GT if sign > 0 else LT, x, y), b.one(EQ, x, y)
     if value.inexact:
         x_nan = b.one(NE, x, x)
         wins = b.one(OR, wins, b.one(AND, x_nan, b.one(EQ, y, y)))
         ties = b.one(OR, ties, b.one(AND, x_nan, b.one(NE, y, y)))
     first = b.one(OR, wins, b.one(AND, ties, b.one(LT, i, j)))
-    return b.build((b.one(SELECT_N, first, y, x), b.one(SELECT_N, first, j, i)), "better")
+    return b.build([b.one(SELECT_N, first, other, one) for one, other in zip(left, right, strict=True)], "better")
 
 
 @final

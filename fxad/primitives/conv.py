@@ -1,0 +1,379 @@
+"""Convolution of two arrays, as neural networks have it: in fact a correlation.
+
+Closed under its own calculus: its derivative is two convolutions, each of its transposes is one, and a stack of
+convolutions is one with more examples, features or groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar, Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    NDArray,
+    Shape,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.attrs import i64, i64s
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import ConvertElementType
+from fxad.primitives.elementwise.family import widened
+from fxad.primitives.shape import Rev, move_axis, put, reshaped
+from fxad.primitives.sliding import (
+    Padding,
+    adjoint_padding,
+    check_padding,
+    check_positive,
+    padded,
+    pairs,
+    span,
+    starts,
+    views,
+)
+
+Axes: TypeAlias = tuple[int, ...]
+
+
+@final
+@primitive
+class ConvGeneralDilated(Linear):
+    """Sum of products of a window of lhs and the kernel rhs, at every place where the window fits.
+
+    Specs say what the axes of an array are: of lhs and the result (batch, feature, *spatial), of rhs (output feature,
+    input feature, *spatial). In `feature_groups`, features of lhs and output features of rhs are cut into as many parts
+    that meet one to one, so rhs has that many times fewer input features. In `batch_groups`, the examples of lhs are
+    cut likewise, and each part meets its own output features.
+
+    Type: lhs and rhs of one dtype but bool, with two axes and any number of spatial ones. The result has the dtype
+          `preferred` (of the same kind and no narrower), or theirs when it is None; integers wrap.
+    Rule: linear in each operand; the transposes are convolutions of the cotangent with the other operand, computed in
+          the dtype of the cotangent.
+    Source: stablehlo.convolution; `impl` sums floats below 32 bits in float32 and rounds once.
+    """
+
+    name: ClassVar[str] = "conv_general_dilated"
+    strides: Axes
+    padding: Padding
+    lhs_dilation: Axes
+    rhs_dilation: Axes
+    lhs_spec: Axes
+    rhs_spec: Axes
+    out_spec: Axes
+    feature_groups: int
+    batch_groups: int
+    preferred: DType | None
+
+    # ------------------------------------------------------------------------------------------------------- types
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        lhs, rhs = operands(self, avals, 2)
+        dtype = self._dtype(lhs, rhs)
+        self._check_axes(lhs, rhs)
+        self._check_groups(lhs, rhs)
+        batch, out_features = lhs.shape[self.lhs_spec[0]], rhs.shape[self.rhs_spec[0]]
+        shape = [0] * lhs.ndim
+        shape[self.out_spec[0]] = batch // self.batch_groups
+        shape[self.out_spec[1]] = out_features
+        for k, a in enumerate(self.out_spec[2:]):
+            n, w = lhs.shape[self.lhs_spec[2 + k]], rhs.shape[self.rhs_spec[2 + k]]
+            pads, base = self.padding[k], self.lhs_dilation[k]
+            check_padding(f"{self.name}: lhs", self.lhs_spec[2 + k], n, pads, base)
+            shape[a] = starts(n, w, self.strides[k], pads, base, self.rhs_dilation[k])
+        return (Aval(tuple(shape), dtype),)
+
+    def _dtype(self, lhs: Aval, rhs: Aval) -> DType:
+        dtype, preferred = lhs.dtype, self.preferred
+        if dtype is not rhs.dtype:
+            raise DTypeError(f"{self.name}: dtypes differ: lhs {lhs}, rhs {rhs}", remedy="convert one operand first")
+        if dtype is dtypes.bool_:
+            raise DTypeError(f"{self.name}: {lhs} is not numeric", remedy="convert to an integer first")
+        if preferred is None or preferred is dtype:
+            return dtype
+        one_kind = any([dtype in kind and preferred in kind for kind in _KINDS])
+        if not one_kind or preferred.itemsize < dtype.itemsize:
+            raise DTypeError(
+                f"{self.name}: preferred {preferred.name} does not hold sums of products of {dtype.name}",
+                remedy="prefer a dtype of the same kind that is no narrower, and convert the result",
+            )
+        return preferred
+
+    def _check_axes(self, lhs: Aval, rhs: Aval) -> None:
+        name, n = self.name, lhs.ndim
+        if n < 2 or rhs.ndim != n:
+            raise ShapeError(
+                f"{name}: lhs {lhs} and rhs {rhs} must have one number of axes, at least 2",
+                remedy="lhs has axes for batch, feature and space; rhs for output feature, input feature and space",
+            )
+        for role, spec in (("lhs", self.lhs_spec), ("rhs", self.rhs_spec), ("out", self.out_spec)):
+            if sorted(spec) != list(range(n)):
+                raise ParameterError(f"{name}: {role}_spec {spec} is not a permutation of the {n} axes of {lhs}")
+        if len(self.padding) != n - 2:
+            raise ParameterError(f"{name}: padding {self.padding} has {len(self.padding)} pairs for {n - 2} axes")
+        check_positive(
+            name, n - 2, strides=self.strides, lhs_dilation=self.lhs_dilation, rhs_dilation=self.rhs_dilation
+        )
+
+    def _check_groups(self, lhs: Aval, rhs: Aval) -> None:
+        name, features, batches = self.name, self.feature_groups, self.batch_groups
+        if features < 1 or batches < 1 or min(features, batches) > 1:
+            raise ParameterError(
+                f"{name}: feature_groups {features} and batch_groups {batches} must be positive, and one of them 1"
+            )
+        (b, f, *_), (o, i, *_) = self.lhs_spec, self.rhs_spec
+        have, want = lhs.shape[f], rhs.shape[i]
+        if have != want * features:
+            times = f" times {features} groups" if features > 1 else ""
+            raise ShapeError(f"{name}: features differ: lhs dim {f} has {have}, rhs dim {i} has {want}{times}")
+        for field, count, role, axis, n in (
+            ("feature_groups", features, "output features: rhs", o, rhs.shape[o]),
+            ("batch_groups", batches, "examples: lhs", b, lhs.shape[b]),
+            ("batch_groups", batches, "output features: rhs", o, rhs.shape[o]),
+        ):
+            if n % count:
+                raise ShapeError(f"{name}: {field} {count} does not divide the {role} dim {axis} has {n}")
+
+    # ----------------------------------------------------------------------------------------------------- meaning
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        lhs, rhs = args
+        (out,) = self.abstract_eval(*[Aval(x.shape, x.dtype) for x in args])
+        dtype, groups = out.dtype, self.feature_groups * self.batch_groups
+        x, w = lhs.transpose(self.lhs_spec), rhs.transpose(self.rhs_spec)
+        x, w = [widened(a.astype(dtype) if a.dtype.itemsize < dtype.itemsize else a) for a in (x, w)]
+        (n, f, *_), (o, i, *window) = x.shape, w.shape
+        holes = padded(x, ((0, 0), (0, 0), *self.padding), (1, 1, *self.lhs_dilation), np.zeros((), x.dtype))
+        patches = views(holes, (1, 1, *window), (1, 1, *self.strides), (1, 1, *self.rhs_dilation))
+        patches = patches.reshape([n, f, *patches.shape[2 : x.ndim], prod(window)])
+        sizes, places = list(patches.shape[2:-1]), prod(patches.shape[2:-1])
+        # (groups, examples and places, what is summed) @ (groups, what is summed, output features)
+        rows, inner = n // self.batch_groups, prod(window)
+        parts = patches.reshape([self.batch_groups, rows, self.feature_groups, i, places, inner])
+        parts = parts.transpose(0, 2, 1, 4, 3, 5).reshape([groups, rows * places, i * inner])
+        kernel = w.reshape([groups, o // groups, i * inner]).transpose(0, 2, 1)
+        y = np.matmul(parts, kernel).reshape([groups, rows, places, o // groups])
+        y = y.transpose(1, 0, 3, 2).reshape([rows, o, *sizes])
+        return (y.transpose(np.argsort(self.out_spec)).astype(dtype),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        if not all([a.size for a in (*ins, *outs)]):
+            return (hlo.constant(Zero(outs[0]).instantiate()),)
+        specs = [_labels(spec, names) for spec, names in zip(self._specs(), ("bf", "oi", "bf"), strict=True)]
+        attrs = {
+            "window_strides": i64s(self.strides),
+            "padding": pairs(self.padding),
+            "lhs_dilation": i64s(self.lhs_dilation),
+            "rhs_dilation": i64s(self.rhs_dilation),
+            "dimension_numbers": f"#stablehlo.conv<{specs[0]}x{specs[1]}->{specs[2]}>",
+            "feature_group_count": i64(self.feature_groups),
+            "batch_group_count": i64(self.batch_groups),
+        }
+        return hlo.op("stablehlo.convolution", args, outs, attrs)
+
+    def _specs(self) -> tuple[Axes, Axes, Axes]:
+        return self.lhs_spec, self.rhs_spec, self.out_spec
+
+    # ---------------------------------------------------------------------------------------------------- batching
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (lhs, rhs), (left, right), size = args, dims, ctx.size
+        (b, f, *_), o, (out_b, out_f, *_) = self.lhs_spec, self.rhs_spec[0], self.out_spec
+        if not size:
+            return self._none(lhs.aval, rhs.aval, left, right)
+        if left is not None and right is not None:
+            # every example is a group of its own
+            one_batch = self.batch_groups == 1
+            x, w = _merged(ctx, lhs, left, f if one_batch else b, 1), _merged(ctx, rhs, right, o, 1)
+            conv = (
+                self._grouped(self.feature_groups * size, 1)
+                if one_batch
+                else self._grouped(1, self.batch_groups * size)
+            )
+            return (_parted(ctx, ctx.one(conv, x, w), out_f, 1, size),), (out_f,)
+        if left is not None:
+            y = ctx.one(self, _merged(ctx, lhs, left, b, self.batch_groups), rhs)
+            return (_parted(ctx, y, out_b, 1, size),), (out_b,)
+        assert right is not None
+        groups = self.feature_groups * self.batch_groups
+        y = ctx.one(self, lhs, _merged(ctx, rhs, right, o, groups))
+        return (_parted(ctx, y, out_f, groups, size),), (out_f,)
+
+    def _none(
+        self, lhs: Aval, rhs: Aval, left: int | None, right: int | None
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        """The result for a stack of no operands."""
+        one = [a if d is None else a.with_shape(a.shape[:d] + a.shape[d + 1 :]) for a, d in ((lhs, left), (rhs, right))]
+        (out,) = self.abstract_eval(*one)
+        return (Zero(out.with_shape((0, *out.shape))).instantiate(),), (0,)
+
+    def _grouped(self, feature_groups: int, batch_groups: int) -> ConvGeneralDilated:
+        return ConvGeneralDilated(
+            self.strides,
+            self.padding,
+            self.lhs_dilation,
+            self.rhs_dilation,
+            *self._specs(),
+            feature_groups,
+            batch_groups,
+            self.preferred,
+        )
+
+    # ------------------------------------------------------------------------------------------------- derivatives
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
+        t = ctx.add(ctx.lin_one(self, lhs_dot, rhs), ctx.lin_one(self, lhs, rhs_dot))
+        return ctx(self, *primals), (t,)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask in ((True, False), (False, True))
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (lhs, rhs) = cts, args
+        if isinstance(ct, Zero) or not all([a.aval.size for a in (ct, lhs, rhs)]):
+            return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
+        if isinstance(lhs, Hole) and not isinstance(rhs, Hole):
+            return self._lhs_bar(ctx, ct, lhs.aval, rhs), None
+        if isinstance(rhs, Hole) and not isinstance(lhs, Hole):
+            return None, self._rhs_bar(ctx, ct, lhs, rhs.aval)
+        return None, None
+
+    def _lhs_bar(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
+        """The cotangent, spread out by the strides, convolved with the mirrored kernel whose features are swapped."""
+        groups = self.feature_groups * self.batch_groups
+        (o, i, *space), (b, f, *_) = self.rhs_spec, self.lhs_spec
+        sizes = self._spatial(lhs.shape, rhs.aval.shape, ct.aval.shape)
+        padding = tuple(
+            [
+                adjoint_padding(n, m, w, stride, low, base, dilation)
+                for (n, w, m), stride, (low, _), base, dilation in zip(
+                    sizes, self.strides, self.padding, self.lhs_dilation, self.rhs_dilation, strict=True
+                )
+            ]
+        )
+        kernel = _mirrored(emit, _regrouped(emit, _converted(emit, rhs, ct.aval.dtype), o, i, groups), space)
+        conv = ConvGeneralDilated(
+            strides=self.lhs_dilation,
+            padding=padding,
+            lhs_dilation=self.strides,
+            rhs_dilation=self.rhs_dilation,
+            lhs_spec=self.out_spec,
+            rhs_spec=_swapped(self.rhs_spec),
+            out_spec=self.lhs_spec,
+            feature_groups=groups,
+            batch_groups=1,
+            preferred=None,
+        )
+        bar = _regrouped(emit, emit.one(conv, ct, kernel), f, b, self.batch_groups)
+        return _converted(emit, bar, lhs.dtype)
+
+    def _rhs_bar(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
+        """lhs convolved with the cotangent as the kernel: examples are summed over, features of lhs are its examples.
+
+        Groups change roles: those of features are groups of examples here, and the other way round.
+        """
+        padding = []
+        sizes = self._spatial(lhs.aval.shape, rhs.shape, ct.aval.shape)
+        for k, (n, w, m) in enumerate(sizes):
+            low, base = self.padding[k][0], self.lhs_dilation[k]
+            reach = (w - 1) * self.rhs_dilation[k] + span(m, self.strides[k])
+            padding.append((low, reach - low - span(n, base)))
+        conv = ConvGeneralDilated(
+            strides=self.rhs_dilation,
+            padding=tuple(padding),
+            lhs_dilation=self.lhs_dilation,
+            rhs_dilation=self.strides,
+            lhs_spec=_swapped(self.lhs_spec),
+            rhs_spec=_swapped(self.out_spec),
+            out_spec=_swapped(self.rhs_spec),
+            feature_groups=self.batch_groups,
+            batch_groups=self.feature_groups,
+            preferred=None,
+        )
+        return _converted(emit, emit.one(conv, _converted(emit, lhs, ct.aval.dtype), ct), rhs.dtype)
+
+    def _spatial(self, lhs: Shape, rhs: Shape, out: Shape) -> list[tuple[int, int, int]]:
+        """Sizes of each spatial axis: in lhs, in the kernel, in the result."""
+        specs = [spec[2:] for spec in self._specs()]
+        return [(lhs[a], rhs[b], out[c]) for a, b, c in zip(*specs, strict=True)]
+
+
+_KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
+
+
+def _labels(spec: Axes, names: str) -> str:
+    """A spec as StableHLO writes it: `[b, 0, 1, f]`."""
+    labels = [*names, *map(str, range(len(spec) - 2))]
+    return f"[{', '.join([labels[spec.index(a)] for a in range(len(spec))])}]"
+
+
+def _swapped(spec: Axes) -> Axes:
+    return (spec[1], spec[0], *spec[2:])
+
+
+def _converted(emit: Emit, x: Atom, dtype: DType) -> Atom:
+    return x if x.aval.dtype is dtype else emit.one(ConvertElementType(dtype), x)
+
+
+def _mirrored(emit: Emit, kernel: Atom, space: Sequence[int]) -> Atom:
+    axes = tuple(sorted([a for a in space if kernel.aval.shape[a] > 1]))
+    return emit.one(Rev(axes), kernel) if axes else kernel
+
+
+def _regrouped(emit: Emit, x: Atom, src: int, dst: int, groups: int) -> Atom:
+    """`x` with the groups that axis `src` is made of taken out and put in front of axis `dst`, of which they become
+    part."""
+    if groups == 1:
+        return x
+    shape = list(x.aval.shape)
+    shape[src] //= groups
+    x = move_axis(emit, reshaped(emit, x, put(shape, src, groups)), src, dst)
+    shape[dst] *= groups
+    return reshaped(emit, x, tuple(shape))
+
+
+def _merged(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom:
+    """`x` with its mapped axis made part of `axis` (counted without it), inside the groups `axis` is made of."""
+    x = move_axis(emit, x, dim, axis)
+    size, n = x.aval.shape[axis : axis + 2]
+    before, after = x.aval.shape[:axis], x.aval.shape[axis + 2 :]
+    if groups > 1:
+        x = move_axis(emit, reshaped(emit, x, (*before, size, groups, n // groups, *after)), axis + 1, axis)
+    return reshaped(emit, x, (*before, size * n, *after))
+
+
+def _parted(emit: Emit, y: Atom, axis: int, groups: int, size: int) -> Atom:
+    """The inverse of `_merged`: the mapped axis is in front of `axis`."""
+    before, n, after = y.aval.shape[:axis], y.aval.shape[axis], y.aval.shape[axis + 1 :]
+    if groups > 1:
+        y = move_axis(emit, reshaped(emit, y, (*before, groups, size, n // size // groups, *after)), axis + 1, axis)
+    return reshaped(emit, y, (*before, size, n // size, *after))
+
+
+CONV: Final = (ConvGeneralDilated,)

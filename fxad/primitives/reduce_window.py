@@ -1,0 +1,214 @@
+"""Reductions of windows: sum, maximum, minimum. The sum is linear and its own kind's dual; the extrema pick elements,
+and their derivative is the pair of `select_and_scatter`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Primitive,
+    Shape,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise.family import widened
+from fxad.primitives.reduce import ORDERED, extreme
+from fxad.primitives.select_and_scatter import SelectAndGatherAdd
+from fxad.primitives.sliding import Padding, Sliding
+
+Axes: TypeAlias = tuple[int, ...]
+
+
+class WindowReduction(Primitive):
+    """Combine the elements of each window by an operation that is associative and commutative; holes do not count."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]]
+    applies: ClassVar[str]  # the operation in StableHLO
+    ufunc: ClassVar[np.ufunc]
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    @abstractmethod
+    def start(self, dtype: DType) -> Lit:
+        """The value that changes nothing: the result of a window without elements."""
+
+    @abstractmethod
+    def over(self, sliding: Sliding) -> Primitive:
+        """The same reduction of other windows."""
+
+    @property
+    def sliding(self) -> Sliding:
+        """How the windows slide."""
+        return Sliding(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
+
+    @final
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        if x.dtype not in self.takes:
+            raise DTypeError(f"{self.name}: is not defined for {x}")
+        return (Aval(self.sliding.places(self.name, x), x.dtype),)
+
+    @final
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        wide, start = widened(x), widened(self.start(x.dtype).array)
+        axes = tuple(range(x.ndim, 2 * x.ndim))
+        y = self.ufunc.reduce(self.sliding.windows(wide, start), axes, wide.dtype, initial=start[()])
+        return (np.asarray(y).astype(x.dtype),)
+
+    @final
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        init = hlo.constant(self.start(ins[0].dtype))
+        if not ins[0].size or not outs[0].size:
+            return (hlo.constant(self.start(ins[0].dtype).with_aval(outs[0].shape)),)
+        return hlo.op("stablehlo.reduce_window", (*args, init), outs, self.sliding.attributes(), (self.applies,))
+
+    @final
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (dim,) = dims
+        return ctx(self if dim is None else self.over(self.sliding.mapped(dim)), *args), (dim,)
+
+
+@final
+@primitive
+class ReduceWindowSum(WindowReduction, Linear):
+    """The sum of each window.
+
+    Type: x of any dtype but bool; one entry of each parameter per axis; the dtype is kept (integers wrap).
+    Rule: transpose is reduce_window_sum with strides and base dilation swapped.
+    Source: stablehlo.reduce_window with stablehlo.add; `impl` sums floats below 32 bits in float32 and rounds once,
+            XLA may round partial sums.
+    """
+
+    name: ClassVar[str] = "reduce_window_sum"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+    applies: ClassVar[str] = "stablehlo.add"
+    ufunc: ClassVar[np.ufunc] = np.add
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    def start(self, dtype: DType) -> Lit:
+        return Zero(Aval((), dtype)).instantiate()
+
+    def over(self, sliding: Sliding) -> ReduceWindowSum:
+        return ReduceWindowSum(*sliding.fields)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x,) = cts, args
+        if not isinstance(x, Hole):
+            return (None,)
+        if isinstance(ct, Zero) or not ct.aval.size or not x.aval.size:
+            return (Zero(x.aval),)
+        return ctx(self.over(self.sliding.adjoint(x.aval.shape, ct.aval.shape)), ct)
+
+
+@final
+@primitive
+class ReduceWindowMax(WindowReduction):
+    """The greatest element of each window; nan where there is one, the least value of the dtype in an empty window.
+
+    Type: x integer, float or bool; one entry of each parameter per axis; the dtype is kept.
+    Rule: the tangent is that of the first element that is the greatest.
+    Source: stablehlo.reduce_window with stablehlo.maximum
+    """
+
+    name: ClassVar[str] = "reduce_window_max"
+    takes: ClassVar[frozenset[DType]] = ORDERED
+    applies: ClassVar[str] = "stablehlo.maximum"
+    ufunc: ClassVar[np.ufunc] = np.maximum
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    def start(self, dtype: DType) -> Lit:
+        return extreme(dtype, -1)
+
+    def over(self, sliding: Sliding) -> ReduceWindowMax:
+        return ReduceWindowMax(*sliding.fields)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        select = SelectAndGatherAdd("ge", *self.sliding.fields)
+        return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
+
+
+@final
+@primitive
+class ReduceWindowMin(WindowReduction):
+    """The least element of each window; nan where there is one, the greatest value of the dtype in an empty window.
+
+    Type: x integer, float or bool; one entry of each parameter per axis; the dtype is kept.
+    Rule: the tangent is that of the first element that is the least.
+    Source: stablehlo.reduce_window with stablehlo.minimum
+    """
+
+    name: ClassVar[str] = "reduce_window_min"
+    takes: ClassVar[frozenset[DType]] = ORDERED
+    applies: ClassVar[str] = "stablehlo.minimum"
+    ufunc: ClassVar[np.ufunc] = np.minimum
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    def start(self, dtype: DType) -> Lit:
+        return extreme(dtype, 1)
+
+    def over(self, sliding: Sliding) -> ReduceWindowMin:
+        return ReduceWindowMin(*sliding.fields)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        select = SelectAndGatherAdd("le", *self.sliding.fields)
+        return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
+
+
+REDUCE_WINDOW: Final = (ReduceWindowSum, ReduceWindowMax, ReduceWindowMin)

@@ -1,0 +1,338 @@
+"""What the maximum (or minimum) of each window picks: a linear map once the picking array is given, and its adjoint."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import ClassVar, Final, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    Hlo,
+    HloValue,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Primitive,
+    Shape,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.argmax import better
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import ADD, EQ, GE, LE, MUL, NE, OR, SELECT_N, SUB
+from fxad.primitives.elementwise.family import widened
+from fxad.primitives.reduce import extreme
+from fxad.primitives.shape import Iota, broadcast_to_axis
+from fxad.primitives.slicing import Pad, Slice
+from fxad.primitives.sliding import Padding, Sliding, span
+
+Axes: TypeAlias = tuple[int, ...]
+
+_TAKES: Final = dtypes.INTEGER | dtypes.FLOATING
+_SIGNS: Final = {"ge": 1, "le": -1}
+# Up to this many elements in a window, an adjoint is written as a sum of as many masked arrays, which XLA turns into
+# one loop. Larger ones scatter one by one.
+_UNROLLED: Final = 32
+
+
+class Selection(Linear):
+    """A value and, second, the array whose extreme element in each window says which value is meant.
+
+    `select` is "ge" for the greatest element, "le" for the least: the first one, the first nan where there is one.
+    """
+
+    __slots__ = ()
+
+    select: str
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    @abstractmethod
+    def over(self, sliding: Sliding) -> Primitive:
+        """The same for other windows."""
+
+    @abstractmethod
+    def adjoint(self) -> Primitive:
+        """The primitive that this one transposes to."""
+
+    @property
+    def sliding(self) -> Sliding:
+        """How the windows slide."""
+        return Sliding(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
+
+    @property
+    def sign(self) -> int:
+        """1 where the greatest element is meant, -1 for the least."""
+        return _SIGNS[self.select]
+
+    @final
+    def _places(self, value: Aval, x: Aval) -> Shape:
+        """The shape of the places of windows in `x`. Raises: ParameterError, DTypeError, ShapeError."""
+        if self.select not in _SIGNS:
+            raise ParameterError(f"{self.name}: select {self.select!r} is neither 'ge' nor 'le'")
+        if x.dtype not in _TAKES:
+            raise DTypeError(f"{self.name}: is not defined for {x}")
+        if value.dtype is not x.dtype:
+            raise DTypeError(f"{self.name}: dtypes differ: value {value}, operand {x}")
+        return self.sliding.places(self.name, x)
+
+    @final
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        at = next(d for d in dims if d is not None)
+        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        return ctx(self.over(self.sliding.mapped(at)), *args), (at,)
+
+    @final
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        # which element is the extreme one changes in jumps: no tangent comes from there
+        return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
+
+    @final
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True, False)
+
+    @final
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (value, x) = cts, args
+        if not isinstance(value, Hole) or isinstance(x, Hole):
+            return None, None
+        return (Zero(value.aval) if isinstance(ct, Zero) else ctx.one(self.adjoint(), ct, x)), None
+
+    @final
+    def _chosen(self, x: NDArray) -> npt.NDArray[np.int64]:
+        """For each window the place of its extreme element in the flattened `x`, -1 where it has no element."""
+        wide, worst = widened(x), widened(extreme(x.dtype, -self.sign).array)
+        places = self.sliding.windows(np.arange(x.size).reshape(x.shape), np.asarray(-1))
+        flat = (*places.shape[: x.ndim], prod(self.window))
+        places, values = places.reshape(flat), self.sliding.windows(wide, worst).reshape(flat)
+        extremum = np.maximum if self.sign > 0 else np.minimum
+        best = extremum.reduce(values, -1, keepdims=True)
+        hits = np.greater_equal(places, 0) & ((values == best) | (values != values))
+        first = np.argmax(hits, -1, keepdims=True)
+        found = np.where(hits.any(-1, keepdims=True), np.take_along_axis(places, first, -1), -1)
+        return np.asarray(found[..., 0], np.int64)
+
+    @final
+    def _reduced(
+        self, hlo: Hlo, x: Aval, places: Shape, args: Sequence[HloValue], carried: Sequence[Aval]
+    ) -> list[HloValue]:
+        """The extreme element of each window, its place (see `_numbered`) and what is carried along with it."""
+        index = Aval(x.shape, _index_dtype(self.sliding, x.shape))
+        at = hlo.call(_numbered(self.sliding, index), ())
+        types = [x, index, *carried]
+        scalars = [a.with_shape(()) for a in types]
+        inits = [
+            extreme(x.dtype, -self.sign),
+            extreme(index.dtype, 1),
+            *[Zero(a.with_shape(())).instantiate() for a in carried],
+        ]
+        body = better(scalars[0], scalars[1], self.sign, *scalars[2:])
+        operands = (args[0], *at, *args[1:], *[hlo.constant(i) for i in inits])
+        outs = [a.with_shape(places) for a in types]
+        return list(hlo.op("stablehlo.reduce_window", operands, outs, self.sliding.attributes(), (body,)))
+
+
+@final
+@primitive
+class SelectAndGatherAdd(Selection):
+    """From each window, the value at the place of its extreme element; 0 from a window without elements.
+
+    Type: values and operand of one type, integer or float; the result has one element per window.
+    Rule: linear in the values; transpose is select_and_scatter_add.
+    Source: stablehlo.reduce_window over tuples of an element, its place and its value.
+    """
+
+    name: ClassVar[str] = "select_and_gather_add"
+    select: str
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    def over(self, sliding: Sliding) -> SelectAndGatherAdd:
+        return SelectAndGatherAdd(self.select, *sliding.fields)
+
+    def adjoint(self) -> SelectAndScatterAdd:
+        return SelectAndScatterAdd(self.select, *self.sliding.fields)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        values, x = operands(self, avals, 2)
+        if values.shape != x.shape:
+            raise ShapeError(f"{self.name}: shapes differ: values {values}, operand {x}")
+        return (x.with_shape(self._places(values, x)),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        values, x = args
+        places = self._chosen(x)
+        if not x.size:
+            return (np.zeros(places.shape, values.dtype),)
+        return (np.where(places >= 0, values.ravel()[places], np.zeros((), values.dtype)),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (values, x), (out,) = ins, outs
+        if not x.size or not out.size:
+            return (hlo.constant(Zero(out).instantiate()),)
+        return self._reduced(hlo, x, out.shape, args[::-1], (values,))[2:]
+
+
+@final
+@primitive
+class SelectAndScatterAdd(Selection):
+    """Zeros, with one source value per window added at the place of the window's extreme element.
+
+    Type: source with one element per window into the operand, of the same dtype, integer or float; the result has the
+          type of the operand.
+    Rule: linear in the source; transpose is select_and_gather_add.
+    Source: stablehlo.select_and_scatter; for small and for dilated windows a sum over the places in a window.
+    """
+
+    name: ClassVar[str] = "select_and_scatter_add"
+    select: str
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    def over(self, sliding: Sliding) -> SelectAndScatterAdd:
+        return SelectAndScatterAdd(self.select, *sliding.fields)
+
+    def adjoint(self) -> SelectAndGatherAdd:
+        return SelectAndGatherAdd(self.select, *self.sliding.fields)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        source, x = operands(self, avals, 2)
+        places = self._places(source, x)
+        if source.shape != places:
+            raise ShapeError(f"{self.name}: {x} has windows at {places} places, the source is {source}")
+        return (x,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        source, x = args
+        places, wide = self._chosen(x), widened(source)
+        out = np.zeros(x.size, wide.dtype)
+        np.add.at(out, places[places >= 0], wide[places >= 0])
+        return (out.reshape(x.shape).astype(x.dtype),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (source, x), (out,) = ins, outs
+        if not x.size or not source.size:
+            return (hlo.constant(Zero(out).instantiate()),)
+        dilated = max((*self.base_dilation, *self.window_dilation), default=1) > 1
+        if prod(self.window) <= _UNROLLED or dilated:
+            places = self._reduced(hlo, x, source.shape, args[1:], ())[1]
+            index = Aval(source.shape, _index_dtype(self.sliding, x.shape))
+            return hlo.call(_unrolled(self.sliding, source, index, x.shape), (args[0], places))
+        sliding = self.sliding.attributes()
+        attrs = {k: sliding[k] for k in ("window_dimensions", "window_strides", "padding")}
+        zero = hlo.constant(Zero(x.with_shape(())).instantiate())
+        regions = (_stays(x.with_shape(()), self.sign), "stablehlo.add")
+        return hlo.op("stablehlo.select_and_scatter", (args[1], args[0], zero), outs, attrs, regions)
+
+
+# ------------------------------------------------------------------------------- programs that lowerings are made of
+
+
+def _pitches(sliding: Sliding, shape: Shape) -> list[int]:
+    """How far apart neighbours along each axis are when places in the padded array are numbered in order."""
+    sizes = [
+        low + span(n, b) + high for n, b, (low, high) in zip(shape, sliding.base_dilation, sliding.padding, strict=True)
+    ]
+    return [prod(sizes[a + 1 :]) for a in range(len(sizes))]
+
+
+def _index_dtype(sliding: Sliding, shape: Shape) -> DType:
+    """A dtype that numbers all places in the padded array, with room for what is dropped."""
+    top = sum(
+        [
+            p * (abs(low) + span(n, b))
+            for p, n, b, (low, _) in zip(
+                _pitches(sliding, shape), shape, sliding.base_dilation, sliding.padding, strict=True
+            )
+        ]
+    )
+    return dtypes.int32 if top < 2**31 - 1 else dtypes.int64
+
+
+def _ramp(emit: Emit, aval: Aval, steps: Sequence[int], first: int) -> Atom:
+    """`first` plus, along each axis, `step` per element."""
+    total: Atom = Lit.of(first, aval)
+    for a, step in enumerate(steps):
+        along = emit.one(MUL, emit.one(Iota(aval.shape, aval.dtype, a)), Lit.of(step, aval))
+        total = emit.one(ADD, total, along)
+    return total
+
+
+def _numbered(sliding: Sliding, index: Aval) -> Jaxpr:
+    """The places of the elements in the padded array, in which rows come one after the other."""
+    b, pitches = Builder(), _pitches(sliding, index.shape)
+    first = sum([low * pitch for (low, _), pitch in zip(sliding.padding, pitches, strict=True)])
+    steps = [base * pitch for base, pitch in zip(sliding.base_dilation, pitches, strict=True)]
+    return b.build([_ramp(b, index, steps, first)], "places")
+
+
+def _unrolled(sliding: Sliding, source: Aval, index: Aval, shape: Shape) -> Jaxpr:
+    """(source, chosen places) -> the sum over the places in a window of what goes there."""
+    b, pitches = Builder(), _pitches(sliding, shape)
+    values, places = b.inputs((source, index))
+    window, strides, padding, base, dilation = sliding.fields
+    starts = _ramp(b, index, [s * pitch for s, pitch in zip(strides, pitches, strict=True)], 0)
+    inside = b.one(SUB, places, starts)
+    zero, total = Zero(source).instantiate(), None
+    full = [span(n, by) for n, by in zip(shape, base, strict=True)]
+    for offset in product(*map(range, window)):
+        steps = [k * r for k, r in zip(offset, dilation, strict=True)]
+        here = sum([k * pitch for k, pitch in zip(steps, pitches, strict=True)])
+        masked = b.one(SELECT_N, b.one(EQ, inside, Lit.of(here, index)), zero, values)
+        low = [k - p for k, (p, _) in zip(steps, padding, strict=True)]
+        high = [n - lo - span(m, s) for n, lo, m, s in zip(full, low, source.shape, strides, strict=True)]
+        part = b.one(Pad(tuple(low), tuple(high), tuple([s - 1 for s in strides])), masked, zero.with_aval(()))
+        total = part if total is None else b.one(ADD, total, part)
+    assert total is not None
+    if max(base, default=1) > 1:
+        total = b.one(Slice((0,) * len(full), tuple(full), base), total)
+    return b.build([total], "scattered")
+
+
+def _stays(scalar: Aval, sign: int) -> Jaxpr:
+    """Whether the first of two elements stays the extreme one; the first nan does."""
+    b = Builder()
+    x, y = b.inputs((scalar, scalar))
+    stays = b.one(GE if sign > 0 else LE, x, y)
+    return b.build([b.one(OR, stays, b.one(NE, x, x)) if scalar.inexact else stays], "stays")
+
+
+SELECT_AND_SCATTER: Final = (SelectAndGatherAdd, SelectAndScatterAdd)

@@ -1,0 +1,144 @@
+"""Windows that slide over padded and dilated axes: the arithmetic that convolution and window reductions share.
+
+Along an axis of n elements: the elements are spread out by `base` (base - 1 holes between neighbours), `low` and `high`
+holes are put at the ends (negative: dropped there), and the window, its own elements spread out by `dilation`, starts
+at every multiple of `stride` at which it lies inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+
+from fxad.errors import ParameterError, ShapeError
+from fxad.ir import Aval, NDArray, Shape
+from fxad.primitives.attrs import i64s
+from fxad.primitives.shape import put
+from fxad.primitives.slicing import Pad
+
+Axes: TypeAlias = tuple[int, ...]
+Padding: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def span(n: int, dilation: int) -> int:
+    """How many places `n` elements take when they are spread out."""
+    return (n - 1) * dilation + 1 if n else 0
+
+
+def starts(n: int, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> int:
+    """How many places a window can start at, along an axis of `n` elements."""
+    room = pads[0] + span(n, base) + pads[1] - span(window, dilation)
+    return room // stride + 1 if room >= 0 else 0
+
+
+def check_padding(name: str, axis: int, n: int, pads: tuple[int, int], base: int) -> None:
+    """Check that padding drops no more than there is. Raises: ShapeError."""
+    if pads[0] + span(n, base) + pads[1] < 0:
+        raise ShapeError(
+            f"{name}: padding {pads} drops more than axis {axis} has: {n} elements"
+            + (f" spread out to {span(n, base)}" if base > 1 else "")
+        )
+
+
+def check_positive(name: str, count: int, **fields: tuple[int, ...]) -> None:
+    """Check that per-axis parameters have `count` entries, all positive. Raises: ParameterError."""
+    for field, values in fields.items():
+        if len(values) != count:
+            raise ParameterError(f"{name}: {field} {values} has {len(values)} entries for {count} axes")
+        if any([v < 1 for v in values]):
+            raise ParameterError(f"{name}: {field} {values} has an entry that is not positive")
+
+
+def adjoint_padding(n: int, m: int, window: int, stride: int, low: int, base: int, dilation: int) -> tuple[int, int]:
+    """The padding with which the mirrored window, sliding over the `m` results spread out by `stride` in steps of
+    `base`, gives back the `n` elements (all sizes positive)."""
+    first = span(window, dilation) - 1 - low
+    return first, span(n, base) - 1 + span(window, dilation) - first - span(m, stride)
+
+
+def padded(x: NDArray, padding: Padding, base: Sequence[int], hole: NDArray) -> NDArray:
+    """`x` with holes between and around its elements."""
+    low, high = tuple([p[0] for p in padding]), tuple([p[1] for p in padding])
+    return Pad(low, high, tuple([b - 1 for b in base])).impl(x, hole)[0]
+
+
+def views(x: NDArray, window: Shape, strides: Sequence[int], dilation: Sequence[int]) -> NDArray:
+    """The windows into a padded `x`: axes of the places they start at, then axes inside the window. Shares memory."""
+    spans = [span(w, d) for w, d in zip(window, dilation, strict=True)]
+    shape = [starts(n, w, 1, (0, 0), 1, 1) for n, w in zip(x.shape, spans, strict=True)]
+    if not all(shape) or not all(window):
+        out = [-(-n // s) for n, s in zip(shape, strides, strict=True)]
+        return np.empty((*out, *window), x.dtype)
+    every = np.lib.stride_tricks.sliding_window_view(x, spans)
+    return every[tuple([slice(None, None, step) for step in (*strides, *dilation)])]
+
+
+def pairs(padding: Padding) -> str:
+    """Padding as an MLIR attribute."""
+    text = ", ".join([f"[{low}, {high}]" for low, high in padding])
+    return f"dense<[{text}]> : tensor<{len(padding)}x2xi64>" if padding else "dense<> : tensor<0x2xi64>"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Windows over all axes of an array: one entry of each field per axis."""
+
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    @property
+    def fields(self) -> tuple[Shape, Axes, Padding, Axes, Axes]:
+        """The fields, in the order in which the primitives have them."""
+        return self.window, self.strides, self.padding, self.base_dilation, self.window_dilation
+
+    def places(self, name: str, x: Aval) -> Shape:
+        """How many windows there are along each axis of `x`. Raises: ParameterError, ShapeError."""
+        check_positive(
+            name,
+            x.ndim,
+            window=self.window,
+            strides=self.strides,
+            base_dilation=self.base_dilation,
+            window_dilation=self.window_dilation,
+        )
+        if len(self.padding) != x.ndim:
+            raise ParameterError(f"{name}: padding {self.padding} has {len(self.padding)} pairs for {x.ndim} axes")
+        for a, (n, pads, base) in enumerate(zip(x.shape, self.padding, self.base_dilation, strict=True)):
+            check_padding(name, a, n, pads, base)
+        return tuple(map(starts, x.shape, *self.fields))
+
+    def mapped(self, dim: int) -> Sliding:
+        """The same windows in an array with a mapped axis at `dim`."""
+        window, strides, padding, base, dilation = self.fields
+        pads = (*padding[:dim], (0, 0), *padding[dim:])
+        return Sliding(put(window, dim, 1), put(strides, dim, 1), pads, put(base, dim, 1), put(dilation, dim, 1))
+
+    def adjoint(self, x: Shape, out: Shape) -> Sliding:
+        """Windows over the places that gather for each element of `x` the windows it is in."""
+        lows = tuple([low for low, _ in self.padding])
+        pads = tuple(
+            map(adjoint_padding, x, out, self.window, self.strides, lows, self.base_dilation, self.window_dilation)
+        )
+        return Sliding(self.window, self.base_dilation, pads, self.strides, self.window_dilation)
+
+    def windows(self, x: NDArray, hole: NDArray) -> NDArray:
+        """The windows: axes of their places, then axes inside them."""
+        spread = padded(x, self.padding, self.base_dilation, hole)
+        return views(spread, self.window, self.strides, self.window_dilation)
+
+    def attributes(self) -> dict[str, str]:
+        """The fields as attributes of `stablehlo.reduce_window`."""
+        return {
+            "window_dimensions": i64s(self.window),
+            "window_strides": i64s(self.strides),
+            "base_dilations": i64s(self.base_dilation),
+            "window_dilations": i64s(self.window_dilation),
+            "padding": pairs(self.padding),
+        }

@@ -1,0 +1,98 @@
+"""How to draw applications of convolution, of the primitives that reduce windows, and of general reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.ir import Aval, Primitive, Shape
+from fxad.primitives.conv import ConvGeneralDilated
+from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum
+from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
+from fxad.primitives.sliding import Padding, Sliding, span
+from fxad.testing.applications import Spec, Specs, dtype_of
+from fxad.testing.values import ORDINARY, SPECIAL, shapes
+
+
+def _padding(draw: st.DrawFn, sizes: Shape, base: tuple[int, ...]) -> Padding:
+    """Pairs that drop no more than there is."""
+    pairs = []
+    for n, b in zip(sizes, base, strict=True):
+        low = draw(st.sampled_from([0, 1, 2, -1 if n else 0]))
+        pairs.append((low, draw(st.sampled_from([0, 1, 2, -1 if low + span(n, b) else 0]))))
+    return tuple(pairs)
+
+
+def _steps(draw: st.DrawFn, n: int) -> tuple[int, ...]:
+    return tuple([draw(st.sampled_from([1, 2, 3])) for _ in range(n)])
+
+
+def _placed(draw: st.DrawFn, sizes: Shape) -> tuple[Shape, tuple[int, ...]]:
+    """Sizes at drawn axes: the shape, and the axis of each."""
+    spec = tuple(draw(st.permutations(range(len(sizes)))))
+    return tuple([sizes[spec.index(a)] for a in range(len(sizes))]), spec
+
+
+def _conv(draw: st.DrawFn, smooth: bool) -> Spec:
+    few, n = st.sampled_from([1, 2, 3, 0]), draw(st.integers(0, 2))
+    groups, by_batch = draw(st.sampled_from([1, 1, 2, 3])), draw(st.booleans())
+    features, batches = (1, groups) if by_batch else (groups, 1)
+    i, o, b = draw(few), draw(few) * groups, draw(few) * batches
+    space, window = [tuple([draw(st.sampled_from(k)) for _ in range(n)]) for k in ([3, 1, 4, 0], [2, 1, 3, 0])]
+    lhs, lhs_spec = _placed(draw, (b, i * features, *space))
+    rhs, rhs_spec = _placed(draw, (o, i, *window))
+    out_spec = tuple(draw(st.permutations(range(n + 2))))
+    base = _steps(draw, n)
+    padding = _padding(draw, space, base)
+    dtype = dtype_of(draw, dtypes.NUMERIC - dtypes.FLOAT8, smooth)
+    wider = {dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64, dtypes.int8: dtypes.int32}
+    preferred = draw(st.sampled_from([None, wider.get(dtype)]))
+    prim = ConvGeneralDilated(
+        _steps(draw, n), padding, base, _steps(draw, n), lhs_spec, rhs_spec, out_spec, features, batches, preferred
+    )
+    return prim, [(Aval(lhs, dtype), ORDINARY), (Aval(rhs, dtype), ORDINARY)]
+
+
+def _sliding(draw: st.DrawFn) -> tuple[Shape, Sliding]:
+    """A shape and windows into arrays of it."""
+    shape = draw(shapes(max_rank=2, sizes=(3, 1, 4, 2, 0)))
+    n, base = len(shape), _steps(draw, len(shape))
+    window = tuple([draw(st.sampled_from([2, 1, 3])) for _ in range(n)])
+    return shape, Sliding(window, _steps(draw, n), _padding(draw, shape, base), base, _steps(draw, n))
+
+
+def _reduce_window(kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindowMin]) -> Specs:
+    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+        shape, sliding = _sliding(draw)
+        exact = kind is not ReduceWindowSum and not smooth
+        x = Aval(shape, dtype_of(draw, kind.takes - dtypes.FLOAT8, smooth))
+        return kind(*sliding.fields), [(x, SPECIAL if exact else ORDINARY)]
+
+    return specs
+
+
+def _selection(kind: type[SelectAndGatherAdd | SelectAndScatterAdd]) -> Specs:
+    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+        shape, sliding = _sliding(draw)
+        x = Aval(shape, dtype_of(draw, dtypes.INTEGER | dtypes.FLOATING - dtypes.FLOAT8, smooth))
+        value = x if kind is SelectAndGatherAdd else x.with_shape(sliding.places("", x))
+        prim = kind(draw(st.sampled_from(["ge", "le"])), *sliding.fields)
+        return prim, [(value, ORDINARY), (x, ORDINARY if smooth else SPECIAL)]
+
+    return specs
+
+
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+    {
+        ConvGeneralDilated: _conv,
+        ReduceWindowSum: _reduce_window(ReduceWindowSum),
+        ReduceWindowMax: _reduce_window(ReduceWindowMax),
+        ReduceWindowMin: _reduce_window(ReduceWindowMin),
+        SelectAndGatherAdd: _selection(SelectAndGatherAdd),
+        SelectAndScatterAdd: _selection(SelectAndScatterAdd),
+    }
+)
