@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import ClassVar, TypeAlias, final
 
 import numpy as np
 
-from fxad.errors import ArgumentError, FxadError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.interpret import run
 from fxad.ir import (
     Atom,
@@ -21,6 +21,7 @@ from fxad.ir import (
     Hole,
     Jaxpr,
     JvpCtx,
+    Lin,
     Linear,
     NDArray,
     Prune,
@@ -31,7 +32,12 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.control import scan_lowering as loops
-from fxad.primitives.control.scan_parts import Steps
+from fxad.primitives.control.bodies import spread_tangents
+from fxad.primitives.control.scan_derivative import adjoint, counted, fused, halves, linear_body
+from fxad.primitives.control.scan_parts import Steps, marked, slimmed
+from fxad.primitives.shape import broadcast_to_axis, move_axis
+
+Dims: TypeAlias = tuple[int | None, ...]
 
 
 @final
@@ -144,22 +150,112 @@ class Scan(HigherOrder, Linear):
         return hlo.call(loops.straight(self.body, n, n - rest, self.reverse, *counts), (*consts, *xs, *state))
 
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        return eqn
+        slim = slimmed(self.steps, eqn.ins, used, prune)
+        if slim.steps == self.steps:
+            return eqn
+        return Eqn(
+            self.over(slim.steps), tuple([eqn.ins[k] for k in slim.ins]), tuple(marked(eqn.outs, slim.outs)), eqn.source
+        )
+
+    # ---------------------------------------------------------------------------------------------------- batching
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        raise FxadError("scan: todo")
+        consts, carry, xs = self.steps.split(args)
+        of_consts, of_carry, of_xs = self.steps.split(dims)
+        # slices are along axis 0, so no array can have the mapped axis there
+        xs = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, of_xs, strict=True)])
+        of_rows = tuple([d if d is None else max(d - 1, 0) for d in of_xs])
+        of_state, found = _carry_dims(ctx, self.steps, of_consts, of_carry, of_rows)
+        body, out_dims = ctx.recur(self.body, (*of_consts, *of_state, *of_rows), (*of_state, *found[self.n_carry :]))
+        carry = tuple(
+            [
+                a if to is None else broadcast_to_axis(ctx, a, d, ctx.size, to)
+                for a, d, to in zip(carry, of_carry, of_state, strict=True)
+            ]
+        )
+        outs = ctx(self.with_bodies((body,)), *consts, *carry, *xs)
+        return outs, (*of_state, *[None if d is None else d + 1 for d in out_dims[self.n_carry :]])
+
+    # ---------------------------------------------------------------------------------------------- differentiation
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        raise FxadError("scan: todo")
+        nonzero = tuple([isinstance(t, Lin) for t in tangents])
+        if ctx.split:
+            return self._split(ctx, primals, tangents, nonzero)
+        both = fused(self.steps, ctx.recur_fused, nonzero)
+        dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
+        groups = zip(self.steps.split(primals), self.steps.split(dots), self.steps.split(both.ins), strict=True)
+        operands = [a for values, ts, marks in groups for a in (*values, *marked(ts, marks))]
+        outs = ctx(self.over(both.steps), *operands)
+        n, at = self.n_carry, both.steps.n_carry
+        n_ys = len(self.body.outs) - n
+        results = (*outs[:n], *outs[at : at + n_ys])
+        found = [Lin(v) for v in (*outs[n:at], *outs[at + n_ys :])]
+        return results, spread_tangents(found, both.outs, [v.aval for v in results])
+
+    def _split(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: tuple[bool, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        both = halves(ctx, self.steps, ctx.recur, nonzero, primals)
+        consts, carry, xs = self.steps.split(primals)
+        outs = ctx(self.over(both.primal), *consts, *both.hoisted, *carry, *xs)
+        results = outs[: len(self.body.outs)]
+        stacks = (*xs, *outs[self.n_carry :])
+        of_consts, of_carry, of_xs = [
+            marked(ts, marks) for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
+        ]
+        linear = self.over(both.linear)
+        operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.stacked])
+        dots = ctx.lin(linear, *operands) if linear.body.outs else ()
+        return results, spread_tangents(dots, both.outs, [v.aval for v in results])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return False
+        return linear_body(self.body, self.n_consts, self.n_carry, mask)
 
     def transpose(
         self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
     ) -> tuple[Cotangent | None, ...]:
-        raise FxadError("scan: todo")
+        mask = tuple([isinstance(a, Hole) for a in args])
+        steps, places = self.steps, list(range(len(args)))
+        operands: dict[int, Atom] = {k: a for k, a in enumerate(args) if not isinstance(a, Hole)}
+        if not all(steps.split(mask)[1]):
+            apart = counted(steps, mask)
+            stacks = ctx(self.over(apart.known), *[operands[k] for k in apart.ins])[apart.known.n_carry :]
+            operands.update(enumerate(stacks, len(args)))
+            places = [*apart.places, *range(len(args), len(args) + len(stacks))]
+            cts = (*marked(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
+            steps = apart.linear
+        n = steps.n_carry
+        given = tuple([not isinstance(ct, Zero) for ct in cts])
+        back = adjoint(steps, ctx.recur, tuple([k not in operands for k in places]), given[:n], given[n:])
+        consts, _, xs = steps.split(places)
+        outs = ctx(
+            self.over(back.steps, backward=True),
+            *[operands[k] for k in consts if k in operands],
+            *[Zero(args[k].aval).instantiate() for k in marked([k for k in consts if k not in operands], back.consts)],
+            *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in marked(cts[:n], back.carry)],
+            *[ct for ct in cts[n:] if not isinstance(ct, Zero)],
+            *[operands[k] for k in xs if k in operands],
+        )
+        moved = marked([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
+        bars = dict(zip(moved, outs, strict=True))
+        return tuple([bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)])
+
+
+def _carry_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, rows: Dims) -> tuple[Dims, Dims]:
+    """Where the carry holds the mapped axis in all steps, and where the results of the body then have it.
+
+    The carry takes the place in which the body gives it back, so that no step moves an axis, unless that never settles.
+    """
+    _, found = ctx.recur(steps.body, (*consts, *carry, *rows))
+    for _ in carry + (None,):
+        wider = tuple([d if f is None else f for d, f in zip(carry, found, strict=False)])
+        if wider == carry:
+            break
+        carry = wider
+        _, found = ctx.recur(steps.body, (*consts, *carry, *rows))
+    return carry, found
