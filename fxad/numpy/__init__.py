@@ -8,8 +8,9 @@ Dtypes, the same on every platform and under every setting:
   scalars and keeps the dtype of NumPy arrays.
 - `sum` and `prod` of bools and of integers below 32 bits are int32 (uint32 for unsigned ones); wider integers and all
   floats keep their dtype. `count_nonzero`, `argmax` and `argmin` are int32.
-- `mean`, `var`, `std` and `/` of integers are float64, as in NumPy. Other floating functions of integers and bools take
-  the dtype NumPy gives them: float16 for 8 bits, float32 for 16, float64 for 32 and 64.
+- `mean`, `var` and `std` of integers are float32, the default dtype, as the standard says; `/` of integers is float64,
+  as in NumPy. Other floating functions of integers and bools take the dtype NumPy gives them: float16 for 8 bits,
+  float32 for 16, float64 for 32 and 64.
 - Index arrays of any integer dtype do; indices known when the program runs are not checked but moved to the nearest
   element, and count from the end when negative.
 - Comparisons of complex numbers by order are errors, as is a cast from complex to real.
@@ -62,6 +63,7 @@ from fxad.numpy.binary import (
     heaviside,
     hypot,
     isclose,
+    isin,
     left_shift,
     less,
     less_equal,
@@ -90,6 +92,7 @@ from fxad.numpy.creation import (
     empty,
     empty_like,
     eye,
+    from_dlpack,
     full,
     full_like,
     identity,
@@ -103,6 +106,15 @@ from fxad.numpy.creation import (
     zeros,
     zeros_like,
 )
+from fxad.numpy.dependent import (
+    nonzero,
+    repeat,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
+from fxad.numpy.info import NamespaceInfo, __array_namespace_info__
 from fxad.numpy.products import (
     dot,
     einsum,
@@ -153,7 +165,6 @@ from fxad.numpy.shapes import (
     pad,
     permute_dims,
     ravel,
-    repeat,
     reshape,
     roll,
     split,
@@ -244,32 +255,34 @@ from fxad.numpy.unary import (
     tanh,
     trunc,
 )
+from fxad.operations.conversions import API_VERSIONS
 
+__array_api_version__ = API_VERSIONS[-1]
 ndarray = Array
 bool = bool_  # the standard's name
 newaxis = None
 
 __all__ = [
-    "FloatInfo", "IntInfo", "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle",
-    "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin",
-    "around", "array", "array_equal", "array_split", "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh",
-    "atleast_1d", "atleast_2d", "bfloat16", "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift",
-    "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "bool_", "broadcast_arrays",
-    "broadcast_shapes", "broadcast_to", "can_cast", "cbrt", "ceil", "clip", "column_stack", "complex128",
-    "complex64", "concat", "concatenate", "conj", "conjugate", "copysign", "cos", "cosh", "count_nonzero",
-    "deg2rad", "degrees", "diag", "diagonal", "diff", "divide", "divmod", "dot", "e", "einsum", "empty",
-    "empty_like", "equal", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "fix", "flip", "fliplr", "flipud",
-    "float16", "float32", "float64", "floor", "floor_divide", "fmod", "full", "full_like", "greater",
-    "greater_equal", "heaviside", "hstack", "hypot", "identity", "iinfo", "imag", "inf", "inner", "int16", "int32",
-    "int64", "int8", "invert", "isclose", "isdtype", "isfinite", "isinf", "isnan", "left_shift", "less",
-    "less_equal", "linalg", "linspace", "log", "log10", "log1p", "log2", "logaddexp", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min",
-    "minimum", "mod", "moveaxis", "multiply", "nan", "nan_to_num", "ndarray", "ndim", "negative", "newaxis",
-    "nextafter", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "pi", "positive", "pow", "power",
-    "prod", "promote_types", "ptp", "rad2deg", "radians", "ravel", "real", "reciprocal", "remainder", "repeat",
-    "reshape", "result_type", "right_shift", "rint", "roll", "round", "shape", "sign", "signbit", "sin", "sinh",
-    "size", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take",
-    "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace", "transpose", "tri", "tril", "triu",
-    "true_divide", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "var", "vdot", "vecdot", "vstack",
-    "where", "zeros", "zeros_like",
+    "FloatInfo", "IntInfo", "NamespaceInfo", "__array_api_version__", "__array_namespace_info__", "abs", "absolute",
+    "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
+    "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "around", "array", "array_equal", "array_split",
+    "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "bfloat16",
+    "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "bool", "bool_", "broadcast_arrays", "broadcast_shapes", "broadcast_to",
+    "can_cast", "cbrt", "ceil", "clip", "column_stack", "complex128", "complex64", "concat", "concatenate", "conj",
+    "conjugate", "copysign", "cos", "cosh", "count_nonzero", "deg2rad", "degrees", "diag", "diagonal", "diff", "divide",
+    "divmod", "dot", "e", "einsum", "empty", "empty_like", "equal", "exp", "exp2", "expand_dims", "expm1", "eye",
+    "finfo", "fix", "flip", "fliplr", "flipud", "float16", "float32", "float64", "floor", "floor_divide", "fmod",
+    "from_dlpack", "full", "full_like", "greater", "greater_equal", "heaviside", "hstack", "hypot", "identity", "iinfo",
+    "imag", "inf", "inner", "int16", "int32", "int64", "int8", "invert", "isclose", "isdtype", "isfinite", "isin",
+    "isinf", "isnan", "left_shift", "less", "less_equal", "linalg", "linspace", "log", "log10", "log1p", "log2",
+    "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max",
+    "maximum", "mean", "meshgrid", "min", "minimum", "mod", "moveaxis", "multiply", "nan", "nan_to_num", "ndarray",
+    "ndim", "negative", "newaxis", "nextafter", "nonzero", "not_equal", "ones", "ones_like", "outer", "pad",
+    "permute_dims", "pi", "positive", "pow", "power", "prod", "promote_types", "ptp", "rad2deg", "radians", "ravel",
+    "real", "reciprocal", "remainder", "repeat", "reshape", "result_type", "right_shift", "rint", "roll", "round",
+    "shape", "sign", "signbit", "sin", "sinh", "size", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract",
+    "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace", "transpose", "tri",
+    "tril", "triu", "true_divide", "trunc", "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts",
+    "unique_inverse", "unique_values", "unstack", "var", "vdot", "vecdot", "vstack", "where", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -30,194 +30,204 @@ from fxad.primitives.elementwise import (
 _KINDS: Final = (bool, int, float, complex)
 
 
-def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """x + y; logical or for bools."""
-    return call("add", arithmetic.add, (x, y))
+def add(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 + x2; logical or for bools."""
+    return call("add", arithmetic.add, (x1, x2))
 
 
-def subtract(x: ArrayLike, y: ArrayLike) -> Array:
-    """x - y."""
-    return call("subtract", arithmetic.binary, (x, y), SUB)
+def subtract(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 - x2."""
+    return call("subtract", arithmetic.binary, (x1, x2), SUB)
 
 
-def multiply(x: ArrayLike, y: ArrayLike) -> Array:
-    """x * y; logical and for bools."""
-    return call("multiply", arithmetic.multiply, (x, y))
+def multiply(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 * x2; logical and for bools."""
+    return call("multiply", arithmetic.multiply, (x1, x2))
 
 
-def divide(x: ArrayLike, y: ArrayLike) -> Array:
-    """x / y; floating for integers."""
-    return call("divide", arithmetic.true_divide, (x, y))
+def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 / x2; floating for integers."""
+    return call("divide", arithmetic.true_divide, (x1, x2))
 
 
-def floor_divide(x: ArrayLike, y: ArrayLike) -> Array:
-    """floor(x / y)."""
-    return call("floor_divide", arithmetic.floor_divide, (x, y))
+def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """floor(x1 / x2)."""
+    return call("floor_divide", arithmetic.floor_divide, (x1, x2))
 
 
-def remainder(x: ArrayLike, y: ArrayLike) -> Array:
-    """x - y * floor(x / y): what is left, with the sign of y."""
-    return call("remainder", arithmetic.remainder, (x, y))
+def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 - x2 * floor(x1 / x2): what is left, with the sign of x2."""
+    return call("remainder", arithmetic.remainder, (x1, x2))
 
 
-def fmod(x: ArrayLike, y: ArrayLike) -> Array:
-    """What is left of x / y, with the sign of x."""
-    return call("fmod", arithmetic.binary, (x, y), REM)
+def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """What is left of x1 / x2, with the sign of x1."""
+    return call("fmod", arithmetic.binary, (x1, x2), REM)
 
 
-def divmod(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    """floor(x / y) and what is left."""
-    return floor_divide(x, y), remainder(x, y)
+def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
+    """floor(x1 / x2) and what is left."""
+    return floor_divide(x1, x2), remainder(x1, x2)
 
 
-def pow(x: ArrayLike, y: ArrayLike) -> Array:
-    """x to the power y; by repeated multiplication where y is a Python int."""
-    if type(y) is int and not isinstance(x, bool | int | float | complex):
-        return call("pow", arithmetic.integer_power, (x,), y)
-    return call("pow", arithmetic.power, (x, y))
+def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 to the power x2; by repeated multiplication where x2 is a Python int."""
+    if type(x2) is int and not isinstance(x1, bool | int | float | complex):
+        return call("pow", arithmetic.integer_power, (x1,), x2)
+    return call("pow", arithmetic.power, (x1, x2))
 
 
-def maximum(x: ArrayLike, y: ArrayLike) -> Array:
-    """The greater of x and y; nan where one is nan."""
-    return call("maximum", arithmetic.binary, (x, y), MAX)
+def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The greater of x1 and x2; nan where one is nan."""
+    return call("maximum", arithmetic.binary, (x1, x2), MAX)
 
 
-def minimum(x: ArrayLike, y: ArrayLike) -> Array:
-    """The lesser of x and y; nan where one is nan."""
-    return call("minimum", arithmetic.binary, (x, y), MIN)
+def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The lesser of x1 and x2; nan where one is nan."""
+    return call("minimum", arithmetic.binary, (x1, x2), MIN)
 
 
-def atan2(x: ArrayLike, y: ArrayLike) -> Array:
-    """The angle of the point (y, x): the arc tangent of x / y in its quadrant."""
-    return call("atan2", elementwise.floating_binary, (x, y), ATAN2)
+def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The angle of the point (x2, x1): the arc tangent of x1 / x2 in its quadrant."""
+    return call("atan2", elementwise.floating_binary, (x1, x2), ATAN2)
 
 
-def nextafter(x: ArrayLike, y: ArrayLike) -> Array:
-    """The next number after x in the direction of y."""
-    return call("nextafter", elementwise.floating_binary, (x, y), NEXTAFTER)
+def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The next number after x1 in the direction of x2."""
+    return call("nextafter", elementwise.floating_binary, (x1, x2), NEXTAFTER)
 
 
-def hypot(x: ArrayLike, y: ArrayLike) -> Array:
-    """sqrt(x**2 + y**2), without overflow."""
-    return call("hypot", elementwise.hypot, (x, y))
+def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """sqrt(x1**2 + x2**2), without overflow."""
+    return call("hypot", elementwise.hypot, (x1, x2))
 
 
-def logaddexp(x: ArrayLike, y: ArrayLike) -> Array:
-    """log(exp(x) + exp(y)), without overflow."""
-    return call("logaddexp", elementwise.logaddexp, (x, y))
+def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """log(exp(x1) + exp(x2)), without overflow."""
+    return call("logaddexp", elementwise.logaddexp, (x1, x2))
 
 
-def copysign(x: ArrayLike, y: ArrayLike) -> Array:
-    """abs(x) with the sign of y."""
-    return call("copysign", elementwise.copysign, (x, y))
+def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """abs(x1) with the sign of x2."""
+    return call("copysign", elementwise.copysign, (x1, x2))
 
 
-def heaviside(x: ArrayLike, y: ArrayLike) -> Array:
-    """0 below zero, 1 above, y at zero."""
-    return call("heaviside", elementwise.heaviside, (x, y))
+def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """0 below zero, 1 above, x2 at zero."""
+    return call("heaviside", elementwise.heaviside, (x1, x2))
 
 
 # ------------------------------------------------------------------------------------------- comparisons, logic
 
 
-def equal(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x equals y."""
-    return call("equal", arithmetic.binary, (x, y), EQ)
+def equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Whether x1 equals x2."""
+    return call("equal", arithmetic.binary, (x1, x2), EQ)
 
 
-def not_equal(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x differs from y."""
-    return call("not_equal", arithmetic.binary, (x, y), NE)
+def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Whether x1 differs from x2."""
+    return call("not_equal", arithmetic.binary, (x1, x2), NE)
 
 
-def less(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x < y."""
-    return call("less", arithmetic.binary, (x, y), LT)
+def less(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Whether x1 < x2."""
+    return call("less", arithmetic.binary, (x1, x2), LT)
 
 
-def less_equal(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x <= y."""
-    return call("less_equal", arithmetic.binary, (x, y), LE)
+def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Whether x1 <= x2."""
+    return call("less_equal", arithmetic.binary, (x1, x2), LE)
 
 
-def greater(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x > y."""
-    return call("greater", arithmetic.binary, (x, y), GT)
+def greater(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Whether x1 > x2."""
+    return call("greater", arithmetic.binary, (x1, x2), GT)
 
 
-def greater_equal(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x >= y."""
-    return call("greater_equal", arithmetic.binary, (x, y), GE)
+def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Whether x1 >= x2."""
+    return call("greater_equal", arithmetic.binary, (x1, x2), GE)
 
 
-def logical_and(x: ArrayLike, y: ArrayLike) -> Array:
+def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether both are not zero."""
-    return call("logical_and", elementwise.truth_binary, (x, y), AND)
+    return call("logical_and", elementwise.truth_binary, (x1, x2), AND)
 
 
-def logical_or(x: ArrayLike, y: ArrayLike) -> Array:
+def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether one is not zero."""
-    return call("logical_or", elementwise.truth_binary, (x, y), OR)
+    return call("logical_or", elementwise.truth_binary, (x1, x2), OR)
 
 
-def logical_xor(x: ArrayLike, y: ArrayLike) -> Array:
+def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether exactly one is not zero."""
-    return call("logical_xor", elementwise.truth_binary, (x, y), XOR)
+    return call("logical_xor", elementwise.truth_binary, (x1, x2), XOR)
 
 
-def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits set in x and y."""
-    return call("bitwise_and", arithmetic.logical, (x, y), AND)
+def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The bits set in x1 and x2."""
+    return call("bitwise_and", arithmetic.logical, (x1, x2), AND)
 
 
-def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits set in x or y."""
-    return call("bitwise_or", arithmetic.logical, (x, y), OR)
+def bitwise_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The bits set in x1 or x2."""
+    return call("bitwise_or", arithmetic.logical, (x1, x2), OR)
 
 
-def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits set in one of x and y."""
-    return call("bitwise_xor", arithmetic.logical, (x, y), XOR)
+def bitwise_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The bits set in one of x1 and x2."""
+    return call("bitwise_xor", arithmetic.logical, (x1, x2), XOR)
 
 
-def bitwise_left_shift(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits of x moved up by y."""
-    return call("bitwise_left_shift", arithmetic.logical, (x, y), SHIFT_LEFT)
+def bitwise_left_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The bits of x1 moved up by x2."""
+    return call("bitwise_left_shift", arithmetic.logical, (x1, x2), SHIFT_LEFT)
 
 
-def bitwise_right_shift(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits of x moved down by y; copies of the sign come in."""
-    return call("bitwise_right_shift", arithmetic.shift_right, (x, y))
+def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The bits of x1 moved down by x2; copies of the sign come in."""
+    return call("bitwise_right_shift", arithmetic.shift_right, (x1, x2))
 
 
-def isclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
-    """Whether x and y differ by at most atol + rtol * abs(y)."""
-    return call("isclose", elementwise.isclose, (x, y), rtol, atol, equal_nan)
+def isclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+    """Whether x1 and x2 differ by at most atol + rtol * abs(x2)."""
+    return call("isclose", elementwise.isclose, (x1, x2), rtol, atol, equal_nan)
 
 
-def allclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+def allclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """Whether `isclose` holds everywhere."""
-    return isclose(x, y, rtol, atol, equal_nan).all()
+    return isclose(x1, x2, rtol, atol, equal_nan).all()
 
 
-def array_equal(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x and y have one shape and equal elements."""
-    a, b = as_array("array_equal", x), as_array("array_equal", y, 1)
+def array_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Whether x1 and x2 have one shape and equal elements."""
+    a, b = as_array("array_equal", x1), as_array("array_equal", x2, 1)
     return (a == b).all() if a.shape == b.shape else full((), False)
+
+
+def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Array:
+    """Whether each element of x1 is equal to one of x2; whether to none, if `invert`.
+
+    Cost: as many comparisons as the product of the sizes.
+    """
+    among = as_array("isin", x2, 1).ravel()
+    found = equal(as_array("isin", x1)[..., None], among).any(-1)
+    return ~found if invert else found
 
 
 # --------------------------------------------------------------------------------------------------------- choosing
 
 
-def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
-    """x where the condition holds, else y; all three broadcast."""
-    if type(x) in _KINDS and type(y) in _KINDS:  # two scalars alone: one kind, the higher one
-        kind = _KINDS[max(_KINDS.index(type(x)), _KINDS.index(type(y)))]
-        x, y = kind(cast(float, x)), kind(cast(float, y))
-    return call("where", elementwise.where, (x, y, condition))
+def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 where the condition holds, else x2; all three broadcast."""
+    if type(x1) in _KINDS and type(x2) in _KINDS:  # two scalars alone: one kind, the higher one
+        kind = _KINDS[max(_KINDS.index(type(x1)), _KINDS.index(type(x2)))]
+        x1, x2 = kind(cast(float, x1)), kind(cast(float, x2))
+    return call("where", elementwise.where, (x1, x2, condition))
 
 
-def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
+def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
     """x, not below min and then not above max; None is no bound."""
     if min is not None and max is not None:
         return call("clip", elementwise.clip, (x, min, max))

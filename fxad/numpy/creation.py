@@ -11,64 +11,75 @@ import numpy.typing as npt
 
 from fxad import dtypes, lax
 from fxad.array import Array, ArrayLike, aval_of, binder
-from fxad.errors import ArgumentError, ParameterError
-from fxad.numpy.calls import as_array, call
+from fxad.errors import ArgumentError, ParameterError, described
+from fxad.numpy.calls import as_array, call, placed
 from fxad.operations import elementwise, promotion, shapes
+from fxad.primitives.elementwise import FLOOR
+from fxad.runtime import Device, Exporter
 
 Number: TypeAlias = "int | float | np.generic"
 Nested: TypeAlias = "ArrayLike | Sequence[Nested]"
 ShapeLike: TypeAlias = "int | Sequence[int]"
 
 
-def zeros(shape: ShapeLike, dtype: object = float) -> Array:
+def zeros(shape: ShapeLike, dtype: object = None, *, device: Device | None = None) -> Array:
     """An array of zeros, float32 where no dtype is given."""
-    return lax.full(shape, False, dtype)
+    return placed("zeros", lax.full(shape, False, float if dtype is None else dtype), device)
 
 
-def ones(shape: ShapeLike, dtype: object = float) -> Array:
+def ones(shape: ShapeLike, dtype: object = None, *, device: Device | None = None) -> Array:
     """An array of ones, float32 where no dtype is given."""
-    return lax.full(shape, True, dtype)
+    return placed("ones", lax.full(shape, True, float if dtype is None else dtype), device)
 
 
-def empty(shape: ShapeLike, dtype: object = float) -> Array:
+def empty(shape: ShapeLike, dtype: object = None, *, device: Device | None = None) -> Array:
     """An array of zeros: there is no memory that has not been written."""
-    return zeros(shape, dtype)
+    return zeros(shape, dtype, device=device)
 
 
-def full(shape: ShapeLike, fill_value: ArrayLike, dtype: object = None) -> Array:
+def full(shape: ShapeLike, fill_value: ArrayLike, dtype: object = None, *, device: Device | None = None) -> Array:
     """An array filled with one value, of that value's dtype where none is given."""
-    return lax.full(shape, fill_value, dtype)
+    return placed("full", lax.full(shape, fill_value, dtype), device)
 
 
-def zeros_like(x: ArrayLike, dtype: object = None) -> Array:
+def zeros_like(x: ArrayLike, /, dtype: object = None, *, device: Device | None = None) -> Array:
     """Zeros of the shape and dtype of x."""
-    return _like("zeros_like", x, False, dtype)
+    return _like("zeros_like", x, False, dtype, device)
 
 
-def ones_like(x: ArrayLike, dtype: object = None) -> Array:
+def ones_like(x: ArrayLike, /, dtype: object = None, *, device: Device | None = None) -> Array:
     """Ones of the shape and dtype of x."""
-    return _like("ones_like", x, True, dtype)
+    return _like("ones_like", x, True, dtype, device)
 
 
-def empty_like(x: ArrayLike, dtype: object = None) -> Array:
+def empty_like(x: ArrayLike, /, dtype: object = None, *, device: Device | None = None) -> Array:
     """Zeros of the shape and dtype of x."""
-    return _like("empty_like", x, False, dtype)
+    return _like("empty_like", x, False, dtype, device)
 
 
-def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: object = None) -> Array:
+def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: object = None, *, device: Device | None = None) -> Array:
     """An array filled with one value, of the shape and dtype of x."""
-    return _like("full_like", x, fill_value, dtype)
+    return _like("full_like", x, fill_value, dtype, device)
 
 
-def _like(name: str, x: ArrayLike, fill_value: ArrayLike, dtype: object) -> Array:
+def _like(name: str, x: ArrayLike, fill_value: ArrayLike, dtype: object, device: Device | None) -> Array:
     aval = aval_of(x, f"{name}: argument 0")
-    return lax.full(aval.shape, fill_value, aval.dtype if dtype is None else dtype)
+    out = lax.full(aval.shape, fill_value, aval.dtype if dtype is None else dtype)
+    return placed(name, out, device)
 
 
 # --------------------------------------------------------------------------------------------------------- counting
 
 
-def arange(start: Number, stop: Number | None = None, step: Number = 1, dtype: object = None) -> Array:
+def arange(
+    start: Number,
+    /,
+    stop: Number | None = None,
+    step: Number = 1,
+    dtype: object = None,
+    *,
+    device: Device | None = None,
+) -> Array:
     """start, start + step, ... before stop; from 0 when only one bound is given.
 
     Type: int32 when all are ints, else float32, where no dtype is given.
@@ -85,7 +96,7 @@ def arange(start: Number, stop: Number | None = None, step: Number = 1, dtype: o
     x = lax.iota(given if counts else dtypes.int32 if whole else dtypes.float32, int(size))
     x = x if d == 1 else x * d
     x = x if a == 0 else x + a
-    return x.astype(given) if x.dtype is not given else x
+    return placed("arange", x.astype(given) if x.dtype is not given else x, device)
 
 
 def _static(name: str, k: int, value: object) -> int | float:
@@ -98,14 +109,27 @@ def _static(name: str, k: int, value: object) -> int | float:
 
 
 def linspace(
-    start: ArrayLike, stop: ArrayLike, num: int = 50, *, endpoint: bool = True, dtype: object = None, axis: int = 0
+    start: ArrayLike,
+    stop: ArrayLike,
+    /,
+    num: int = 50,
+    *,
+    endpoint: bool = True,
+    dtype: object = None,
+    axis: int = 0,
+    device: Device | None = None,
 ) -> Array:
     """`num` values from start to stop in equal steps; stop itself is the last one if `endpoint`."""
     if num < 0:
         raise ParameterError(f"linspace: {num} values")
+    want = None if dtype is None else dtypes.as_dtype(dtype)
     a, b = as_array("linspace", start), as_array("linspace", stop, 1)
-    inner = promotion.common("linspace", a.dtype, b.dtype)
-    inner = inner if inner in dtypes.INEXACT else dtypes.float32
+    if want is not None:  # before anything is rounded: a Python number alone would be float32
+        inner = promotion.common("linspace", want, dtypes.float32)
+        a, b = [asarray(v, inner) if type(v) is float else x for v, x in ((start, a), (stop, b))]
+    else:
+        inner = promotion.common("linspace", a.dtype, b.dtype)
+        inner = inner if inner in dtypes.INEXACT else dtypes.float32
     a, b = a.astype(inner), b.astype(inner)
     steps = max(num - 1 if endpoint else num, 1)
     k = lax.reshape(lax.iota(inner, num), (num, *[1] * max(a.ndim, b.ndim)))
@@ -114,71 +138,102 @@ def linspace(
         x = call("linspace", elementwise.where, (b, x, k == num - 1))
     if axis:
         x = call("linspace", shapes.moveaxis, (x,), 0, axis)
-    return x if dtype is None else x.astype(dtype)
+    if want in dtypes.INTEGER:
+        x = call("linspace", elementwise.rounding, (x,), FLOOR)
+    return placed("linspace", x if want is None else x.astype(want), device)
 
 
-def eye(n: int, m: int | None = None, k: int = 0, dtype: object = float) -> Array:
-    """Ones on diagonal k of an n by m array of zeros."""
-    return binder().apply(shapes.eye, (), (n, n if m is None else m, k, dtypes.as_dtype(dtype)))[0]
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    k: int = 0,
+    dtype: object = None,
+    *,
+    device: Device | None = None,
+) -> Array:
+    """Ones on diagonal k of an array of zeros; square where the number of columns is not given."""
+    given = dtypes.as_dtype(float if dtype is None else dtype)
+    columns = n_rows if n_cols is None else n_cols
+    return placed("eye", binder().apply(shapes.eye, (), (n_rows, columns, k, given))[0], device)
 
 
-def identity(n: int, dtype: object = float) -> Array:
+def identity(n: int, dtype: object = None) -> Array:
     """The n by n identity matrix."""
     return eye(n, dtype=dtype)
 
 
-def tri(n: int, m: int | None = None, k: int = 0, dtype: object = float) -> Array:
+def tri(n: int, m: int | None = None, k: int = 0, dtype: object = None) -> Array:
     """Ones on and below diagonal k of an n by m array of zeros."""
     return tril(ones((n, n if m is None else m), dtype), k)
 
 
-def tril(x: ArrayLike, k: int = 0) -> Array:
+def tril(x: ArrayLike, /, k: int = 0) -> Array:
     """The elements on and below diagonal k of matrices; zeros above."""
     return call("tril", shapes.triangle, (x,), k, True)
 
 
-def triu(x: ArrayLike, k: int = 0) -> Array:
+def triu(x: ArrayLike, /, k: int = 0) -> Array:
     """The elements on and above diagonal k of matrices; zeros below."""
     return call("triu", shapes.triangle, (x,), k, False)
 
 
-def meshgrid(*xs: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
+def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
     """Coordinate arrays of a grid: one axis for each vector, the first two exchanged for "xy"."""
     if indexing not in ("xy", "ij"):
         raise ParameterError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
-    arrays = [as_array("meshgrid", x, k) for k, x in enumerate(xs)]
-    sizes = [a.size for a in arrays]
-    order = list(range(len(arrays)))
+    vectors = [as_array("meshgrid", x, k) for k, x in enumerate(arrays)]
+    sizes = [a.size for a in vectors]
+    order = list(range(len(vectors)))
     if indexing == "xy" and len(order) > 1:
         order[0], order[1] = 1, 0
     shape = tuple([sizes[a] for a in order])
-    columns = [x.reshape([x.size if a == k else 1 for a in order]) for k, x in enumerate(arrays)]
+    columns = [x.reshape([x.size if a == k else 1 for a in order]) for k, x in enumerate(vectors)]
     return tuple([call("meshgrid", shapes.broadcast_to, (c,), shape) for c in columns])
 
 
 # ------------------------------------------------------------------------------------------------- what users have
 
 
-def asarray(x: Nested, dtype: object = None, *, copy: bool | None = None) -> Array:
+def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = None, copy: bool | None = None) -> Array:
     """An array of anything that is one: arrays, scalars, DLPack, nested lists of those.
 
     Type:   a NumPy array keeps its dtype; Python scalars alone are bool, int32, float32 or complex64, and take the
             dtype of arrays beside them.
-    Raises: ArgumentError for rows that differ in length, and for what is not an array.
+    Rule:   a NumPy array that is changed later does not matter: what another could write to is copied.
+    Raises: ArgumentError for rows that differ in length, and for what is not an array; ParameterError where
+            `copy=False` forbids the copy that is needed.
     """
     want = None if dtype is None else dtypes.as_dtype(dtype)
-    if isinstance(x, list | tuple):
-        return _nested(x, want)
-    if isinstance(x, bool | int | float | complex):
-        return lax.full((), x, want)
-    given = x.copy() if copy and isinstance(x, np.ndarray) else cast("ArrayLike", x)
-    out = as_array("asarray", given)
-    return out if want is None or want is out.dtype else out.astype(want)
+    if copy is False and not (isinstance(obj, Array) and want in (None, obj.dtype)):
+        raise ParameterError(
+            f"asarray: {described(obj)} does not become an array without a copy", remedy="leave `copy` out"
+        )
+    if isinstance(obj, list | tuple):
+        out = _nested(obj, want)
+    elif isinstance(obj, bool | int | float | complex):
+        out = lax.full((), obj, want)
+    else:
+        out = as_array("asarray", cast("ArrayLike", obj))
+        out = out if want is None or want is out.dtype else out.astype(want)
+    return placed("asarray", out, device)
 
 
-def array(x: Nested, dtype: object = None, *, copy: bool = True) -> Array:
-    """`asarray` of a copy: a NumPy array that is changed later does not matter."""
-    return asarray(x, dtype, copy=copy)
+def array(obj: Nested, /, dtype: object = None, *, copy: bool | None = None) -> Array:
+    """`asarray`, under NumPy's name."""
+    return asarray(obj, dtype, copy=copy)
+
+
+def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None = None) -> Array:
+    """An array of what another library offers through DLPack, on the default device where none is given.
+
+    Raises: ArgumentError for what does not offer it; BufferError where `copy=False`: others could write to the memory.
+    """
+    if not isinstance(x, Exporter):
+        raise ArgumentError(f"from_dlpack: {described(x)} has no __dlpack__", remedy="use asarray")
+    if copy is False and not isinstance(x, Array):
+        raise BufferError(f"from_dlpack: {described(x)} is copied, because others could write to its memory")
+    return placed("from_dlpack", as_array("from_dlpack", cast("ArrayLike", x)), device)
 
 
 def _nested(x: Sequence[object], want: dtypes.DType | None) -> Array:

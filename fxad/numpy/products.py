@@ -22,55 +22,56 @@ def _dtype(dtype: object) -> dtypes.DType | None:
     return None if dtype is None else dtypes.as_dtype(dtype)
 
 
-def matmul(x: ArrayLike, y: ArrayLike, *, preferred_element_type: object = None) -> Array:
+def matmul(x1: ArrayLike, x2: ArrayLike, /, *, preferred_element_type: object = None) -> Array:
     """The matrix product over the last two axes; those before broadcast; a single axis is a row or a column."""
-    return call("matmul", contractions.matmul, (x, y), _dtype(preferred_element_type))
+    return call("matmul", contractions.matmul, (x1, x2), _dtype(preferred_element_type))
 
 
-def dot(x: ArrayLike, y: ArrayLike) -> Array:
-    """The product summed over the last axis of x and the last but one of y; a scalar multiplies."""
-    return call("dot", contractions.dot, (x, y))
+def dot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The product summed over the last axis of x1 and the last but one of x2; a scalar multiplies."""
+    return call("dot", contractions.dot, (x1, x2))
 
 
-def vecdot(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Array:
-    """The sum of products along one axis, x conjugated; the other axes broadcast."""
-    return call("vecdot", contractions.vecdot, (x, y), axis)
+def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
+    """The sum of products along one axis, x1 conjugated; the other axes broadcast."""
+    return call("vecdot", contractions.vecdot, (x1, x2), axis)
 
 
-def vdot(x: ArrayLike, y: ArrayLike) -> Array:
-    """The sum of all products, x conjugated."""
-    return vecdot(as_array("vdot", x).ravel(), as_array("vdot", y, 1).ravel())
+def vdot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The sum of all products, x1 conjugated."""
+    return vecdot(as_array("vdot", x1).ravel(), as_array("vdot", x2, 1).ravel())
 
 
-def inner(x: ArrayLike, y: ArrayLike) -> Array:
+def inner(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The product summed over the last axes; a scalar multiplies."""
-    a, b = as_array("inner", x), as_array("inner", y, 1)
+    a, b = as_array("inner", x1), as_array("inner", x2, 1)
     return tensordot(a, b, ((-1,), (-1,))) if a.ndim and b.ndim else a * b
 
 
-def outer(x: ArrayLike, y: ArrayLike) -> Array:
-    """All products of an element of x and one of y."""
-    a, b = as_array("outer", x), as_array("outer", y, 1)
+def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """All products of an element of x1 and one of x2."""
+    a, b = as_array("outer", x1), as_array("outer", x2, 1)
     return call("outer", arithmetic.multiply, (a.reshape(-1, 1), b.reshape(1, -1)))
 
 
 def tensordot(
-    x: ArrayLike,
-    y: ArrayLike,
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
     axes: int | tuple[int | Sequence[int], int | Sequence[int]] = 2,
     *,
     preferred_element_type: object = None,
 ) -> Array:
-    """The product summed over pairs of axes, or over the last so many of x and the first of y."""
-    n, m = [aval_of(a, f"tensordot: argument {k}").ndim for k, a in enumerate((x, y))]
+    """The product summed over pairs of axes, or over the last so many of x1 and the first of x2."""
+    n, m = [aval_of(a, f"tensordot: argument {k}").ndim for k, a in enumerate((x1, x2))]
     if isinstance(axes, int):
         if not 0 <= axes <= min(n, m):
             raise ParameterError(f"tensordot: {axes} axes of arrays with {n} and {m}")
         axes = tuple(range(n - axes, n)), tuple(range(axes))
     left, right = distinct("tensordot", axes[0], n), distinct("tensordot", axes[1], m)
     if len(left) != len(right):
-        raise ShapeError(f"tensordot: {len(left)} axes of x against {len(right)} of y")
-    return call("tensordot", contractions.tensordot, (x, y), left, right, _dtype(preferred_element_type))
+        raise ShapeError(f"tensordot: {len(left)} axes of x1 against {len(right)} of x2")
+    return call("tensordot", contractions.tensordot, (x1, x2), left, right, _dtype(preferred_element_type))
 
 
 # ----------------------------------------------------------------------------------------------------------- einsum

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fxad import dtypes
 from fxad.array import Array, ArrayLike, aval_of
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import as_shape
@@ -17,47 +18,50 @@ from fxad.operations.methods import sizes
 Arrays = Sequence[ArrayLike]
 
 
-def reshape(x: ArrayLike, shape: int | Sequence[int]) -> Array:
-    """The elements in row-major order in another shape; one size may be -1: what is left."""
+def reshape(x: ArrayLike, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:  # noqa: ARG001
+    """The elements in row-major order in another shape; one size may be -1: what is left.
+
+    Rule: arrays are immutable, so whether `copy` makes one cannot be told.
+    """
     return call("reshape", shapes.reshape, (x,), sizes((shape,)))
 
 
-def ravel(x: ArrayLike) -> Array:
+def ravel(x: ArrayLike, /) -> Array:
     """All elements on one axis."""
     return call("ravel", shapes.reshape, (x,), (-1,))
 
 
-def permute_dims(x: ArrayLike, axes: Sequence[int] | None = None) -> Array:
+def permute_dims(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Array:
     """The axes in another order; reversed for None."""
     return call("permute_dims", shapes.transpose, (x,), None if axes is None else sizes((axes,)))
 
 
-def matrix_transpose(x: ArrayLike) -> Array:
+def matrix_transpose(x: ArrayLike, /) -> Array:
     """The last two axes exchanged."""
     return call("matrix_transpose", shapes.matrix_transpose, (x,))
 
 
-def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Array:
+def swapaxes(x: ArrayLike, /, axis1: int, axis2: int) -> Array:
     """Two axes exchanged."""
     return call("swapaxes", shapes.swapaxes, (x,), axis1, axis2)
 
 
-def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
+def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
     """Axes put at other places, the rest in order."""
     return call("moveaxis", shapes.moveaxis, (x,), frozen(source), frozen(destination))
 
 
-def squeeze(x: ArrayLike, axis: Axes = None) -> Array:
+def squeeze(x: ArrayLike, /, axis: Axes = None) -> Array:
     """Without axes of size 1: all of them for None."""
     return call("squeeze", shapes.squeeze, (x,), frozen(axis))
 
 
-def expand_dims(x: ArrayLike, axis: int | Sequence[int] = 0) -> Array:
+def expand_dims(x: ArrayLike, /, axis: int | Sequence[int]) -> Array:
     """New axes of size 1, at `axis` of the result."""
     return call("expand_dims", shapes.expand_dims, (x,), frozen(axis))
 
 
-def broadcast_to(x: ArrayLike, shape: int | Sequence[int]) -> Array:
+def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Array:
     """x broadcast to a shape."""
     return call("broadcast_to", shapes.broadcast_to, (x,), as_shape((shape,) if isinstance(shape, int) else shape))
 
@@ -76,22 +80,22 @@ def broadcast_arrays(*arrays: ArrayLike) -> tuple[Array, ...]:
     return tuple([broadcast_to(a, shape) for a in arrays])
 
 
-def flip(x: ArrayLike, axis: Axes = None) -> Array:
+def flip(x: ArrayLike, /, axis: Axes = None) -> Array:
     """The elements in reverse order along axes."""
     return call("flip", shapes.flip, (x,), frozen(axis))
 
 
-def fliplr(x: ArrayLike) -> Array:
+def fliplr(x: ArrayLike, /) -> Array:
     """The columns in reverse order."""
     return flip(x, 1)
 
 
-def flipud(x: ArrayLike) -> Array:
+def flipud(x: ArrayLike, /) -> Array:
     """The rows in reverse order."""
     return flip(x, 0)
 
 
-def roll(x: ArrayLike, shift: int | Sequence[int], axis: Axes = None) -> Array:
+def roll(x: ArrayLike, /, shift: int | Sequence[int], axis: Axes = None) -> Array:
     """The elements moved along axes, those that leave at the end come in at the front; flattened for axis None."""
     return call("roll", shapes.roll, (x,), frozen(shift), frozen(axis))
 
@@ -114,12 +118,12 @@ def _at_least(name: str, x: ArrayLike, n: int) -> Array:
 # ----------------------------------------------------------------------------------------------- together and apart
 
 
-def concat(arrays: Arrays, axis: int | None = 0) -> Array:
+def concat(arrays: Arrays, /, axis: int | None = 0) -> Array:
     """Arrays one after the other along an axis; flattened first for None."""
     return call("concat", shapes.concatenate, _sequence("concat", arrays), axis)
 
 
-def stack(arrays: Arrays, axis: int = 0) -> Array:
+def stack(arrays: Arrays, /, axis: int = 0) -> Array:
     """Arrays of one shape along a new axis."""
     return call("stack", shapes.stack, _sequence("stack", arrays), axis)
 
@@ -133,31 +137,31 @@ def _sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
     return tuple([as_array(name, a, k) for k, a in enumerate(arrays)])
 
 
-def vstack(arrays: Arrays) -> Array:
+def vstack(arrays: Arrays, /) -> Array:
     """Arrays one after the other as rows."""
     return concat([atleast_2d(a) for a in arrays], 0)
 
 
-def hstack(arrays: Arrays) -> Array:
+def hstack(arrays: Arrays, /) -> Array:
     """Arrays one after the other as columns; vectors end to end."""
     flat = [atleast_1d(a) for a in arrays]
     return concat(flat, 0 if flat and flat[0].ndim == 1 else 1)
 
 
-def column_stack(arrays: Arrays) -> Array:
+def column_stack(arrays: Arrays, /) -> Array:
     """Vectors as columns of a matrix."""
     columns = [as_array("column_stack", a, k) for k, a in enumerate(arrays)]
     return concat([c.reshape(-1, 1) if c.ndim < 2 else c for c in columns], 1)
 
 
-def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
+def unstack(x: ArrayLike, /, axis: int = 0) -> tuple[Array, ...]:
     """The arrays along an axis."""
     array = as_array("unstack", x)
     k = axis_of("unstack", axis, array.ndim)
     return tuple([array[(*[slice(None)] * k, i)] for i in range(array.shape[k])])
 
 
-def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+def split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """Parts of x along an axis: so many of one size, or between these positions."""
     shape = aval_of(x, "split: argument 0").shape
     n = shape[axis_of("split", axis, len(shape))]
@@ -167,7 +171,7 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0)
     return array_split(x, given, axis)
 
 
-def array_split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """`split`, where the last parts may be smaller by one."""
     shape = aval_of(x, "array_split: argument 0").shape
     n = shape[axis_of("array_split", axis, len(shape))]
@@ -182,14 +186,9 @@ def array_split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: in
     return list(calls("split", shapes.split, (x,), tuple(at), axis))
 
 
-def repeat(x: ArrayLike, repeats: int, axis: int | None = None) -> Array:
-    """Each element `repeats` times in a row along an axis; flattened first for None."""
-    return call("repeat", shapes.repeat, (x,), repeats, axis)
-
-
-def tile(x: ArrayLike, reps: int | Sequence[int]) -> Array:
-    """The whole array `reps` times along each axis."""
-    return call("tile", shapes.tile, (x,), sizes((reps,)))
+def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Array:
+    """The whole array `repetitions` times along each axis."""
+    return call("tile", shapes.tile, (x,), sizes((repetitions,)))
 
 
 def pad(
@@ -210,17 +209,17 @@ def pad(
 # -------------------------------------------------------------------------------------------------------- diagonals
 
 
-def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonal of two axes, as a last axis."""
     return call("diagonal", contractions.diagonal, (x,), offset, axis1, axis2)
 
 
-def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+def trace(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The sum of the diagonal of two axes."""
     return diagonal(x, offset, axis1, axis2).sum(-1)
 
 
-def diag(x: ArrayLike, k: int = 0) -> Array:
+def diag(x: ArrayLike, /, k: int = 0) -> Array:
     """The diagonal of a matrix, or a matrix with a vector on its diagonal."""
     array = as_array("diag", x)
     if array.ndim == 2:
@@ -233,7 +232,7 @@ def diag(x: ArrayLike, k: int = 0) -> Array:
 # ----------------------------------------------------------------------------------------------------------- places
 
 
-def take(x: ArrayLike, indices: ArrayLike | Sequence[int], axis: int | None = None) -> Array:
+def take(x: ArrayLike, indices: ArrayLike | Sequence[int], /, axis: int | None = None) -> Array:
     """The elements at `indices` along an axis; of the flattened array for None."""
     array = as_array("take", x)
     if axis is None:
@@ -241,19 +240,35 @@ def take(x: ArrayLike, indices: ArrayLike | Sequence[int], axis: int | None = No
     return array[(*[slice(None)] * axis_of("take", axis, array.ndim), indices)]
 
 
-def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int) -> Array:
+def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Array:
     """The elements at `indices` along an axis, the other axes gone through together."""
     return call("take_along_axis", indexing.take_along_axis, (x, indices), axis)
 
 
-def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Array:
-    """Differences of neighbours along an axis, n times."""
+def diff(
+    x: ArrayLike, /, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
+) -> Array:
+    """Differences of neighbours along an axis, n times; of x between `prepend` and `append` where they are given."""
+    if n < 0:
+        raise ParameterError(f"diff: order {n} is below 0")
     array = as_array("diff", x)
     k = axis_of("diff", axis, array.ndim)
+    parts = [_end("diff", prepend, array, k), array, _end("diff", append, array, k)]
+    if n:
+        array = concat([p for p in parts if p is not None], k)
     lead = [slice(None)] * k
     for _ in range(n):
-        array = array[(*lead, slice(1, None))] - array[(*lead, slice(None, -1))]
+        after, before = array[(*lead, slice(1, None))], array[(*lead, slice(None, -1))]
+        array = after != before if array.dtype is dtypes.bool_ else after - before
     return array
+
+
+def _end(name: str, value: ArrayLike | None, x: Array, axis: int) -> Array | None:
+    """What is put before or after x along an axis: a scalar fills the other axes."""
+    if value is None:
+        return None
+    end = as_array(name, value)
+    return end if end.ndim else broadcast_to(end, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
 
 
 # NumPy's other names.

@@ -48,9 +48,9 @@ class IntInfo:
     min: int
 
 
-def finfo(dtype: object) -> FloatInfo:
+def finfo(type: object, /) -> FloatInfo:
     """What is known of a floating or complex dtype, or of that of an array. Raises: DTypeError."""
-    given = _dtype_of(dtype)
+    given = _dtype_of(type)
     if given not in dtypes.INEXACT:
         raise DTypeError(f"finfo: {given.name} is not floating", remedy="use iinfo")
     real = dtypes.real_part(given)
@@ -59,9 +59,9 @@ def finfo(dtype: object) -> FloatInfo:
     return FloatInfo(real, 8 * real.itemsize, *values)
 
 
-def iinfo(dtype: object) -> IntInfo:
+def iinfo(type: object, /) -> IntInfo:
     """What is known of an integer dtype, or of that of an array. Raises: DTypeError."""
-    given = _dtype_of(dtype)
+    given = _dtype_of(type)
     if given not in dtypes.INTEGER:
         raise DTypeError(f"iinfo: {given.name} is not an integer dtype", remedy="use finfo")
     bits = 8 * given.itemsize
@@ -74,11 +74,11 @@ def _dtype_of(value: object) -> DType:
     return dtypes.as_dtype(found if isinstance(found, np.dtype) else value)
 
 
-def result_type(*values: object) -> DType:
+def result_type(*arrays_and_dtypes: object) -> DType:
     """The dtype of arrays, dtypes and Python scalars together, by the rules of the operators."""
-    strong = [_dtype_of(v) for v in values if type(v) not in _SCALARS]
-    scalars = [v for v in values if type(v) in _SCALARS]
-    if not values:
+    strong = [_dtype_of(v) for v in arrays_and_dtypes if type(v) not in _SCALARS]
+    scalars = [v for v in arrays_and_dtypes if type(v) in _SCALARS]
+    if not arrays_and_dtypes:
         raise ArgumentError("result_type: takes at least one array or dtype")
     out = strong[0] if strong else None
     for d in strong[1:]:
@@ -89,12 +89,12 @@ def result_type(*values: object) -> DType:
     return out or dtypes.float32
 
 
-def promote_types(a: object, b: object) -> DType:
+def promote_types(a: object, b: object, /) -> DType:
     """The common dtype of two dtypes."""
     return promotion.common("promote_types", dtypes.as_dtype(a), dtypes.as_dtype(b))
 
 
-def can_cast(from_: object, to: object) -> bool:
+def can_cast(from_: object, to: object, /) -> bool:
     """Whether promotion would turn one dtype into another."""
     a, b = _dtype_of(from_), dtypes.as_dtype(to)
     try:

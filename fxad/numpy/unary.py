@@ -6,7 +6,7 @@ import math
 
 from fxad import dtypes
 from fxad.array import Array, ArrayLike
-from fxad.numpy.calls import call
+from fxad.numpy.calls import call, placed
 from fxad.operations import arithmetic, elementwise
 from fxad.primitives.elementwise import (
     ACOS,
@@ -33,131 +33,132 @@ from fxad.primitives.elementwise import (
     TAN,
     TANH,
 )
+from fxad.runtime import Device
 
 # -------------------------------------------------------------------------------------- floating results
 
 
-def sin(x: ArrayLike) -> Array:
+def sin(x: ArrayLike, /) -> Array:
     """The sine of x."""
     return call("sin", elementwise.floating, (x,), SIN)
 
 
-def cos(x: ArrayLike) -> Array:
+def cos(x: ArrayLike, /) -> Array:
     """The cosine of x."""
     return call("cos", elementwise.floating, (x,), COS)
 
 
-def tan(x: ArrayLike) -> Array:
+def tan(x: ArrayLike, /) -> Array:
     """The tangent of x."""
     return call("tan", elementwise.floating, (x,), TAN)
 
 
-def asin(x: ArrayLike) -> Array:
+def asin(x: ArrayLike, /) -> Array:
     """The arc sine of x."""
     return call("asin", elementwise.floating, (x,), ASIN)
 
 
-def acos(x: ArrayLike) -> Array:
+def acos(x: ArrayLike, /) -> Array:
     """The arc cosine of x."""
     return call("acos", elementwise.floating, (x,), ACOS)
 
 
-def atan(x: ArrayLike) -> Array:
+def atan(x: ArrayLike, /) -> Array:
     """The arc tangent of x."""
     return call("atan", elementwise.floating, (x,), ATAN)
 
 
-def sinh(x: ArrayLike) -> Array:
+def sinh(x: ArrayLike, /) -> Array:
     """The hyperbolic sine of x."""
     return call("sinh", elementwise.floating, (x,), SINH)
 
 
-def cosh(x: ArrayLike) -> Array:
+def cosh(x: ArrayLike, /) -> Array:
     """The hyperbolic cosine of x."""
     return call("cosh", elementwise.floating, (x,), COSH)
 
 
-def tanh(x: ArrayLike) -> Array:
+def tanh(x: ArrayLike, /) -> Array:
     """The hyperbolic tangent of x."""
     return call("tanh", elementwise.floating, (x,), TANH)
 
 
-def asinh(x: ArrayLike) -> Array:
+def asinh(x: ArrayLike, /) -> Array:
     """The inverse hyperbolic sine of x."""
     return call("asinh", elementwise.floating, (x,), ASINH)
 
 
-def acosh(x: ArrayLike) -> Array:
+def acosh(x: ArrayLike, /) -> Array:
     """The inverse hyperbolic cosine of x."""
     return call("acosh", elementwise.floating, (x,), ACOSH)
 
 
-def atanh(x: ArrayLike) -> Array:
+def atanh(x: ArrayLike, /) -> Array:
     """The inverse hyperbolic tangent of x."""
     return call("atanh", elementwise.floating, (x,), ATANH)
 
 
-def exp(x: ArrayLike) -> Array:
+def exp(x: ArrayLike, /) -> Array:
     """e to the power x."""
     return call("exp", elementwise.floating, (x,), EXP)
 
 
-def exp2(x: ArrayLike) -> Array:
+def exp2(x: ArrayLike, /) -> Array:
     """2 to the power x."""
     return call("exp2", elementwise.floating, (x,), EXP2)
 
 
-def expm1(x: ArrayLike) -> Array:
+def expm1(x: ArrayLike, /) -> Array:
     """exp(x) - 1, exact near 0."""
     return call("expm1", elementwise.floating, (x,), EXPM1)
 
 
-def log(x: ArrayLike) -> Array:
+def log(x: ArrayLike, /) -> Array:
     """The natural logarithm of x."""
     return call("log", elementwise.floating, (x,), LOG)
 
 
-def log1p(x: ArrayLike) -> Array:
+def log1p(x: ArrayLike, /) -> Array:
     """log(1 + x), exact near 0."""
     return call("log1p", elementwise.floating, (x,), LOG1P)
 
 
-def sqrt(x: ArrayLike) -> Array:
+def sqrt(x: ArrayLike, /) -> Array:
     """The square root of x."""
     return call("sqrt", elementwise.floating, (x,), SQRT)
 
 
-def cbrt(x: ArrayLike) -> Array:
+def cbrt(x: ArrayLike, /) -> Array:
     """The cube root of x."""
     return call("cbrt", elementwise.floating, (x,), CBRT)
 
 
-def log2(x: ArrayLike) -> Array:
+def log2(x: ArrayLike, /) -> Array:
     """The logarithm in base 2."""
     return call("log2", elementwise.log_in_base, (x,), 2)
 
 
-def log10(x: ArrayLike) -> Array:
+def log10(x: ArrayLike, /) -> Array:
     """The logarithm in base 10."""
     return call("log10", elementwise.log_in_base, (x,), 10)
 
 
-def reciprocal(x: ArrayLike) -> Array:
+def reciprocal(x: ArrayLike, /) -> Array:
     """1 / x."""
     return call("reciprocal", elementwise.reciprocal, (x,))
 
 
-def deg2rad(x: ArrayLike) -> Array:
+def deg2rad(x: ArrayLike, /) -> Array:
     """Degrees to radians."""
     return call("deg2rad", elementwise.scaled, (x,), math.pi / 180)
 
 
-def rad2deg(x: ArrayLike) -> Array:
+def rad2deg(x: ArrayLike, /) -> Array:
     """Radians to degrees."""
     return call("rad2deg", elementwise.scaled, (x,), 180 / math.pi)
 
 
-def angle(x: ArrayLike) -> Array:
+def angle(x: ArrayLike, /) -> Array:
     """The angle of complex x, from -pi to pi."""
     return call("angle", elementwise.angle, (x,))
 
@@ -165,87 +166,94 @@ def angle(x: ArrayLike) -> Array:
 # ---------------------------------------------------------------------------------- results of the dtype of x
 
 
-def abs(x: ArrayLike) -> Array:
+def abs(x: ArrayLike, /) -> Array:
     """The absolute value of x; real for complex x."""
     return call("abs", arithmetic.absolute, (x,))
 
 
-def negative(x: ArrayLike) -> Array:
+def negative(x: ArrayLike, /) -> Array:
     """-x; refused for bools."""
     return call("negative", arithmetic.negative, (x,))
 
 
-def positive(x: ArrayLike) -> Array:
+def positive(x: ArrayLike, /) -> Array:
     """x itself."""
     return call("positive", elementwise.identity, (x,))
 
 
-def sign(x: ArrayLike) -> Array:
+def sign(x: ArrayLike, /) -> Array:
     """-1, 0 or 1 by the sign of x; x / abs(x) for complex x."""
     return call("sign", elementwise.unary, (x,), SIGN)
 
 
-def square(x: ArrayLike) -> Array:
+def square(x: ArrayLike, /) -> Array:
     """x * x."""
     return call("square", elementwise.unary, (x,), SQUARE)
 
 
-def conj(x: ArrayLike) -> Array:
+def conj(x: ArrayLike, /) -> Array:
     """The complex conjugate; real values are their own."""
     return call("conj", elementwise.conj, (x,))
 
 
-def real(x: ArrayLike) -> Array:
+def real(x: ArrayLike, /) -> Array:
     """The real part; real values are their own."""
     return call("real", elementwise.real, (x,))
 
 
-def imag(x: ArrayLike) -> Array:
+def imag(x: ArrayLike, /) -> Array:
     """The imaginary part; 0 for real values."""
     return call("imag", elementwise.imag, (x,))
 
 
-def floor(x: ArrayLike) -> Array:
+def floor(x: ArrayLike, /) -> Array:
     """The greatest integral value not above x."""
     return call("floor", elementwise.rounding, (x,), FLOOR)
 
 
-def ceil(x: ArrayLike) -> Array:
+def ceil(x: ArrayLike, /) -> Array:
     """The least integral value not below x."""
     return call("ceil", elementwise.rounding, (x,), CEIL)
 
 
-def trunc(x: ArrayLike) -> Array:
+def trunc(x: ArrayLike, /) -> Array:
     """The integral part of x."""
     return call("trunc", elementwise.trunc, (x,))
 
 
-def round(x: ArrayLike, decimals: int = 0) -> Array:
+def round(x: ArrayLike, /, decimals: int = 0) -> Array:
     """x rounded to a number of decimals, ties to even."""
     return call("round", elementwise.round_to, (x,), decimals)
 
 
-def rint(x: ArrayLike) -> Array:
+def rint(x: ArrayLike, /) -> Array:
     """x rounded to integral values, ties to even."""
     return call("rint", elementwise.round_to, (x,), 0)
 
 
-def bitwise_invert(x: ArrayLike) -> Array:
+def bitwise_invert(x: ArrayLike, /) -> Array:
     """Every bit of x inverted; logical not for bools."""
     return call("bitwise_invert", arithmetic.invert, (x,))
 
 
-def bitwise_count(x: ArrayLike) -> Array:
+def bitwise_count(x: ArrayLike, /) -> Array:
     """How many bits of abs(x) are set."""
     return call("bitwise_count", elementwise.bit_count, (x,))
 
 
-def astype(x: ArrayLike, dtype: object) -> Array:
-    """The same values in another dtype."""
-    return call("astype", elementwise.astype, (x,), dtypes.as_dtype(dtype))
+def astype(
+    x: ArrayLike,
+    dtype: object,
+    /,
+    *,
+    copy: bool = True,
+    device: Device | None = None,  # noqa: ARG001
+) -> Array:
+    """The same values in another dtype. Arrays are immutable: whether `copy` makes one cannot be told."""
+    return placed("astype", call("astype", elementwise.astype, (x,), dtypes.as_dtype(dtype)), device)
 
 
-def nan_to_num(x: ArrayLike, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
+def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
     """x with nan and infinities replaced: by 0, and by the greatest and the least finite number."""
     return call("nan_to_num", elementwise.nan_to_num, (x,), nan, posinf, neginf)
 
@@ -253,27 +261,27 @@ def nan_to_num(x: ArrayLike, nan: float = 0.0, posinf: float | None = None, negi
 # --------------------------------------------------------------------------------------------------- questions
 
 
-def isfinite(x: ArrayLike) -> Array:
+def isfinite(x: ArrayLike, /) -> Array:
     """Whether x is neither infinite nor nan."""
     return call("isfinite", elementwise.isfinite, (x,))
 
 
-def isinf(x: ArrayLike) -> Array:
+def isinf(x: ArrayLike, /) -> Array:
     """Whether x is infinite."""
     return call("isinf", elementwise.isinf, (x,))
 
 
-def isnan(x: ArrayLike) -> Array:
+def isnan(x: ArrayLike, /) -> Array:
     """Whether x is nan."""
     return call("isnan", elementwise.isnan, (x,))
 
 
-def signbit(x: ArrayLike) -> Array:
+def signbit(x: ArrayLike, /) -> Array:
     """Whether the sign is negative, that of -0.0 too."""
     return call("signbit", elementwise.signbit, (x,))
 
 
-def logical_not(x: ArrayLike) -> Array:
+def logical_not(x: ArrayLike, /) -> Array:
     """Whether x is zero."""
     return call("logical_not", elementwise.logical_not, (x,))
 

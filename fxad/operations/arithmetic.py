@@ -12,7 +12,6 @@ from fxad.primitives.elementwise import (
     AND,
     DIV,
     EQ,
-    FLOOR,
     LT,
     MUL,
     NE,
@@ -25,7 +24,9 @@ from fxad.primitives.elementwise import (
     SHIFT_RIGHT_ARITHMETIC,
     SHIFT_RIGHT_LOGICAL,
     SUB,
+    TO_NEAREST_EVEN,
     IntegerPow,
+    Round,
 )
 
 Results = tuple[Atom, ...]
@@ -65,20 +66,26 @@ def floor_divide(emit: Emit, x: Atom, y: Atom) -> Results:
     if dtype in dtypes.UNSIGNED:
         return emit(DIV, x, y)
     if dtype in dtypes.FLOATING:
-        # numpy's way: the division of what fmod leaves is exact up to rounding
-        rest = remainder(emit, x, y)[0]
-        whole = emit.one(DIV, emit.one(SUB, x, rest), y)
-        near = emit.one(FLOOR, emit.one(ADD, whole, Lit.of(0.5, x.aval)))
-        infinite = emit.one(EQ, y, Lit.of(0, x.aval))
-        return emit(SELECT_N, infinite, near, emit.one(DIV, x, y))
+        return _floor_quotient(emit, x, y)
     quotient, rest = emit.one(DIV, x, y), emit.one(REM, x, y)
     zero = Lit.of(0, x.aval)
     off = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
     return emit(SELECT_N, off, quotient, emit.one(SUB, quotient, Lit.of(1, x.aval)))
 
 
+def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Results:
+    """NumPy's way: the division of what is left without the remainder is whole up to rounding."""
+    zero, rest, quotient = Lit.of(0, x.aval), emit.one(REM, x, y), emit.one(DIV, x, y)
+    whole = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, emit.one(SUB, x, rest), y))
+    off = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
+    whole = emit.one(SELECT_N, off, whole, emit.one(SUB, whole, Lit.of(1, x.aval)))
+    # a zero has the sign of x / y; x / 0 is an infinity, or nan
+    whole = emit.one(SELECT_N, emit.one(EQ, whole, zero), whole, emit.one(MUL, quotient, zero))
+    return emit(SELECT_N, emit.one(EQ, y, zero), whole, quotient)
+
+
 def remainder(emit: Emit, x: Atom, y: Atom) -> Results:
-    """x % y with the sign of y (Python's rule)."""
+    """x % y with the sign of y (Python's rule), that of a zero too."""
     x, y = together("remainder", emit, x, y)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
@@ -86,6 +93,12 @@ def remainder(emit: Emit, x: Atom, y: Atom) -> Results:
     rest = emit.one(REM, x, y)
     if dtype in dtypes.UNSIGNED:
         return (rest,)
+    if dtype in dtypes.FLOATING:
+        # 0.0 + 0.0 and -0.0 + 0.0 are 0.0; `rest - rest` is a 0.0 that XLA does not drop. Unlike a select of constants
+        # it keeps the derivative where the remainder is 0.
+        null = emit.one(SUB, rest, rest)
+        below = emit.one(NEG, emit.one(SUB, null, rest))
+        rest = emit.one(SELECT_N, emit.one(LT, y, Lit.of(0, x.aval)), emit.one(ADD, rest, null), below)
     off = emit.one(AND, emit.one(NE, rest, Lit.of(0, x.aval)), _signs_differ(emit, rest, y))
     return emit(SELECT_N, off, rest, emit.one(ADD, rest, y))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import Final
+
 import ml_dtypes
 import numpy as np
 
@@ -17,6 +20,7 @@ from fxad.primitives.elementwise import (
     ATAN2,
     CEIL,
     CLAMP,
+    COMPLEX,
     CONJ,
     DIV,
     EQ,
@@ -42,10 +46,14 @@ from fxad.primitives.elementwise import (
     SQRT,
     SUB,
     TO_NEAREST_EVEN,
+    BitcastConvertType,
     Round,
 )
 
 Results = tuple[Atom, ...]
+
+# Signed integers by their size in bytes.
+_BITS: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
 
 
 def filled(value: object, like: Atom) -> Lit:
@@ -171,17 +179,16 @@ def isinf(emit: Emit, x: Atom) -> Results:
     """Whether x is infinite."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (_always(False, x),)
-    size = emit.one(ABS, x)
-    return emit(EQ, size, filled(np.inf, size))
+    if x.aval.dtype in dtypes.COMPLEX:
+        return emit(OR, *isinf(emit, emit.one(REAL, x)), *isinf(emit, emit.one(IMAG, x)))
+    return emit(EQ, emit.one(ABS, x), filled(np.inf, x))
 
 
 def signbit(emit: Emit, x: Atom) -> Results:
-    """Whether the sign is negative, that of -0.0 too."""
-    if x.aval.dtype not in dtypes.FLOATING:
-        return emit(LT, x, filled(0, x))
-    negative_zero = emit.one(LT, emit.one(DIV, filled(1, x), x), filled(0, x))
-    below = emit.one(LT, x, filled(0, x))
-    return emit(SELECT_N, emit.one(EQ, x, filled(0, x)), below, negative_zero)
+    """Whether the sign is negative: its bit, that of -0.0 and of nan too."""
+    if x.aval.dtype in dtypes.FLOATING:
+        x = emit.one(BitcastConvertType(_BITS[x.aval.dtype.itemsize]), x)
+    return emit(LT, x, filled(0, x))
 
 
 def _always(value: bool, x: Atom) -> Lit:
@@ -217,7 +224,7 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Results:
     """x rounded to a number of decimals, ties to even."""
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX:
-        raise DTypeError(f"round: takes real values, got {x.aval}", remedy="round the parts")
+        return emit(COMPLEX, *[round_to(emit, emit.one(part, x), decimals)[0] for part in (REAL, IMAG)])
     if dtype not in dtypes.INEXACT:
         if decimals < 0:
             raise DTypeError(f"round: {decimals} decimals of {x.aval}", remedy="convert to a floating dtype first")
@@ -237,8 +244,14 @@ def scaled(emit: Emit, x: Atom, factor: float) -> Results:
 
 def log_in_base(emit: Emit, x: Atom, base: int) -> Results:
     """The logarithm in base 2 or 10."""
-    x = convert(emit, x, inexact(x.aval.dtype))
-    return emit(MUL, emit.one(LOG, x), filled(1 / np.log(base), x))
+    y = emit.one(LOG, convert(emit, x, inexact(x.aval.dtype)))
+    if y.aval.dtype in dtypes.COMPLEX:  # part by part: a complex factor would turn infinities into nan
+        return emit(COMPLEX, *[_divided(emit, emit.one(part, y), float(np.log(base))) for part in (REAL, IMAG)])
+    return (_divided(emit, y, float(np.log(base))),)
+
+
+def _divided(emit: Emit, x: Atom, by: float) -> Atom:
+    return emit.one(DIV, x, filled(by, x))
 
 
 def reciprocal(emit: Emit, x: Atom) -> Results:
@@ -270,7 +283,9 @@ def hypot(emit: Emit, x: Atom, y: Atom) -> Results:
     zero = emit.one(EQ, big, filled(0, big))
     ratio = emit.one(DIV, small, emit.one(SELECT_N, zero, big, filled(1, big)))
     size = emit.one(MUL, big, emit.one(SQRT, emit.one(ADD, filled(1, big), emit.one(MUL, ratio, ratio))))
-    return emit(SELECT_N, emit.one(EQ, big, filled(np.inf, big)), size, big)
+    # an infinity beats a nan
+    infinite = emit.one(OR, emit.one(EQ, x, filled(np.inf, x)), emit.one(EQ, y, filled(np.inf, y)))
+    return emit(SELECT_N, infinite, size, filled(np.inf, size))
 
 
 def copysign(emit: Emit, x: Atom, y: Atom) -> Results:

@@ -1,13 +1,13 @@
 """Reductions in equations: axes as users give them, the dtype NumPy would reduce in, then one primitive.
 
 Integers narrower than 32 bits, and bools, are summed and multiplied in int32 (uint32 for unsigned ones), on every
-platform; wider ones in their own dtype. Means of integers are floating in the dtype of `x / n`: float64.
+platform; wider ones in their own dtype. Moments of integers are float32, the default dtype, computed in float64.
 """
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable
+from math import nan
 from math import prod as product
 from typing import Final
 
@@ -102,36 +102,42 @@ def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
 # -------------------------------------------------------------------------------------------------------- moments
 
 
-def _mean_dtype(dtype: DType, asked: DType | None) -> DType:
-    return inexact(asked or wide(dtype))
+def _moment(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DType]:
+    """x in the dtype its moments are computed in, and the dtype they have."""
+    if asked is None and x.aval.dtype not in dtypes.INEXACT:
+        return convert(emit, x, dtypes.float64), dtypes.float32
+    dtype = inexact(asked or x.aval.dtype)
+    return convert(emit, x, dtype), dtype
 
 
 def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
     """Mean over axes."""
     axes = axes_of("mean", axis, x.aval.ndim)
-    y = _mean(emit, convert(emit, x, _mean_dtype(x.aval.dtype, dtype)), axes)
-    return _with_axes(emit, y, x, axes, keepdims)
+    own, dtype = _moment(emit, x, dtype)
+    return _with_axes(emit, convert(emit, _mean(emit, own, axes), dtype), x, axes, keepdims)
 
 
 def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
-    """Sum over axes, divided by the number of elements less `less`."""
+    """Sum over axes, divided by the number of elements less `less`; nan where that leaves none."""
     total = _reduced(emit, x, ReduceSum, axes)
     count = product([x.aval.shape[a] for a in axes]) - less
-    return emit.one(DIV, total, Lit.of(builtins.max(count, 0), total.aval))
+    return emit.one(DIV, total, Lit.of(count if count > 0 else nan, total.aval))
 
 
 def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
     """Variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
     axes = axes_of("var", axis, x.aval.ndim)
-    y = _var(emit, convert(emit, x, _mean_dtype(x.aval.dtype, dtype)), axes, correction)
-    return _with_axes(emit, y, x, axes, keepdims)
+    own, dtype = _moment(emit, x, dtype)
+    y = _var(emit, own, axes, correction)
+    return _with_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
     """Standard deviation over axes: the root of the variance."""
     axes = axes_of("std", axis, x.aval.ndim)
-    y = _var(emit, convert(emit, x, _mean_dtype(x.aval.dtype, dtype)), axes, correction)
-    return _with_axes(emit, emit.one(SQRT, y), x, axes, keepdims)
+    own, dtype = _moment(emit, x, dtype)
+    y = emit.one(SQRT, _var(emit, own, axes, correction))
+    return _with_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:

@@ -1,0 +1,93 @@
+"""What the namespace says of itself (array API standard, "inspection")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, final
+
+from fxad import dtypes, runtime
+from fxad.array import check_device
+from fxad.dtypes import DType
+from fxad.errors import ParameterError
+from fxad.numpy.types import isdtype
+from fxad.runtime import Device
+
+# The dtypes that the standard names, by its names: float16, bfloat16 and float8 are beyond it.
+_STANDARD: Final = MappingProxyType(
+    {
+        "bool": dtypes.bool_,
+        "int8": dtypes.int8,
+        "int16": dtypes.int16,
+        "int32": dtypes.int32,
+        "int64": dtypes.int64,
+        "uint8": dtypes.uint8,
+        "uint16": dtypes.uint16,
+        "uint32": dtypes.uint32,
+        "uint64": dtypes.uint64,
+        "float32": dtypes.float32,
+        "float64": dtypes.float64,
+        "complex64": dtypes.complex64,
+        "complex128": dtypes.complex128,
+    }
+)
+_KINDS: Final = (
+    "bool",
+    "signed integer",
+    "unsigned integer",
+    "integral",
+    "real floating",
+    "complex floating",
+    "numeric",
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NamespaceInfo:
+    """Capabilities, devices and dtypes of `fxad.numpy`; the same for every device."""
+
+    def capabilities(self) -> dict[str, bool | int | None]:
+        """What is supported outside traced functions; in one, sizes cannot depend on values."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> Device:
+        """Where arrays are made when no device is given."""
+        return runtime.default_device()
+
+    def devices(self) -> tuple[Device, ...]:
+        """The devices there are."""
+        return runtime.devices()
+
+    def default_dtypes(self, *, device: Device | None = None) -> dict[str, DType]:
+        """The dtypes arrays have when none is given."""
+        _check("default_dtypes", device)
+        return {
+            "real floating": dtypes.float32,
+            "complex floating": dtypes.complex64,
+            "integral": dtypes.int32,
+            "indexing": dtypes.int32,
+        }
+
+    def dtypes(self, *, device: Device | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
+        """The standard's dtypes by name: all of them, those of a kind, or of one of several kinds."""
+        _check("dtypes", device)
+        if kind is None:
+            return dict(_STANDARD)
+        for k in kind if isinstance(kind, tuple) else (kind,):
+            if k not in _KINDS:
+                raise ParameterError(f"dtypes: {k!r} is not a kind of dtypes", remedy=f"use one of {', '.join(_KINDS)}")
+        return {name: dtype for name, dtype in _STANDARD.items() if isdtype(dtype, kind)}
+
+
+def _check(op: str, device: Device | None) -> None:
+    if device is not None:
+        check_device(op, device)
+
+
+_INFO: Final = NamespaceInfo()
+
+
+def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807  the standard's name
+    """What the namespace says of itself."""
+    return _INFO
