@@ -7,7 +7,9 @@ from typing import Final
 from fxad.ir import Primitive
 from fxad.primitives.argmax import ARGMAX
 from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.conv import CONV
 from fxad.primitives.dot import DOT
@@ -44,5 +46,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *RANDOM,
     Call,
     Remat,
+    Scan,
+    Cond,
     While,
 )

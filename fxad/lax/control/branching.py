@@ -1,0 +1,140 @@
+"""`cond` and `switch`: one of several functions, chosen when the program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar, cast
+
+import numpy as np
+
+from fxad import dtypes, tree
+from fxad.array import Array, aval_of, binder, is_scalar
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
+from fxad.ir import Aval, Lit
+from fxad.lax.control.bodies import Body, common_operands, traced_body
+from fxad.operations import elementwise, promotion
+from fxad.primitives.control.cond import INDEX, LOOP, SELECT, Cond
+from fxad.trace import bind
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def cond(
+    pred: object, true_fun: Callable[..., R], false_fun: Callable[..., R], *operands: object, batched: str = SELECT
+) -> R:
+    """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, decided when the program runs.
+
+    Both functions are traced, also where `pred` is a Python bool, and give results of one structure and of the same
+    types; a bare Python number takes the dtype that the other function gives. They may use arrays and tracers from
+    around them. Operands and results are any pytrees of arrays.
+
+    `batched` says what vmap does when `pred` varies: with "select" both functions run for all examples and results are
+    picked, with "loop" one example runs after the other, each its function only.
+
+    Rule:   jvp, grad: the derivative of the function that runs. Only its residuals are stored, in places the functions
+            share. Under vmap with "select" both functions run, so in grad of vmap the one not picked is differentiated
+            too, at its operands: where that is not finite, 0 times it is nan (as with `where`; "loop" does not do it).
+    Raises: DTypeError, ShapeError for a `pred` that is not one bool; TreeError, DTypeError, ShapeError when the results
+            differ, naming both functions, the path and both types.
+    """
+    aval = aval_of(pred, "cond: pred")
+    if aval.dtype is not dtypes.bool_:
+        raise DTypeError(f"cond: pred is {aval}, not a bool", remedy="compare: x != 0")
+    if aval.shape:
+        raise ShapeError(
+            f"cond: pred has shape {aval.shape}, it must have no axes",
+            remedy="reduce it with any() or all(); to choose element by element use fxad.numpy.where",
+        )
+    index = np.int32(bool(pred)) if isinstance(pred, bool | np.bool_) else _converted(cast("Array", pred))
+    return _chosen("cond", index, (false_fun, true_fun), ("false_fun", "true_fun"), operands, batched)
+
+
+def switch(index: object, branches: Sequence[Callable[..., R]], *operands: object, batched: str = SELECT) -> R:
+    """`branches[index](*operands)`, decided when the program runs; an index out of range names the nearest branch.
+
+    `index` is one integer of any integer dtype. For the rest see `cond`.
+
+    Raises: ParameterError without branches; DTypeError, ShapeError for an `index` that is not one integer; what `cond`
+            raises.
+    """
+    if not isinstance(branches, Sequence):
+        raise ArgumentError(f"switch: branches is {described(branches)}, not a sequence of functions")
+    if not branches:
+        raise ParameterError("switch: there is no branch", remedy="give at least one function")
+    aval = aval_of(index, "switch: index")
+    if not dtypes.is_integer(aval.dtype):
+        raise DTypeError(f"switch: index is {aval}, not an integer", remedy="convert it with astype('int32')")
+    if aval.shape:
+        raise ShapeError(
+            f"switch: index has shape {aval.shape}, it must have no axes", remedy="to choose for each example use vmap"
+        )
+    roles = tuple([f"branch {k}" for k in range(len(branches))])
+    return _chosen("switch", _nearest(index, aval, len(branches)), branches, roles, operands, batched)
+
+
+def _converted(x: Array) -> Array:
+    return binder().apply(elementwise.astype, (x,), (INDEX.dtype,))[0]
+
+
+def _nearest(index: object, aval: Aval, count: int) -> object:
+    """An index as int32, of the same branch."""
+    if is_scalar(index) or isinstance(index, np.integer):
+        return np.int32(min(max(int(cast("int", index)), 0), count - 1))
+    if aval is INDEX:
+        return index
+    info = np.iinfo(aval.dtype)  # type: ignore[type-var]
+    last = Lit.of(min(count - 1, int(info.max)), aval).value
+    return _converted(binder().apply(elementwise.clip, (index, np.zeros((), aval.dtype)[()], last), ())[0])
+
+
+def _chosen(
+    what: str,
+    index: object,
+    functions: Sequence[Callable[..., R]],
+    roles: Sequence[str],
+    operands: tuple[object, ...],
+    batched: str,
+) -> R:
+    if batched not in (SELECT, LOOP):
+        raise ParameterError(f"{what}: batched is {batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
+    leaves, in_tree = tree.flatten(operands)
+    avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, tree.paths(in_tree, "operands"), strict=True)]
+    bodies = [traced_body(f"{what}: {r}", f, in_tree, avals) for r, f in zip(roles, functions, strict=True)]
+    named = [f"{r} {b.name}" for r, b in zip(roles, bodies, strict=True)]
+    jaxprs, captured = common_operands(_agreeing(what, bodies, named))
+    outs = bind(Cond(jaxprs, batched), index, *captured, *leaves)
+    return cast("R", bodies[0].out_tree.unflatten(outs))
+
+
+def _agreeing(what: str, bodies: Sequence[Body], named: Sequence[str]) -> list[Body]:
+    """The bodies with results of the same types. Raises: TreeError, ShapeError, DTypeError."""
+    first = bodies[0]
+    for body, name in zip(bodies, named, strict=True):
+        if body.out_tree != first.out_tree:
+            raise TreeError(
+                f"{what}: results differ in structure: {named[0]} returns {tree.shape_text(first.out_tree)}, "
+                f"{name} returns {tree.shape_text(body.out_tree)}",
+                remedy="return pytrees of the same structure from all branches",
+            )
+    wants = [_wanted(bodies, k) for k in range(len(first.numbers))]
+    typed = [body.typed(wants) for body in bodies]
+    for k, path in enumerate(tree.paths(first.out_tree, "result")):
+        for body, name in zip(typed, named, strict=True):
+            have, want = body.jaxpr.out_avals[k], typed[0].jaxpr.out_avals[k]
+            if have is not want:
+                raise _result_error(what, path, named[0], want, name, have)
+    return typed
+
+
+def _wanted(bodies: Sequence[Body], k: int) -> Aval:
+    """The type of a result: that of the first body that gives an array, or that of the widest kind of number."""
+    arrays = [body.jaxpr.out_avals[k] for body in bodies if body.numbers[k] is None]
+    return arrays[0] if arrays else max([b.jaxpr.out_avals[k] for b in bodies], key=lambda a: promotion.kind(a.dtype))
+
+
+def _result_error(what: str, path: str, a: str, of_a: Aval, b: str, of_b: Aval) -> FxadError:
+    message = f"{what}: results differ in type: {path} is {of_a} in {a}, {of_b} in {b}"
+    if of_a.shape != of_b.shape:
+        return ShapeError(message, remedy="return one shape from all branches: broadcast, or use full_like")
+    return DTypeError(message, remedy=f"convert one of them with astype('{of_a.dtype.name}')")

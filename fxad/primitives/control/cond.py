@@ -1,0 +1,303 @@
+"""`cond`: one of several bodies, chosen by an index when the program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.interpret import run
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Eqn,
+    HigherOrder,
+    Hlo,
+    HloValue,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    Linear,
+    LinearizedBody,
+    Lit,
+    NDArray,
+    Prune,
+    Region,
+    Tangent,
+    TransposeCtx,
+    Var,
+    Zero,
+    primitive,
+)
+from fxad.primitives.control.bodies import (
+    either,
+    filled_linear,
+    filled_outs,
+    joined_dims,
+    marked,
+    over,
+    spread_tangents,
+    vanishing,
+    with_outs,
+)
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.linearity import is_linear
+from fxad.primitives.shape import broadcast_to_axis, spread
+
+INDEX: Final = Aval((), dtypes.int32)
+SELECT: Final = "select"
+LOOP: Final = "loop"
+
+
+@final
+@primitive
+class Cond(HigherOrder, Linear):
+    """The branch that the index names, applied to the other operands; an index out of range names the nearest branch.
+
+    Type: (index i32[], operands of every branch) -> results of every branch.
+    Rule: linear where every branch is. Batched with an index that varies: as `batched` says, "select" (every branch
+          runs for all examples, results are picked) or "loop" (one example after the other, each its branch only).
+          Linearized, the branches share the places of their residuals, so what is stored is the most that a branch
+          needs of each type, not the sum.
+    Source: stablehlo.case
+    """
+
+    name: ClassVar[str] = "cond"
+    branches: tuple[Jaxpr, ...]
+    batched: str = SELECT
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        return self.branches
+
+    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Cond:
+        return Cond(bodies, self.batched)
+
+    def pick(self, index: int) -> Jaxpr:
+        """The branch of an index."""
+        return self.branches[min(max(index, 0), len(self.branches) - 1)]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if not self.branches:
+            raise ParameterError("cond: has no branch", remedy="give at least one")
+        if self.batched not in (SELECT, LOOP):
+            raise ParameterError(f"cond: batched is {self.batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
+        first = self.branches[0]
+        for k, branch in enumerate(self.branches):
+            _check_same(k, "takes", branch.in_avals, first.in_avals)
+            _check_same(k, "returns", branch.out_avals, first.out_avals)
+        wants = (INDEX, *first.in_avals)
+        if avals != wants:
+            if len(avals) != len(wants):
+                raise ArgumentError(f"cond: takes an index and {len(first.ins)} operands, got {len(avals)} in all")
+            k, have, want = next((k, a, w) for k, (a, w) in enumerate(zip(avals, wants, strict=True)) if a is not w)
+            what = f"operand {k - 1} is {have}, its branches take {want}"
+            if k == 0:
+                what = f"the index must be {want}, got {have}"
+            raise (ShapeError if have.shape != want.shape else DTypeError)(f"cond: {what}")
+        return first.out_avals
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return run(self.pick(int(args[0])), args[1:])
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        if len(self.branches) == 1:
+            return hlo.call(self.branches[0], args[1:])
+        # an index below 0 names the last branch in StableHLO, and so does one beyond it
+        index = hlo.op("stablehlo.maximum", (args[0], hlo.constant(Lit.of(0, INDEX))), (INDEX,))
+        regions = [Region(branch, tuple(args[1:])) for branch in self.branches]
+        return hlo.op("stablehlo.case", index, outs, regions=regions)
+
+    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+        """Without results nobody uses, and operands that then no branch reads."""
+        slim = [prune(branch, used) for branch in self.branches]
+        needed = slim[0][1]
+        for _, mask in slim[1:]:
+            needed = either(needed, mask)
+        avals = self.branches[0].in_avals
+        branches = tuple([over(body, mask, avals, needed) for body, mask in slim])
+        if branches == self.branches:
+            return eqn
+        return Eqn(self.with_bodies(branches), marked(eqn.ins, (True, *needed)), marked(eqn.outs, used), eqn.source)
+
+    # ---------------------------------------------------------------------------------------------------- batching
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (index, *operands), (at, *where) = args, dims
+        if at is None:
+            branches, out_dims = joined_dims(ctx, self.branches, tuple(where))
+            return ctx(self.with_bodies(branches), *args), out_dims
+        if self.batched == LOOP:
+            return self._looped(ctx, args, dims)
+        n_out = len(self.branches[0].outs)
+        batched = [ctx.recur(branch, tuple(where), (0,) * n_out)[0] for branch in self.branches]
+        cases = [ctx(Call(branch), *operands) for branch in batched]
+        picked = [ctx.one(SELECT_N, spread(ctx, index, xs[0].aval.shape, (0,)), *xs) for xs in zip(*cases, strict=True)]
+        return tuple(picked), (0,) * n_out
+
+    def _looped(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        """One example after the other: a scan whose step is this equation."""
+        mapped = tuple([d is not None for d in dims])
+        same = [k for k, m in enumerate(mapped) if not m]
+        varied = [k for k, m in enumerate(mapped) if m]
+        avals = (INDEX, *self.branches[0].in_avals)
+        b = Builder()
+        ins = {k: b.input(avals[k]) for k in (*same, *varied)}
+        step = b.build(b(self, *[ins[k] for k in range(len(avals))]), "example")
+        stacks = [broadcast_to_axis(ctx, args[k], dims[k], ctx.size, 0) for k in varied]
+        outs = ctx(Scan(step, ctx.size, False, 1, len(same), 0), *[args[k] for k in same], *stacks)
+        return outs, (0,) * len(outs)
+
+    # ----------------------------------------------------------------------------------------------- differentiation
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        nonzero = tuple([isinstance(t, Lin) for t in tangents[1:]])
+        lins = [t for t in tangents if isinstance(t, Lin)]
+        avals = self.branches[0].out_avals
+        if ctx.split:
+            return self._split(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
+        fused = [ctx.recur_fused(branch, nonzero) for branch in self.branches]
+        reached = fused[0][1]
+        for _, found in fused[1:]:
+            reached = either(reached, found)
+        n = len(avals)
+        branches = [
+            with_outs(body, (*body.outs[:n], *filled_outs(body.outs[n:], found, avals, reached)))
+            for body, found in fused
+        ]
+        both = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins])
+        return both[:n], spread_tangents([Lin(v) for v in both[n:]], reached, avals)
+
+    def _split(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], lins: Sequence[Lin], splits: Sequence[LinearizedBody]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        avals = self.branches[0].out_avals
+        reached = splits[0].out_nonzero
+        for split in splits[1:]:
+            reached = either(reached, split.out_nonzero)
+        if not any(reached):
+            return ctx(self, *primals), spread_tangents((), reached, avals)
+        n = len(avals)
+        shared = _Residuals(splits, n)
+        both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
+        given = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
+        linear = self.with_bodies(tuple([shared.linear(split, reached) for split in splits]))
+        return both[:n], spread_tangents(ctx.lin(linear, primals[0], *lins, *given), reached, avals)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return not mask[0] and all([is_linear(branch, mask[1:]) for branch in self.branches])
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        index, *operands = args
+        assert not isinstance(index, Hole), "cond is not linear in its index"
+        mask = tuple([isinstance(a, Hole) for a in operands])
+        live = tuple([not isinstance(ct, Zero) for ct in cts])
+        adjoints = [ctx.recur(with_outs(branch, marked(branch.outs, live)), mask) for branch in self.branches]
+        kept = [not vanishing(adjoints, k) for k in range(sum(mask))]
+        slim = self.with_bodies(tuple([with_outs(adjoint, marked(adjoint.outs, kept)) for adjoint in adjoints]))
+        given = [ct for ct in cts if not isinstance(ct, Zero)]
+        bars = ctx(slim, index, *given, *[a for a in operands if not isinstance(a, Hole)]) if any(kept) else ()
+        found = iter(bars)
+        whole = iter([next(found) if k else None for k in kept])
+        return (None, *[_bar(next(whole), a.aval) if isinstance(a, Hole) else None for a in operands])
+
+
+def _bar(found: Var | None, aval: Aval) -> Cotangent:
+    return Zero(aval) if found is None else found
+
+
+def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...]) -> None:
+    if have != want:
+        mine, first = ", ".join(map(str, have)), ", ".join(map(str, want))
+        raise ShapeError(f"cond: branch {k} {verb} ({mine}), branch 0 {verb} ({first})")
+
+
+@final
+class _Residuals:
+    """Where the linear halves of branches find their residuals.
+
+    A residual that is an operand or a result of its branch is read from there: `operands` and `results` are their
+    places. For the others there are `slots`, for each type as many as the branch with most of that type needs; a branch
+    fills those it does not need with zeros.
+    """
+
+    def __init__(self, splits: Sequence[LinearizedBody], n_out: int) -> None:
+        self.n_out = n_out
+        operands: set[int] = set()
+        results: set[int] = set()
+        most: dict[Aval, int] = {}
+        for split in splits:
+            own, held = _held(split, n_out)
+            counts: dict[Aval, int] = {}
+            for v in own:
+                counts[v.aval] = counts.get(v.aval, 0) + 1
+            for aval, count in counts.items():
+                most[aval] = max(most.get(aval, 0), count)
+            operands |= {k for v, k in held.items() if k < 0}
+            results |= {k for v, k in held.items() if k >= 0}
+        self.operands = sorted([~k for k in operands])
+        self.results = sorted(results)
+        self.slots = [aval for aval, count in most.items() for _ in range(count)]
+
+    def _filled(self, split: LinearizedBody) -> list[Var | None]:
+        """The residual of a branch that goes into each slot; None where there is none."""
+        left = list(_held(split, self.n_out)[0])
+        out: list[Var | None] = []
+        for aval in self.slots:
+            found = next((v for v in left if v.aval is aval), None)
+            if found is not None:
+                left.remove(found)
+            out.append(found)
+        return out
+
+    def primal(self, split: LinearizedBody) -> Jaxpr:
+        """operands -> results, then slots."""
+        filled = [
+            Zero(aval).instantiate() if v is None else v
+            for v, aval in zip(self._filled(split), self.slots, strict=True)
+        ]
+        return with_outs(split.primal, (*split.primal.outs[: self.n_out], *filled))
+
+    def linear(self, split: LinearizedBody, reached: tuple[bool, ...]) -> Jaxpr:
+        """tangents, then operands, results and slots that hold residuals -> tangents of the results reached."""
+        body = split.primal
+        linear = filled_linear(split, reached)
+        b = Builder()
+        dots = b.inputs(linear.in_avals[: len(linear.ins) - split.n_res])
+        at_operands = {k: b.input(body.ins[k].aval) for k in self.operands}
+        at_results = {k: b.input(body.outs[k].aval) for k in self.results}
+        at_slots = dict(zip(self._filled(split), b.inputs(self.slots), strict=True))
+        _, held = _held(split, self.n_out)
+        residuals: list[Atom] = []
+        for a in body.outs[self.n_out :]:
+            assert isinstance(a, Var), "a residual is a variable"
+            k = held.get(a)
+            residuals.append(at_slots[a] if k is None else at_operands[~k] if k < 0 else at_results[k])
+        return b.build(b.inline(linear, (*dots, *residuals)), linear.name)
+
+
+def _held(split: LinearizedBody, n_out: int) -> tuple[tuple[Var, ...], dict[Var, int]]:
+    """The residuals of a branch that only it has, each once; and those that the caller has, with their place: that of a
+    result, or ~place of an operand."""
+    body = split.primal
+    place = {a: k for k, a in enumerate(body.outs[:n_out])} | {v: ~k for k, v in enumerate(body.ins)}
+    residuals = [a for a in dict.fromkeys(body.outs[n_out:]) if isinstance(a, Var)]
+    own = tuple([v for v in residuals if v not in place])
+    return own, {v: place[v] for v in residuals if v in place}
