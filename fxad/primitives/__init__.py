@@ -6,6 +6,7 @@ from typing import Final
 
 from fxad.ir import Primitive
 from fxad.primitives.argmax import ARGMAX
+from fxad.primitives.barrier import BARRIER
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -16,6 +17,7 @@ from fxad.primitives.dot import DOT
 from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
 from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.elementwise.gamma import GAMMA
+from fxad.primitives.fold import FOLD
 from fxad.primitives.indexing import INDEXING
 from fxad.primitives.picking import PICKING
 from fxad.primitives.random import RANDOM
@@ -41,8 +43,10 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *ARGMAX,
     *REDUCE_WINDOW,
     *SELECT_AND_SCATTER,
+    *FOLD,
     *DOT,
     *CONV,
+    *BARRIER,
     *RANDOM,
     Call,
     Remat,

@@ -206,10 +206,10 @@ class ReduceProd(Reduction):
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         y = ctx.one(self, *primals)
-        return (y,), (_product_tangent(ctx, self.axes, primals[0], tangents[0], y.aval),)
+        return (y,), (product_tangent(ctx, self.axes, primals[0], tangents[0], y.aval),)
 
 
-def _product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: Aval) -> Tangent:
+def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: Aval) -> Tangent:
     """The tangent of a product along `axes`, by halving: (ab)' = a'b + ab' for the halves a and b of what is left."""
     perm = Transpose((*axes, *[a for a in range(x.aval.ndim) if a not in axes]))
     n = prod([x.aval.shape[a] for a in axes])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import product
 from typing import ClassVar, Final, TypeAlias, final
 
 import numpy as np
@@ -33,9 +34,11 @@ from fxad.ir import (
 )
 from fxad.primitives.checks import operands
 from fxad.primitives.elementwise.family import widened
-from fxad.primitives.reduce import ORDERED, extreme
+from fxad.primitives.reduce import ORDERED, extreme, product_tangent
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd
-from fxad.primitives.sliding import Padding, Sliding
+from fxad.primitives.shape import Reshape
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.sliding import Padding, Sliding, span
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -211,4 +214,58 @@ class ReduceWindowMin(WindowReduction):
         return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
 
 
-REDUCE_WINDOW: Final = (ReduceWindowSum, ReduceWindowMax, ReduceWindowMin)
+@final
+@primitive
+class ReduceWindowProd(WindowReduction):
+    """The product of each window, 1 of one without elements.
+
+    Type: x of any dtype but bool; one entry of each parameter per axis; the dtype is kept (integers wrap).
+    Rule: the tangent lays the windows out side by side and follows a binary tree of products: nothing is divided.
+    Cost: of the tangent, memory for all windows.
+    Source: stablehlo.reduce_window with stablehlo.multiply
+    """
+
+    name: ClassVar[str] = "reduce_window_prod"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+    applies: ClassVar[str] = "stablehlo.multiply"
+    ufunc: ClassVar[np.ufunc] = np.multiply
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    def start(self, dtype: DType) -> Lit:
+        return Lit.of(1, Aval((), dtype))
+
+    def over(self, sliding: Sliding) -> ReduceWindowProd:
+        return ReduceWindowProd(*sliding.fields)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (x,), (t,) = primals, tangents
+        y = ctx.one(self, x)
+        pad, slices, row = _side_by_side(self.sliding, y.aval.shape)
+        holes = ctx.one(pad, x, self.start(x.aval.dtype))
+        spread = ctx.lin_one(pad, t, Zero(x.aval.with_shape(())))
+        xs = ctx.one(Concatenate(0), *[ctx.one(row, ctx.one(s, holes)) for s in slices])
+        ts = ctx.lin_one(Concatenate(0), *[ctx.lin_one(row, ctx.lin_one(s, spread)) for s in slices])
+        return (y,), (product_tangent(ctx, (0,), xs, ts, y.aval),)
+
+
+def _side_by_side(sliding: Sliding, places: Shape) -> tuple[Pad, list[Slice], Reshape]:
+    """What takes an array apart by the place in the window: spread it out, cut an array per place, make each a row."""
+    low, high = tuple([p[0] for p in sliding.padding]), tuple([p[1] for p in sliding.padding])
+    strides = sliding.strides
+    slices = []
+    for offset in product(*map(range, sliding.window)):
+        starts = [k * r for k, r in zip(offset, sliding.window_dilation, strict=True)]
+        limits = [a + span(m, s) for a, m, s in zip(starts, places, strides, strict=True)]
+        # of no places, an empty slice wherever it starts
+        first = tuple([a if m else 0 for a, m in zip(starts, places, strict=True)])
+        slices.append(Slice(first, tuple([b if m else 0 for b, m in zip(limits, places, strict=True)]), strides))
+    return Pad(low, high, tuple([b - 1 for b in sliding.base_dilation])), slices, Reshape((1, *places))
+
+
+REDUCE_WINDOW: Final = (ReduceWindowSum, ReduceWindowMax, ReduceWindowMin, ReduceWindowProd)

@@ -9,13 +9,17 @@ from typing import Final
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.ir import Aval, Primitive, Shape
+from fxad.builder import Builder
+from fxad.ir import Aval, Jaxpr, Primitive, Shape
+from fxad.primitives import elementwise as ew
+from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.conv import ConvGeneralDilated
-from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum
+from fxad.primitives.fold import Reduce, ReduceWindow
+from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.sliding import Padding, Sliding, span
-from fxad.testing.applications import Spec, Specs, dtype_of
-from fxad.testing.values import ORDINARY, SPECIAL, shapes
+from fxad.testing.applications import ANY, Spec, Specs, dtype_of, some_axes
+from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
 
 def _padding(draw: st.DrawFn, sizes: Shape, base: tuple[int, ...]) -> Padding:
@@ -65,14 +69,47 @@ def _sliding(draw: st.DrawFn) -> tuple[Shape, Sliding]:
     return shape, Sliding(window, _steps(draw, n), _padding(draw, shape, base), base, _steps(draw, n))
 
 
-def _reduce_window(kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindowMin]) -> Specs:
+def _reduce_window(kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindowMin | ReduceWindowProd]) -> Specs:
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         shape, sliding = _sliding(draw)
-        exact = kind is not ReduceWindowSum and not smooth
+        exact = kind in (ReduceWindowMax, ReduceWindowMin) and not smooth
         x = Aval(shape, dtype_of(draw, kind.takes - dtypes.FLOAT8, smooth))
         return kind(*sliding.fields), [(x, SPECIAL if exact else ORDINARY)]
 
     return specs
+
+
+def _folded(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, list[Aval]]:
+    """A body that is associative on integers, and what it starts from: the greater pair, or sums of two kinds."""
+    b = Builder()
+    if not smooth and draw(st.booleans()):
+        avals = [Aval((), dtypes.int32), Aval((), dtypes.uint8)]
+        x, i, y, j = b.inputs((*avals, *avals))
+        return b.build([b.one(ew.ADD, x, y), b.one(ew.MAX, i, j)], "add_max"), avals
+    aval = Aval((), dtypes.float64 if smooth else draw(st.sampled_from([dtypes.int32, dtypes.float32])))
+    left, right = b.inputs((aval, aval))
+    return b.build([b.one(ew.MAX, left, right)], "greater"), [aval]
+
+
+def _reduce(draw: st.DrawFn, smooth: bool) -> Spec:
+    body, scalars = _folded(draw, smooth)
+    shape = draw(shapes(2))
+    starts = Domain(-9.0, -8.0, whole=(0, 0))  # the least there is, and of sums nothing
+    xs = [(a.with_shape(shape), Domain(whole=(0, 9))) for a in scalars]
+    return Reduce(body, some_axes(draw, len(shape))), [*xs, *[(a, starts) for a in scalars]]
+
+
+def _reduce_windows(draw: st.DrawFn, smooth: bool) -> Spec:
+    body, scalars = _folded(draw, smooth)
+    shape, sliding = _sliding(draw)
+    starts = Domain(-9.0, -8.0, whole=(0, 0))
+    xs = [(a.with_shape(shape), Domain(whole=(0, 9))) for a in scalars]
+    return ReduceWindow(body, *sliding.fields), [*xs, *[(a, starts) for a in scalars]]
+
+
+def _barrier(draw: st.DrawFn, smooth: bool) -> Spec:
+    dtypes_of = [dtype_of(draw, ANY, smooth) for _ in range(draw(st.integers(0, 3)))]
+    return OptimizationBarrier(), [(Aval(draw(shapes(2)), d), ORDINARY if smooth else SPECIAL) for d in dtypes_of]
 
 
 def _selection(kind: type[SelectAndGatherAdd | SelectAndScatterAdd]) -> Specs:
@@ -92,6 +129,10 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         ReduceWindowSum: _reduce_window(ReduceWindowSum),
         ReduceWindowMax: _reduce_window(ReduceWindowMax),
         ReduceWindowMin: _reduce_window(ReduceWindowMin),
+        ReduceWindowProd: _reduce_window(ReduceWindowProd),
+        Reduce: _reduce,
+        ReduceWindow: _reduce_windows,
+        OptimizationBarrier: _barrier,
         SelectAndGatherAdd: _selection(SelectAndGatherAdd),
         SelectAndScatterAdd: _selection(SelectAndScatterAdd),
     }

@@ -1,0 +1,74 @@
+"""A wall for the compiler: what is computed before it stays before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Lin,
+    Linear,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+
+
+@final
+@primitive
+class OptimizationBarrier(Linear):
+    """The operands; the compiler computes all of them before it uses one, and merges nothing across.
+
+    Type: any number of operands of any types; results of those types.
+    Rule: linear in all operands together; tangents and cotangents go through a barrier too.
+    Source: stablehlo.optimization_barrier. XLA's CPU compiler removes it in the end.
+    """
+
+    name: ClassVar[str] = "optimization_barrier"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        return avals
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return args
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.optimization_barrier", args, outs) if outs else ()
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return ctx(self, *args), dims
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        found = iter(ctx.lin(self, *[t for t in tangents if isinstance(t, Lin)]))
+        return ctx(self, *primals), tuple([next(found) if isinstance(t, Lin) else t for t in tangents])
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return all(mask)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        found = iter(ctx(self, *[ct for ct in cts if not isinstance(ct, Zero)]))
+        bars = [ct if isinstance(ct, Zero) else next(found) for ct in cts]
+        return tuple([bar if isinstance(a, Hole) else None for bar, a in zip(bars, args, strict=True)])
+
+
+OPTIMIZATION_BARRIER: Final = OptimizationBarrier()
+
+BARRIER: Final = (OptimizationBarrier,)

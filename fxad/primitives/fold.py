@@ -1,0 +1,264 @@
+"""Reductions, of axes and of windows, by a body: several operands at once, combined by any associative operation.
+
+Those by one addition, maximum, minimum, product or logical operation are primitives of their own, with derivatives; the
+functions of `fxad.lax` choose them where the body is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, ShapeError
+from fxad.interpret import run
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Emit,
+    HigherOrder,
+    Hlo,
+    HloValue,
+    Jaxpr,
+    JvpCtx,
+    Lit,
+    NDArray,
+    Shape,
+    Tangent,
+    Zero,
+    primitive,
+)
+from fxad.memo import by_value
+from fxad.primitives.attrs import i64s
+from fxad.primitives.checks import axes_of
+from fxad.primitives.elementwise import OR, SELECT_N
+from fxad.primitives.shape import Transpose, broadcast_to_axis, dropped, past, reshaped, spread
+from fxad.primitives.slicing import Concatenate
+from fxad.primitives.sliding import Padding, Sliding
+
+Axes: TypeAlias = tuple[int, ...]
+Results: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]
+
+
+class Fold(HigherOrder):
+    """Operands of one shape, then as many 0-d values to start from; a body from two tuples of elements to one.
+
+    The body is associative and the values to start from change nothing: then no order of combination can be told from
+    another.
+    """
+
+    __slots__ = ()
+
+    body: Jaxpr
+
+    @property
+    @final
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        return (self.body,)
+
+    @final
+    def _operands(self, avals: tuple[Aval, ...]) -> tuple[Aval, ...]:
+        """The types of the operands without those of the values to start from, checked against each other and the body.
+
+        Raises: ArgumentError, ShapeError, DTypeError, ParameterError.
+        """
+        n = len(avals) // 2
+        if not avals or len(avals) % 2:
+            raise ArgumentError(f"{self.name}: takes as many initial values as operands, got {len(avals)} in all")
+        xs, inits = avals[:n], avals[n:]
+        for k, (x, init) in enumerate(zip(xs, inits, strict=True)):
+            if x.shape != xs[0].shape:
+                raise ShapeError(f"{self.name}: shapes differ: operand 0 {xs[0]}, operand {k} {x}")
+            if init.shape:
+                raise ShapeError(f"{self.name}: initial value {k} must be 0-d, got {init}")
+            if init.dtype is not x.dtype:
+                raise DTypeError(f"{self.name}: dtypes differ: operand {k} {x}, its initial value {init}")
+        if self.body.in_avals != (*inits, *inits) or self.body.out_avals != inits:
+            scalars = ", ".join(map(str, inits))
+            have = f"({', '.join(map(str, self.body.in_avals))}) -> ({', '.join(map(str, self.body.out_avals))})"
+            raise ParameterError(
+                f"{self.name}: {self.body.name} is {have}, expected ({scalars}, {scalars}) -> ({scalars})"
+            )
+        return xs
+
+    @final
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        raise NotDifferentiableError(
+            f"{self.name}: the derivative of a reduction by {self.body.name} is not known: {len(self.body.eqns)} "
+            "equations may combine elements in any order",
+            remedy="reduce by one of add, mul, max, min; or write it as lax.associative_scan or lax.scan",
+        )
+
+    @final
+    def folded(self, inits: Sequence[NDArray], values: Sequence[NDArray]) -> tuple[NDArray, ...]:
+        """The body over the last axis of `values`, from the left."""
+        lead = values[0].shape[:-1]
+        outs = [np.empty(lead, v.dtype) for v in values]
+        for at in np.ndindex(*lead):
+            held: tuple[NDArray, ...] = tuple(inits)
+            for k in range(values[0].shape[-1]):
+                held = run(self.body, [*held, *[np.asarray(v[(*at, k)]) for v in values]])
+            for out, value in zip(outs, held, strict=True):
+                out[at] = value
+        return tuple(outs)
+
+
+@final
+@primitive
+class Reduce(Fold):
+    """Combine the elements along `axes`, which disappear, by `body`.
+
+    Type:  n operands of one shape, n 0-d initial values of their dtypes; body: n and n scalars -> n scalars; `axes`
+           increasing.
+    Rule:  not differentiable; batching reduces the same axes of the stack.
+    Source: stablehlo.reduce
+    """
+
+    name: ClassVar[str] = "reduce"
+    body: Jaxpr
+    axes: Axes
+
+    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Reduce:
+        return Reduce(*bodies, self.axes)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        xs = self._operands(avals)
+        axes_of(self.name, self.axes, xs[0].ndim)
+        return tuple([x.with_shape(dropped(x.shape, self.axes)) for x in xs])
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        n = len(args) // 2
+        kept = [a for a in range(args[0].ndim) if a not in self.axes]
+        lead = tuple([args[0].shape[a] for a in kept])
+        size = int(np.prod([args[0].shape[a] for a in self.axes], dtype=np.int64))
+        return self.folded(args[n:], [x.transpose(*kept, *self.axes).reshape(*lead, size) for x in args[:n]])
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.reduce", args, outs, {"dimensions": i64s(self.axes)}, (self.body,))
+
+    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Results:
+        n = len(args) // 2
+        xs = _fronted(ctx, args[:n], dims[:n])
+        if all([d is None for d in dims[n:]]):
+            outs = ctx(Reduce(self.body, past(self.axes, 0)), *xs, *args[n:])
+            return outs, (0,) * n
+        return _from_each(ctx, self.body, xs, past(self.axes, 0), _fronted(ctx, args[n:], dims[n:]), None), (0,) * n
+
+
+@final
+@primitive
+class ReduceWindow(Fold):
+    """Combine the elements of each window by `body`; holes hold the initial values.
+
+    Type:  n operands of one shape, n 0-d initial values of their dtypes; body: n and n scalars -> n scalars; one entry
+           of each other parameter per axis.
+    Rule:  not differentiable; batching slides the same windows over the stack.
+    Source: stablehlo.reduce_window
+    """
+
+    name: ClassVar[str] = "reduce_window"
+    body: Jaxpr
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    @property
+    def sliding(self) -> Sliding:
+        """How the windows slide."""
+        return Sliding(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
+
+    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ReduceWindow:
+        return ReduceWindow(*bodies, *self.sliding.fields)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        xs = self._operands(avals)
+        places = self.sliding.places(self.name, xs[0])
+        return tuple([x.with_shape(places) for x in xs])
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        n, ndim = len(args) // 2, args[0].ndim
+        windows = [self.sliding.windows(x, hole) for x, hole in zip(args[:n], args[n:], strict=True)]
+        size = int(np.prod(self.window, dtype=np.int64))
+        return self.folded(args[n:], [w.reshape(*w.shape[:ndim], size) for w in windows])
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.reduce_window", args, outs, self.sliding.attributes(), (self.body,))
+
+    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Results:
+        n, sliding = len(args) // 2, self.sliding.mapped(0)
+        xs = _fronted(ctx, args[:n], dims[:n])
+        if all([d is None for d in dims[n:]]):
+            return ctx(ReduceWindow(self.body, *sliding.fields), *xs, *args[n:]), (0,) * n
+        inits = _fronted(ctx, args[n:], dims[n:])
+        flag = Lit.of(True, xs[0].aval.with_dtype(dtypes.bool_))
+        window = ReduceWindow(_guarded(self.body), *sliding.fields)
+        flags, *ys = ctx(window, flag, *xs, *_nothing(xs))
+        return _from_each(ctx, self.body, tuple(ys), (), inits, flags), (0,) * n
+
+
+# ------------------------------------------------------------------------------- initial values that differ by example
+
+
+def _fronted(ctx: BatchCtx, args: Iterable[Atom], dims: Iterable[int | None]) -> tuple[Atom, ...]:
+    return tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)])
+
+
+def _nothing(xs: Iterable[Atom]) -> list[Atom]:
+    """The values that a guarded body starts from: no element yet."""
+    return [Lit.of(False, Aval((), dtypes.bool_)), *[Zero(x.aval.with_shape(())).instantiate() for x in xs]]
+
+
+@by_value
+def _guarded(body: Jaxpr) -> Jaxpr:
+    """The body on elements that each come with a flag whether they are there: it needs no neutral element."""
+    b, scalars = Builder(), body.out_avals
+    flag = Aval((), dtypes.bool_)
+    p, *left = b.inputs((flag, *scalars))
+    q, *right = b.inputs((flag, *scalars))
+    both = b.inline(body, (*left, *right))
+    one = [b.one(SELECT_N, q, x, z) for x, z in zip(left, both, strict=True)]
+    outs = [b.one(SELECT_N, p, y, z) for y, z in zip(right, one, strict=True)]
+    return b.build([b.one(OR, p, q), *outs], f"{body.name}_guarded")
+
+
+def _from_each(
+    emit: Emit, body: Jaxpr, xs: tuple[Atom, ...], axes: Axes, inits: tuple[Atom, ...], flags: Atom | None
+) -> tuple[Atom, ...]:
+    """Reduce `axes` of `xs` (mapped at axis 0) from initial values of each example: they become elements, in front.
+
+    `flags` say which elements are there; None: all.
+    """
+    shape = xs[0].aval.shape
+    kept = [a for a in range(len(shape)) if a not in axes]
+    lead = tuple([shape[a] for a in kept])
+    size = int(np.prod([shape[a] for a in axes], dtype=np.int64))
+
+    def last(x: Atom) -> Atom:
+        perm = (*kept, *axes)
+        moved = x if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), x)
+        return reshaped(emit, moved, (*lead, size))
+
+    columns = [
+        emit.one(Concatenate(len(lead)), spread(emit, init, (*lead, 1), (0,)), last(x))
+        for x, init in zip(xs, inits, strict=True)
+    ]
+    flag = Aval((*lead, 1), dtypes.bool_)
+    present: Atom = Lit.of(True, flag.with_shape((*lead, 1 + size)))
+    if flags is not None:
+        present = emit.one(Concatenate(len(lead)), Lit.of(True, flag), last(flags))
+    return emit(Reduce(_guarded(body), (len(lead),)), present, *columns, *_nothing(xs))[1:]
+
+
+FOLD: Final = (Reduce, ReduceWindow)
