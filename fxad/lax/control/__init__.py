@@ -1,5 +1,9 @@
 """Control flow as functions: branches and loops over pytrees, with JAX's names and argument orders."""
 
+from fxad.lax.control.associative import associative_scan as associative_scan
 from fxad.lax.control.branching import cond as cond
 from fxad.lax.control.branching import switch as switch
 from fxad.lax.control.looping import while_loop as while_loop
+from fxad.lax.control.scanning import fori_loop as fori_loop
+from fxad.lax.control.scanning import map_ as map_
+from fxad.lax.control.scanning import scan as scan
