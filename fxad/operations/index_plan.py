@@ -21,7 +21,7 @@ from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
 from fxad.operations.promotion import common_shape
 from fxad.primitives.indexing import Gather
-from fxad.primitives.picking import INT32_MAX, Index, IndexVectors
+from fxad.primitives.picking import Index, IndexVectors, place_dtype
 from fxad.primitives.shape import ExpandDims, Reshape, Rev, Squeeze
 from fxad.primitives.slicing import Slice
 
@@ -67,8 +67,10 @@ _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and 
 # --------------------------------------------------------------------------------------------------- reading an index
 
 
-def plan(shape: Shape, index: object) -> tuple[Plan, tuple[object, ...]]:
+def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[Plan, tuple[object, ...]]:
     """What `x[index]` does for an `x` of `shape`, and the parts of the index that are operands of `getitem`.
+
+    Not `checked`: static places may lie outside, as if they were known only when the program runs.
 
     Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for what is not an
             index; TracerError for a mask or a bound that is not known while tracing.
@@ -80,10 +82,20 @@ def plan(shape: Shape, index: object) -> tuple[Plan, tuple[object, ...]]:
         take = Index((index % n, *(0,) * len(rest)), (1, *rest), (1,) * len(shape), (0,), ())
         return Plan(tuple(rest), take=take), ()
     entries = [e for given in (index if type(index) is tuple else (index,)) for e in _entries(given)]
-    layout = _Layout(shape)
+    layout = _Layout(shape, checked)
     for e in _complete(shape, entries):
         layout.add(e)
     return layout.plan()
+
+
+def named_once(p: Plan, operands: tuple[object, ...]) -> Plan:
+    """The plan, with the promise that no element is picked twice, if that is known now and true."""
+    if not isinstance(p.take, Gather) or p.vectors is not None or p.take.unique_indices:
+        return p
+    rows = np.asarray(cast("npt.ArrayLike", operands[0])).reshape(-1, len(p.take.start_index_map))
+    if len(np.unique(rows, axis=0)) < len(rows):
+        return p
+    return replace(p, take=replace(p.take, unique_indices=True))
 
 
 def _entries(given: object) -> tuple[_Entry, ...]:
@@ -171,8 +183,9 @@ _NEW: Final = -1  # in the place of a size: an axis of size 1 that the operand d
 class _Layout:
     """Collects what an index does to each axis of an array, left to right."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, checked: bool) -> None:
         self.shape = shape
+        self.checked = checked
         self.axis = 0
         # the static window: one entry for each axis of the array
         self.starts: list[int] = []
@@ -209,6 +222,9 @@ class _Layout:
 
     def _point(self, i: int) -> None:
         n = self.shape[self.axis]
+        if not -n <= i < n and not self.checked:
+            self._array(_Array((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), place_dtype((n,)))))
+            return
         if not -n <= i < n:
             raise AxisError(
                 f"getitem: index {i} is out of range for axis {self.axis} with size {n}", remedy=_INSIDE.format(n=n)
@@ -248,7 +264,7 @@ class _Layout:
                 f"getitem: a mask of size {e.masked} does not fit axis {self.axis} with size {n}",
                 remedy="a mask has the sizes of the axes it indexes",
             )
-        if isinstance(e.value, np.ndarray):
+        if isinstance(e.value, np.ndarray) and (self.checked or e.mask is not None):
             e = _from_front(e, e.value, self.axis, n)
         self.arrays.append((self.axis, e))
         if not e.shape:
@@ -276,14 +292,11 @@ class _Layout:
                     f"getitem: index {a.value!r} is out of range for axis {axis} with size 0",
                     remedy="an empty axis has no element to pick; a slice of it is empty",
                 )
-        if not self.arrays:
-            fresh = [*before, *[_NEW for _ in batch], *behind]
-            return self._basic(fresh), ()
         values = tuple([a.value for _, a in self.arrays])
-        if not advanced:
-            return self._basic(result), values
+        if not any([a.shape for _, a in self.arrays]):
+            return self._basic([*before, *[_NEW for _ in batch], *behind]), values
         p = self._gather(batch, len([n for n in before if n != _NEW]), result)
-        known = [v for v in values if isinstance(v, np.ndarray)]
+        known = [a.value for _, a in self.arrays if a.front and isinstance(a.value, np.ndarray)]
         if len(known) == len(values):
             return replace(p, vectors=None), (np.stack(np.broadcast_arrays(*known, np.empty(batch))[:-1], -1),)
         return p, values
@@ -348,7 +361,7 @@ def _from_front(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
         raise AxisError(
             f"getitem: index {worst} is out of range for axis {axis} with size {n}", remedy=_INSIDE.format(n=n)
         )
-    dtype = dtypes.int32 if n <= INT32_MAX else dtypes.int64
+    dtype = place_dtype((n,))
     places = value.astype(np.int64)
     places[places < 0] += n
     return replace(e, dtype=dtype, value=places.astype(dtype), front=True)

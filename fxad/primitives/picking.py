@@ -35,7 +35,6 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64s
 from fxad.primitives.checks import axes_of, ranks_of
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise import ADD, LT, MAX, MIN, SELECT_N, ConvertElementType
@@ -231,10 +230,9 @@ class Index(Linear):
         if self.dynamic:
             b = Builder()
             x, *places = b.inputs(ins)
-            x = b.one(DynamicSlice(self.sizes), self._window(b, x), *self._starts(b, ins[0].shape, places))
+            x = b.one(DynamicSlice(self.sizes), self._part(b, x), *self._starts(b, ins[0].shape, places))
             return hlo.call(b.build((self._without(b, x),), "index"), args)
-        limits, strides = i64s(self._limits(self.sizes)), i64s(self.strides)
-        attrs = {"start_indices": i64s(self.starts), "limit_indices": limits, "strides": strides}
+        attrs = self.part(ins[0].shape).attributes()
         found = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
         return hlo.op("stablehlo.reshape", found, outs) if self.dropped else found
 
@@ -245,7 +243,7 @@ class Index(Linear):
         prim = self if dim is None else self._mapped(x.aval.shape[dim], dim)
         if place_dims.count(None) == len(places):
             return ctx(prim, *args), (None if dim is None else dim - len([a for a in prim.dropped if a < dim]),)
-        x = prim._window(ctx, x)
+        x = prim._part(ctx, x)
         columns = [
             broadcast_to_axis(ctx, i, d, ctx.size, 0) if d is not None else i
             for i, d in zip(places, place_dims, strict=True)
@@ -289,7 +287,7 @@ class Index(Linear):
             ct = reshaped(ctx, ct, self.sizes) if isinstance(ct, Lit) else ctx.one(ExpandDims(self.dropped), ct)
         if self.dynamic:
             known = [i for i in places if not isinstance(i, Hole)]
-            held = self._held(x.aval.shape)
+            held = self.held(x.aval.shape)
             starts = self._starts(ctx, x.aval.shape, known)
             ct = ctx.one(DYNAMIC_UPDATE_SLICE, zero.with_aval(held), ct, *starts)
             if held == x.aval.shape:
@@ -302,28 +300,20 @@ class Index(Linear):
 
     # ------------------------------------------------------------------------------------------ what it consists of
 
-    def _limits(self, sizes: Shape) -> tuple[int, ...]:
-        """Where a window of `sizes` ends, as a slice has it."""
-        return tuple(
-            [s + (m - 1) * t + 1 if m else s for s, m, t in zip(self.starts, sizes, self.strides, strict=True)]
-        )
+    def held(self, shape: Shape) -> Shape:
+        """The shape of the part of x, of `shape`, in which the window lies wherever it starts."""
+        return tuple([n if a in self.dynamic else m for a, n, m, _ in self._axes(shape)])
+
+    def part(self, shape: Shape) -> Slice:
+        """That part."""
+        windows = zip(self.starts, self.held(shape), self.strides, strict=True)
+        return Slice(self.starts, tuple([s + (m - 1) * t + 1 if m else s for s, m, t in windows]), self.strides)
 
     def _axes(self, shape: Shape) -> list[tuple[int, int, int, int]]:
         return list(zip(range(len(shape)), shape, self.sizes, self.strides, strict=True))
 
-    def _held(self, shape: Shape) -> Shape:
-        """The shape of the part of x in which the dynamic window lies."""
-        return tuple([n if a in self.dynamic else m for a, n, m, _ in self._axes(shape)])
-
-    def _window(self, emit: Emit, x: Atom) -> Atom:
-        """The part of x in which the dynamic window lies."""
-        held = self._held(x.aval.shape)
-        if held == x.aval.shape:
-            return x
-        limits = tuple(
-            [s + (m - 1) * t + 1 if m else s for s, m, t in zip(self.starts, held, self.strides, strict=True)]
-        )
-        return emit.one(Slice(self.starts, limits, self.strides), x)
+    def _part(self, emit: Emit, x: Atom) -> Atom:
+        return x if self.held(x.aval.shape) == x.aval.shape else emit.one(self.part(x.aval.shape), x)
 
     def _starts(self, emit: Emit, shape: Shape, places: Sequence[Atom]) -> list[Atom]:
         """One start for each axis of that part, counted from the front."""

@@ -32,7 +32,7 @@ from fxad.primitives.indexing import Positions, ScatterAdd, ScatterFamily
 from fxad.primitives.reduce import ORDERED
 from fxad.primitives.windows import Windows
 
-_REMEDY: Final = "say unique_indices=True where no two updates meet, or use scatter_add of logarithms"
+_REMEDY: Final = "say unique_indices=True if no two updates meet"
 
 
 @final
@@ -72,7 +72,7 @@ class ScatterMul(ScatterFamily, Linear):
             return ctx(self, *primals), (t_out,)
         if not self.unique_indices:
             raise NotDifferentiableError(
-                "scatter_mul: updates may meet in one place, where each has the product of the others as its derivative",
+                "scatter_mul: updates may meet in one place, where the derivative in one is the product of the others",
                 remedy=_REMEDY,
             )
         add = ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)

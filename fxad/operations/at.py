@@ -1,0 +1,223 @@
+"""`x.at[index]`: an array like x with some elements changed, as x itself never is."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable
+from typing import Generic, Self, TypeVar, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.ir import Aval, Lit
+from fxad.operations import updates
+from fxad.operations.index_plan import named_once, plan
+from fxad.operations.operators import ArrayLike, Operation
+from fxad.operations.promotion import scalar_dtype
+
+
+class Updatable:
+    """What has `at`."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def aval(self) -> Aval:
+        """Shape and dtype together."""
+
+    @abstractmethod
+    def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
+        """The single result of `op` over this array and `args`."""
+
+    @property
+    def at(self) -> At[Self]:
+        """`x.at[index].set(value)`, `.add(value)`, ...: a new array in which what the index picks has changed."""
+        return At(self)
+
+
+T = TypeVar("T", bound=Updatable)
+
+
+@final
+class At(Generic[T]):
+    """The `at` of an array: give it an index."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: T) -> None:
+        self._array = array
+
+    def __getitem__(self, index: object) -> Picked[T]:
+        return Picked(self._array, index)
+
+    def __repr__(self) -> str:
+        return f"{self._array!r}.at"
+
+
+@final
+class Picked(Generic[T]):
+    """`x.at[index]`: what can be done with the elements an index picks. Each method gives a new array.
+
+    Type:  the index is what `x[index]` takes; the value broadcasts to what it picks. A Python scalar takes the dtype of
+           x; an array is converted to it, but not from a higher kind: complex, floating, integer, bool.
+    Rule:  where places meet, `set` keeps one of the values; the others combine them all, in any order.
+    `mode`: places that are known when the program runs may lie outside. "drop" (or "fill") leaves such updates out, and
+           is what None means; "clip" moves them to the nearest element; "promise_in_bounds" says there are none. With a
+           mode, places that are known while tracing may lie outside too.
+    `unique_indices`, `indices_are_sorted`: promises that no two places meet (`multiply`, `divide` and `power` are then
+           differentiable in the value), and that they are in order. Broken, any result may come out.
+    """
+
+    __slots__ = ("_array", "_index")
+
+    def __init__(self, array: T, index: object) -> None:
+        self._array = array
+        self._index = index
+
+    def __repr__(self) -> str:
+        return f"{self._array!r}.at[{self._index!r}]"
+
+    def set(
+        self,
+        value: ArrayLike,
+        *,
+        mode: str | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> T:
+        """`x[index] = value`."""
+        return self._update("set", value, mode, indices_are_sorted, unique_indices)
+
+    def add(
+        self,
+        value: ArrayLike,
+        *,
+        mode: str | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> T:
+        """`x[index] += value`; for bools logical or."""
+        return self._update("add", value, mode, indices_are_sorted, unique_indices)
+
+    def subtract(
+        self,
+        value: ArrayLike,
+        *,
+        mode: str | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> T:
+        """`x[index] -= value`."""
+        return self._update("subtract", value, mode, indices_are_sorted, unique_indices)
+
+    def multiply(
+        self,
+        value: ArrayLike,
+        *,
+        mode: str | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> T:
+        """`x[index] *= value`; for bools logical and."""
+        return self._update("multiply", value, mode, indices_are_sorted, unique_indices)
+
+    def divide(
+        self,
+        value: ArrayLike,
+        *,
+        mode: str | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> T:
+        """`x[index] /= value`, for floating and complex x."""
+        return self._update("divide", value, mode, indices_are_sorted, unique_indices)
+
+    def power(
+        self,
+        value: ArrayLike,
+        *,
+        mode: str | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> T:
+        """`x[index] **= value`."""
+        return self._update("power", value, mode, indices_are_sorted, unique_indices)
+
+    def min(
+        self,
+        value: ArrayLike,
+        *,
+        mode: str | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> T:
+        """`x[index] = minimum(x[index], value)`."""
+        return self._update("min", value, mode, indices_are_sorted, unique_indices)
+
+    def max(
+        self,
+        value: ArrayLike,
+        *,
+        mode: str | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> T:
+        """`x[index] = maximum(x[index], value)`."""
+        return self._update("max", value, mode, indices_are_sorted, unique_indices)
+
+    mul = multiply
+
+    def apply(
+        self,
+        fn: Callable[[T], ArrayLike],
+        *,
+        mode: str | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> T:
+        """`x[index] = fn(x[index])`: once for each element, however often the index names it."""
+        manner = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
+        return self.set(fn(self.get(mode=mode, fill_value=0, **manner)), mode=mode, **manner)
+
+    def get(
+        self,
+        *,
+        mode: str | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        fill_value: bool | complex | np.generic | None = None,
+    ) -> T:
+        """`x[index]`. With mode "fill" (or "drop") places outside give `fill_value`: for None nan, the least integer,
+        or the greatest unsigned one, True."""
+        x = self._array.aval
+        how = updates.How(updates.checked_mode("at.get", mode, "clip"), indices_are_sorted, unique_indices)
+        fill = _fill(x, fill_value) if how.mode == "drop" else None
+        todo, places = plan(x.shape, self._index, checked=mode is None)
+        return self._array._apply(updates.get, places, (todo, how, fill))
+
+    def _update(self, name: str, value: ArrayLike, mode: str | None, sorted_: bool, unique: bool) -> T:
+        how = updates.How(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
+        if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+            value = np.asarray(value, scalar_dtype(value, self._array.aval.dtype))[()]  # without axes in a trace too
+        if _is_mask(self._index) and not getattr(value, "ndim", 0):
+            return self._array._apply(updates.masked, (value, self._index), (name,))
+        todo, places = plan(self._array.aval.shape, self._index, checked=mode is None)
+        return self._array._apply(updates.update, (value, *places), (named_once(todo, places), name, how))
+
+
+def _is_mask(index: object) -> bool:
+    """Whether an index is one boolean array: what it picks need not be known to write one value there."""
+    return getattr(index, "dtype", None) == dtypes.bool_ and getattr(index, "ndim", 0) > 0
+
+
+def _fill(x: Aval, value: object) -> Lit:
+    """The literal for what lies outside."""
+    if value is not None:
+        return Lit.of(value, x.with_shape(()))
+    if x.dtype is dtypes.bool_:
+        return Lit.of(True, x.with_shape(()))
+    if x.dtype in dtypes.INTEGER:
+        info = np.iinfo(x.dtype)  # type: ignore[type-var]
+        return Lit.of(info.max if x.dtype in dtypes.UNSIGNED else info.min, x.with_shape(()))
+    return Lit.of(float("nan"), x.with_shape(()))

@@ -1,0 +1,266 @@
+"""`x.at[index].add(value)` in equations: what `fxad.operations.index_plan` has read out of an index, written to.
+
+Ints and slices name each element once: their window is read if need be, combined with the value, and written back.
+Integer arrays, and ints that are known when the program runs, are one scatter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias, cast
+
+from fxad import dtypes
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape, Zero
+from fxad.operations import arithmetic
+from fxad.operations.index_plan import Plan
+from fxad.operations.indexing import getitem
+from fxad.operations.promotion import broadcast, common_shape, convert, kind
+from fxad.operations.shapes import moved
+from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
+from fxad.primitives.elementwise import DIV, MAX, MIN, NEG, SELECT_N, SUB
+from fxad.primitives.indexing import Gather, ScatterAdd
+from fxad.primitives.picking import IndexVectors, place_dtype
+from fxad.primitives.scatter import Scatter
+from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, dropped, put, reshaped
+from fxad.primitives.slicing import Pad, Slice
+from fxad.primitives.windows import Windows, inside
+
+Results: TypeAlias = tuple[Atom, ...]
+Combine: TypeAlias = Callable[[Emit, Atom, Atom], Results]
+Kind: TypeAlias = type[Scatter | ScatterAdd | ScatterMul | ScatterMin | ScatterMax]
+
+MODES: Final = ("drop", "fill", "clip", "promise_in_bounds")
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How places that are known when the program runs are taken: what if they lie outside, and what is promised."""
+
+    mode: str
+    indices_sorted: bool
+    unique_indices: bool
+
+
+def checked_mode(name: str, mode: str | None, default: str) -> str:
+    """A mode of the user's as gather and scatter call it. Raises: ParameterError."""
+    if mode is None:
+        return default
+    if mode not in MODES:
+        raise ParameterError(f"{name}: mode {mode!r} is not one of {', '.join(MODES)}", remedy="leave `mode` out")
+    return "drop" if mode == "fill" else mode
+
+
+# ------------------------------------------------------------------------------------------------- what is combined
+
+
+def _second(_: Emit, x: Atom, value: Atom) -> Results:  # noqa: ARG001  what was there is replaced
+    return (value,)
+
+
+def _of(prim: Primitive) -> Combine:
+    return lambda emit, x, value: emit(prim, x, value)
+
+
+def _divided(emit: Emit, x: Atom, value: Atom) -> Results:
+    if x.aval.dtype not in dtypes.INEXACT:
+        raise DTypeError(
+            f"at.divide: division in {x.aval.dtype.name} gives floats", remedy="convert the array with astype first"
+        )
+    return emit(DIV, x, value)
+
+
+COMBINE: Final[Mapping[str, Combine]] = MappingProxyType(
+    {
+        "set": _second,
+        "add": arithmetic.add,
+        "subtract": _of(SUB),
+        "multiply": arithmetic.multiply,
+        "divide": _divided,
+        "power": arithmetic.power,
+        "min": _of(MIN),
+        "max": _of(MAX),
+    }
+)
+# Updates that meet are combined one after the other: for these it is one scatter.
+_SCATTER: Final[Mapping[str, Kind]] = MappingProxyType(
+    {"set": Scatter, "add": ScatterAdd, "multiply": ScatterMul, "min": ScatterMin, "max": ScatterMax}
+)
+# + is or, * is and
+_OF_BOOLS: Final = MappingProxyType({"add": "max", "multiply": "min"})
+
+
+def fitting(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Atom:
+    """The value in the dtype of x and the shape that is written to.
+
+    Raises: DTypeError where a kind would be lost (complex, floating, integer, bool; the sign); ShapeError.
+    """
+    given = value.aval.dtype
+    loses_sign = x.dtype in dtypes.UNSIGNED and given in dtypes.INTEGER - dtypes.UNSIGNED
+    if kind(given) > kind(x.dtype) or loses_sign:
+        raise DTypeError(
+            f"{name}: a value of {given.name} does not go into {x} without loss",
+            remedy=f"convert the value with astype({x.dtype.name}), or the array",
+        )
+    if common_shape(name, value.aval.shape, shape) != shape:
+        raise ShapeError(
+            f"{name}: a value of shape {value.aval.shape} does not broadcast to the shape {shape} the index picks",
+            remedy="give the value that shape, or one with sizes of 1",
+        )
+    return broadcast(emit, convert(emit, value, x.dtype), shape)
+
+
+# -------------------------------------------------------------------------------------------------------- the update
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Elements that index vectors name: the vectors' meaning, how they are made from the operands, and the windows."""
+
+    windows: Windows
+    vectors: IndexVectors | None
+    sizes: Shape
+    once: bool  # no element is named twice, and all in order
+
+
+def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Results:
+    """x with `value` combined into what an index picks: the operands that `plan` found, the plan, what to do, how."""
+    *given, todo, what, manner = rest
+    indices, p, name, how = cast("list[Atom]", given), cast(Plan, todo), cast(str, what), cast(How, manner)
+    value = fitting(f"at.{name}", emit, value, x.aval, p.shape)
+    if p.empty:
+        return (x,)
+    before, places, after = _parted(p, x.aval.shape)
+    view: Atom = x
+    if places is not None or name != "set":
+        view = _moved(emit, view, before)
+    for prim in reversed(after):
+        value = _undone(emit, prim, value, view.aval.shape if view is not x else _shape(x.aval, before))
+    if places is None:
+        (new,) = COMBINE[name](emit, view, value)
+    else:
+        new = _scattered(emit, name, view, value, _vectors(emit, places, indices), places, how)
+    for prim in reversed(before):
+        new = moved(emit, prim, new) if isinstance(prim, Rev) else _written(emit, x, new, cast(Slice, prim))
+    return (new,)
+
+
+def get(emit: Emit, x: Atom, *rest: object) -> Results:
+    """What an index picks, `fill` in the place of what lies outside; None: as `How` says."""
+    *given, todo, manner, literal = rest
+    indices, p, how, fill = cast("list[Atom]", given), cast(Plan, todo), cast(How, manner), cast("Lit | None", literal)
+    before, places, after = _parted(p, x.aval.shape)
+    if p.empty or places is None:
+        return getitem(emit, x, *indices, p)
+    x, vectors = _moved(emit, x, before), _vectors(emit, places, indices)
+    sorted_, unique = how.indices_sorted or places.once, how.unique_indices or places.once
+    out: Atom = emit.one(Gather(*places.windows.numbers, places.sizes, how.mode, sorted_, unique), x, vectors)
+    if fill is not None:
+        last = tuple([x.aval.shape[a] - places.sizes[a] for a in places.windows.index_map])
+        batch = tuple([a for a in range(out.aval.ndim) if a not in places.windows.offset])
+        holds = emit.one(BroadcastInDim(out.aval.shape, batch), inside(emit, vectors, last))
+        out = emit.one(SELECT_N, holds, fill.with_aval(out.aval.shape), out)
+    return (_moved(emit, out, after),)
+
+
+def masked(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Results:
+    """x with a 0-d `value` combined into the elements where `mask` holds, which need not be known beforehand."""
+    ndim = mask.aval.ndim
+    if mask.aval.shape != x.aval.shape[:ndim]:
+        raise ShapeError(
+            f"at.{name}: a mask of shape {mask.aval.shape} does not fit an array of shape {x.aval.shape}",
+            remedy="a mask has the sizes of the axes it indexes",
+        )
+    value = fitting(f"at.{name}", emit, value, x.aval, x.aval.shape)
+    (new,) = COMBINE[name](emit, x, value)
+    if ndim < x.aval.ndim:
+        mask = emit.one(BroadcastInDim(x.aval.shape, tuple(range(ndim))), mask)
+    return emit(SELECT_N, mask, x, new)
+
+
+def _parted(p: Plan, shape: Shape) -> tuple[tuple[Primitive, ...], _Places | None, tuple[Primitive, ...]]:
+    """A plan as primitives that take a view of x, places in the view, and primitives that change the axes."""
+    take = p.take
+    if take is None:
+        return p.before, None, p.after
+    if isinstance(take, Gather):
+        return p.before, _Places(take.windows, p.vectors, take.slice_sizes, take.unique_indices), p.after
+    held = take.held(shape)
+    before = (take.part(shape),) if held != shape else ()
+    if not take.dynamic:
+        return before, None, (*((Squeeze(take.dropped),) if take.dropped else ()), *p.after)
+    stay = tuple(range(len(held) - len(take.dropped)))
+    windows = Windows(stay, take.dropped, (), (), take.dynamic)
+    vectors = IndexVectors(tuple([held[a] for a in take.dynamic]))
+    return before, _Places(windows, vectors, take.sizes, once=True), p.after
+
+
+def _moved(emit: Emit, x: Atom, prims: Sequence[Primitive]) -> Atom:
+    for prim in prims:
+        x = moved(emit, prim, x)
+    return x
+
+
+def _shape(x: Aval, prims: Sequence[Primitive]) -> Shape:
+    """The shape of what `_moved` gives."""
+    for prim in prims:
+        (x,) = prim.abstract_eval(x)
+    return x.shape
+
+
+def _vectors(emit: Emit, places: _Places, indices: list[Atom]) -> Atom:
+    return indices[0] if places.vectors is None else emit.one(places.vectors, *indices)
+
+
+def _undone(emit: Emit, prim: Primitive, value: Atom, view: Shape) -> Atom:
+    """The value as it is before `prim` changes the axes of what is picked."""
+    shape = value.aval.shape
+    if isinstance(prim, ExpandDims):
+        return reshaped(emit, value, dropped(shape, prim.axes))
+    if isinstance(prim, Squeeze):
+        for a in prim.axes:
+            shape = put(shape, a, 1)
+        return reshaped(emit, value, shape)
+    return moved(emit, prim, value) if isinstance(prim, Rev) else reshaped(emit, value, view)
+
+
+def _written(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
+    """x with a window replaced."""
+    if max(window.strides) == 1:
+        dtype = place_dtype(x.aval.shape)
+        starts = [Lit.of(n, Aval((), dtype)) for n in window.starts]
+        return emit.one(DYNAMIC_UPDATE_SLICE, x, new, *starts)
+    high = tuple([n - end for n, end in zip(x.aval.shape, window.limits, strict=True)])
+    pad = Pad(window.starts, high, tuple([n - 1 for n in window.strides]))
+    yes = Lit.of(True, new.aval.with_dtype(dtypes.bool_))
+    mask = emit.one(pad, yes, Lit.of(False, Aval((), dtypes.bool_)))
+    zero = Zero(x.aval.with_shape(())).instantiate()
+    spread = new.with_aval(x.aval.shape) if isinstance(new, Lit) else emit.one(pad, new, zero)
+    return emit.one(SELECT_N, mask, x, spread)
+
+
+def _scattered(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, places: _Places, how: How) -> Atom:
+    """x with `value` combined into the elements that index vectors name, one after the other where they meet."""
+    sorted_, unique = how.indices_sorted or places.once, how.unique_indices or places.once
+    if x.aval.dtype is dtypes.bool_:
+        name = _OF_BOOLS.get(name, name)
+
+    def scatter(prim: Kind, x: Atom, value: Atom) -> Atom:
+        return emit.one(prim(*places.windows.numbers, how.mode, sorted_, unique), x, at, value)
+
+    if name == "subtract":
+        return scatter(ScatterAdd, x, emit.one(NEG, value))
+    if name in _SCATTER:
+        return scatter(_SCATTER[name], x, value)
+
+    # the updates of one place in one go: then those that meet write the same
+    def read(a: Atom) -> Atom:
+        return emit.one(Gather(*places.windows.numbers, places.sizes, how.mode, sorted_, unique), a, at)
+
+    if not unique:
+        value = read(scatter(ScatterMul, Lit.of(1, x.aval), value))
+    (new,) = COMBINE[name](emit, read(x), value)
+    return scatter(Scatter, x, new)
