@@ -1,0 +1,99 @@
+"""`associative_scan`: all partial results of an associative function, in logarithmic depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from fxad import tree
+from fxad.array import Array, aval_of, is_scalar
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
+from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim
+from fxad.operations.axes import axis_of
+from fxad.program import name_of
+
+T = TypeVar("T")
+
+
+def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, axis: int = 0) -> T:
+    """The partial results of combining the slices of `elems` along `axis` from the first on: `e0, e0*e1, e0*e1*e2, ...`
+    where `a*b` is `fn(a, b)`; from the last on if `reverse`: the last result is then `en`, the one before `en*e(n-1)`.
+
+    `elems` is any pytree of arrays of one length along `axis`. `fn` gets stacks of slices, and combines them slice by
+    slice: elementwise functions do, others under vmap. It must be associative.
+
+    Rule:   lengths 0 and 1 give `elems`; `fn` is traced about twice for each doubling of the length.
+    Cost:   fewer than 2 n slices are combined, in depth 2 log2(n).
+    Raises: ShapeError when leaves differ in length; TreeError, ShapeError, DTypeError when `fn` gives other types.
+    Source: Blelloch, Prefix Sums and Their Applications (1990); `jax.lax.associative_scan`
+    """
+    if not callable(fn):
+        raise ArgumentError(f"associative_scan: fn is {described(fn)}, not a function: {fn!r:.60}")
+    leaves, structure = tree.flatten(elems)
+    paths = tree.paths(structure, "elems")
+    avals = [aval_of(x, f"associative_scan: {p}") for x, p in zip(leaves, paths, strict=True)]
+    axes = []
+    for path, a in zip(paths, avals, strict=True):
+        if not a.shape:
+            raise ShapeError(f"associative_scan: {path} is {a}, without an axis to run over")
+        axes.append(axis_of("associative_scan", axis, a.ndim))
+        if a.shape[axes[-1]] != avals[0].shape[axes[0]]:
+            raise ShapeError(
+                f"associative_scan: leaves of elems differ in length along axis {axis}: "
+                f"{paths[0]} is {avals[0]}, {path} is {a}"
+            )
+
+    def combine(a: list[Array], b: list[Array]) -> list[Array]:
+        found, made = tree.flatten(fn(tree.unflatten(structure, a), tree.unflatten(structure, b)))
+        if made != structure:
+            raise TreeError(
+                f"associative_scan: fn {name_of(fn)} returns {tree.shape_text(made)}, "
+                f"elems is {tree.shape_text(structure)}"
+            )
+        for path, have, want in zip(paths, found, a, strict=True):
+            _check(f"associative_scan: {path} of {name_of(fn)}", have, want)
+        return found
+
+    if not leaves or avals[0].shape[axes[0]] < 2:
+        return elems
+    given = [rev(x, (k,)) if reverse else x for x, k in zip(leaves, axes, strict=True)]
+    partial = _partial(combine, given, axes)
+    return cast("T", structure.unflatten([rev(x, (k,)) if reverse else x for x, k in zip(partial, axes, strict=True)]))
+
+
+def _check(what: str, have: Any, want: Array) -> None:
+    """Raises: ShapeError, DTypeError when a result is not of the type of its operand."""
+    found = aval_of(have, what)
+    if found.shape != want.shape:
+        raise ShapeError(f"{what} is {found}, its operands are {want.aval}")
+    if found.dtype != want.dtype or is_scalar(have):
+        raise DTypeError(f"{what} is {found}, its operands are {want.aval}", remedy="fn must not change the dtype")
+
+
+def _partial(
+    combine: Callable[[list[Array], list[Array]], list[Array]], xs: list[Array], axes: list[int]
+) -> list[Array]:
+    """Partial results: combine neighbours, recurse on the half as many, then fill in every second one."""
+    n = aval_of(xs[0]).shape[axes[0]]
+    if n < 2:
+        return xs
+
+    def part(values: list[Array], start: int, stop: int, stride: int = 1) -> list[Array]:
+        return [slice_in_dim(x, start, stop, stride, k) for x, k in zip(values, axes, strict=True)]
+
+    odd = _partial(combine, combine(part(xs, 0, n - 1, 2), part(xs, 1, n, 2)), axes)
+    even = part(xs, 0, 1)
+    if n > 2:
+        rest = combine(part(odd, 0, (n - 1) // 2), part(xs, 2, n, 2))
+        even = [concatenate((a, b), k) for a, b, k in zip(even, rest, axes, strict=True)]
+    return [_interleaved(a, b, k) for a, b, k in zip(even, odd, axes, strict=True)]
+
+
+def _interleaved(even: Array, odd: Array, axis: int) -> Array:
+    """Slices of two arrays in turn; the first may have one more."""
+    n = odd.shape[axis]
+    pairs = concatenate(
+        (expand_dims(slice_in_dim(even, 0, n, axis=axis), (axis + 1,)), expand_dims(odd, (axis + 1,))), axis + 1
+    )
+    merged = reshape(pairs, (*odd.shape[:axis], 2 * n, *odd.shape[axis + 1 :]))
+    return merged if even.shape[axis] == n else concatenate((merged, slice_in_dim(even, n, n + 1, axis=axis)), axis)

@@ -1,0 +1,262 @@
+"""Loops whose number of steps is known: `scan`, `map`, `fori_loop`. Reverse mode works through all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast, overload
+
+import numpy as np
+
+from fxad import tree
+from fxad.array import Array, ArrayLike, aval_of
+from fxad.builder import Builder
+from fxad.dtypes import int32, int64, is_integer
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
+from fxad.ir import Aval, Jaxpr, Lit
+from fxad.lax.control.bodies import Loop, traced_body, traced_loop
+from fxad.lax.creation import splat
+from fxad.lax.shapes import concatenate, reshape, slice_in_dim
+from fxad.operations import promotion
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.while_ import While
+from fxad.primitives.elementwise import ADD, LT
+from fxad.program import name_of
+from fxad.trace import bind
+from fxad.transforms import vmap
+from fxad.tree import Structure
+
+C = TypeVar("C")
+X = TypeVar("X")
+Y = TypeVar("Y")
+
+
+@overload
+def scan(
+    f: Callable[[C, X], tuple[C, Y]],
+    init: C,
+    xs: X,
+    length: int | None = ...,
+    reverse: bool = ...,
+    unroll: int | bool = ...,
+) -> tuple[C, Y]: ...
+@overload
+def scan(
+    f: Callable[[C, None], tuple[C, Y]],
+    init: C,
+    xs: None = ...,
+    length: int | None = ...,
+    reverse: bool = ...,
+    unroll: int | bool = ...,
+) -> tuple[C, Y]: ...
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+) -> tuple[Any, Any]:
+    """Apply `f(carry, x) -> (carry, y)` to each slice of `xs` along axis 0; returns the last carry and all `y` stacked.
+
+    `init`, `xs` and the results of `f` are any pytrees of arrays. The carry keeps its structure, shapes and dtypes; a
+    bare Python number in `init` takes the dtype that `f` gives back for it, where its kind fits. Without `xs`, `f` gets
+    None, `length` times. `reverse` goes from the last slice to the first; each `y` keeps the place of its slice.
+    `unroll` steps make one trip of the loop, `True` leaves no loop; that changes no value.
+
+    Cost:   `f` is traced once, whatever the length (once more where a number in `init` changed its dtype). Slices are
+            read and written in place. Reverse mode stores what varies from step to step and derivatives need; what is
+            the same in all steps, is a slice of `xs` or a `y` is not stored again.
+    Raises: ShapeError when leaves of `xs` differ in length, or from `length`; TreeError when `f` does not return a
+            pair; TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
+    """
+    leaves, xs_tree = tree.flatten(xs)
+    n, slices = _slices("scan", leaves, xs_tree, length)
+    rest = tree.structure((xs_tree.unflatten(range(len(leaves))),))
+    loop = traced_loop("scan", f, init, rest, slices, role="f", start="init", pair=True)
+    captured = loop.body.captured
+    prim = Scan(loop.body.jaxpr, n, bool(reverse), _unrolled("scan", unroll, n), len(captured), len(loop.init))
+    outs = bind(prim, *captured, *loop.init, *leaves)
+    at = len(loop.init)
+    return loop.carry_tree.unflatten(outs[:at]), loop.rest_tree.unflatten(outs[at:])
+
+
+def map_(f: Callable[[X], Y], xs: X, batch_size: int | None = None) -> Y:
+    """Apply `f` to each slice of `xs` along axis 0, one after the other; returns the results stacked.
+
+    With `batch_size`, so many slices are worked on at a time, as under vmap: between the speed of vmap and the memory
+    of a loop. What is left over is one smaller batch.
+
+    Raises: ShapeError when leaves of `xs` differ in length.
+    """
+    leaves, xs_tree = tree.flatten(xs)
+    n, slices = _slices("map", leaves, xs_tree, None)
+    body = traced_body("map: f", f, tree.structure((xs_tree.unflatten(range(len(leaves))),)), slices)
+    n_consts = len(body.captured)
+    if batch_size is None:
+        outs = bind(Scan(body.jaxpr, n, False, 1, n_consts, 0), *body.captured, *leaves)
+        return cast("Y", body.out_tree.unflatten(outs))
+    size = _whole("map", "batch_size", batch_size, 1)
+    dims, to = (None,) * n_consts + (0,) * len(leaves), (0,) * len(body.jaxpr.outs)
+    parts: list[Sequence[Array]] = []
+    trips, left = divmod(n, size)
+    if trips or not n:
+        batched, _ = vmap(body.jaxpr, size, dims, to)
+        blocks = [_part(x, 0, trips * size, (trips, size)) for x in leaves]
+        outs = bind(Scan(batched, trips, False, 1, n_consts, 0), *body.captured, *blocks)
+        parts.append([reshape(y, (trips * size, *y.shape[2:])) for y in outs])
+    if left:
+        batched, _ = vmap(body.jaxpr, left, dims, to)
+        blocks = [_part(x, n - left, n, (1, left)) for x in leaves]
+        outs = bind(Scan(batched, 1, False, 1, n_consts, 0), *body.captured, *blocks)
+        parts.append([reshape(y, (left, *y.shape[2:])) for y in outs])
+    whole = parts[0] if len(parts) == 1 else [concatenate(pair, 0) for pair in zip(*parts, strict=True)]
+    return cast("Y", body.out_tree.unflatten(whole))
+
+
+def _part(x: ArrayLike, start: int, stop: int, lead: tuple[int, int]) -> Array:
+    rows = slice_in_dim(x, start, stop)
+    return reshape(rows, (*lead, *rows.shape[1:]))
+
+
+def _slices(what: str, leaves: Sequence[object], xs_tree: Structure, length: int | None) -> tuple[int, list[Aval]]:
+    """The number of steps, and the types of the slices of `xs`. Raises: ShapeError, ArgumentError, ParameterError."""
+    paths = tree.paths(xs_tree, "xs")
+    avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
+    for path, a in zip(paths, avals, strict=True):
+        if not a.shape:
+            raise ShapeError(
+                f"{what}: {path} is {a}, without an axis to run over",
+                remedy="close over what is the same for all steps" if what == "scan" else "",
+            )
+        if a.shape[0] != avals[0].shape[0]:
+            raise ShapeError(
+                f"{what}: leaves of xs differ in length: {paths[0]} is {avals[0]}, {path} is {a}",
+                remedy="all leaves are run over together, along axis 0",
+            )
+    if length is not None:
+        n = _whole(what, "length", length, 0)
+        if avals and avals[0].shape[0] != n:
+            raise ShapeError(f"{what}: length is {n}, {paths[0]} is {avals[0]}", remedy="leave out length")
+    elif avals:
+        n = avals[0].shape[0]
+    else:
+        remedy = "give length" if what == "scan" else "give arrays to run over"
+        raise ArgumentError(f"{what}: xs has no leaves to tell the number of steps", remedy=remedy)
+    return n, [a.with_shape(a.shape[1:]) for a in avals]
+
+
+def _whole(what: str, name: str, value: object, least: int) -> int:
+    """A static argument that is an integer. Raises: ArgumentError, ParameterError."""
+    if isinstance(value, bool | Array | np.ndarray) or not hasattr(value, "__index__"):
+        raise ArgumentError(
+            f"{what}: {name} is {described(value)}, not an int: {value!r:.60}",
+            remedy=f"{name} is static: a Python int",
+        )
+    n: int = value.__index__()
+    if n < least:
+        raise ParameterError(f"{what}: {name} is {n}, less than {least}")
+    return n
+
+
+def _unrolled(what: str, unroll: int | bool, length: int) -> int:
+    if isinstance(unroll, bool):
+        return max(length, 1) if unroll else 1
+    return min(_whole(what, "unroll", unroll, 1), max(length, 1))
+
+
+# --------------------------------------------------------------------------------------------------------- fori_loop
+
+
+def fori_loop(
+    lower: ArrayLike,
+    upper: ArrayLike,
+    body_fun: Callable[[Any, C], C],
+    init_val: C,
+    *,
+    unroll: int | bool | None = None,
+) -> C:
+    """`val = body_fun(i, val)` for i from `lower` up to, and without, `upper`; returns the last `val`.
+
+    `init_val` is any pytree of arrays, which keeps its structure, shapes and dtypes; a bare Python number in it takes
+    the dtype that `body_fun` gives back for it. i is int32 where both bounds fit, and has the dtype of a bound that is
+    an array.
+
+    Rule:   with Python ints as bounds this is a `scan`: reverse mode works, and `unroll` may be given. A bound that is
+            an array is known only when the program runs, which makes it a `while_loop`: forward mode only.
+    Cost:   reverse mode does not store i.
+    Raises: as `scan`; ParameterError for `unroll` with bounds that are not static.
+    """
+    bounds = {"lower": lower, "upper": upper}
+    static = {k: v for k, v in bounds.items() if not isinstance(v, Array | np.ndarray)}
+    for name, v in static.items():
+        _whole("fori_loop", name, v, -(1 << 63))
+    index = _index(bounds)
+
+    @wraps(body_fun)
+    def step(val: C, i: Any) -> C:
+        return body_fun(i, val)
+
+    step.__name__ = name_of(body_fun)
+    one = tree.structure((0,))
+    loop = traced_loop("fori_loop", step if callable(body_fun) else body_fun, init_val, one, (index,))
+    if len(static) == 2:
+        first, last = int(cast("int", lower)), int(cast("int", upper))
+        outs = _fixed(loop, first, max(last - first, 0), index, 1 if unroll is None else unroll)
+    elif unroll is not None and unroll is not False and unroll != 1:
+        raise ParameterError(
+            f"fori_loop: unroll is {unroll!r}, but the bounds are arrays",
+            remedy="give the bounds as Python ints, or leave out unroll",
+        )
+    else:
+        first_last = [splat(Lit.of(v, index)) if k in static else v for k, v in bounds.items()]
+        outs = _open(loop, first_last[0], first_last[1], index)
+    return cast("C", loop.carry_tree.unflatten(outs))
+
+
+def _index(bounds: dict[str, ArrayLike]) -> Aval:
+    """The type of the index of a loop between bounds. Raises: ShapeError, DTypeError."""
+    arrays = {k: aval_of(v) for k, v in bounds.items() if isinstance(v, Array | np.ndarray)}
+    for name, a in arrays.items():
+        if a.shape:
+            raise ShapeError(f"fori_loop: {name} is {a}, not a single number")
+        if not is_integer(a.dtype):
+            raise DTypeError(f"fori_loop: {name} is {a}, not an integer", remedy="convert it with astype('int32')")
+    found = list(arrays.values())
+    if len(found) == 2 and found[0] is not found[1]:
+        raise DTypeError(
+            f"fori_loop: lower is {found[0]}, upper is {found[1]}", remedy="convert one bound to the dtype of the other"
+        )
+    given = [int(cast("int", v)) for k, v in bounds.items() if k not in arrays]
+    if found:
+        for value in given:
+            promotion.scalar_dtype(value, found[0].dtype)  # raises where it does not fit
+        return found[0]
+    return Aval((), int32 if all([-(1 << 31) <= v < 1 << 31 for v in given]) else int64)
+
+
+def _counting(loop: Loop, index: Aval) -> Jaxpr:
+    """(captured, i, carry) -> (i + 1, carry)."""
+    body, n_consts = loop.body.jaxpr, len(loop.body.captured)
+    b = Builder()
+    consts, i, carry = b.inputs(body.in_avals[:n_consts]), b.input(index), b.inputs(loop.carry_avals)
+    outs = b.inline(body, (*consts, *carry, i))
+    return b.build((b.one(ADD, i, Lit.of(1, index)), *outs), body.name)
+
+
+def _fixed(loop: Loop, first: int, n: int, index: Aval, unroll: int | bool) -> tuple[Array, ...]:
+    """A loop between bounds that are known: a scan whose carry counts."""
+    captured = loop.body.captured
+    steps = _unrolled("fori_loop", unroll, n)
+    prim = Scan(_counting(loop, index), n, False, steps, len(captured), 1 + len(loop.init))
+    return bind(prim, *captured, splat(Lit.of(first, index)), *loop.init)[1:]
+
+
+def _open(loop: Loop, first: ArrayLike, last: ArrayLike, index: Aval) -> tuple[Array, ...]:
+    """A loop between bounds known when the program runs: a while loop whose carry counts."""
+    captured = loop.body.captured
+    b = Builder()
+    end, i = b.inputs((index, index))
+    b.inputs(loop.carry_avals)
+    more = b.build((b.one(LT, i, end),), f"more_{loop.body.name}")
+    return bind(While(more, _counting(loop, index), 1, len(captured)), last, *captured, first, *loop.init)[1:]
