@@ -16,7 +16,17 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
-from fxad.testing import draw_arrays, draw_conv, draw_elementwise, draw_indexing, draw_random, draw_shapes, draw_special
+from fxad.testing import (
+    draw_arrays,
+    draw_branches,
+    draw_conv,
+    draw_elementwise,
+    draw_indexing,
+    draw_random,
+    draw_scan,
+    draw_shapes,
+    draw_special,
+)
 from fxad.testing.applications import Application, Spec, Specs, applications
 from fxad.testing.values import ORDINARY, Domain, shapes
 
@@ -49,9 +59,11 @@ _OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         **draw_shapes.OWN,
         **draw_special.OWN,
         **draw_arrays.OWN,
+        **draw_branches.OWN,
         **draw_conv.OWN,
         **draw_indexing.OWN,
         **draw_random.OWN,
+        **draw_scan.OWN,
         Call: _call,
         Remat: _remat,
     }
