@@ -125,7 +125,8 @@ class Reduce(Fold):
     axes: Axes
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Reduce:
-        return Reduce(*bodies, self.axes)
+        (body,) = bodies
+        return Reduce(body, self.axes)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         xs = self._operands(avals)
@@ -178,7 +179,8 @@ class ReduceWindow(Fold):
         return Sliding(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ReduceWindow:
-        return ReduceWindow(*bodies, *self.sliding.fields)
+        (body,) = bodies
+        return ReduceWindow(body, *self.sliding.fields)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         xs = self._operands(avals)

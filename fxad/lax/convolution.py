@@ -1,0 +1,280 @@
+"""Convolution as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Final, NamedTuple, TypeAlias
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike, aval_of, binder
+from fxad.errors import ParameterError, ShapeError
+from fxad.ir import Shape
+from fxad.lax.shapes import rev
+from fxad.operations import windows
+from fxad.operations.methods import sizes
+from fxad.primitives.conv import ConvGeneralDilated
+from fxad.primitives.sliding import Padding, Sliding, span
+
+
+class ConvDimensionNumbers(NamedTuple):
+    """What the axes of arrays are: of lhs and out (batch, feature, *spatial), of rhs (output feature, input feature,
+    *spatial)."""
+
+    lhs_spec: tuple[int, ...]
+    rhs_spec: tuple[int, ...]
+    out_spec: tuple[int, ...]
+
+
+ConvGeneralDilatedDimensionNumbers: TypeAlias = "ConvDimensionNumbers | tuple[str, str, str] | None"
+Pairs: TypeAlias = "str | Sequence[tuple[int, int]]"
+
+_TRANSPOSED_LAYOUTS: Final = {n: (f"N{s}C", f"{s}IO", f"N{s}C") for n, s in ((2, ""), (3, "H"), (4, "HW"), (5, "HWD"))}
+
+
+def conv_dimension_numbers(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: ConvGeneralDilatedDimensionNumbers
+) -> ConvDimensionNumbers:
+    """Dimension numbers from a triple of strings like `("NHWC", "HWIO", "NHWC")`; None: `NCHW, OIHW, NCHW`.
+
+    Type:   the letters N and C stand for batch and feature, O and I for output and input feature; any others name
+            spatial axes, the same ones in all three.
+    Raises: ShapeError, ParameterError.
+    """
+    n = len(lhs_shape)
+    if len(rhs_shape) != n or n < 2:
+        raise ShapeError(
+            f"conv: lhs {tuple(lhs_shape)} and rhs {tuple(rhs_shape)} must have one number of axes, at least 2"
+        )
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        return dimension_numbers
+    if dimension_numbers is None:
+        axes = tuple(range(n))
+        return ConvDimensionNumbers(axes, axes, axes)
+    if len(dimension_numbers) != 3 or not all([isinstance(s, str) for s in dimension_numbers]):
+        raise ParameterError(
+            f"conv: dimension_numbers {dimension_numbers!r} is not a triple of strings",
+            remedy='write ("NHWC", "HWIO", "NHWC"), or ConvDimensionNumbers of axes',
+        )
+    lhs, rhs, out = dimension_numbers
+    for text, letters in ((lhs, "NC"), (rhs, "OI"), (out, "NC")):
+        if len(text) != n or len({*text}) != n or not {*letters} <= {*text}:
+            raise ParameterError(
+                f"conv: {text!r} does not name {n} axes, {letters[0]} and {letters[1]} among them, once each"
+            )
+    space = [c for c in rhs if c not in "OI"]  # their order is that of the kernel
+    if {*space} != {*lhs} - {*"NC"} or {*space} != {*out} - {*"NC"}:
+        raise ParameterError(f"conv: the spatial axes of {lhs!r}, {rhs!r} and {out!r} have different names")
+    specs = [
+        tuple([text.index(c) for c in (*letters, *space)]) for text, letters in ((lhs, "NC"), (rhs, "OI"), (out, "NC"))
+    ]
+    return ConvDimensionNumbers(*specs)
+
+
+def padtype_to_pads(
+    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str
+) -> list[tuple[int, int]]:
+    """Pairs of padding: `SAME` for as many places as elements over stride, the odd one behind (`SAME_LOWER`: in front);
+    `VALID` for none."""
+    kind = padding.upper()
+    if kind not in ("SAME", "SAME_LOWER", "VALID"):
+        raise ParameterError(f"conv: padding {padding!r} is not one of SAME, SAME_LOWER, VALID")
+    pairs = []
+    for n, w, s in zip(in_shape, window_shape, window_strides, strict=True):
+        total = max(0, (-(-n // s) - 1) * s + w - n) if kind != "VALID" else 0
+        low = total - total // 2 if kind == "SAME_LOWER" else total // 2
+        pairs.append((low, total - low))
+    return pairs
+
+
+def padding_of(op: str, padding: Pairs, n: int) -> Padding | None:
+    """Pairs as a user gives them, for `n` axes; None for a string."""
+    if isinstance(padding, str):
+        return None
+    pairs = tuple([sizes((tuple(p),)) for p in padding])
+    if len(pairs) != n or any([len(p) != 2 for p in pairs]):
+        raise ParameterError(f"{op}: padding {padding!r} is not one (low, high) pair for each of {n} axes")
+    return tuple([(p[0], p[1]) for p in pairs])
+
+
+def _steps(values: Sequence[int] | None, n: int) -> tuple[int, ...]:
+    return (1,) * n if values is None else sizes((tuple(values),))
+
+
+def conv_general_dilated(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    window_strides: Sequence[int],
+    padding: Pairs,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    *,
+    preferred_element_type: object = None,
+) -> Array:
+    """Sum of products of a window of lhs and the kernel rhs, at every place where the window fits.
+
+    Type:   lhs (batch, feature, *spatial) and rhs (output feature, input feature, *spatial), in the order that
+            `dimension_numbers` says (see `conv_dimension_numbers`), of one dtype.
+    Raises: ShapeError, ParameterError, DTypeError.
+    """
+    op = "conv_general_dilated"
+    x, w = aval_of(lhs, f"{op}: lhs").shape, aval_of(rhs, f"{op}: rhs").shape
+    specs = conv_dimension_numbers(x, w, dimension_numbers)
+    n = len(x) - 2
+    strides, base, dilation = sizes((tuple(window_strides),)), _steps(lhs_dilation, n), _steps(rhs_dilation, n)
+    pads = padding_of(op, padding, n)
+    if pads is None:
+        pads = _named_padding(op, str(padding), x, w, specs, strides, base, dilation)
+    preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    prim = ConvGeneralDilated(
+        strides, pads, base, dilation, *specs, index(feature_group_count), index(batch_group_count), preferred
+    )
+    return binder().bind(prim, (lhs, rhs))[0]
+
+
+def _named_padding(
+    op: str,
+    padding: str,
+    x: Shape,
+    w: Shape,
+    specs: ConvDimensionNumbers,
+    strides: tuple[int, ...],
+    base: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> Padding:
+    if any([b != 1 for b in base]) and padding.upper() != "VALID":
+        raise ParameterError(
+            f"{op}: padding {padding!r} has no meaning with lhs_dilation {base}",
+            remedy="give (low, high) pairs, or use conv_transpose",
+        )
+    window = [span(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
+    return tuple(padtype_to_pads([x[a] for a in specs.lhs_spec[2:]], window, strides, padding))
+
+
+def conv(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    window_strides: Sequence[int],
+    padding: str,
+    *,
+    preferred_element_type: object = None,
+) -> Array:
+    """`conv_general_dilated` of arrays in the order `NCHW, OIHW`, without dilation."""
+    return conv_general_dilated(lhs, rhs, window_strides, padding, preferred_element_type=preferred_element_type)
+
+
+def conv_with_general_padding(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    window_strides: Sequence[int],
+    padding: Pairs,
+    lhs_dilation: Sequence[int] | None,
+    rhs_dilation: Sequence[int] | None,
+    *,
+    preferred_element_type: object = None,
+) -> Array:
+    """`conv_general_dilated` of arrays in the order `NCHW, OIHW`."""
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_transpose(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    strides: Sequence[int],
+    padding: Pairs,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    transpose_kernel: bool = False,
+    *,
+    preferred_element_type: object = None,
+    use_consistent_padding: bool = False,
+) -> Array:
+    """A convolution with fractional strides: lhs is spread out by the strides, so the result is larger.
+
+    Type: by default in the order `NHWC, HWIO`. `SAME` gives size times stride, `VALID` every place that is reached;
+          pairs are the padding of what is spread out, or with `use_consistent_padding` that of the convolution this one
+          undoes.
+    Rule: with `transpose_kernel` the kernel is mirrored and its features swapped: the transpose of a convolution.
+    """
+    op = "conv_transpose"
+    x, w = aval_of(lhs, f"{op}: lhs").shape, aval_of(rhs, f"{op}: rhs").shape
+    n = len(x) - 2
+    if dimension_numbers is None:
+        if len(x) not in _TRANSPOSED_LAYOUTS:
+            raise ParameterError(f"{op}: lhs {x} has no order of axes by default", remedy="give dimension_numbers")
+        dimension_numbers = _TRANSPOSED_LAYOUTS[len(x)]
+    specs = conv_dimension_numbers(x, w, dimension_numbers)
+    steps, dilation = sizes((tuple(strides),)), _steps(rhs_dilation, n)
+    window = [span(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
+    pads = padding_of(op, padding, n)
+    if pads is None:
+        pads = tuple([_reaching(str(padding), k, s) for k, s in zip(window, steps, strict=True)])
+    elif use_consistent_padding:
+        pads = tuple([(k - 1 - low, k - 1 - high) for k, (low, high) in zip(window, pads, strict=True)])
+    if transpose_kernel:
+        o, i, *space = specs.rhs_spec
+        rhs = rev(rhs, sorted(space))
+        specs = ConvDimensionNumbers(specs.lhs_spec, (i, o, *space), specs.out_spec)
+    return conv_general_dilated(
+        lhs, rhs, (1,) * n, pads, steps, dilation, specs, preferred_element_type=preferred_element_type
+    )
+
+
+def _reaching(padding: str, window: int, stride: int) -> tuple[int, int]:
+    """The padding of an axis that is spread out by `stride`."""
+    total = window + stride - 2
+    match padding.upper():
+        case "SAME":
+            low = window - 1 if stride > window - 1 else -(-total // 2)
+        case "VALID":
+            low, total = window - 1, total + max(window - stride, 0)
+        case _:
+            raise ParameterError(f"conv_transpose: padding {padding!r} is not one of SAME, VALID")
+    return low, total - low
+
+
+def conv_general_dilated_patches(
+    lhs: ArrayLike,
+    filter_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Pairs,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+) -> Array:
+    """The windows that a convolution would see, side by side as features: all places of the first feature in order,
+    then those of the second, and so on."""
+    op = "conv_general_dilated_patches"
+    x, window = aval_of(lhs, f"{op}: lhs").shape, sizes((tuple(filter_shape),))
+    n = len(x) - 2
+    specs = conv_dimension_numbers(x, (1, 1, *window), dimension_numbers)
+    order = sorted(range(n), key=specs.rhs_spec[2:].__getitem__)  # filter_shape is in the order of the kernel's axes
+    window = tuple([window[order.index(k)] for k in range(n)])
+    strides, base, dilation = sizes((tuple(window_strides),)), _steps(lhs_dilation, n), _steps(rhs_dilation, n)
+    pads = padding_of(op, padding, n)
+    if pads is None:
+        kernel = [1] * len(x)
+        for k, a in enumerate(specs.rhs_spec[2:]):
+            kernel[a] = window[k]
+        pads = _named_padding(op, str(padding), x, tuple(kernel), specs, strides, base, dilation)
+    axes = specs.lhs_spec[2:]
+
+    def placed(values: Sequence[int]) -> tuple[int, ...]:
+        at = dict(zip(axes, values, strict=True))
+        return tuple([at.get(a, 1) for a in range(len(x))])
+
+    at = dict(zip(axes, pads, strict=True))
+    padded = tuple([at.get(a, (0, 0)) for a in range(len(x))])
+    sliding = Sliding(placed(window), placed(strides), padded, placed(base), placed(dilation))
+    return binder().apply(windows.patches, (lhs,), (sliding, specs.lhs_spec, specs.out_spec))[0]

@@ -1,0 +1,163 @@
+"""Reductions by a function, of axes and of windows, and what goes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
+
+import numpy as np
+
+from fxad import tree
+from fxad.array import Array, ArrayLike, aval_of, binder, is_scalar
+from fxad.errors import ArgumentError, TreeError
+from fxad.ir import Aval, Jaxpr, Lit, Shape
+from fxad.lax.control.bodies import traced_body
+from fxad.lax.convolution import Pairs, padding_of, padtype_to_pads
+from fxad.operations import promotion, windows
+from fxad.operations.methods import sizes
+from fxad.primitives.barrier import OPTIMIZATION_BARRIER
+from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
+from fxad.primitives.sliding import Sliding, span
+from fxad.trace import Tracer
+
+T = TypeVar("T")
+
+
+def reduce(operands: T, init_values: object, computation: Callable[..., object], dimensions: Sequence[int]) -> T:
+    """Combine the elements along axes, which disappear.
+
+    Type:   `operands` is an array, or a pytree of arrays of one shape; `init_values` the same of scalars;
+            `computation(a, b)` takes and returns the like. It is associative, and the initial values change nothing.
+    Rule:   where `computation` is one addition, product, maximum, minimum or logical operation, this is that reduction,
+            with its derivative, for any initial value; any other cannot be differentiated.
+    Raises: TreeError, ArgumentError, ShapeError, DTypeError.
+    """
+    xs, structure, body, values, known = _prepared("reduce", operands, init_values, computation)
+    axes = tuple(sorted(sizes((tuple(dimensions),))))
+    return cast(T, structure.unflatten(binder().apply(windows.reduce, (*xs, *values), (body, axes, known))))
+
+
+def reduce_window(
+    operand: T,
+    init_value: object,
+    computation: Callable[..., object],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int] | None,
+    padding: Pairs,
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> T:
+    """Combine the elements of each window; padding and the holes of dilation hold the initial value.
+
+    Type:   as `reduce`; the window has one size per axis. `padding` is `SAME`, `SAME_LOWER`, `VALID` or one pair per
+            axis.
+    Rule:   where `computation` is one maximum or minimum, or one addition or product whose initial value is 0 or 1,
+            this is that reduction, with its derivative; any other cannot be differentiated.
+    Raises: TreeError, ArgumentError, ParameterError, ShapeError, DTypeError.
+    """
+    op = "reduce_window"
+    xs, structure, body, values, known = _prepared(op, operand, init_value, computation)
+    shape = aval_of(xs[0], f"{op}: operand").shape
+    sliding = sliding_of(op, shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
+    return cast(T, structure.unflatten(binder().apply(windows.reduce_window, (*xs, *values), (body, sliding, known))))
+
+
+def sliding_of(
+    op: str,
+    shape: Shape,
+    window: Sequence[int],
+    strides: Sequence[int] | None,
+    padding: Pairs,
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Sliding:
+    """Windows over an array of `shape`, from arguments as users give them."""
+    n, dims = len(shape), sizes((tuple(window),))
+    steps, base, dilation = [
+        (1,) * n if values is None else sizes((tuple(values),)) for values in (strides, base_dilation, window_dilation)
+    ]
+    pads = padding_of(op, padding, n)
+    if pads is None:
+        full = [span(m, b) for m, b in zip(shape, base, strict=True)]
+        reach = [span(w, d) for w, d in zip(dims, dilation, strict=True)]
+        pads = tuple(padtype_to_pads(full, reach, steps, str(padding)))
+    return Sliding(dims, steps, pads, base, dilation)
+
+
+def _prepared(
+    op: str, operands: object, init_values: object, computation: Callable[..., object]
+) -> tuple[list[object], tree.Structure, Jaxpr, list[object], tuple[Lit | None, ...]]:
+    """Operands, their structure, the body, initial values that are not known, and those that are."""
+    xs, structure = tree.flatten(operands)
+    inits, other = tree.flatten(init_values)
+    if structure != other:
+        raise TreeError(
+            f"{op}: initial values differ in structure: {tree.shape_text(other)}, operands {tree.shape_text(structure)}"
+        )
+    if not xs:
+        raise ArgumentError(f"{op}: takes at least one operand")
+    scalars = [aval_of(x, f"{op}: operand {k}").with_shape(()) for k, x in enumerate(xs)]
+    known = tuple([_known(init, aval) for init, aval in zip(inits, scalars, strict=True)])
+    both = tree.structure((structure.unflatten(range(len(xs))), structure.unflatten(range(len(xs)))))
+    body = traced_body(f"{op}: computation", computation, both, [*scalars, *scalars]).typed(scalars)
+    if body.captured:
+        raise ArgumentError(
+            f"{op}: computation {body.name} closes over {len(body.captured)} arrays",
+            remedy="a reduction combines elements alone: apply what else there is before or after it",
+        )
+    return list(xs), structure, body.jaxpr, [i for i, k in zip(inits, known, strict=True) if k is None], known
+
+
+def _known(init: object, aval: Aval) -> Lit | None:
+    """An initial value as a literal, when it is known and of the operand's dtype; None to leave it as it is."""
+    if is_scalar(init):
+        scalar = cast("promotion.Scalar", init)
+        return Lit.of(scalar, aval) if promotion.scalar_dtype(scalar, aval.dtype) is aval.dtype else None
+    concrete = isinstance(init, np.generic | np.ndarray | Array) and not isinstance(init, Tracer)
+    if not concrete or aval_of(init, "reduce: initial value") is not aval:
+        return None
+    return Lit.of(np.asarray(init)[()], aval)
+
+
+def select_and_scatter_add(
+    source: ArrayLike,
+    operand: ArrayLike,
+    select: str,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Pairs,
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Array:
+    """Zeros like `operand`, with one source value per window added where its greatest (`select` "ge") or least ("le")
+    element is: the first one, the first nan where there is one."""
+    shape = aval_of(operand, "select_and_scatter_add: operand").shape
+    sliding = sliding_of(
+        "select_and_scatter_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
+    )
+    return binder().bind(SelectAndScatterAdd(select, *sliding.fields), (source, operand))[0]
+
+
+def select_and_gather_add(
+    values: ArrayLike,
+    operand: ArrayLike,
+    select: str,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Pairs,
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Array:
+    """From each window, the element of `values` where the greatest (`select` "ge") or least ("le") element of `operand`
+    is: the first one, the first nan where there is one."""
+    shape = aval_of(operand, "select_and_gather_add: operand").shape
+    sliding = sliding_of(
+        "select_and_gather_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
+    )
+    return binder().bind(SelectAndGatherAdd(select, *sliding.fields), (values, operand))[0]
+
+
+def optimization_barrier(operand: T) -> T:
+    """A pytree of arrays; the compiler computes all of them before it uses one, and merges nothing across."""
+    leaves, structure = tree.flatten(operand)
+    return cast(T, structure.unflatten(binder().bind(OPTIMIZATION_BARRIER, tuple(leaves))))

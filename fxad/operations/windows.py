@@ -1,0 +1,120 @@
+"""Reductions by a traced body, and windows laid out side by side.
+
+A body that is one addition, maximum, ... of its two operands has a primitive of its own, which is chosen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, Primitive, Zero
+from fxad.primitives import elementwise as ew
+from fxad.primitives.fold import Reduce, ReduceWindow
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor, extreme
+from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
+from fxad.primitives.shape import ExpandDims, ReduceSum, Transpose, reshaped, spread
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.sliding import Sliding, span
+
+Results = tuple[Atom, ...]
+
+_AXES: Final[Mapping[Primitive, Callable[[tuple[int, ...]], Primitive]]] = MappingProxyType(
+    {
+        ew.ADD: ReduceSum,
+        ew.MUL: ReduceProd,
+        ew.MAX: ReduceMax,
+        ew.MIN: ReduceMin,
+        ew.AND: ReduceAnd,
+        ew.OR: ReduceOr,
+        ew.XOR: ReduceXor,
+    }
+)
+_WINDOWS: Final[Mapping[Primitive, type[ReduceWindowSum | ReduceWindowProd | ReduceWindowMax | ReduceWindowMin]]] = (
+    MappingProxyType(
+        {ew.ADD: ReduceWindowSum, ew.MUL: ReduceWindowProd, ew.MAX: ReduceWindowMax, ew.MIN: ReduceWindowMin}
+    )
+)
+
+
+def _single(body: Jaxpr) -> Primitive | None:
+    """The primitive that is all there is to a body of two operands, in either order."""
+    if len(body.ins) != 2 or len(body.eqns) != 1:
+        return None
+    (eqn,) = body.eqns
+    return eqn.prim if {*eqn.ins} == {*body.ins} and body.outs == eqn.outs else None
+
+
+def _neutral(prim: Primitive, x: Aval) -> Lit | None:
+    """The value that changes nothing in a sum, product, maximum or minimum."""
+    scalar = x.with_shape(())
+    match prim:
+        case ew.Add():
+            return Zero(scalar).instantiate()
+        case ew.Mul():
+            return Lit.of(1, scalar)
+        case ew.Max() | ew.Min():
+            return extreme(x.dtype, -1 if prim is ew.MAX else 1)
+        case _:
+            return None
+
+
+def _with_start(emit: Emit, prim: Primitive, y: Atom, init: Atom) -> Atom:
+    """`y` combined with an initial value, where that may change it."""
+    if init is _neutral(prim, y.aval):
+        return y
+    return emit.one(prim, spread(emit, init, y.aval.shape, ()), y)
+
+
+def _starts(given: Sequence[Atom], known: tuple[Lit | None, ...]) -> tuple[Sequence[Atom], list[Atom]]:
+    """The operands and their initial values: those that are known, the others come after the operands."""
+    n = len(known)
+    rest = iter(given[n:])
+    return given[:n], [next(rest) if k is None else k for k in known]
+
+
+def reduce(emit: Emit, *args: object) -> Results:
+    """Operands, then initial values that are not known; body, axes, initial values (None: not known)."""
+    *given, body, axes, known = cast("tuple[Any, ...]", args)
+    xs, inits = _starts(given, known)
+    prim = _single(body)
+    if prim is None or prim not in _AXES:
+        return emit(Reduce(body, axes), *xs, *inits)
+    y = emit.one(_AXES[prim](axes), xs[0]) if axes else xs[0]
+    return (_with_start(emit, prim, y, inits[0]),)
+
+
+def reduce_window(emit: Emit, *args: object) -> Results:
+    """Operands, then initial values that are not known; body, windows, initial values (None: not known)."""
+    *given, body, sliding, known = cast("tuple[Any, ...]", args)
+    xs, inits = _starts(given, known)
+    prim = _single(body)
+    # a hole that holds the initial value counts in a sum, and not in a maximum
+    if prim is not None and prim in _WINDOWS and (prim in (ew.MAX, ew.MIN) or inits[0] is _neutral(prim, xs[0].aval)):
+        y = emit.one(_WINDOWS[prim](*sliding.fields), xs[0])
+        return (_with_start(emit, prim, y, inits[0]),)
+    return emit(ReduceWindow(body, *sliding.fields), *xs, *inits)
+
+
+def patches(emit: Emit, x: Atom, sliding: Sliding, lhs_spec: tuple[int, ...], out_spec: tuple[int, ...]) -> Results:
+    """The elements of each window side by side, as features: feature by feature, and in a window in order.
+
+    Made of slices, so nothing is computed: an infinity in one place of a window is not in another.
+    """
+    places = sliding.places("conv_general_dilated_patches: lhs", x.aval)
+    low, high = tuple([p[0] for p in sliding.padding]), tuple([p[1] for p in sliding.padding])
+    pad = Pad(low, high, tuple([b - 1 for b in sliding.base_dilation]))
+    spread_out = emit.one(pad, x, Zero(x.aval.with_shape(())).instantiate())
+    f = lhs_spec[1]
+    rows = []
+    for offset in product(*map(range, sliding.window)):
+        first = [k * r if m else 0 for k, r, m in zip(offset, sliding.window_dilation, places, strict=True)]
+        limits = [a + span(m, s) for a, m, s in zip(first, places, sliding.strides, strict=True)]
+        piece = emit.one(Slice(tuple(first), tuple(limits), sliding.strides), spread_out)
+        rows.append(emit.one(ExpandDims((f + 1,)), piece))
+    every = rows[0] if len(rows) == 1 else emit.one(Concatenate(f + 1), *rows)
+    y = reshaped(emit, every, (*places[:f], places[f] * len(rows), *places[f + 1 :]))
+    perm = tuple([lhs_spec[out_spec.index(a)] for a in range(len(out_spec))])
+    return (y if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), y),)
