@@ -20,6 +20,7 @@ from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, described
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import index_plan, indexing, promotion
+from fxad.operations.at import Updatable
 from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
@@ -49,7 +50,7 @@ def binder() -> Binder:
     return _binder.get() or EAGER
 
 
-class Array(Conversions, Methods):
+class Array(Conversions, Methods, Updatable):
     """An immutable array on a device.
 
     Type:  `shape`, `dtype` as in NumPy; never a subclass of `numpy.ndarray`. In a traced function arguments are

@@ -144,7 +144,7 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Results:
     else:
         new = _scattered(emit, name, view, value, _vectors(emit, places, indices), places, how)
     for prim in reversed(before):
-        new = moved(emit, prim, new) if isinstance(prim, Rev) else _written(emit, x, new, cast(Slice, prim))
+        new = _written(emit, x, new, prim) if isinstance(prim, Slice) else _undone(emit, prim, new, x.aval.shape)
     return (new,)
 
 
