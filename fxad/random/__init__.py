@@ -1,0 +1,38 @@
+"""Random numbers: keys are values, and a draw is a function of its key.
+
+>>> import fxad as fx
+>>> from fxad import random
+>>> key = random.key(0)
+>>> key, sub = random.split(key)
+>>> random.normal(sub, (3,)).shape
+(3,)
+
+A key is an array u32[2]. The functions have the names and argument orders of `jax.random`, and from the same key data
+those that say so give the same bits. There is no hidden state: a key used twice gives the same numbers twice, so
+`split` it. Everything goes through `jit`, `vmap` (over keys, parameters or both) and `grad` (with respect to
+parameters, wherever a draw is a differentiable function of them).
+
+Parameters broadcast to `shape`, the shape of the result; where it is left out, the result has their common shape. The
+dtype of floating results is the one asked for, else that of the parameters that are floating arrays, else float32.
+"""
+
+from fxad.random.continuous import (
+    cauchy,
+    exponential,
+    gumbel,
+    laplace,
+    logistic,
+    pareto,
+    rayleigh,
+    triangular,
+    weibull_min,
+)
+from fxad.random.flat import bernoulli, bits, rademacher, randint, uniform
+from fxad.random.gaussian import double_sided_maxwell, lognormal, maxwell, normal, truncated_normal, wald
+from fxad.random.keys import clone, fold_in, key, key_data, split, wrap_key_data
+
+__all__ = [
+    "bernoulli", "bits", "cauchy", "clone", "double_sided_maxwell", "exponential", "fold_in", "gumbel", "key",
+    "key_data", "laplace", "logistic", "lognormal", "maxwell", "normal", "pareto", "rademacher", "randint",
+    "rayleigh", "split", "triangular", "truncated_normal", "uniform", "wald", "weibull_min", "wrap_key_data",
+]  # fmt: skip

@@ -1,0 +1,129 @@
+"""What samplers check of their arguments, and the errors they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias, cast
+
+from fxad import dtypes
+from fxad.array import ArrayLike, aval_of, is_scalar
+from fxad.dtypes import DType
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError
+from fxad.ir import Aval, Lit, Shape, as_shape
+from fxad.operations import promotion
+
+# What a user may give as a shape: one int is a vector of that size.
+ShapeLike: TypeAlias = int | Sequence[int]
+
+FLOATS: Final = dtypes.FLOATING - dtypes.FLOAT8
+_KEY: Final = Aval((2,), dtypes.uint32)
+
+
+# ------------------------------------------------------------------------------------------------------------- keys
+
+
+def key_of(name: str, key: ArrayLike) -> ArrayLike:
+    """The key, when it is one. Raises: ArgumentError, DTypeError, ShapeError."""
+    if is_scalar(key):
+        raise ArgumentError(
+            f"{name}: takes a key, got {key!r}", remedy="make a key of it: fxad.random.key(seed), then split it"
+        )
+    aval = aval_of(key, f"{name}: key")
+    if aval is _KEY:
+        return key
+    if aval.dtype != dtypes.uint32:
+        raise DTypeError(f"{name}: a key is u32[2], got {aval}", remedy="make keys with fxad.random.key and split")
+    if aval.shape[-1:] == (2,):
+        raise ShapeError(f"{name}: takes one key, u32[2], got keys {aval}", remedy="map over them with fxad.vmap")
+    raise ShapeError(f"{name}: a key is u32[2], got {aval}", remedy="make keys with fxad.random.key and split")
+
+
+# ----------------------------------------------------------------------------------------------------------- shapes
+
+
+def shape_of(name: str, shape: ShapeLike) -> Shape:
+    """The sizes of the result. Raises: ShapeError."""
+    try:
+        return as_shape((shape,) if isinstance(shape, int) else shape)
+    except ShapeError as e:
+        raise ShapeError(f"{name}: {e.message}", remedy="a shape is a tuple of ints that are not negative") from None
+
+
+def shape_with(name: str, shape: ShapeLike | None, **parameters: ArrayLike) -> Shape:
+    """The sizes of the result of parameters: theirs together, or `shape`, to which each must broadcast."""
+    shapes = {which: aval_of(p, f"{name}: {which}").shape for which, p in parameters.items()}
+    if shape is None:
+        found: Shape = ()
+        for own in shapes.values():
+            found = promotion.common_shape(name, found, own)
+        return found
+    sizes = shape_of(name, shape)
+    for which, own in shapes.items():
+        check_fits(name, sizes, which, own)
+    return sizes
+
+
+def check_fits(name: str, shape: Shape, which: str, own: Shape) -> None:
+    """Check that an array broadcasts to the shape of the result. Raises: ShapeError."""
+    lead = len(shape) - len(own)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(own, shape[lead:], strict=True)):
+        raise ShapeError(
+            f"{name}: {which} of shape {own} does not broadcast to the shape {shape} of the result",
+            remedy="the shape asked for must contain the parameters' shapes; leave it out for theirs",
+        )
+
+
+# ----------------------------------------------------------------------------------------------------------- dtypes
+
+
+def float_dtype(name: str, dtype: object, **parameters: ArrayLike) -> DType:
+    """The dtype of a floating result: the one asked for, else that of the parameters that are floating arrays, else
+    float32. Raises: DTypeError."""
+    return _chosen(name, dtype, FLOATS, "float16, bfloat16, float32 or float64", dtypes.float32, parameters)
+
+
+def inexact_dtype(name: str, dtype: object, **parameters: ArrayLike) -> DType:
+    """`float_dtype`, or a complex one where it is asked for."""
+    kinds = "float16, bfloat16, float32, float64, complex64 or complex128"
+    return _chosen(name, dtype, FLOATS | dtypes.COMPLEX, kinds, dtypes.float32, parameters)
+
+
+def integer_dtype(name: str, dtype: object, default: DType = dtypes.int32) -> DType:
+    """The dtype of an integer result. Raises: DTypeError."""
+    return _chosen(name, dtype, dtypes.INTEGER, "an integer dtype", default, {})
+
+
+def _chosen(
+    name: str, dtype: object, takes: frozenset[DType], kinds: str, default: DType, parameters: dict[str, ArrayLike]
+) -> DType:
+    found = default
+    if dtype is not None:
+        found = dtypes.as_dtype(dtype)
+        if found not in takes:
+            raise DTypeError(f"{name}: dtype must be {kinds}, got {found.name}")
+    else:
+        own = [aval_of(p, f"{name}: {which}").dtype for which, p in parameters.items() if not is_scalar(p)]
+        own = [d for d in own if d in takes]
+        for k, d in enumerate(own):
+            found = d if k == 0 else promotion.common(name, found, d)
+    for which, p in parameters.items():
+        own_dtype = aval_of(p, f"{name}: {which}").dtype
+        if promotion.kind(own_dtype) > promotion.kind(found):
+            raise DTypeError(
+                f"{name}: {which} is {own_dtype.name}, which does not convert to {found.name}",
+                remedy=f"convert {which} first, or ask for another dtype",
+            )
+    return found
+
+
+def parameter(value: ArrayLike, dtype: DType) -> ArrayLike:
+    """A parameter as an operand: a Python scalar in the dtype of the result, an array as it is."""
+    if not is_scalar(value):
+        return value
+    promotion.scalar_dtype(cast("promotion.Scalar", value), dtype)
+    return Lit.of(value, Aval((), dtype)).value
+
+
+def refused(name: str, which: str, value: object, allowed: str) -> FxadError:
+    """The error for a static argument of a value the sampler does not take."""
+    return ArgumentError(f"{name}: {which} must be {allowed}, got {value!r}")

@@ -1,0 +1,87 @@
+"""Bits from keys: counters, encrypted.
+
+Element k of a draw is the counter k, 64 bits of it, encrypted under the key. So an element depends on the key and its
+own place only, which makes draws independent of how they are batched, split over devices or fused.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from fxad import dtypes, lax
+from fxad import numpy as fnp
+from fxad.array import Array
+from fxad.dtypes import DType
+from fxad.ir import Aval, Lit, Shape
+from fxad.lax.creation import splat
+from fxad.primitives.random import THREEFRY2X32
+from fxad.trace import bind
+
+
+def encrypted(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
+    """Counters of two words under a key u32[2] (or under keys, one for each counter): two words for each."""
+    words = [fnp.broadcast_to(key[..., k], high.shape) for k in range(2)]
+    first, second = bind(THREEFRY2X32, *words, high, low)
+    return first, second
+
+
+def encrypted_counters(key: Array, shape: Shape) -> tuple[Array, Array]:
+    """The counters 0, 1, 2, ... in row-major order, encrypted."""
+    size = Aval(shape, dtypes.uint32).size
+    if size <= 1 << 32:
+        low = lax.reshape(lax.iota(dtypes.uint32, size), shape)
+        return encrypted(key, lax.full(shape, 0, dtypes.uint32), low)
+    count = lax.reshape(lax.iota(dtypes.uint64, size), shape)
+    high = lax.convert_element_type(lax.shift_right_logical(count, 32), dtypes.uint32)
+    return encrypted(key, high, lax.convert_element_type(count, dtypes.uint32))
+
+
+def random_bits(key: Array, shape: Shape, dtype: DType) -> Array:
+    """Uniform bits of an unsigned dtype."""
+    high, low = encrypted_counters(key, shape)
+    if dtype.itemsize == 8:
+        upper = lax.shift_left(lax.convert_element_type(high, dtype), 32)
+        return lax.bitwise_or(upper, lax.convert_element_type(low, dtype))
+    mixed = lax.bitwise_xor(high, low)
+    return mixed if dtype == dtypes.uint32 else lax.convert_element_type(mixed, dtype)
+
+
+UNSIGNED: Final = MappingProxyType({1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64})
+
+
+def mantissa_bits(dtype: DType) -> int:
+    """Bits of the fraction that a float stores."""
+    return int(-np.log2(float(fnp.finfo(dtype).eps)))
+
+
+def unit(key: Array, shape: Shape, dtype: DType) -> Array:
+    """Uniform floats in [0, 1): random bits as the fraction of a float in [1, 2), less 1."""
+    fraction, width = mantissa_bits(dtype), 8 * dtype.itemsize
+    drawn = width if fraction >= 8 else 8  # bfloat16 needs no more than 8 bits, and jax draws no more
+    word = UNSIGNED[dtype.itemsize]
+    bits = random_bits(key, shape, UNSIGNED[drawn // 8])
+    if drawn != width:
+        bits = lax.convert_element_type(bits, word)
+    one = int(np.ones((), dtype).view(word))
+    exponent = lax.bitwise_or(lax.shift_right_logical(bits, drawn - fraction), one)
+    return lax.sub(lax.bitcast_convert_type(exponent, dtype), 1)
+
+
+def between(key: Array, low: Array, high: Array, shape: Shape, dtype: DType) -> Array:
+    """Uniform floats in [low, high), for bounds that broadcast to the shape."""
+    span = fnp.broadcast_to(high - low, shape)
+    low = fnp.broadcast_to(low, shape)
+    return lax.max(low, lax.add(lax.mul(unit(key, shape, dtype), span), low))
+
+
+def between_scalars(key: Array, low: object, high: object, shape: Shape, dtype: DType) -> Array:
+    """`between` fixed bounds."""
+    return between(key, constant(low, dtype), constant(high, dtype), shape, dtype)
+
+
+def constant(value: object, dtype: DType, shape: Shape = ()) -> Array:
+    """A number of any dtype as a literal."""
+    return splat(Lit.of(value, Aval(shape, dtype)))

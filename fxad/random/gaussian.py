@@ -1,0 +1,176 @@
+"""The normal distribution and those made of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fxad import dtypes, lax
+from fxad import numpy as fnp
+from fxad.array import Array, ArrayLike
+from fxad.dtypes import DType
+from fxad.ir import Shape
+from fxad.random.arguments import (
+    ShapeLike,
+    float_dtype,
+    inexact_dtype,
+    key_of,
+    parameter,
+    shape_of,
+    shape_with,
+)
+from fxad.random.cipher import UNSIGNED, between, between_scalars, constant, unit
+from fxad.random.flat import signs
+from fxad.random.keys import split_keys
+from fxad.random.staging import staged
+
+
+def normal(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
+    """Standard normal numbers; of a complex dtype, with independent parts of variance 1/2.
+
+    Type:   u32[2] -> float (float32) or complex, of any shape.
+    Rule:   `mean + std * normal(...)` differentiates with respect to mean and std.
+    Source: sqrt(2) erf_inv(u) for uniform u in (-1, 1); bit for bit `jax.random.normal`.
+    Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
+    """
+    name = "random.normal"
+    return staged(normals, (key_of(name, key),), shape_of(name, shape), inexact_dtype(name, dtype))
+
+
+def normals(key: Array, shape: Shape, dtype: DType) -> Array:
+    """`normal` inside a sampler."""
+    if dtype in dtypes.COMPLEX:
+        parts = [normals(k, shape, dtypes.real_part(dtype)).astype(dtype) for k in split_keys(key, 2)]
+        return (parts[0] + 1j * parts[1]) / fnp.full((), math.sqrt(2), dtype)
+    below = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
+    u = between_scalars(key, below, 1, shape, dtype)
+    return lax.mul(fnp.full(shape, math.sqrt(2), dtype), lax.erf_inv(u))
+
+
+def truncated_normal(
+    key: ArrayLike, lower: ArrayLike, upper: ArrayLike, shape: ShapeLike | None = None, dtype: object = None
+) -> Array:
+    """Standard normal numbers, given that they lie in (lower, upper).
+
+    Type:   u32[2]; bounds that broadcast to `shape` -> floats.
+    Rule:   differentiable with respect to the bounds.
+    Source: sqrt(2) erf_inv(u) for u uniform between the images of the bounds; bit for bit
+            `jax.random.truncated_normal`. Bounds far out in one tail have few floats between them.
+    Raises: DTypeError, ShapeError for bounds; ArgumentError, DTypeError, ShapeError for a key or a shape.
+    """
+    name = "random.truncated_normal"
+    chosen = float_dtype(name, dtype, lower=lower, upper=upper)
+    sizes = shape_with(name, shape, lower=lower, upper=upper)
+    operands = key_of(name, key), parameter(lower, chosen), parameter(upper, chosen)
+    return staged(_truncated_normal, operands, sizes, chosen)
+
+
+def _truncated_normal(key: Array, lower: Array, upper: Array, shape: Shape, dtype: DType) -> Array:
+    lower, upper = lower.astype(dtype), upper.astype(dtype)
+    root = fnp.full((), math.sqrt(2), dtype)
+    u = between(key, lax.erf(lower / root), lax.erf(upper / root), shape, dtype)
+    inside = _neighbour(lax.stop_gradient(lower), up=True), _neighbour(lax.stop_gradient(upper), up=False)
+    return fnp.clip(root * lax.erf_inv(u), *inside)
+
+
+def _neighbour(x: Array, up: bool) -> Array:
+    """The next float above x, or below it."""
+    end = constant(math.inf if up else -math.inf, x.dtype)
+    if x.dtype.itemsize > 2:
+        return fnp.nextafter(x, end)
+    # floats of one sign are ordered as their bits are
+    word = UNSIGNED[x.dtype.itemsize]
+    bits = lax.bitcast_convert_type(x, word)
+    grown = (x > 0) if up else (x < 0)
+    least = 1 if up else 1 + (1 << (8 * x.dtype.itemsize - 1))
+    stepped = fnp.where(x == 0, least, fnp.where(grown, bits + 1, bits - 1))
+    return fnp.where((x == end) | (x != x), x, lax.bitcast_convert_type(stepped, x.dtype))
+
+
+def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = None, dtype: object = None) -> Array:
+    """exp(sigma * z) for standard normal z.
+
+    Type:   u32[2]; sigma that broadcasts to `shape` -> floats.
+    Rule:   differentiable with respect to sigma.
+    Source: bit for bit `jax.random.lognormal`.
+    Raises: DTypeError, ShapeError for sigma; ArgumentError, DTypeError, ShapeError for a key or a shape.
+    """
+    name = "random.lognormal"
+    chosen = inexact_dtype(name, dtype, sigma=sigma)
+    return staged(
+        _lognormal, (key_of(name, key), parameter(sigma, chosen)), shape_with(name, shape, sigma=sigma), chosen
+    )
+
+
+def _lognormal(key: Array, sigma: Array, shape: Shape, dtype: DType) -> Array:
+    return fnp.exp(normals(key, shape, dtype) * sigma.astype(dtype))
+
+
+def maxwell(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
+    """The length of a standard normal vector in three dimensions.
+
+    Type:   u32[2] -> floats (float32), of any shape.
+    Source: up to rounding `jax.random.maxwell`.
+    Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
+    """
+    name = "random.maxwell"
+    return staged(_maxwell, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+
+
+def _maxwell(key: Array, shape: Shape, dtype: DType) -> Array:
+    z = normals(key, (*shape, 3), dtype)
+    return fnp.sqrt((z * z).sum(-1))
+
+
+def double_sided_maxwell(
+    key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape: ShapeLike = (), dtype: object = None
+) -> Array:
+    """loc + scale * s * m for a random sign s and `maxwell` m.
+
+    Type:   u32[2]; loc and scale of shape P together -> floats of shape (*shape, *P); for `shape` (), of (*P, *P),
+            as in JAX.
+    Rule:   differentiable with respect to loc and scale.
+    Source: up to rounding `jax.random.double_sided_maxwell`.
+    Raises: DTypeError, ShapeError for loc and scale; ArgumentError, DTypeError, ShapeError for a key or a shape.
+    """
+    name = "random.double_sided_maxwell"
+    chosen = float_dtype(name, dtype, loc=loc, scale=scale)
+    own = shape_with(name, None, loc=loc, scale=scale)
+    sizes = (*(shape_of(name, shape) or own), *own)
+    operands = key_of(name, key), parameter(loc, chosen), parameter(scale, chosen)
+    return staged(_double_sided_maxwell, operands, sizes, chosen)
+
+
+def _double_sided_maxwell(key: Array, loc: Array, scale: Array, shape: Shape, dtype: DType) -> Array:
+    key_size, key_sign = split_keys(key, 2)
+    signed = signs(key_sign, shape, dtype) * _maxwell(key_size, shape, dtype)
+    return signed * scale.astype(dtype) + loc.astype(dtype)
+
+
+def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
+    """The inverse Gaussian distribution with a mean and scale 1.
+
+    Type:   u32[2]; positive mean that broadcasts to `shape` -> floats.
+    Rule:   the derivative with respect to the mean is that of the root that was chosen.
+    Source: Michael, Schucany and Haas, Generating random variates using transformations with multiple roots, 1976; bit
+            for bit `jax.random.wald`.
+    Raises: DTypeError, ShapeError for the mean; ArgumentError, DTypeError, ShapeError for a key or a shape.
+    """
+    name = "random.wald"
+    chosen = float_dtype(name, dtype, mean=mean)
+    return staged(_wald, (key_of(name, key), parameter(mean, chosen)), shape_with(name, shape, mean=mean), chosen)
+
+
+def _wald(key: Array, mean: Array, shape: Shape, dtype: DType) -> Array:
+    key_root, key_choice = split_keys(key, 2)
+    mean = fnp.broadcast_to(mean.astype(dtype), shape)
+    y = lax.square(normals(key_root, shape, dtype))
+    z = unit(key_choice, shape, dtype)
+    mean_square = lax.square(mean)
+    root = lax.sqrt(4 * mean * y + mean_square * lax.square(y))
+    x = mean + mean_square * y / 2 - mean / 2 * root
+    return fnp.where(z <= mean / (mean + x), x, mean_square / x)
+
+
+__all__ = ["double_sided_maxwell", "lognormal", "maxwell", "normal", "truncated_normal", "wald"]

@@ -1,0 +1,145 @@
+"""Keys: where randomness comes from, and how one key becomes many.
+
+A key is a value, an array u32[2]: it is passed, returned, mapped over, carried by loops and stored like any other. The
+same key gives the same numbers, so a key is used once: `split` it for what comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fxad import dtypes, lax
+from fxad import numpy as fnp
+from fxad.array import Array, ArrayLike, aval_of, is_scalar
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.numpy.calls import as_array
+from fxad.random.arguments import key_of, shape_of
+from fxad.random.cipher import encrypted, encrypted_counters
+from fxad.random.staging import staged
+
+
+def key(seed: ArrayLike) -> Array:
+    """A key of an integer seed.
+
+    Type:   an integer without axes -> u32[2]: the upper and the lower half of the seed as 64 bits. An array of 32 bits
+            or fewer has no upper half (0); a lower half of fewer bits is filled up with its sign.
+    Rule:   a Python int is an int32 where it fits into 32 bits, signed or not, and else an int64 or uint64: no bit of a
+            seed is lost. `jax.random.key` gives the same data for seeds of 32 bits, and for wider ones under
+            `jax_enable_x64`; without it JAX drops the upper half.
+    Raises: ArgumentError, DTypeError, ShapeError, ParameterError (a seed of more than 64 bits).
+    """
+    if isinstance(seed, bool | float | complex) and not isinstance(seed, np.generic):
+        raise ArgumentError(f"random.key: a seed is an integer, got {seed!r}", remedy="convert it with int()")
+    if isinstance(seed, int) and not isinstance(seed, np.generic):
+        seed = _sized(seed)
+    aval = aval_of(seed, "random.key: seed")
+    if aval.dtype not in dtypes.INTEGER:
+        raise DTypeError(f"random.key: a seed is an integer, got {aval}", remedy="convert it with astype")
+    if aval.shape:
+        remedy = "this is a key already" if aval.shape == (2,) else "map over seeds with fxad.vmap"
+        raise ShapeError(f"random.key: a seed is one integer, got {aval}", remedy=remedy)
+    return staged(_key, (seed,))
+
+
+def _sized(seed: int) -> np.generic:
+    if -(1 << 31) <= seed < 1 << 32:
+        return np.uint32(seed % (1 << 32))
+    if -(1 << 63) <= seed < 1 << 64:
+        return np.uint64(seed % (1 << 64))
+    raise ParameterError(f"random.key: the seed {seed} has more than 64 bits", remedy="take it modulo 2**64")
+
+
+def _key(seed: Array) -> Array:
+    if seed.dtype.itemsize == 8:
+        bits = lax.bitcast_convert_type(seed, dtypes.uint64)
+        high = lax.convert_element_type(lax.shift_right_logical(bits, 32), dtypes.uint32)
+        low = lax.convert_element_type(lax.bitwise_and(bits, 0xFFFFFFFF), dtypes.uint32)
+    else:
+        high, low = lax.full((), 0, dtypes.uint32), lax.convert_element_type(seed, dtypes.uint32)
+    return fnp.stack([high, low])
+
+
+def split(key: ArrayLike, num: int | Sequence[int] = 2) -> Array:
+    """New keys from one, independent of each other and of it.
+
+    Type:   u32[2] -> u32[num,2]; for a shape `num`, u32[*num,2].
+    Source: the key encrypts the counters 0, 1, 2, ...; bit for bit `jax.random.split`.
+    Raises: ArgumentError, DTypeError, ShapeError for what is not a key; ShapeError for a shape that is none.
+    """
+    sizes = shape_of("random.split", num)
+    return staged(_split, (key_of("random.split", key),), sizes)
+
+
+def _split(key: Array, shape: tuple[int, ...]) -> Array:
+    return fnp.stack(encrypted_counters(key, shape), -1)
+
+
+def split_keys(key: Array, num: int) -> list[Array]:
+    """`split` inside a sampler: the keys one by one."""
+    pairs = _split(key, (num,))
+    return [pairs[k] for k in range(num)]
+
+
+def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
+    """A new key from a key and a number, such as a step count: one per number, and none of them from `split`.
+
+    Type:   u32[2], an integer without axes -> u32[2]; of the integer the lower 32 bits count.
+    Source: the key encrypts the number; bit for bit `jax.random.fold_in`.
+    Raises: ArgumentError, DTypeError, ShapeError; ParameterError for a Python int of more than 32 bits.
+    """
+    checked = key_of("random.fold_in", key)
+    if is_scalar(data):
+        if not isinstance(data, int):
+            raise ArgumentError(f"random.fold_in: data is an integer, got {data!r}", remedy="convert it with int()")
+        if not -(1 << 31) <= data < 1 << 32:
+            remedy = "fold in the halves of the number one after the other"
+            raise ParameterError(f"random.fold_in: data {data} has more than 32 bits", remedy=remedy)
+        data = np.uint32(int(data) % (1 << 32))
+    aval = aval_of(data, "random.fold_in: data")
+    if aval.dtype not in dtypes.INTEGER:
+        raise DTypeError(f"random.fold_in: data is an integer, got {aval}", remedy="convert it with astype")
+    if aval.shape:
+        raise ShapeError(f"random.fold_in: data is one integer, got {aval}", remedy="map over it with fxad.vmap")
+    return staged(_fold_in, (checked, data))
+
+
+def _fold_in(key: Array, data: Array) -> Array:
+    low = lax.convert_element_type(data, dtypes.uint32)
+    return fnp.stack(encrypted(key, lax.full((), 0, dtypes.uint32), low))
+
+
+def key_data(keys: ArrayLike) -> Array:
+    """The words of keys: in fxad keys are those words, so the keys themselves, checked.
+
+    Type:   u32[...,2] -> u32[...,2].
+    Raises: DTypeError, ShapeError for what are not keys.
+    """
+    return _keys("random.key_data", keys)
+
+
+def wrap_key_data(key_bits_array: ArrayLike) -> Array:
+    """Keys of words: the inverse of `key_data`.
+
+    Type:   u32[...,2] -> u32[...,2].
+    Raises: DTypeError, ShapeError for what are not keys.
+    """
+    return _keys("random.wrap_key_data", key_bits_array)
+
+
+def clone(key: ArrayLike) -> Array:
+    """The same keys, where a checker of reuse must be told that it is meant."""
+    return _keys("random.clone", key)
+
+
+def _keys(name: str, keys: ArrayLike) -> Array:
+    aval = aval_of(keys, f"{name}: keys")
+    if aval.dtype != dtypes.uint32:
+        raise DTypeError(f"{name}: keys are u32[...,2], got {aval}", remedy="make keys with fxad.random.key and split")
+    if aval.shape[-1:] != (2,):
+        raise ShapeError(f"{name}: keys are u32[...,2], got {aval}", remedy="make keys with fxad.random.key and split")
+    return as_array(name, keys)
+
+
+__all__ = ["clone", "fold_in", "key", "key_data", "split", "wrap_key_data"]
