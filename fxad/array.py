@@ -165,8 +165,12 @@ class Array(Conversions, Methods, Updatable):
         return cast("Self", (_binder.get() or EAGER).apply(op, (x, y), static)[0])
 
     def __getitem__(self, index: object) -> Self:
-        plan, dynamic = index_plan.plan(self.shape, index)
-        return cast("Self", binder().apply(indexing.getitem, (self, *dynamic), (plan,))[0])
+        plan, places = index_plan.plan(self.aval.shape, index)
+        here = _binder.get()
+        if here is None:  # where a window starts is an operand: one program for x[0], x[1], ...
+            plan, starts = index_plan.at_run_time(plan, self.aval.shape)
+            places = (*map(EAGER.scalar, starts), *places)
+        return cast("Self", (here or EAGER).apply(indexing.getitem, (self, *places), (plan,))[0])
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
@@ -301,14 +305,7 @@ class Eager:
         if type(value) is Array:
             return value
         if type(value) in _SCALARS:
-            # a zero and a complex number are equal to others of different bits: their names are not
-            exact = value if value and type(value) is not complex else repr(value)
-            key = type(value), exact, like
-            known = self._scalars.get(key)
-            if known is None:
-                known = _scalar_array(cast("promotion.Scalar", value), like)
-                self._scalars.put(key, known)
-            return known
+            return self.scalar(cast("promotion.Scalar", value), like)
         if is_scalar(value):
             return _scalar_array(cast("promotion.Scalar", value), like)
         what = f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"

@@ -88,6 +88,25 @@ def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[Plan, tu
     return layout.plan()
 
 
+def at_run_time(p: Plan, shape: Shape) -> tuple[Plan, tuple[int, ...]]:
+    """The plan with the places where its window starts as its first operands, and these: so that indices which differ
+    in them only are one program."""
+    take, rest = p.take, p.before[1:]
+    dropped: tuple[int, ...] = ()
+    window = p.before[0] if p.before and take is None else take
+    if isinstance(window, Slice):
+        sizes = window.abstract_eval(Aval(shape, dtypes.bool_))[0].shape
+    elif isinstance(window, Index) and not window.dynamic:
+        sizes, dropped = window.sizes, window.dropped
+    else:
+        return p, ()
+    starts, strides = window.starts, window.strides
+    axes = tuple([a for a, n in enumerate(shape) if strides[a] == 1 and sizes[a] < n])
+    fixed = tuple([0 if a in axes else start for a, start in enumerate(starts)])
+    take = Index(fixed, sizes, strides, dropped, axes)
+    return Plan(p.shape, take=take, after=(*rest, *p.after)), tuple([starts[a] for a in axes])
+
+
 def named_once(p: Plan, operands: tuple[object, ...]) -> Plan:
     """The plan, with the promise that no element is picked twice, if that is known now and true."""
     if not isinstance(p.take, Gather) or p.vectors is not None or p.take.unique_indices:
