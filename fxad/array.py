@@ -295,6 +295,16 @@ class Eager:
                 break
         return [a if type(a) is Array else self._operand((op, static), k, a, like) for k, a in enumerate(args)]
 
+    def scalar(self, value: promotion.Scalar, like: dtypes.DType | None = None) -> Array:
+        """A Python scalar on the device, in the dtype it takes beside `like`."""
+        # a zero and a complex number are equal to others of different bits: their names are not
+        key = type(value), value if value and type(value) is not complex else repr(value), like
+        known = self._scalars.get(key)
+        if known is None:
+            known = _scalar_array(value, like)
+            self._scalars.put(key, known)
+        return known
+
     def _operand(
         self,
         op: str | tuple[Operation, tuple[Hashable, ...]],
