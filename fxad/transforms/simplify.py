@@ -7,7 +7,7 @@ folded only by operations that do not round, because NumPy and XLA may round dif
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -16,6 +16,10 @@ from fxad.builder import Builder
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.liveness import sweep
 from fxad.memo import by_value
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.scan_parts import passing
+from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -61,10 +65,12 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
     for eqn in jaxpr.eqns:
         ins = tuple([env.get(a, a) for a in eqn.ins])
         b.source = eqn.source
-        if len(eqn.outs) == 1:
+        if isinstance(eqn.prim, HigherOrder):
+            env.update(zip(eqn.outs, _control(b, eqn.prim, eqn, ins), strict=True))
+        elif len(eqn.outs) == 1:
             env[eqn.outs[0]] = _emit(b, defs, eqn, ins)
         else:
-            env.update(zip(eqn.outs, _copy(b, eqn, ins), strict=True))
+            env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
     return sweep(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
 
 
@@ -79,18 +85,35 @@ def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
         if isinstance(found, Var | Lit):
             return found
         prim, ins = found
-    (v,) = _copy(b, Eqn(prim, ins, eqn.outs, eqn.source), ins)
-    if isinstance(v, Var):
-        defs[v] = b.eqns[-1]
+    (v,) = b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins)
+    defs[v] = b.eqns[-1]
     return v
 
 
-def _copy(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Atom, ...]:
-    prim = eqn.prim
-    if isinstance(prim, HigherOrder):
-        slim = prim.with_bodies(tuple([simplify(body) for body in prim.bodies]))
-        return b.copy(Eqn(slim, ins, eqn.outs, eqn.source), ins)
-    return b.copy(eqn, ins)
+# ------------------------------------------------------------------------------------------------------ control flow
+
+
+def _control(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    """The results of an equation with bodies, which are simplified first."""
+    slim = prim.with_bodies(tuple([simplify(body) for body in prim.bodies]))
+    if isinstance(slim, Cond):
+        which = ins[0]
+        if isinstance(which, Lit) or len(set(slim.branches)) == 1:
+            slim, ins = Call(slim.pick(int(which.value) if isinstance(which, Lit) else 0)), ins[1:]
+    if isinstance(slim, While):
+        return _loop(b, slim, eqn, ins)
+    return b.copy(Eqn(slim, ins, eqn.outs, eqn.source), ins)
+
+
+def _loop(b: Builder, loop: While, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    """A loop that takes no step gives what it was given; so does a carry that no step changes."""
+    _, _, first = loop.parts(ins)
+    (more,) = loop.cond.outs
+    if loop.max_steps == 0 or (isinstance(more, Lit) and not more.value):
+        return [*first, *[Lit.of(0, v.aval) for v in eqn.outs[len(first) :]]]
+    outs = b.copy(Eqn(loop, ins, eqn.outs, eqn.source), ins)
+    carry = [a if s else v for a, v, s in zip(first, outs, passing(loop.steps), strict=False)]
+    return [*carry, *outs[len(first) :]]
 
 
 # --------------------------------------------------------------------------------------------------------- constants

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, LinearizedBody, Tangent, Var, Zero
+from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, LinearizedBody, Lit, Tangent, Zero
 from fxad.primitives.linearity import is_zero
 
 T = TypeVar("T")
@@ -22,16 +23,28 @@ def either(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
     return tuple([x or y for x, y in zip(a, b, strict=True)])
 
 
-def over(jaxpr: Jaxpr, has: Sequence[bool], avals: Sequence[Aval], wants: Sequence[bool]) -> Jaxpr:
-    """A body over more operands, which it does not read.
+def over(
+    jaxpr: Jaxpr,
+    has: Sequence[bool],
+    avals: Sequence[Aval],
+    wants: Sequence[bool],
+    fixed: Mapping[int, Lit] = MappingProxyType({}),
+) -> Jaxpr:
+    """A body over other operands: more, which it does not read, and fewer, where they are `fixed` to literals.
 
     Of operands of types `avals`, `jaxpr` takes those marked in `has`; the result takes those in `wants`, in order.
     """
     if tuple(has) == tuple(wants):
         return jaxpr
     b = Builder()
-    ins: list[Var | None] = [b.input(a) if w else None for a, w in zip(avals, wants, strict=True)]
-    return b.build(b.inline(jaxpr, [v for v, h in zip(ins, has, strict=True) if h and v is not None]), jaxpr.name)
+    ins: dict[int, Atom] = {k: b.input(a) for k, (a, w) in enumerate(zip(avals, wants, strict=True)) if w}
+    ins.update(fixed)
+    return b.build(b.inline(jaxpr, [ins[k] for k, h in enumerate(has) if h]), jaxpr.name)
+
+
+def literals(operands: Sequence[Atom], wanted: Sequence[bool]) -> dict[int, Lit]:
+    """Those operands wanted that are literals, by their places: they may as well stand in the bodies."""
+    return {k: a for k, (a, w) in enumerate(zip(operands, wanted, strict=True)) if w and isinstance(a, Lit)}
 
 
 def with_outs(jaxpr: Jaxpr, outs: Sequence[Atom]) -> Jaxpr:

@@ -39,6 +39,7 @@ from fxad.primitives.control.bodies import (
     filled_linear,
     filled_outs,
     joined_dims,
+    literals,
     marked,
     over,
     spread_tangents,
@@ -118,16 +119,18 @@ class Cond(HigherOrder, Linear):
         return hlo.op("stablehlo.case", index, outs, regions=regions)
 
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """Without results nobody uses, and operands that then no branch reads."""
+        """Without results nobody uses, and operands that then no branch reads; literals move into the branches."""
         slim = [prune(branch, used) for branch in self.branches]
         needed = slim[0][1]
         for _, mask in slim[1:]:
             needed = either(needed, mask)
+        fixed = literals(eqn.ins[1:], needed)
+        wants = tuple([n and k not in fixed for k, n in enumerate(needed)])
         avals = self.branches[0].in_avals
-        branches = tuple([over(body, mask, avals, needed) for body, mask in slim])
+        branches = tuple([over(body, mask, avals, wants, fixed) for body, mask in slim])
         if branches == self.branches:
             return eqn
-        return Eqn(self.with_bodies(branches), marked(eqn.ins, (True, *needed)), marked(eqn.outs, used), eqn.source)
+        return Eqn(self.with_bodies(branches), marked(eqn.ins, (True, *wants)), marked(eqn.outs, used), eqn.source)
 
     # ---------------------------------------------------------------------------------------------------- batching
 

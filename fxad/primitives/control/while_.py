@@ -30,7 +30,7 @@ from fxad.ir import (
     distinct,
     primitive,
 )
-from fxad.primitives.control.bodies import either, marked, over, spread_tangents
+from fxad.primitives.control.bodies import either, literals, marked, over, spread_tangents
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.scan_derivative import fused, halves
@@ -177,9 +177,16 @@ class While(HigherOrder):
     # ------------------------------------------------------------------------------------------------- dead values
 
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """Without rows nobody uses, and carries that neither a result in use nor the predicate needs."""
-        cond, of_cond = prune(self.cond, (True,))
+        """Without rows nobody uses, and carries that neither a result in use nor the predicate needs. A carry that no
+        step changes, and whose result is not used, becomes a constant; constant literals move into the bodies."""
         n = len(self.carry)
+        idle = tuple([s and not u for s, u in zip(passing(self.steps), used, strict=False)])
+        if any(idle):
+            loop, order = self.with_constants(idle)
+            kept = tuple([not i for i in idle]) + (True,) * len(self.rows)
+            moved = Eqn(loop, tuple([eqn.ins[k] for k in order]), marked(eqn.outs, kept), eqn.source)
+            return loop.slim(moved, marked(used, kept), prune)
+        cond, of_cond = prune(self.cond, (True,))
         needed, rows = either(used[:n], of_cond[self.n_cond :]), used[n:]
         while True:
             body, of_body = prune(self.body, (*needed, *rows))
@@ -187,10 +194,14 @@ class While(HigherOrder):
             if wider == needed:
                 break
             needed = wider
-        kept_cond, kept_body = of_cond[: self.n_cond], of_body[: self.n_body]
+        ins_cond, ins_body, _ = self.parts(eqn.ins)
+        fixed_cond = literals(ins_cond, of_cond[: self.n_cond])
+        fixed_body = literals(ins_body, of_body[: self.n_body])
+        kept_cond = tuple([k and i not in fixed_cond for i, k in enumerate(of_cond[: self.n_cond])])
+        kept_body = tuple([k and i not in fixed_body for i, k in enumerate(of_body[: self.n_body])])
         loop = While(
-            over(cond, of_cond, self.cond.in_avals, (*kept_cond, *needed)),
-            over(body, of_body, self.body.in_avals, (*kept_body, *needed)),
+            over(cond, of_cond, self.cond.in_avals, (*kept_cond, *needed), fixed_cond),
+            over(body, of_body, self.body.in_avals, (*kept_body, *needed), fixed_body),
             sum(kept_cond),
             sum(kept_body),
             self.max_steps,
@@ -199,6 +210,21 @@ class While(HigherOrder):
             return eqn
         kept = (*kept_cond, *kept_body, *needed)
         return Eqn(loop, marked(eqn.ins, kept), marked(eqn.outs, (*needed, *rows)), eqn.source)
+
+    def with_constants(self, still: Marks) -> tuple[While, list[int]]:
+        """The loop with the carries marked, which no step changes, as constants of both bodies; and its operands, by
+        their places in this one's."""
+        n, at, count = len(self.carry), self.n_cond + self.n_body, sum(still)
+        fixed = [at + k for k, s in enumerate(still) if s]
+        moving = [k for k, s in enumerate(still) if not s]
+        loop = While(
+            with_constants(self.cond, self.n_cond, still, (0,)),
+            with_constants(self.body, self.n_body, still, [*moving, *range(n, len(self.body.outs))]),
+            self.n_cond + count,
+            self.n_body + count,
+            self.max_steps,
+        )
+        return loop, [*range(self.n_cond), *fixed, *range(self.n_cond, at), *fixed, *[at + k for k in moving]]
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -259,17 +285,8 @@ class While(HigherOrder):
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], still: Marks
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         """The rule where some carries never change: they are constants, and their tangents do not change either."""
-        n, at, n_fixed = len(self.carry), self.n_cond + self.n_body, sum(still)
-        fixed = [at + k for k, s in enumerate(still) if s]
-        moving = [k for k, s in enumerate(still) if not s]
-        order = [*range(self.n_cond), *fixed, *range(self.n_cond, at), *fixed, *[at + k for k in moving]]
-        loop = While(
-            with_constants(self.cond, self.n_cond, still, (0,)),
-            with_constants(self.body, self.n_body, still, [*moving, *range(n, len(self.body.outs))]),
-            self.n_cond + n_fixed,
-            self.n_body + n_fixed,
-            self.max_steps,
-        )
+        at = self.n_cond + self.n_body
+        loop, order = self.with_constants(still)
         outs, dots = loop.jvp(ctx, tuple([primals[k] for k in order]), tuple([tangents[k] for k in order]))
         moved, moved_dots = iter(outs), iter(dots)
         return (
