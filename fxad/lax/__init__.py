@@ -106,6 +106,18 @@ from fxad.lax.elementwise import (
     tan,
     tanh,
 )
+from fxad.lax.indexing import (
+    GatherDimensionNumbers,
+    ScatterDimensionNumbers,
+    gather,
+    scatter,
+    scatter_add,
+    scatter_apply,
+    scatter_max,
+    scatter_min,
+    scatter_mul,
+    scatter_sub,
+)
 from fxad.lax.reductions import (
     argmax,
     argmin,
@@ -121,8 +133,6 @@ from fxad.lax.reductions import (
     reduce_xor,
 )
 from fxad.lax.shapes import (
-    GatherDimensionNumbers,
-    ScatterDimensionNumbers,
     broadcast,
     broadcast_in_dim,
     concatenate,
@@ -133,13 +143,10 @@ from fxad.lax.shapes import (
     dynamic_update_slice,
     dynamic_update_slice_in_dim,
     expand_dims,
-    gather,
     index_in_dim,
     pad,
     reshape,
     rev,
-    scatter,
-    scatter_add,
     slice,
     slice_in_dim,
     squeeze,
@@ -173,7 +180,8 @@ __all__ = [
     "max", "min", "mul", "ne", "neg", "nextafter", "optimization_barrier", "pad", "padtype_to_pads", "polygamma",
     "population_count", "pow", "random_gamma_grad", "real", "reciprocal", "reduce", "reduce_and", "reduce_max",
     "reduce_min", "reduce_or", "reduce_precision", "reduce_prod", "reduce_sum", "reduce_window", "reduce_xor", "rem",
-    "reshape", "rev", "round", "rsqrt", "scan", "scatter", "scatter_add", "select", "select_and_gather_add",
+    "reshape", "rev", "round", "rsqrt", "scan", "scatter", "scatter_add",
+    "scatter_apply", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub", "select", "select_and_gather_add",
     "select_and_scatter_add", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin",
     "sinh", "slice", "slice_in_dim", "sqrt", "square", "squeeze", "stop_gradient", "sub", "switch", "tan", "tanh",
     "transpose", "while_loop",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
 
 import numpy as np
 
@@ -14,8 +12,6 @@ from fxad.ir import as_shape
 from fxad.operations import indexing, shapes
 from fxad.operations.axes import axis_of
 from fxad.operations.methods import sizes as static_ints
-from fxad.primitives.indexing import Gather, ScatterAdd
-from fxad.primitives.scatter import Scatter
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
@@ -185,99 +181,3 @@ def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: Ar
     if aval_of(update, "dynamic_update_index_in_dim: update").ndim == ndim - 1:
         update = expand_dims(update, (k,))
     return dynamic_update_slice_in_dim(operand, update, index, k)
-
-
-# ----------------------------------------------------------------------------------------------------------- places
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class GatherDimensionNumbers:
-    """What the axes of a gather mean; the index vectors are on the last axis of the indices."""
-
-    offset_dims: tuple[int, ...]
-    collapsed_slice_dims: tuple[int, ...]
-    start_index_map: tuple[int, ...]
-    operand_batching_dims: tuple[int, ...] = ()
-    start_indices_batching_dims: tuple[int, ...] = ()
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ScatterDimensionNumbers:
-    """What the axes of a scatter mean; the index vectors are on the last axis of the indices."""
-
-    update_window_dims: tuple[int, ...]
-    inserted_window_dims: tuple[int, ...]
-    scatter_dims_to_operand_dims: tuple[int, ...]
-    operand_batching_dims: tuple[int, ...] = ()
-    scatter_indices_batching_dims: tuple[int, ...] = ()
-
-
-def gather(
-    operand: ArrayLike,
-    start_indices: ArrayLike,
-    dimension_numbers: GatherDimensionNumbers,
-    slice_sizes: Sequence[int],
-    *,
-    unique_indices: bool = False,
-    indices_are_sorted: bool = False,
-    mode: str = "clip",
-) -> Array:
-    """Windows at the places that index vectors name; `mode` ("clip", "drop", "promise_in_bounds") for those outside."""
-    d = dimension_numbers
-    prim = Gather(
-        d.offset_dims,
-        d.collapsed_slice_dims,
-        d.operand_batching_dims,
-        d.start_indices_batching_dims,
-        d.start_index_map,
-        as_shape(slice_sizes),
-        mode,
-        indices_are_sorted,
-        unique_indices,
-    )
-    return binder().bind(prim, (operand, start_indices))[0]
-
-
-def scatter_add(
-    operand: ArrayLike,
-    scatter_indices: ArrayLike,
-    updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str = "drop",
-) -> Array:
-    """The operand with updates added to the windows that index vectors name; those that meet add up."""
-    prim = ScatterAdd(*_fields(dimension_numbers), mode, indices_are_sorted, unique_indices)
-    return binder().bind(prim, (operand, scatter_indices, updates))[0]
-
-
-def scatter(
-    operand: ArrayLike,
-    scatter_indices: ArrayLike,
-    updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str = "drop",
-) -> Array:
-    """The operand with the windows that index vectors name replaced; of updates that meet, one stays."""
-    prim = Scatter(*_fields(dimension_numbers), mode, indices_are_sorted, unique_indices)
-    return binder().bind(prim, (operand, scatter_indices, updates))[0]
-
-
-_Axes = tuple[int, ...]
-
-
-def _fields(d: ScatterDimensionNumbers) -> tuple[_Axes, _Axes, _Axes, _Axes, _Axes]:
-    return (
-        d.update_window_dims,
-        d.inserted_window_dims,
-        d.operand_batching_dims,
-        d.scatter_indices_batching_dims,
-        d.scatter_dims_to_operand_dims,
-    )

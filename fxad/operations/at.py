@@ -9,11 +9,12 @@ from typing import Generic, Self, TypeVar, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.errors import DTypeError
 from fxad.ir import Aval, Lit
 from fxad.operations import updates
 from fxad.operations.index_plan import named_once, plan
 from fxad.operations.operators import ArrayLike, Operation
-from fxad.operations.promotion import scalar_dtype
+from fxad.operations.promotion import kind, scalar_dtype
 
 
 class Updatable:
@@ -192,7 +193,7 @@ class Picked(Generic[T]):
         or the greatest unsigned one, True."""
         x = self._array.aval
         how = updates.How(updates.checked_mode("at.get", mode, "clip"), indices_are_sorted, unique_indices)
-        fill = _fill(x, fill_value) if how.mode == "drop" else None
+        fill = fill_literal("at.get", x, fill_value) if how.mode == "drop" else None
         todo, places = plan(x.shape, self._index, checked=mode is None)
         return self._array._apply(updates.get, places, (todo, how, fill))
 
@@ -211,13 +212,17 @@ def _is_mask(index: object) -> bool:
     return getattr(index, "dtype", None) == dtypes.bool_ and getattr(index, "ndim", 0) > 0
 
 
-def _fill(x: Aval, value: object) -> Lit:
-    """The literal for what lies outside."""
-    if value is not None:
-        return Lit.of(value, x.with_shape(()))
-    if x.dtype is dtypes.bool_:
-        return Lit.of(True, x.with_shape(()))
-    if x.dtype in dtypes.INTEGER:
-        info = np.iinfo(x.dtype)  # type: ignore[type-var]
-        return Lit.of(info.max if x.dtype in dtypes.UNSIGNED else info.min, x.with_shape(()))
-    return Lit.of(float("nan"), x.with_shape(()))
+def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) -> Lit:
+    """The literal for what lies outside an array. Raises: DTypeError where it loses its kind."""
+    scalar = x.with_shape(())
+    if value is None:
+        if x.dtype == dtypes.bool_:
+            return Lit.of(True, scalar)
+        if x.dtype in dtypes.INTEGER:
+            info = np.iinfo(x.dtype)  # type: ignore[type-var]
+            return Lit.of(info.max if x.dtype in dtypes.UNSIGNED else info.min, scalar)
+        return Lit.of(float("nan"), scalar)
+    own = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype)
+    if kind(own) > kind(x.dtype):
+        raise DTypeError(f"{name}: fill_value {value!r} does not go into {x} without loss", remedy="convert the array")
+    return Lit.of(value, scalar)

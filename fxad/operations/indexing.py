@@ -17,8 +17,11 @@ from fxad.operations.index_plan import Plan
 from fxad.operations.promotion import broadcast, common_shape
 from fxad.operations.shapes import moved
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
+from fxad.primitives.elementwise import SELECT_N
 from fxad.primitives.indexing import Gather
 from fxad.primitives.picking import IndexVectors, from_front, place_dtype
+from fxad.primitives.shape import BroadcastInDim
+from fxad.primitives.windows import inside
 
 
 def getitem(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
@@ -37,6 +40,15 @@ def getitem(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
     for prim in p.after:
         x = moved(emit, prim, x)
     return (x,)
+
+
+def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple[Atom, ...]:
+    """Windows of x; `fill` in the place of those that stick out."""
+    out = emit.one(prim, x, vectors)
+    last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
+    batch = tuple([a for a in range(out.aval.ndim) if a not in prim.offset_dims])
+    holds = emit.one(BroadcastInDim(out.aval.shape, batch), inside(emit, vectors, last))
+    return emit(SELECT_N, holds, fill.with_aval(out.aval.shape), out)
 
 
 def dynamic_slice(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:

@@ -16,7 +16,7 @@ from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape, Zero
 from fxad.operations import arithmetic
 from fxad.operations.index_plan import Plan
-from fxad.operations.indexing import getitem
+from fxad.operations.indexing import gather, getitem
 from fxad.operations.promotion import broadcast, common_shape, convert, kind
 from fxad.operations.shapes import moved
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
@@ -27,7 +27,7 @@ from fxad.primitives.scatter import Scatter
 from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, dropped, put, reshaped
 from fxad.primitives.slicing import Pad, Slice
-from fxad.primitives.windows import Windows, inside
+from fxad.primitives.windows import Windows
 
 Results: TypeAlias = tuple[Atom, ...]
 Combine: TypeAlias = Callable[[Emit, Atom, Atom], Results]
@@ -157,12 +157,8 @@ def get(emit: Emit, x: Atom, *rest: object) -> Results:
         return getitem(emit, x, *indices, p)
     x, vectors = _moved(emit, x, before), _vectors(emit, places, indices)
     sorted_, unique = how.indices_sorted or places.once, how.unique_indices or places.once
-    out: Atom = emit.one(Gather(*places.windows.numbers, places.sizes, how.mode, sorted_, unique), x, vectors)
-    if fill is not None:
-        last = tuple([x.aval.shape[a] - places.sizes[a] for a in places.windows.index_map])
-        batch = tuple([a for a in range(out.aval.ndim) if a not in places.windows.offset])
-        holds = emit.one(BroadcastInDim(out.aval.shape, batch), inside(emit, vectors, last))
-        out = emit.one(SELECT_N, holds, fill.with_aval(out.aval.shape), out)
+    prim = Gather(*places.windows.numbers, places.sizes, how.mode, sorted_, unique)
+    (out,) = emit(prim, x, vectors) if fill is None else gather(emit, x, vectors, prim, fill)
     return (_moved(emit, out, after),)
 
 

@@ -1,0 +1,235 @@
+"""Gather and the scatters: reading and writing at the places that index vectors name.
+
+`fxad.numpy` indexing and `x.at[...]` say the same without dimension numbers. Index vectors are on the last axis of the
+indices. `mode` says what happens to a window that sticks out: "clip" moves it inside; "drop" (or "fill") leaves an
+update out, and reads `fill_value`; "promise_in_bounds" says that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+
+from fxad.array import Array, ArrayLike, aval_of, binder
+from fxad.ir import as_shape
+from fxad.lax.elementwise import neg
+from fxad.operations import indexing
+from fxad.operations.at import fill_literal
+from fxad.operations.updates import checked_mode
+from fxad.primitives.indexing import Gather, ScatterAdd, ScatterFamily
+from fxad.primitives.scatter import Scatter
+from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
+
+_Kind: TypeAlias = "type[Scatter | ScatterAdd | ScatterMul | ScatterMin | ScatterMax]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GatherDimensionNumbers:
+    """What the axes of a gather mean; the index vectors are on the last axis of the indices."""
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ScatterDimensionNumbers:
+    """What the axes of a scatter mean; the index vectors are on the last axis of the indices."""
+
+    update_window_dims: tuple[int, ...]
+    inserted_window_dims: tuple[int, ...]
+    scatter_dims_to_operand_dims: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    scatter_indices_batching_dims: tuple[int, ...] = ()
+
+    @property
+    def gather(self) -> GatherDimensionNumbers:
+        """The numbers of the gather that reads the windows a scatter writes."""
+        return GatherDimensionNumbers(
+            self.update_window_dims,
+            self.inserted_window_dims,
+            self.scatter_dims_to_operand_dims,
+            self.operand_batching_dims,
+            self.scatter_indices_batching_dims,
+        )
+
+
+def gather(
+    operand: ArrayLike,
+    start_indices: ArrayLike,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str = "clip",
+    fill_value: bool | complex | np.generic | None = 0,
+) -> Array:
+    """Windows at the places that index vectors name. `fill_value` None: nan, the least integer, or the greatest
+    unsigned one, True."""
+    d, mode = dimension_numbers, checked_mode("gather", mode, "clip")
+    prim = Gather(
+        d.offset_dims,
+        d.collapsed_slice_dims,
+        d.operand_batching_dims,
+        d.start_indices_batching_dims,
+        d.start_index_map,
+        as_shape(slice_sizes),
+        mode,
+        indices_are_sorted,
+        unique_indices,
+    )
+    fill = fill_literal("gather", aval_of(operand, "gather: argument 0"), fill_value)
+    if mode == "drop" and any(fill.bits):
+        return binder().apply(indexing.gather, (operand, start_indices), (prim, fill))[0]
+    return binder().bind(prim, (operand, start_indices))[0]
+
+
+def scatter(
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
+    updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str = "drop",
+) -> Array:
+    """The operand with the windows that index vectors name replaced; of updates that meet, one stays."""
+    return _scattered(
+        Scatter, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+    )
+
+
+def scatter_add(
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
+    updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str = "drop",
+) -> Array:
+    """The operand with updates added to the windows that index vectors name; those that meet add up."""
+    return _scattered(
+        ScatterAdd, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+    )
+
+
+def scatter_sub(
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
+    updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str = "drop",
+) -> Array:
+    """The operand with updates subtracted from the windows that index vectors name."""
+    numbers, flags = dimension_numbers, (indices_are_sorted, unique_indices, mode)
+    return _scattered(ScatterAdd, operand, scatter_indices, neg(updates), numbers, *flags)
+
+
+def scatter_mul(
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
+    updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str = "drop",
+) -> Array:
+    """The operand with the windows that index vectors name multiplied by updates; those that meet multiply."""
+    return _scattered(
+        ScatterMul, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+    )
+
+
+def scatter_min(
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
+    updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str = "drop",
+) -> Array:
+    """The lesser of the operand's windows that index vectors name and the updates; the least of those that meet."""
+    return _scattered(
+        ScatterMin, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+    )
+
+
+def scatter_max(
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
+    updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str = "drop",
+) -> Array:
+    """The greater of the operand's windows that index vectors name and the updates; the greatest of those that meet."""
+    return _scattered(
+        ScatterMax, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+    )
+
+
+def scatter_apply(
+    operand: Array,
+    scatter_indices: ArrayLike,
+    func: Callable[[Array], ArrayLike],
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str = "drop",
+) -> Array:
+    """The operand with `func` applied to the windows that index vectors name: once, however often one is named.
+
+    `update_shape` is the shape that updates would have; `func` takes all windows in that shape.
+    """
+    d, ndim = dimension_numbers, aval_of(operand, "scatter_apply: argument 0").ndim
+    gone = {*d.inserted_window_dims, *d.operand_batching_dims}
+    shape = as_shape(update_shape)
+    window = iter([shape[a] for a in d.update_window_dims])
+    sizes = [1 if a in gone else next(window) for a in range(ndim)]
+    flags = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
+    found = gather(operand, scatter_indices, d.gather, sizes, mode=mode, **flags)
+    return scatter(operand, scatter_indices, func(found), d, mode=mode, **flags)
+
+
+def _scattered(
+    kind: _Kind,
+    operand: ArrayLike,
+    indices: ArrayLike,
+    given: ArrayLike,
+    d: ScatterDimensionNumbers,
+    indices_are_sorted: bool,
+    unique_indices: bool,
+    mode: str,
+) -> Array:
+    prim: ScatterFamily = kind(
+        d.update_window_dims,
+        d.inserted_window_dims,
+        d.operand_batching_dims,
+        d.scatter_indices_batching_dims,
+        d.scatter_dims_to_operand_dims,
+        checked_mode(kind.name, mode, "drop"),
+        indices_are_sorted,
+        unique_indices,
+    )
+    return binder().bind(prim, (operand, indices, given))[0]
