@@ -33,7 +33,7 @@ from fxad.ir import (
 )
 from fxad.primitives.control import scan_lowering as loops
 from fxad.primitives.control.bodies import spread_tangents
-from fxad.primitives.control.scan_derivative import adjoint, counted, fused, halves, linear_body
+from fxad.primitives.control.scan_derivative import Outside, adjoint, counted, fused, halves, linear_body
 from fxad.primitives.control.scan_parts import Steps, marked, slimmed
 from fxad.primitives.shape import broadcast_to_axis, move_axis
 
@@ -200,11 +200,11 @@ class Scan(HigherOrder, Linear):
     def _split(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: tuple[bool, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        both = halves(ctx, self.steps, ctx.recur, nonzero, primals)
+        both = halves(Outside(ctx, primals, self.length, self.reverse), self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
         outs = ctx(self.over(both.primal), *consts, *both.hoisted, *carry, *xs)
         results = outs[: len(self.body.outs)]
-        stacks = (*xs, *outs[self.n_carry :])
+        stacks = (*xs, *both.counts, *outs[self.n_carry :])
         of_consts, of_carry, of_xs = [
             marked(ts, marks) for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
         ]

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import final
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Emit, Jaxpr, LinearizedBody, Lit
+from fxad.ir import Atom, Emit, Jaxpr, LinearizedBody, Lit, Var
 from fxad.liveness import narrow, sweep
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import filled_linear, filled_outs, with_outs
-from fxad.primitives.control.scan_parts import Marks, Steps, marked, passing, rearranged, where
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.control.scan_parts import Marks, Steps, marked, rearranged, where
+from fxad.primitives.control.scan_residuals import Unchanging, counters, thrifty, unchanging
+from fxad.primitives.elementwise import ADD, MUL, SUB
 from fxad.primitives.linearity import is_linear, is_zero
+from fxad.primitives.shape import Iota, spread
 
 
 def _either(a: Marks, b: Marks) -> Marks:
@@ -66,27 +68,38 @@ def fused(steps: Steps, recur: Callable[[Jaxpr, Marks], tuple[Jaxpr, Marks]], no
 @dataclass(frozen=True, slots=True)
 class Halves:
     """Steps in two. What the linear half needs of the primal one is kept once: a value that is the same in all steps is
-    computed outside and is a constant; a slice of an operand or of a result is that operand or result; only what is
-    left is stacked.
+    computed outside and is a constant; a counter is computed outside; a slice of an operand or of a result is that
+    operand or result; only what is left is stacked.
 
     `primal` takes `hoisted` as further constants, and stacks further results. `linear`: tangents of constants and
     `invariant`, tangents of the carry, tangents of slices and what `stacked` names, by place among the arrays that
-    `primal` runs over and then those it stacks. `ins` and `outs` mark what has a tangent, as in `Fused`.
+    `primal` runs over, then `counts`, then the arrays it stacks. `ins` and `outs` mark what has a tangent, as in
+    `Fused`.
     """
 
     primal: Steps
     hoisted: tuple[Atom, ...]
     linear: Steps
     invariant: tuple[Atom, ...]
+    counts: tuple[Atom, ...]
     stacked: tuple[int, ...]
     ins: Marks
     outs: Marks
 
 
-def halves(
-    emit: Emit, steps: Steps, recur: Callable[[Jaxpr, Marks], LinearizedBody], nonzero: Marks, operands: Sequence[Atom]
-) -> Halves:
-    """Split steps in two. `emit` gets what is the same in all steps, over the `operands` of the scan."""
+@final
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Where a scan stands: how to compute something outside it, its operands, its length and direction."""
+
+    emit: Emit
+    operands: tuple[Atom, ...]
+    length: int
+    reverse: bool
+
+
+def halves(outside: Outside, steps: Steps, recur: Callable[[Jaxpr, Marks], LinearizedBody], nonzero: Marks) -> Halves:
+    """Split steps in two, with respect to the operands marked."""
     consts, carry, xs = steps.split(nonzero)
     while True:
         split = recur(steps.body, (*consts, *carry, *xs))
@@ -96,67 +109,69 @@ def halves(
         carry = wider
     ins, outs = (*consts, *carry, *xs), (*carry, *split.out_nonzero[steps.n_carry :])
     n_out, n_dots = len(outs), sum(ins)
-    results, residuals = split.primal.outs[:n_out], split.primal.outs[n_out:]
-    body = with_outs(split.primal, results)
-    whole = Steps(body, steps.n_consts, steps.n_carry)
-    known = _hoist(emit, whole, residuals, operands)
+    results = split.primal.outs[:n_out]
+    whole = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
+    runs, ys = whole.split(whole.body.ins)[2], results[steps.n_carry :]
+    same, counting = unchanging(whole), counters(whole)
+    split = thrifty(split, n_out, {a for a in (*same.values, *counting, *runs, *ys) if isinstance(a, Var)})
+    residuals = split.primal.outs[n_out:]
 
-    runs = body.ins[steps.n_consts + steps.n_carry :]
-    place: dict[Atom, int] = {a: len(runs) + k for k, a in enumerate(results[steps.n_carry :])}
-    place.update({v: k for k, v in enumerate(runs)})
-    extra: list[Atom] = []
-    constant, varying, fixed = [], [], {}
-    for k, r in enumerate(residuals, n_dots):
-        outer = known.get(r)
-        if outer is None and r not in place:
-            place[r] = len(runs) + n_out - steps.n_carry + len(extra)
-            extra.append(r)
-        if outer is None and place[r] < len(runs):
-            x = operands[steps.n_consts + steps.n_carry + place[r]]
-            outer = x.with_aval(r.aval.shape) if isinstance(x, Lit) else None
-        if isinstance(outer, Lit):
-            fixed[k] = outer
-        elif outer is not None:
-            constant.append((k, outer))
-        else:
-            varying.append((k, place[r]))
+    known = _outside(outside, whole, same, residuals)
+    counts = [v for v in counting if v in residuals]
+    place: dict[Atom, int] = {}
+    arrays = (*runs, *counts, *ys)
+    extra = [r for r in residuals if r not in known and r not in {*arrays}]
+    for k, a in enumerate((*arrays, *extra)):
+        place.setdefault(a, k)
+    constant = {k: known[r] for k, r in enumerate(residuals, n_dots) if r in known}
+    fixed = {k: a for k, a in constant.items() if isinstance(a, Lit)}
+    varying = {k: place[r] for k, r in enumerate(residuals, n_dots) if r not in known}
+    invariant = [k for k in constant if k not in fixed]
     primal, hoisted = _without(whole, known, (*results, *extra))
-    of_consts, of_carry, of_xs = Steps(body, sum(consts), sum(carry)).split(range(n_dots))
-    order = (*of_consts, *[k for k, _ in constant], *of_carry, *of_xs, *[k for k, _ in varying])
+    of_consts, of_carry, of_xs = Steps(whole.body, sum(consts), sum(carry)).split(range(n_dots))
+    order = (*of_consts, *invariant, *of_carry, *of_xs, *varying)
     linear = rearranged(split.linear, order, filled_linear(split, outs).outs, fixed)
     return Halves(
         primal,
         hoisted,
-        Steps(linear, sum(consts) + len(constant), sum(carry)),
-        tuple([a for _, a in constant]),
-        tuple([k for _, k in varying]),
+        Steps(linear, sum(consts) + len(invariant), sum(carry)),
+        tuple([constant[k] for k in invariant]),
+        tuple([_count(outside, whole, v, counting[v]) for v in counts]),
+        tuple(varying.values()),
         ins,
         outs,
     )
 
 
-def _hoist(emit: Emit, steps: Steps, wanted: Sequence[Atom], operands: Sequence[Atom]) -> dict[Atom, Atom]:
-    """Compute outside those of the `wanted` values of the body that are the same in all steps, and what they need.
+def _outside(outside: Outside, steps: Steps, same: Unchanging, wanted: Sequence[Atom]) -> dict[Atom, Atom]:
+    """Compute outside those of the `wanted` values that are the same in all steps, and what they need.
 
     Returns what is known outside by now: for a variable of the body, the value outside."""
-    body = steps.body
-    still = (*[True] * steps.n_consts, *passing(steps))
-    known: dict[Atom, Atom] = {v: a for v, a, s in zip(body.ins, operands, still, strict=False) if s}
-    same: set[Atom] = set(known)
-    candidates = []
-    for eqn in body.eqns:
-        if not eqn.prim.effects and all([isinstance(a, Lit) or a in same for a in eqn.ins]):
-            same.update(eqn.outs)
-            candidates.append(eqn)
+    known: dict[Atom, Atom] = {v: a for v, a in zip(steps.body.ins, outside.operands, strict=True) if v in same.values}
+    _, _, runs = steps.split(steps.body.ins)
+    for v, a in zip(runs, steps.split(outside.operands)[2], strict=True):
+        if isinstance(a, Lit):  # a slice of a literal
+            known[v] = a.with_aval(v.aval.shape)
     needed = set(wanted)
-    hoisted = []
-    for eqn in reversed(candidates):
+    eqns = []
+    for eqn in reversed(same.eqns):
         if not needed.isdisjoint(eqn.outs):
             needed.update(eqn.ins)
-            hoisted.append(eqn)
-    for eqn in reversed(hoisted):
-        known.update(zip(eqn.outs, emit(eqn.prim, *[known.get(a, a) for a in eqn.ins]), strict=True))
+            eqns.append(eqn)
+    for eqn in reversed(eqns):
+        known.update(zip(eqn.outs, outside.emit(eqn.prim, *[known.get(a, a) for a in eqn.ins]), strict=True))
     return known
+
+
+def _count(outside: Outside, steps: Steps, v: Var, step: Lit) -> Atom:
+    """What a counter is before each step, stacked."""
+    emit, index = outside.emit, v.aval.with_shape((outside.length,))
+    count: Atom = emit.one(Iota(index.shape, index.dtype, 0))
+    if outside.reverse:
+        count = emit.one(SUB, Lit.of(outside.length - 1, index), count)
+    count = emit.one(MUL, count, step.with_aval(index.shape))
+    first = outside.operands[steps.body.ins.index(v)]
+    return emit.one(ADD, spread(emit, first, index.shape, ()), count)
 
 
 def _without(steps: Steps, known: dict[Atom, Atom], outs: tuple[Atom, ...]) -> tuple[Steps, tuple[Atom, ...]]:

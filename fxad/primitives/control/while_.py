@@ -33,7 +33,7 @@ from fxad.ir import (
 from fxad.primitives.control.bodies import either, literals, marked, over, spread_tangents
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.scan_derivative import fused, halves
+from fxad.primitives.control.scan_derivative import Outside, fused, halves
 from fxad.primitives.control.scan_parts import Marks, Steps, passing
 from fxad.primitives.control.while_steps import (
     STEP,
@@ -339,10 +339,11 @@ class While(HigherOrder):
             )
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts(tangents)
-        both = halves(ctx, self.steps, ctx.recur, nonzero, (*of_body, *carry))
+        around = Outside(ctx, (*of_body, *carry), self.max_steps, False)
+        both = halves(around, self.steps, ctx.recur, nonzero)
         loop = While(self.cond, taken(both.primal), self.n_cond, both.primal.n_consts, self.max_steps)
         outs = ctx(loop, *of_cond, *of_body, *both.hoisted, *carry)
-        results, stacks = outs[: len(self.body.outs)], outs[len(carry) :]
+        results, stacks = outs[: len(self.body.outs)], (*both.counts, *outs[len(carry) :])
         of_consts, of_carry, _ = self.steps.split(both.ins)
         linear = guarded(both.linear)
         dots = ctx.lin(

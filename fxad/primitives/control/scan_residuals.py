@@ -1,0 +1,136 @@
+"""Which values of a step its derivative keeps.
+
+The linear half of a body asks for residuals. In a loop each that varies is written out in every step and read back, and
+that is what reverse mode spends its memory and much of its time on. So a residual is not kept where it can be had from
+less: a broadcast, a conversion, a sum or a product of values that are kept anyway, or that are smaller, is computed
+again in the linear half. Only operations that cost no more than reading the value do count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final, final
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.dtypes import DType
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var
+from fxad.primitives import elementwise as ew
+from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.scan_parts import Steps, marked, passing
+from fxad.primitives.elementwise.family import Compare
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
+
+_CHEAP: Final = frozenset({
+    ew.ADD, ew.SUB, ew.MUL, ew.NEG, ew.SQUARE, ew.ABS, ew.SIGN, ew.MAX, ew.MIN, ew.SELECT_N,
+    ew.AND, ew.OR, ew.XOR, ew.NOT,
+})  # fmt: skip
+_MOVES: Final = (BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, ew.ConvertElementType)
+_COUNTING: Final[frozenset[DType]] = frozenset({dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64})
+_DEPTH: Final = 6  # equations in a row that are worth another look
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unchanging:
+    """What is the same in all steps: values of the body, operands included, and the equations that compute them."""
+
+    values: frozenset[Atom]
+    eqns: tuple[Eqn, ...]
+
+
+def unchanging(steps: Steps) -> Unchanging:
+    """The values of a body that constants alone determine."""
+    consts, carry, _ = steps.split(steps.body.ins)
+    same: set[Atom] = {*consts, *marked(carry, passing(steps))}
+    eqns = []
+    for eqn in steps.body.eqns:
+        if not eqn.prim.effects and all([isinstance(a, Lit) or a in same for a in eqn.ins]):
+            same.update(eqn.outs)
+            eqns.append(eqn)
+    return Unchanging(frozenset(same), tuple(eqns))
+
+
+def counters(steps: Steps) -> dict[Var, Lit]:
+    """The carries that grow by the same integer in every step, and by how much: their values are known beforehand."""
+    _, carry, _ = steps.split(steps.body.ins)
+    sums = {e.outs[0]: e.ins for e in steps.body.eqns if e.prim is ew.ADD}
+    out = {}
+    for v, a in zip(carry, steps.body.outs, strict=False):
+        ins = sums.get(a, ()) if isinstance(a, Var) else ()
+        by = [x for x in ins if isinstance(x, Lit)]
+        if by and v in ins and not v.aval.shape and v.aval.dtype in _COUNTING:
+            out[v] = by[0]
+    return out
+
+
+def _is_cheap(prim: Primitive) -> bool:
+    return prim in _CHEAP or isinstance(prim, (*_MOVES, Compare))
+
+
+def _bytes(aval: Aval) -> int:
+    return aval.size * aval.dtype.itemsize
+
+
+def thrifty(split: LinearizedBody, n_out: int, free: AbstractSet[Atom]) -> LinearizedBody:
+    """The same two halves with residuals that take less memory. Those in `free` take none.
+
+    Law: never more bytes of residuals outside `free`.
+    """
+    primal = split.primal
+    residuals = primal.outs[n_out:]
+    made: dict[Atom, Eqn] = {e.outs[0]: e for e in primal.eqns if len(e.outs) == 1 and _is_cheap(e.prim)}
+    kept = dict.fromkeys([r for r in residuals if r not in free])
+    again: set[Atom] = set()
+    for r in sorted(kept, key=_order, reverse=True):
+        del kept[r]
+        found = _sources(r, made, {*free, *kept}, _DEPTH)
+        if found is not None and sum([_bytes(a.aval) for a in found]) < _bytes(r.aval):
+            again.add(r)
+            kept.update(dict.fromkeys(found))
+        else:
+            kept[r] = None
+    return _recomputing(split, n_out, {*free, *kept}) if again else split
+
+
+def _order(a: Atom) -> int:
+    return a.index if isinstance(a, Var) else 0
+
+
+def _sources(r: Atom, made: Mapping[Atom, Eqn], held: AbstractSet[Atom], depth: int) -> dict[Atom, None] | None:
+    """What is to be kept in place of `r`, beside what is held, so that `r` can be computed from it; None: nothing."""
+    eqn = made.get(r)
+    if eqn is None or not depth:
+        return None
+    out: dict[Atom, None] = {}
+    for a in eqn.ins:
+        if not isinstance(a, Lit) and a not in held and a not in out:
+            deeper = _sources(a, made, held, depth - 1)
+            if deeper is None or sum([_bytes(x.aval) for x in deeper]) >= _bytes(a.aval):
+                deeper = {a: None}
+            out.update(deeper)
+    return out
+
+
+def _recomputing(split: LinearizedBody, n_out: int, held: AbstractSet[Atom]) -> LinearizedBody:
+    """The halves with residuals among `held`: the linear one computes the others from them."""
+    primal, linear = split.primal, split.linear
+    residuals = primal.outs[n_out:]
+    needed = {r for r in residuals if r not in held}
+    eqns: list[Eqn] = []
+    leaves = dict.fromkeys([r for r in residuals if r in held])
+    for eqn in reversed(primal.eqns):
+        if not needed.isdisjoint(eqn.outs):
+            eqns.append(eqn)
+            needed.update([a for a in eqn.ins if a not in held])
+            leaves.update(dict.fromkeys([a for a in eqn.ins if a in held]))
+    b = Builder()
+    dots = b.inputs([v.aval for v in linear.ins[: len(linear.ins) - split.n_res]])
+    env: dict[Atom, Atom] = {a: b.input(a.aval) for a in leaves}
+    for eqn in reversed(eqns):
+        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    outs = b.inline(linear, [*dots, *[env[r] for r in residuals]])
+    half: Jaxpr = with_outs(primal, (*primal.outs[:n_out], *leaves))
+    return LinearizedBody(half, b.build(outs, linear.name), len(leaves), split.out_nonzero)
