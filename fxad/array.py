@@ -293,6 +293,8 @@ class Eager:
             if isinstance(a, Array | np.ndarray | np.generic):
                 like = a.dtype
                 break
+        else:
+            like = promotion.alone([a for a in args if is_scalar(a)])
         return [a if type(a) is Array else self._operand((op, static), k, a, like) for k, a in enumerate(args)]
 
     def scalar(self, value: promotion.Scalar, like: dtypes.DType | None = None) -> Array:

@@ -214,6 +214,9 @@ class Trace:
         b.source = source = user_source(3)
         given: Sequence[Any] = atoms
         if None in atoms:
+            if like is None:
+                alone = promotion.alone([a for a in args if is_scalar(a)])
+                like = None if alone is None else Aval((), alone)
             given = [
                 promotion.scalar(cast("promotion.Scalar", a), like) if x is None else x
                 for x, a in zip(atoms, args, strict=True)

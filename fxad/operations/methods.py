@@ -41,7 +41,7 @@ class Methods(Operators):
         return self._apply(reductions.prod, (), (frozen(axis), keepdims, _dtype(dtype)))
 
     def mean(self, axis: Axes = None, *, keepdims: bool = False, dtype: object = None) -> Self:
-        """Mean over axes; of integers in float64."""
+        """Mean over axes; of integers as float32."""
         return self._apply(reductions.mean, (), (frozen(axis), keepdims, _dtype(dtype)))
 
     def var(self, axis: Axes = None, *, keepdims: bool = False, correction: float = 0, dtype: object = None) -> Self:

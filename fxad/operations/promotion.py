@@ -7,6 +7,7 @@ its own dtype: int32, float32 or complex64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -47,6 +48,11 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
                 remedy="convert the array to a wider dtype, or make the scalar an array of the dtype you mean",
             )
     return found
+
+
+def alone(values: Sequence[object]) -> DType | None:
+    """The dtype of Python scalars without an array: that of the highest kind among them. None where there is none."""
+    return _ALONE[max([_KIND[python_type(v)] for v in values])] if values else None
 
 
 def python_type(value: object) -> type[Scalar]:

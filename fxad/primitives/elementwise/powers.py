@@ -170,21 +170,28 @@ def _times_power(ctx: JvpCtx, t: Tangent, x: Atom, n: int) -> Tangent:
 class Pow(Binary):
     """x to the power y.
 
-    Type:   two float or complex operands of one type; 1 for y = 0, nan for a negative x and a y that is not integral.
+    Type:   two numeric operands of one type; 1 for y = 0, nan for a negative x and a y that is not integral. Integers
+            wrap; a negative power of one is 0, but for 1 and -1.
     Rule:   d/dx = y x^(y-1), 0 for y = 0; d/dy = x^y log(x), taken as 0 at x = 0.
     Source: stablehlo.power
     """
 
     name: ClassVar[str] = "pow"
     hlo_name: ClassVar[str] = "stablehlo.power"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
 
     def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.power(x, y)
+        if x.dtype not in dtypes.SIGNED:
+            return np.power(x, y)
+        # NumPy has no negative powers of integers: those of 1 and -1 are their powers, of others 0
+        power = np.power(x, np.where(y < 0, y & 1, y))
+        return np.where((y < 0) & (x != 1) & (x != -1), np.zeros_like(x), power)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
+        if ins[0].dtype in dtypes.INTEGER:
+            return self._of_integers(hlo, args[0], args[1], ins[0])
         power = hlo.op(self.hlo_name, args, outs)
         if ins[0].dtype not in dtypes.COMPLEX:
             return power
@@ -196,6 +203,29 @@ class Pow(Binary):
         decays = compared(hlo, "GT", (*real, hlo.constant(Lit.of(0, part))), part)
         both = hlo.op("stablehlo.and", (*base, *decays), (part.with_dtype(dtypes.bool_),))
         return hlo.op("stablehlo.select", (*both, zero, *power), outs)
+
+    def _of_integers(self, hlo: Hlo, x: HloValue, y: HloValue, aval: Aval) -> Sequence[HloValue]:
+        """XLA reads six bits of an exponent: the others are read six by six, with the base to the 64th in its place."""
+
+        def op(name: str, *operands: HloValue | int) -> HloValue:
+            values = [hlo.constant(Lit.of(v, aval)) if isinstance(v, int) else v for v in operands]
+            return hlo.op(f"stablehlo.{name}", values, (aval,))[0]
+
+        bits = 8 * aval.dtype.itemsize
+        power, base = op("power", x, op("and", y, 63)), x
+        for shift in range(6, bits if bits > 8 else 6, 6):  # modulo 2^8 the 64th power of an odd number is 1
+            for _ in range(6):
+                base = op("multiply", base, base)
+            power = op("multiply", power, op("power", base, op("and", op("shift_right_logical", y, shift), 63)))
+        if aval.dtype in dtypes.UNSIGNED:
+            return (power,)
+        zero, one, other = [hlo.constant(Lit.of(v, aval)) for v in (0, 1, -1)]
+        (ones,) = compared(hlo, "EQ", (x, one), aval)
+        (others,) = compared(hlo, "EQ", (x, other), aval)
+        (odd,) = compared(hlo, "NE", (op("and", y, one), zero), aval)
+        (below,) = compared(hlo, "LT", (y, zero), aval)
+        inverse = op("select", ones, one, op("select", others, op("select", odd, x, one), zero))
+        return (op("select", below, inverse, power),)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         return ctx.add(self._along_base(ctx, x, y, tx), self._along_exponent(ctx, x, z, ty))
