@@ -19,6 +19,7 @@ from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.fold import FOLD
 from fxad.primitives.indexing import INDEXING
+from fxad.primitives.linalg import LINALG
 from fxad.primitives.picking import PICKING
 from fxad.primitives.random import RANDOM
 from fxad.primitives.reduce import REDUCE
@@ -45,6 +46,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *SELECT_AND_SCATTER,
     *FOLD,
     *DOT,
+    *LINALG,
     *CONV,
     *BARRIER,
     *RANDOM,

@@ -22,6 +22,7 @@ from fxad.testing import (
     draw_conv,
     draw_elementwise,
     draw_indexing,
+    draw_linalg,
     draw_random,
     draw_scan,
     draw_shapes,
@@ -57,6 +58,7 @@ _OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
         **draw_elementwise.OWN,
         **draw_shapes.OWN,
+        **draw_linalg.OWN,
         **draw_special.OWN,
         **draw_arrays.OWN,
         **draw_branches.OWN,

@@ -30,6 +30,7 @@ class Domain:
     special:   now and then an infinity, a nan or a -0.0.
     zeros:     now and then a 0.0, a -0.0 or a 1.0.
     whole:     bounds of integers, both included; without, small ones and any ones.
+    ridge:     added to the diagonals of matrices (the last two axes), so that they are definite.
     """
 
     low: float = -2.0
@@ -38,6 +39,7 @@ class Domain:
     special: bool = False
     zeros: bool = False
     whole: tuple[int, int] | None = None
+    ridge: float = 0.0
 
 
 ORDINARY: Final = Domain()
@@ -83,7 +85,9 @@ def sample(aval: Aval, domain: Domain, seed: int, k: int) -> NDArray:
     with np.errstate(all="ignore"):
         real = _floats(rng, shape, domain)
         if dtype in dtypes.COMPLEX:
-            return (real + 1j * _floats(rng, shape, domain)).astype(dtype)
+            real = real + 1j * _floats(rng, shape, domain)
+        if domain.ridge:
+            real = real + domain.ridge * np.eye(*shape[-2:])
         return real.astype(dtype)
 
 

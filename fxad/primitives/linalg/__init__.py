@@ -1,0 +1,56 @@
+"""Linear algebra. Decompositions are LAPACK's on the CPU; what can be composed of them is (see `fxad.lax.linalg`)."""
+
+from typing import Final
+
+from fxad.primitives.linalg.cholesky import CHOLESKY, Cholesky
+from fxad.primitives.linalg.eig import Eig
+from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.lu import LU, Lu, LuPivotsToPermutation
+from fxad.primitives.linalg.qr import GEQRF, HOUSEHOLDER_PRODUCT, Geqrf, HouseholderProduct, Qr
+from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve, factored
+from fxad.primitives.linalg.svd import Svd
+from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.linalg.tridiagonal import TRIDIAGONAL_SOLVE, TridiagonalSolve
+
+LINALG: Final = (
+    Cholesky,
+    TriangularSolve,
+    TridiagonalSolve,
+    Lu,
+    LuPivotsToPermutation,
+    Solve,
+    Slogdet,
+    Det,
+    Pinv,
+    Geqrf,
+    HouseholderProduct,
+    Qr,
+    Eigh,
+    Eig,
+    Svd,
+)
+
+__all__ = [
+    "CHOLESKY",
+    "GEQRF",
+    "HOUSEHOLDER_PRODUCT",
+    "LINALG",
+    "LU",
+    "TRIDIAGONAL_SOLVE",
+    "Cholesky",
+    "Det",
+    "Eig",
+    "Eigh",
+    "Geqrf",
+    "HouseholderProduct",
+    "Lu",
+    "LuPivotsToPermutation",
+    "Pinv",
+    "Qr",
+    "Slogdet",
+    "Solve",
+    "Svd",
+    "TriangularSolve",
+    "TridiagonalSolve",
+    "factored",
+]

@@ -1,0 +1,122 @@
+"""How rules write a call of LAPACK, or of what stands for it on another platform (see `fxad.xla.custom_calls`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import nan
+from types import MappingProxyType
+from typing import Final
+
+from fxad import dtypes
+from fxad.ir import Aval, Hlo, HloValue, Lit, Shape, Zero
+from fxad.primitives.attrs import i64, i64s
+from fxad.primitives.elementwise.family import compared
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def char(letter: str) -> str:
+    """An option of LAPACK: a letter, as `ui8`."""
+    return f"{ord(letter)} : ui8"
+
+
+def call(
+    hlo: Hlo,
+    routine: str,
+    args: Sequence[HloValue],
+    ins: Sequence[Aval],
+    outs: Sequence[Aval],
+    options: Mapping[str, str] = _NONE,
+    *,
+    overwrite: Sequence[tuple[int, int]] = (),
+) -> tuple[HloValue, ...]:
+    """Call `routine` for the dtype of the first operand, for a whole batch at once.
+
+    Matrices, which are the operands and results of the highest rank, are handed over column by column, as LAPACK wants
+    them. `overwrite` pairs operands with the results that may take their place in memory.
+    """
+    rank = max([a.ndim for a in (*ins, *outs)])
+    aliases = [_alias(result, operand, len(outs)) for operand, result in overwrite]
+    attrs = {
+        "call_target_name": f'"fxad_{routine}_{dtypes.short(ins[0].dtype)}"',
+        "api_version": "4 : i32",
+        "backend_config": f"{{{', '.join([f'{k} = {v}' for k, v in options.items()])}}}",
+        "operand_layouts": f"[{', '.join([_layout(a, rank) for a in ins])}]",
+        "result_layouts": f"[{', '.join([_layout(a, rank) for a in outs])}]",
+        "output_operand_aliases": f"[{', '.join(aliases)}]",
+    }
+    return hlo.op("stablehlo.custom_call", args, outs, attrs)
+
+
+def _layout(a: Aval, rank: int) -> str:
+    order = list(range(a.ndim))[::-1]  # row-major: the last axis is the fastest
+    if a.ndim == rank:
+        order[:2] = [rank - 2, rank - 1]
+    return f"dense<{order or ''}> : tensor<{len(order)}xindex>"
+
+
+def _alias(result: int, operand: int, results: int) -> str:
+    at = f"[{result}]" if results > 1 else "[]"
+    return (
+        f"#stablehlo.output_operand_alias<output_tuple_indices = {at}, operand_index = {operand}, "
+        f"operand_tuple_indices = []>"
+    )
+
+
+def or_nan(hlo: Hlo, info: HloValue, value: HloValue, aval: Aval, batch: Shape) -> HloValue:
+    """`value` for the matrices of the batch whose routine succeeded (info 0), nan for the others."""
+    kind = Aval(batch, dtypes.int32)
+    (ok,) = compared(hlo, "EQ", (info, hlo.constant(Lit.of(0, kind))), kind)
+    if aval.shape != batch:
+        spread = {"broadcast_dimensions": i64s(range(len(batch)))}
+        (ok,) = hlo.op("stablehlo.broadcast_in_dim", (ok,), (aval.with_dtype(dtypes.bool_),), spread)
+    poison = hlo.constant(Lit.of(complex(nan, nan) if aval.dtype in dtypes.COMPLEX else nan, aval))
+    (out,) = hlo.op("stablehlo.select", (ok, value, poison), (aval,))
+    return out
+
+
+def triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
+    """The lower or the upper triangle, diagonal included; zero elsewhere."""
+    rows, columns, counts = _places(hlo, aval)
+    (kept,) = compared(hlo, "GE" if lower else "LE", (rows, columns), counts)
+    (out,) = hlo.op("stablehlo.select", (kept, value, zeros(hlo, aval)), (aval,))
+    return out
+
+
+def identity(hlo: Hlo, aval: Aval) -> HloValue:
+    """Ones on the diagonal, zeros elsewhere."""
+    rows, columns, counts = _places(hlo, aval)
+    (line,) = compared(hlo, "EQ", (rows, columns), counts)
+    (out,) = hlo.op("stablehlo.select", (line, hlo.constant(Lit.of(1, aval)), zeros(hlo, aval)), (aval,))
+    return out
+
+
+def window(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
+    """The upper left corner of matrices, with zeros to the right where the result has more columns."""
+    shape = tuple([min(n, m) for n, m in zip(aval.shape, out.shape, strict=True)])
+    if shape != aval.shape:
+        attrs = {"start_indices": i64s([0] * aval.ndim), "limit_indices": i64s(shape), "strides": i64s([1] * aval.ndim)}
+        (value,) = hlo.op("stablehlo.slice", (value,), (aval.with_shape(shape),), attrs)
+    if shape != out.shape:
+        none, more = i64s([0] * aval.ndim), [m - n for n, m in zip(shape, out.shape, strict=True)]
+        attrs = {"edge_padding_low": none, "edge_padding_high": i64s(more), "interior_padding": none}
+        (value,) = hlo.op("stablehlo.pad", (value, zeros(hlo, aval.with_shape(()))), (out,), attrs)
+    return value
+
+
+def _places(hlo: Hlo, aval: Aval) -> tuple[HloValue, HloValue, Aval]:
+    """Row and column of every element, and the type of both."""
+    counts = aval.with_dtype(dtypes.int32)
+    (rows,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64(aval.ndim - 2)})
+    (columns,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64(aval.ndim - 1)})
+    return rows, columns, counts
+
+
+def zeros(hlo: Hlo, aval: Aval) -> HloValue:
+    """Zeros; of an empty type, its only value."""
+    return hlo.constant(Zero(aval).instantiate())
+
+
+def empty(*avals: Aval) -> bool:
+    """Whether some operand or result has no elements: LAPACK is then not asked."""
+    return not all([a.size for a in avals])

@@ -1,0 +1,128 @@
+"""Eigenvalues and eigenvectors of square matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, primitive
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import CONJ
+from fxad.primitives.linalg.calls import call, char, empty, or_nan, zeros
+from fxad.primitives.linalg.eigh import inverse_gaps
+from fxad.primitives.linalg.family import Entries, Matrixwise, each, numbers, square
+from fxad.primitives.linalg.matrices import (
+    adjoint,
+    as_complex,
+    diagonal,
+    dot,
+    minus,
+    on_columns,
+    times,
+)
+from fxad.primitives.linalg.solve import Solve, factored
+from fxad.primitives.shape import ReduceSum
+
+
+@final
+@primitive
+class Eig(Matrixwise):
+    """The eigenvalues w of A and, where asked for, left eigenvectors (columns of VL, VL^H A = diag(w) VL^H), and right
+    ones (A VR = VR diag(w)), each of norm 1.
+
+    All are nan where the iteration fails.
+
+    Type:   (..., n, n) -> w (..., n), and each matrix of vectors (..., n, n), all complex.
+    Rule:   with M = V^-1 A_dot V: w_dot = diag(M), V_dot = V (F * M), F[i, j] = 1 / (w[j] - w[i]) off the diagonal,
+            less what would change norms; the phase is held still as in `eigh`. Where eigenvalues are equal V_dot is not
+            finite, and where A has no basis of eigenvectors nothing is.
+    Source: geev of LAPACK; Giles, An extended collection of matrix derivative results (2008), 3.1.
+    """
+
+    name: ClassVar[str] = "eig"
+    left: bool
+    right: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        numbers("eig", x)
+        batch, n = square("eig", x)
+        dtype = _complex(x)
+        vectors = x.with_dtype(dtype)
+        return Aval((*batch, n), dtype), *[vectors] * (self.left + self.right)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        outs = self.abstract_eval(Aval(x.shape, x.dtype))
+
+        def decomposed(a: Entries) -> tuple[NDArray, ...]:
+            w, v = np.linalg.eig(a)
+            return w, *([_dual(v)] if self.left else []), *([v] if self.right else [])
+
+        return each(decomposed, outs, x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (x,), w = ins, outs[0]
+        if empty(x):
+            return [zeros(hlo, a) for a in outs]
+        batch, vectors = x.shape[:-2], x.with_dtype(w.dtype)
+        options = {
+            "compute_left": char("V" if self.left else "N"),
+            "compute_right": char("V" if self.right else "N"),
+        }
+        parts = [w] if x.dtype in dtypes.COMPLEX else [w.with_dtype(x.dtype)] * 2
+        results = (*parts, vectors, vectors, Aval(batch, dtypes.int32))
+        *values, left, right, info = call(hlo, "geev", args, ins, results, options)
+        if len(values) == 2:
+            values = [*hlo.op("stablehlo.complex", values, (w,))]
+        found = [*values, *([left] if self.left else []), *([right] if self.right else [])]
+        return [or_nan(hlo, info, value, a, batch) for value, a in zip(found, outs, strict=True)]
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        w, *vectors = ctx(Eig(self.left, True), *primals)
+        lin, t = ctx.lin_one, as_complex(ctx.lin_one, tangents[0], vectors[-1].aval)
+        right = vectors[-1]
+        inner = _inner(ctx, right, t)
+        dots = [diagonal(ctx, lin, inner)]
+        if self.left:  # the right eigenvectors of A^H, with the conjugate eigenvalues
+            left = vectors[0]
+            dots.append(_vectors_tangent(ctx, ctx.one(CONJ, w), left, _inner(ctx, left, adjoint(lin, t))))
+        if self.right:
+            dots.append(_vectors_tangent(ctx, w, right, inner))
+        return (w, *vectors[: len(dots) - 1]), tuple(dots)
+
+
+def _complex(x: Aval) -> dtypes.DType:
+    return x.dtype if x.dtype in dtypes.COMPLEX else dtypes.complex_of(x.dtype)
+
+
+def _dual(v: Entries) -> NDArray:
+    """Left eigenvectors as LAPACK scales them, from the right ones: norm 1, the largest component real."""
+    if not v.size:
+        return v
+    if not v.size:
+        return v
+    left = np.linalg.inv(v).conj().T
+    left = left / np.linalg.norm(left, axis=0)
+    largest = left[np.argmax(np.abs(left), axis=0), np.arange(len(left))]
+    return np.asarray(left * (largest.conj() / np.abs(largest)))
+
+
+def _inner(ctx: JvpCtx, v: Atom, t: Tangent) -> Tangent:
+    """V^-1 A_dot V."""
+    return ctx.lin_one(Solve(False), v, *factored(ctx, v), dot(ctx.lin_one, t, v))
+
+
+def _vectors_tangent(ctx: JvpCtx, w: Atom, v: Atom, inner: Tangent) -> Tangent:
+    """V (F * M), less its components along V, so that norms and phases stay."""
+    lin = ctx.lin_one
+    moved = dot(lin, v, times(lin, inverse_gaps(ctx, w), inner))
+    along = lin(ReduceSum((v.aval.ndim - 2,)), times(lin, ctx.one(CONJ, v), moved))
+    return minus(lin, moved, times(lin, v, on_columns(lin, along, v.aval.shape)))

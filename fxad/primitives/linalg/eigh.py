@@ -1,0 +1,101 @@
+"""Eigenvalues and eigenvectors of Hermitian matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, primitive
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import DIV, REAL, SELECT_N
+from fxad.primitives.linalg.calls import call, char, empty, or_nan, zeros
+from fxad.primitives.linalg.cholesky import hermitian
+from fxad.primitives.linalg.family import Entries, Matrixwise, each, numbers, real, square
+from fxad.primitives.linalg.matrices import (
+    adjoint,
+    as_complex,
+    diagonal,
+    dot,
+    minus,
+    on_columns,
+    on_diagonal,
+    on_rows,
+    times,
+    unless,
+)
+
+
+@final
+@primitive
+class Eigh(Matrixwise):
+    """The w (ascending) and, with `vectors`, the unitary V with A V = V diag(w), where A is given by one triangle.
+
+    The other triangle, and imaginary parts on the diagonal, are not looked at. Both are nan where the iteration fails.
+
+    Type:   (..., n, n) float32, float64, complex64 or complex128 -> w (..., n), real; V of the type of A.
+    Rule:   with M = V^H A_dot V: w_dot = diag(M), V_dot = V (F * M), F[i, j] = 1 / (w[j] - w[i]) off the diagonal.
+            A complex eigenvector is determined up to its phase, which the rule holds still (v^H v_dot = 0): what a
+            function of the phase has for a derivative is a convention, what does not depend on it is exact. Where
+            eigenvalues are equal V_dot is not finite; w_dot is.
+    Source: syevd, heevd of LAPACK; Giles, An extended collection of matrix derivative results (2008), 3.1.
+    """
+
+    name: ClassVar[str] = "eigh"
+    lower_a: bool
+    vectors: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        numbers("eigh", x)
+        batch, n = square("eigh", x)
+        w = Aval((*batch, n), real(x))
+        return (w, x) if self.vectors else (w,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        outs = self.abstract_eval(Aval(x.shape, x.dtype))
+        half: Literal["L", "U"] = "L" if self.lower_a else "U"
+
+        def decomposed(a: Entries) -> Sequence[NDArray]:
+            return np.linalg.eigh(a, half) if self.vectors else [np.linalg.eigvalsh(a, half)]
+
+        return each(decomposed, outs, x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (x,), w = ins, outs[0]
+        if empty(x):
+            return [zeros(hlo, a) for a in outs]
+        batch = x.shape[:-2]
+        options = {"mode": char("V" if self.vectors else "N"), "uplo": char("L" if self.lower_a else "U")}
+        results = (x, w, Aval(batch, dtypes.int32))
+        v, values, info = call(hlo, "syevd", args, ins, results, options, overwrite=[(0, 0)])
+        return [or_nan(hlo, info, value, a, batch) for value, a in zip((values, v), outs, strict=False)]
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        w, v = ctx(Eigh(self.lower_a, True), *primals)
+        one, lin = ctx.one, ctx.lin_one
+        t = hermitian(ctx, lin, tangents[0], lower=self.lower_a)
+        m = dot(lin, dot(lin, adjoint(one, v), t), v)
+        w_dot = diagonal(ctx, lin, m)
+        if m.aval.dtype in dtypes.COMPLEX:
+            w_dot = lin(REAL, w_dot)
+        if not self.vectors:
+            return (w,), (w_dot,)
+        v_dot = dot(lin, v, times(lin, as_complex(one, inverse_gaps(ctx, w), v.aval), m))
+        return (w, v), (w_dot, v_dot)
+
+
+def inverse_gaps(ctx: JvpCtx, w: Atom) -> Atom:
+    """1 / (w[j] - w[i]), and 0 on the diagonal."""
+    one, shape = ctx.one, (*w.aval.shape, w.aval.shape[-1])
+    gaps = minus(one, on_columns(one, w, shape), on_rows(one, w, shape))
+    line = on_diagonal(ctx, shape)
+    safe = one(SELECT_N, line, gaps, Lit.of(1, gaps.aval))
+    return unless(one, line, one(DIV, Lit.of(1, gaps.aval), safe))

@@ -1,0 +1,120 @@
+"""What the primitives of linear algebra share: matrices on the last two axes, everything before them a batch.
+
+Operands of one primitive have one dtype, float32, float64, complex64 or complex128, and the same batch axes; a batching
+rule is therefore one for all: the mapped axis goes to the front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, cast, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ShapeError
+from fxad.ir import Atom, Aval, BatchCtx, NDArray, Primitive, Shape
+from fxad.primitives.shape import broadcast_to_axis
+
+TAKES: Final = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
+_HALVES: Final = dtypes.FLOATING - TAKES
+
+
+class Matrixwise(Primitive):
+    """Acts on each matrix of a batch for itself."""
+
+    __slots__ = ()
+
+    @final
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        outs = ctx(self, *in_front(ctx, args, dims))
+        return outs, (0,) * len(outs)
+
+
+def in_front(ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> tuple[Atom, ...]:
+    """The operands, the mapped axis of each in front; one that is not mapped is repeated."""
+    return tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)])
+
+
+# ------------------------------------------------------------------------------------------------------------ types
+
+
+def numbers(name: str, *avals: Aval) -> None:
+    """Check that the operands have one dtype, and one that LAPACK knows. Raises: DTypeError."""
+    for k, a in enumerate(avals):
+        if a.dtype not in TAKES:
+            remedy = "convert it with astype first"
+            if a.dtype in _HALVES:
+                remedy = "compute in float32: convert with astype('float32'), and the result back"
+            raise DTypeError(
+                f"{name}: takes float32, float64, complex64 or complex128, operand {k} is {a}", remedy=remedy
+            )
+        if a.dtype != avals[0].dtype:
+            raise DTypeError(
+                f"{name}: dtypes differ: operand 0 {avals[0]}, operand {k} {a}",
+                remedy="convert the operands to one dtype first",
+            )
+
+
+def matrices(name: str, x: Aval, k: int = 0) -> tuple[Shape, int, int]:
+    """Batch axes, rows and columns of an operand. Raises: ShapeError when it has fewer than two axes."""
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: operand {k} must be a matrix or a batch of matrices, got {x}")
+    return x.shape[:-2], x.shape[-2], x.shape[-1]
+
+
+def square(name: str, x: Aval, k: int = 0) -> tuple[Shape, int]:
+    """Batch axes and size of an operand of square matrices. Raises: ShapeError."""
+    batch, m, n = matrices(name, x, k)
+    if m != n:
+        raise ShapeError(f"{name}: operand {k} must be square matrices, got {m} by {n} in {x}")
+    return batch, n
+
+
+def same_batch(name: str, a: Aval, b: Aval, batch_a: Shape, batch_b: Shape) -> None:
+    """Check that two operands have the same batch axes. Raises: ShapeError."""
+    if batch_a != batch_b:
+        raise ShapeError(
+            f"{name}: batch axes differ: operand 0 {a}, operand 1 {b}", remedy="broadcast the operands first"
+        )
+
+
+def real(x: Aval) -> DType:
+    """The dtype of norms, eigenvalues of Hermitian matrices and singular values."""
+    return dtypes.real_part(x.dtype)
+
+
+# --------------------------------------------------------------------------------------------------- the reference
+
+
+# NumPy types arithmetic and its linear algebra by dtype; for mypy all matrices are of the widest one.
+Entries: TypeAlias = npt.NDArray[np.complex128]
+
+
+def entries(x: NDArray) -> Entries:
+    """An array of any of the four dtypes, to compute with."""
+    return cast(Entries, x)
+
+
+def _nothing(a: Aval) -> complex:
+    """What stands for a result that is not there."""
+    if not a.inexact:
+        return 0
+    return complex(np.nan, np.nan) if a.dtype in dtypes.COMPLEX else np.nan
+
+
+def each(f: Callable[..., Sequence[NDArray]], outs: tuple[Aval, ...], *args: NDArray) -> tuple[NDArray, ...]:
+    """`f` of each matrix of a batch, all operands of the rank of the first; nan where it raises LinAlgError."""
+    batch = args[0].shape[:-2]
+    results = tuple([np.full(a.shape, _nothing(a), a.dtype) for a in outs])
+    for at in np.ndindex(batch):
+        try:
+            for out, value in zip(results, f(*[entries(a)[at] for a in args]), strict=True):
+                out[at] = value
+        except np.linalg.LinAlgError:
+            pass
+    return results

@@ -1,0 +1,228 @@
+"""The LU decomposition with partial pivoting, and its permutation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import Atom, Aval, Hlo, HloValue, Jaxpr, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.primitives.checks import operands
+from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.elementwise import ADD, EQ, GE, LT, SELECT_N
+from fxad.primitives.linalg.calls import call, empty, zeros
+from fxad.primitives.linalg.family import Entries, Matrixwise, each, matrices, numbers
+from fxad.primitives.linalg.matrices import (
+    below,
+    column,
+    columns,
+    dot,
+    on_diagonal,
+    padded,
+    permuted,
+    plus,
+    rows,
+    unless,
+    where,
+)
+from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
+
+
+@final
+@primitive
+class Lu(Matrixwise):
+    """P A = L U: L (unit lower triangular, its ones left out) and U in one matrix, and the row exchanges.
+
+    Step i exchanged rows i and pivots[i], counted from 0. A matrix without an inverse has one too, with a zero on the
+    diagonal of U; nan only comes from nan.
+
+    Type:   (..., m, n) float32, float64, complex64 or complex128 -> the same, int32 (..., min(m, n)).
+    Rule:   L_dot = L tril(F, -1), U_dot = triu(F) U with F = L^-1 P A_dot U^-1; pivots have no tangent.
+    Source: getrf of LAPACK; de Hoog, Anderssen, Lukas, Differentiation of matrix functionals using triangular
+            factorization (2011), section 3.
+    """
+
+    name: ClassVar[str] = "lu"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        numbers("lu", x)
+        batch, m, n = matrices("lu", x)
+        return x, Aval((*batch, min(m, n)), dtypes.int32)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        return each(_factored, self.abstract_eval(Aval(x.shape, x.dtype)), x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (x,), pivots = ins, outs[1]
+        if empty(x):
+            return zeros(hlo, x), zeros(hlo, pivots)
+        batch = x.shape[:-2]
+        results = (x, pivots, Aval(batch, dtypes.int32))
+        # info > 0 names a zero on the diagonal of U, which is no failure
+        factors, exchanged, _ = call(hlo, "getrf", args, ins, results, overwrite=[(0, 0)])
+        from_zero = hlo.op("stablehlo.subtract", (exchanged, hlo.constant(Lit.of(1, pivots))), (pivots,))
+        return factors, *from_zero
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        lu, pivots = ctx(self, *primals)
+        m = lu.aval.shape[-2]
+        one = ctx.lin_one
+        lower, upper = _square_factors(ctx, lu)
+        t = permuted(one, tangents[0], column(ctx.one, ctx.one(LuPivotsToPermutation(m, False), pivots)))
+        t = one(TriangularSolve(True, True, False, False, True), lower, t)
+        t = one(TriangularSolve(False, False, False, False, False), upper, t)
+        strict = below(ctx, t.aval.shape, -1)
+        unit = _unit_lower(ctx, lower)
+        t = plus(one, dot(one, unit, where(one, strict, t)), dot(one, unless(one, strict, t), _upper(ctx, upper)))
+        return (lu, pivots), (t, Zero(pivots.aval))
+
+
+def _factored(a: Entries) -> tuple[NDArray, NDArray]:
+    """Gaussian elimination of one matrix, column by column."""
+    lu = np.array(a)
+    m, n = lu.shape
+    pivots = np.arange(min(m, n), dtype=np.int32)
+    with np.errstate(all="ignore"):
+        for i in range(min(m, n)):
+            # LAPACK compares |re| + |im|
+            size = np.abs(np.real(lu[i:, i])) + np.abs(np.imag(lu[i:, i]))
+            pivots[i] = j = i + int(np.argmax(np.where(np.isnan(size), -1, size)))
+            lu[[i, j]] = lu[[j, i]]
+            if lu[i, i] != 0:
+                lu[i + 1 :, i] /= lu[i, i]
+            lu[i + 1 :, i + 1 :] -= np.outer(lu[i + 1 :, i], lu[i, i + 1 :])
+    return lu, pivots
+
+
+def _square_factors(ctx: JvpCtx, lu: Atom) -> tuple[Atom, Atom]:
+    """L as (m, m) and U as (n, n) for triangular solves; the other triangle of each holds what it likes.
+
+    What a matrix that is not square lacks is made up with the identity.
+    """
+    m, n = lu.aval.shape[-2:]
+    if m > n:  # the ones of L are not looked at, so zeros will do
+        return padded(ctx.one, lu, 0, m - n), rows(ctx.one, lu, 0, n)
+    lower: Atom = columns(ctx.one, lu, 0, m)
+    upper = padded(ctx.one, lu, n - m, 0)
+    if n > m:
+        counts = upper.aval.with_dtype(dtypes.int32)
+        late = ctx.one(LT, Lit.of(m - 1, counts), ctx.one(Iota(counts.shape, dtypes.int32, counts.ndim - 2)))
+        ones = where(ctx.one, on_diagonal(ctx, upper.aval.shape), Lit.of(1, upper.aval))
+        upper = ctx.one(SELECT_N, late, upper, ones)
+    return lower, upper
+
+
+def _unit_lower(ctx: JvpCtx, lower: Atom) -> Atom:
+    shape = lower.aval.shape
+    strict = where(ctx.one, below(ctx, shape, -1), lower)
+    return ctx.one(SELECT_N, on_diagonal(ctx, shape), strict, Lit.of(1, lower.aval))
+
+
+def _upper(ctx: JvpCtx, upper: Atom) -> Atom:
+    return unless(ctx.one, below(ctx, upper.aval.shape, -1), upper)
+
+
+# ------------------------------------------------------------------------------------------------- the permutation
+
+
+@final
+@primitive
+class LuPivotsToPermutation(Matrixwise):
+    """The order of rows that exchanges lead to: row i of P A is row permutation[i] of A; or the order that undoes it.
+
+    Type:   int32 (..., k) with values 0 <= p < size -> int32 (..., size), k <= size.
+    Source: stablehlo.while over the exchanges.
+    """
+
+    name: ClassVar[str] = "lu_pivots_to_permutation"
+    size: int
+    inverse: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (pivots,) = operands(self, avals, 1)
+        if pivots.dtype != dtypes.int32:
+            raise DTypeError(f"lu_pivots_to_permutation: pivots must be int32, got {pivots}")
+        if not pivots.shape:
+            raise ShapeError(f"lu_pivots_to_permutation: pivots need an axis, got {pivots}")
+        if pivots.shape[-1] > self.size:
+            raise ParameterError(
+                f"lu_pivots_to_permutation: {pivots.shape[-1]} exchanges of {self.size} rows in {pivots}"
+            )
+        return (Aval((*pivots.shape[:-1], self.size), dtypes.int32),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (pivots,) = args
+        order = np.broadcast_to(np.arange(self.size, dtype=np.int32), (*pivots.shape[:-1], self.size)).copy()
+        for at in np.ndindex(pivots.shape[:-1]):
+            exchanges = list(enumerate(np.clip(pivots[at], 0, self.size - 1)))
+            for i, j in exchanges[::-1] if self.inverse else exchanges:
+                order[at][[i, j]] = order[at][[j, i]]
+        return (order,)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (pivots,), (order,) = ins, outs
+        (start,) = hlo.op("stablehlo.iota", (), outs, {"iota_dimension": f"{order.ndim - 1} : i64"})
+        if empty(pivots, order):
+            return (start,)
+        carry = (Aval((), dtypes.int32), order, pivots)
+        first = hlo.constant(Lit.of(pivots.shape[-1] - 1 if self.inverse else 0, carry[0]))
+        bodies = _more(carry, self.inverse), _exchange(carry, self.inverse)
+        _, out, _ = hlo.op("stablehlo.while", (first, start, *args), carry, regions=bodies)
+        return (out,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (order,) = ctx(self, *primals)
+        return (order,), (Zero(order.aval),)
+
+
+def _more(carry: tuple[Aval, ...], backward: bool) -> Jaxpr:
+    b = Builder()
+    i, _, pivots = b.inputs(carry)
+    within = b.one(GE, i, Lit.of(0, i.aval)) if backward else b.one(LT, i, Lit.of(pivots.aval.shape[-1], i.aval))
+    return b.build([within], "more")
+
+
+def _exchange(carry: tuple[Aval, ...], backward: bool) -> Jaxpr:
+    """Step i: exchange elements i and pivots[i] of the order."""
+    b = Builder()
+    i, order, pivots = b.inputs(carry)
+    batch, zero = order.aval.shape[:-1], Lit.of(0, i.aval)
+    lead = [zero] * len(batch)
+    pick = DynamicSlice((*batch, 1))
+    j, mine = b.one(pick, pivots, *lead, i), b.one(pick, order, *lead, i)
+    if not batch:
+        k = b.one(ReduceSum((0,)), j)
+        theirs = b.one(pick, order, k)
+        put = DynamicUpdateSlice()
+        order = b.one(put, b.one(put, order, theirs, i), mine, k)
+    else:
+        places = b.one(Iota(order.aval.shape, dtypes.int32, len(batch)))
+        along = tuple(range(len(batch) + 1))
+
+        def wide(x: Atom) -> Atom:
+            return b.one(BroadcastInDim(order.aval.shape, along), x)
+
+        there = b.one(EQ, places, wide(j))
+        here = b.one(EQ, places, b.one(BroadcastInDim(order.aval.shape, ()), i))
+        taken = b.one(ReduceSum((len(batch),)), where(b.one, there, order))
+        theirs = b.one(BroadcastInDim(order.aval.shape, along[:-1]), taken)
+        order = b.one(SELECT_N, here, b.one(SELECT_N, there, order, wide(mine)), theirs)
+    return b.build([b.one(ADD, i, Lit.of(-1 if backward else 1, i.aval)), order, pivots], "exchange")
+
+
+LU: Final = Lu()

@@ -1,0 +1,188 @@
+"""The algebra in which the rules of this package are written: matrices on the last two axes.
+
+Every function takes what emits one equation: `ctx.one` for values, `ctx.lin_one` for tangents. So a rule reads like its
+formula, and a tangent can still not get into an equation that is not linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
+
+from fxad import dtypes
+from fxad.ir import Atom, Aval, Emit, Lin, Lit, Shape, Var, Zero
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.elementwise import ADD, CONJ, EQ, GE, MUL, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.indexing import Gather
+from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum, Reshape, Transpose
+from fxad.primitives.slicing import Pad, Slice
+
+X = TypeVar("X", bound=Var | Lit | Lin | Zero)
+Operand: TypeAlias = Var | Lit | Lin | Zero
+One: TypeAlias = Callable[..., X]  # (primitive, *operands) -> its single result
+
+
+# -------------------------------------------------------------------------------------------------------- products
+
+
+def dot(one: One[X], a: Operand, b: Operand) -> X:
+    """The matrix product a b, batch by batch."""
+    n = len(a.aval.shape)
+    batch = tuple(range(n - 2))
+    return one(DotGeneral((n - 1,), (n - 2,), batch, batch, None), a, b)
+
+
+def transposed(one: One[X], a: Operand) -> X:
+    """The transpose."""
+    n = len(a.aval.shape)
+    return one(Transpose((*range(n - 2), n - 1, n - 2)), a)
+
+
+def conj(one: One[X], a: X) -> X:
+    """The complex conjugate; a real matrix is its own."""
+    return one(CONJ, a) if a.aval.dtype in dtypes.COMPLEX else a
+
+
+def adjoint(one: One[X], a: X) -> X:
+    """The conjugate transpose."""
+    return conj(one, transposed(one, a))
+
+
+def scaled(one: One[X], a: Operand, factor: float) -> X:
+    """A number times a."""
+    return one(MUL, a, Lit.of(factor, a.aval))
+
+
+def times(one: One[X], a: Operand, b: Operand) -> X:
+    """Element by element."""
+    return one(MUL, a, b)
+
+
+def plus(one: One[X], a: Operand, b: Operand) -> X:
+    """a + b."""
+    return one(ADD, a, b)
+
+
+def minus(one: One[X], a: Operand, b: Operand) -> X:
+    """a - b."""
+    return one(SUB, a, b)
+
+
+# ----------------------------------------------------------------------------------------------------------- parts
+
+
+def _count(emit: Emit, shape: Shape, axis: int) -> Var:
+    return emit.one(Iota(shape, dtypes.int32, axis))
+
+
+def below(emit: Emit, shape: Shape, offset: int = 0) -> Atom:
+    """Where column <= row + offset: the lower triangle, without the diagonal for offset -1."""
+    n = len(shape)
+    rows, columns = _count(emit, shape, n - 2), _count(emit, shape, n - 1)
+    if offset:
+        rows = emit.one(ADD, rows, Lit.of(offset, rows.aval))
+    return emit.one(GE, rows, columns)
+
+
+def on_diagonal(emit: Emit, shape: Shape) -> Atom:
+    """Where row = column."""
+    n = len(shape)
+    return emit.one(EQ, _count(emit, shape, n - 2), _count(emit, shape, n - 1))
+
+
+def where(one: One[X], mask: Atom, a: Operand) -> X:
+    """a where the mask holds, else zero."""
+    return one(SELECT_N, mask, Zero(a.aval).instantiate(), a)
+
+
+def unless(one: One[X], mask: Atom, a: Operand) -> X:
+    """Zero where the mask holds, else a."""
+    return one(SELECT_N, mask, a, Zero(a.aval).instantiate())
+
+
+def identity(emit: Emit, aval: Aval) -> Atom:
+    """The identity, or its first rows or columns."""
+    return emit.one(SELECT_N, on_diagonal(emit, aval.shape), Zero(aval).instantiate(), Lit.of(1, aval))
+
+
+def diagonal(emit: Emit, one: One[X], a: X) -> X:
+    """The diagonal of matrices, (..., m, n) -> (..., min(m, n))."""
+    n = len(a.aval.shape)
+    k = min(a.aval.shape[-2:])
+    kept = where(one, on_diagonal(emit, a.aval.shape), a)
+    sums = one(ReduceSum((n - 2,)), kept)
+    return columns(one, sums, 0, k) if k < a.aval.shape[-1] else sums
+
+
+def on_rows(one: One[X], v: Operand, shape: Shape) -> X:
+    """A vector as the columns of a matrix: element [i, j] is v[i]."""
+    n = len(shape)
+    return one(BroadcastInDim(shape, tuple(range(n - 1))), v)
+
+
+def on_columns(one: One[X], v: Operand, shape: Shape) -> X:
+    """A vector as the rows of a matrix: element [i, j] is v[j]."""
+    n = len(shape)
+    return one(BroadcastInDim(shape, (*range(n - 2), n - 1)), v)
+
+
+def _window(one: One[X], a: X, axis: int, start: int, limit: int) -> X:
+    shape = a.aval.shape
+    if (start, limit) == (0, shape[axis]):
+        return a
+    starts, limits = [0] * len(shape), list(shape)
+    starts[axis], limits[axis] = start, limit
+    return one(Slice(tuple(starts), tuple(limits), (1,) * len(shape)), a)
+
+
+def columns(one: One[X], a: X, start: int, limit: int) -> X:
+    """Columns (of a vector: elements) from start to limit."""
+    return _window(one, a, len(a.aval.shape) - 1, start, limit)
+
+
+def rows(one: One[X], a: X, start: int, limit: int) -> X:
+    """Rows from start to limit."""
+    return _window(one, a, len(a.aval.shape) - 2, start, limit)
+
+
+def padded(one: One[X], a: X, more_rows: int, more_columns: int) -> X:
+    """Zeros below and to the right."""
+    if not more_rows and not more_columns:
+        return a
+    n = len(a.aval.shape)
+    zeros = (0,) * n
+    zero = Lit(bytes(a.aval.dtype.itemsize), Aval((), a.aval.dtype))
+    return one(Pad(zeros, (*zeros[:-2], more_rows, more_columns), zeros), a, zero)
+
+
+def as_complex(one: One[X], a: X, like: Aval) -> X:
+    """A real array in the dtype of `like`."""
+    return a if a.aval.dtype == like.dtype else one(ConvertElementType(like.dtype), a)
+
+
+def column(one: One[X], v: Operand) -> X:
+    """Vectors as matrices of one column."""
+    return one(Reshape((*v.aval.shape, 1)), v)
+
+
+def vector(one: One[X], a: Operand) -> X:
+    """Matrices of one column as vectors."""
+    return one(Reshape(a.aval.shape[:-1]), a)
+
+
+def permuted(one: One[X], a: Operand, order: Atom) -> X:
+    """The rows of a in another order: row i is row order[i] of a."""
+    *batch, m, n = a.aval.shape
+    lead = tuple(range(len(batch)))
+    gather = Gather(
+        offset_dims=(len(lead) + 1,),
+        collapsed_slice_dims=(len(lead),),
+        operand_batching_dims=lead,
+        start_indices_batching_dims=lead,
+        start_index_map=(len(lead),),
+        slice_sizes=(*[min(k, 1) for k in (*batch, m)], n),
+        mode="promise_in_bounds",
+        indices_sorted=False,
+        unique_indices=True,
+    )
+    return one(gather, a, order)

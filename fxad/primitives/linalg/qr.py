@@ -1,0 +1,265 @@
+"""The QR decomposition, and the Householder reflections it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import NotDifferentiableError, ShapeError
+from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import COMPLEX, IMAG, NEG
+from fxad.primitives.linalg.calls import call, empty, triangle, window, zeros
+from fxad.primitives.linalg.calls import identity as unit
+from fxad.primitives.linalg.family import Entries, Matrixwise, each, entries, matrices, numbers, same_batch
+from fxad.primitives.linalg.matrices import (
+    adjoint,
+    below,
+    columns,
+    dot,
+    identity,
+    minus,
+    on_columns,
+    on_diagonal,
+    plus,
+    rows,
+    times,
+    unless,
+    where,
+)
+from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.slicing import Concatenate
+
+
+@final
+@primitive
+class Geqrf(Matrixwise):
+    """The QR decomposition as LAPACK leaves it: R in the upper triangle, the reflectors below it and in `taus`.
+
+    Type:   (..., m, n) float32, float64, complex64 or complex128 -> the same, and (..., min(m, n)).
+    Rule:   none: the reflectors are a means; `qr` has a derivative, and `householder_product` too.
+    Source: geqrf of LAPACK.
+    """
+
+    name: ClassVar[str] = "geqrf"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        numbers("geqrf", x)
+        batch, m, n = matrices("geqrf", x)
+        return x, Aval((*batch, min(m, n)), x.dtype)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        outs = self.abstract_eval(Aval(x.shape, x.dtype))
+        if empty(*outs):
+            return tuple([np.zeros(a.shape, a.dtype) for a in outs])
+        return each(_reflected, outs, x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        if empty(*outs):
+            return [zeros(hlo, a) for a in outs]
+        return call(hlo, "geqrf", args, ins, outs, overwrite=[(0, 0)])
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        raise NotDifferentiableError(
+            "geqrf: packed reflectors have no derivative rule", remedy="differentiate qr, which gives Q and R"
+        )
+
+
+def _reflected(a: Entries) -> tuple[NDArray, ...]:
+    packed, taus = np.linalg.qr(a, mode="raw")
+    return packed.T, taus
+
+
+@final
+@primitive
+class HouseholderProduct(Matrixwise):
+    """The first columns of the product of reflections I - taus[i] v_i v_i^H, i = 0, 1, ....
+
+    v_i is 0 above row i, 1 there, and column i of A below; what else stands in A is not looked at.
+
+    Type:   A (..., m, n) with m >= n, taus (..., k) with k <= n, of one dtype and the same batch axes -> the type of A.
+    Rule:   that of Q = E - V T V_1^H with T = D (I + striu(V^H V) D)^-1, D = diag(taus).
+    Source: orgqr of LAPACK; Schreiber, Van Loan, A storage-efficient WY representation (1989).
+    """
+
+    name: ClassVar[str] = "householder_product"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        a, taus = operands(self, avals, 2)
+        numbers("householder_product", a, taus)
+        batch, m, n = matrices("householder_product", a)
+        if not taus.shape:
+            raise ShapeError(f"householder_product: operand 1 must be vectors, got {taus}")
+        same_batch("householder_product", a, taus, batch, taus.shape[:-1])
+        if m < n or taus.shape[-1] > n:
+            raise ShapeError(
+                f"householder_product: {m} by {n} matrices in {a} and {taus.shape[-1]} reflections in {taus}: "
+                f"needs rows >= columns >= reflections"
+            )
+        return (a,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        a, taus = entries(args[0]), entries(args[1])
+        m, n = a.shape[-2:]
+        out = np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape).copy()
+        for i in range(taus.shape[-1] - 1, -1, -1):
+            v = a[..., :, i : i + 1].copy()
+            v[..., :i, :] = 0
+            v[..., i, :] = 1
+            out -= taus[..., i, None, None] * v @ (np.swapaxes(v, -1, -2).conj() @ out)
+        return (out,)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        if empty(*outs):
+            return (zeros(hlo, outs[0]),)
+        if not ins[1].size:
+            return (unit(hlo, outs[0]),)
+        return call(hlo, "orgqr", args, ins, outs, overwrite=[(0, 0)])
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (a, taus), (a_dot, taus_dot) = primals, tangents
+        outs = ctx(self, a, taus)
+        if not taus.aval.size:
+            return outs, (Zero(a.aval),)
+        return outs, (_wy_tangent(ctx, a, taus, a_dot, taus_dot),)
+
+
+def _wy_tangent(ctx: JvpCtx, a: Atom, taus: Atom, a_dot: Tangent, taus_dot: Tangent) -> Tangent:
+    """The tangent of E - V T V_1^H."""
+    one, lin, n, k = ctx.one, ctx.lin_one, a.aval.shape[-1], taus.aval.shape[-1]
+    left = columns(one, a, 0, k)
+    strict = below(ctx, left.aval.shape, -1)
+    v = plus(one, where(one, strict, left), identity(ctx, left.aval))
+    v_dot = where(lin, strict, columns(lin, a_dot, 0, k))
+    gram = dot(one, adjoint(one, v), v)
+    upper = below(ctx, gram.aval.shape)
+    shape = gram.aval.shape
+    d, d_dot = on_columns(one, taus, shape), on_columns(lin, taus_dot, shape)
+    # W = I + striu(V^H V) D is unit upper triangular, T = D W^-1
+    u = unless(one, upper, gram)
+    w = times(one, u, d)
+    u_dot = unless(lin, upper, ctx.add(dot(lin, adjoint(lin, v_dot), v), dot(lin, adjoint(one, v), v_dot)))
+    w_dot = ctx.add(times(lin, u_dot, d), times(lin, u, d_dot))
+    solve = TriangularSolve(False, False, False, False, True)
+    line = on_diagonal(ctx, shape)
+    t = one(solve, w, where(one, line, d))
+    t_dot = lin(solve, w, minus(lin, where(lin, line, d_dot), dot(lin, t, w_dot)))
+    first, first_dot = adjoint(one, rows(one, v, 0, n)), adjoint(lin, rows(lin, v_dot, 0, n))
+    left_part = dot(lin, ctx.add(dot(lin, v_dot, t), dot(lin, v, t_dot)), first)
+    total = ctx.add(left_part, dot(lin, dot(one, v, t), first_dot))
+    return lin(NEG, total)
+
+
+# -------------------------------------------------------------------------------------------------------------- QR
+
+
+@final
+@primitive
+class Qr(Matrixwise):
+    """A = Q R: Q has orthonormal columns, R is upper triangular (as it comes from reflections: its diagonal is real,
+    of either sign).
+
+    Type:   (..., m, n) -> Q (..., m, k), R (..., k, n); k = m for `full_matrices`, else min(m, n).
+    Rule:   with X = Q^H A_dot R^-1: Q_dot = Q (Omega - X) + A_dot R^-1, R_dot = (X - Omega) R; Omega is
+            skew-Hermitian with the strictly lower triangle of X. For more columns than rows R_2 = Q^H A_2 goes along.
+            Not for full matrices with more rows than columns: their last columns are any basis.
+            The first min(m, n) columns of A must be independent, else it is not finite.
+    Source: geqrf and orgqr of LAPACK; Walter, Lehmann, Algorithmic differentiation of linear algebra functions (2010);
+            Roberts, Roberts, QR and LQ decomposition matrix backpropagation algorithms (2020).
+    """
+
+    name: ClassVar[str] = "qr"
+    full_matrices: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        numbers("qr", x)
+        batch, m, n = matrices("qr", x)
+        k = m if self.full_matrices else min(m, n)
+        return Aval((*batch, m, k), x.dtype), Aval((*batch, k, n), x.dtype)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        q, r = self.abstract_eval(Aval(x.shape, x.dtype))
+        if not x.size:
+            eye = np.eye(*q.shape[-2:], dtype=x.dtype)
+            return np.broadcast_to(eye, q.shape), np.zeros(r.shape, r.dtype)
+        return each(_full if self.full_matrices else _reduced, (q, r), x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (x,), (q, r) = ins, outs
+        if empty(x):
+            return unit(hlo, q), zeros(hlo, r)
+        *batch, m, n = x.shape
+        k = min(m, n)
+        taus = Aval((*batch, k), x.dtype)
+        packed, scales = call(hlo, "geqrf", args, ins, (x, taus), overwrite=[(0, 0)])
+        upper = window(hlo, packed, x, r)
+        reflectors = window(hlo, packed, x, q)
+        (made,) = call(hlo, "orgqr", (reflectors, scales), (q, taus), (q,), overwrite=[(0, 0)])
+        return made, triangle(hlo, upper, r, lower=False)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        ((x,), (t,)), (m, n) = (primals, tangents), primals[0].aval.shape[-2:]
+        if self.full_matrices and m > n:
+            raise NotDifferentiableError(
+                f"qr: the last {m - n} columns of a full Q are any basis and have no derivative",
+                remedy="use qr(x, full_matrices=False)",
+            )
+        q, r = ctx(self, x)
+        one, lin = ctx.one, ctx.lin_one
+        k = min(m, n)
+        q_dot, r_dot = _square_r_tangent(ctx, q, columns(one, r, 0, k), columns(lin, t, 0, k))
+        if n > m:
+            more = plus(
+                lin,
+                dot(lin, adjoint(lin, q_dot), columns(one, x, k, n)),
+                dot(lin, adjoint(one, q), columns(lin, t, k, n)),
+            )
+            r_dot = lin(Concatenate(x.aval.ndim - 1), r_dot, more)
+        return (q, r), (q_dot, r_dot)
+
+
+def _full(a: Entries) -> tuple[NDArray, NDArray]:
+    return np.linalg.qr(a, mode="complete")
+
+
+def _reduced(a: Entries) -> tuple[NDArray, NDArray]:
+    return np.linalg.qr(a)
+
+
+def _square_r_tangent(ctx: JvpCtx, q: Atom, r: Atom, t: Tangent) -> tuple[Tangent, Tangent]:
+    """The tangents of Q and of a square R."""
+    lin = ctx.lin_one
+    solved = lin(TriangularSolve(False, False, False, False, False), r, t)
+    x = dot(lin, adjoint(ctx.one, q), solved)
+    shape = x.aval.shape
+    strict = where(lin, below(ctx, shape, -1), x)
+    omega = minus(lin, strict, adjoint(lin, strict))
+    if x.aval.dtype in dtypes.COMPLEX:
+        # the diagonal of R stays real, so that of Omega is imaginary and that of X
+        line = where(lin, on_diagonal(ctx, shape), x)
+        zero = Zero(x.aval.with_dtype(dtypes.real_part(x.aval.dtype)))
+        omega = plus(lin, omega, lin(COMPLEX, zero, lin(IMAG, line)))
+    return plus(lin, dot(lin, q, minus(lin, omega, x)), solved), dot(lin, minus(lin, x, omega), r)
+
+
+GEQRF: Final = Geqrf()
+HOUSEHOLDER_PRODUCT: Final = HouseholderProduct()

@@ -1,0 +1,312 @@
+"""What is differentiated by a formula of its own, given a factor that is already there.
+
+Each primitive here takes a matrix and what was computed from it (its LU decomposition, its pseudo-inverse). Values come
+from what was computed; derivatives are taken by the matrix alone and use the factor again, so that a solve and all its
+derivatives factor once, and no derivative goes through pivoting or through singular vectors. What was computed must
+therefore come from `stop_gradient` of the matrix: see `factored`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
+from fxad.interpret import run
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    Hlo,
+    HloValue,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import ABS, COMPLEX, IMAG, LOG, MUL, NE, NEG, REAL, SELECT_N, SIGN, STOP_GRADIENT
+from fxad.primitives.linalg.calls import empty, zeros
+from fxad.primitives.linalg.family import Matrixwise, in_front, matrices, numbers, real, same_batch, square
+from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
+from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minus, permuted, plus, transposed
+from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
+from fxad.primitives.reduce import ReduceProd, ReduceXor
+from fxad.primitives.shape import Iota, ReduceSum
+
+
+def factored(emit: Emit, a: Atom) -> tuple[Atom, Atom]:
+    """The LU decomposition of a and its pivots, as constants of the derivative."""
+    lu, pivots = emit(LU, emit.one(STOP_GRADIENT, a))
+    return lu, pivots
+
+
+def _held(name: str, tangents: Sequence[Tangent]) -> None:
+    """Check that what was computed from the matrix is a constant. Raises: NotDifferentiableError."""
+    if not all([isinstance(t, Zero) for t in tangents]):
+        raise NotDifferentiableError(
+            f"{name}: the derivative is taken by the matrix; its factor must not depend on a tangent",
+            remedy="compute the factor from stop_gradient of the matrix",
+        )
+
+
+# ----------------------------------------------------------------------------------------------------------- solve
+
+
+@final
+@primitive
+class Solve(Linear):
+    """The X with op(A) X = B, by the LU decomposition of A; op(A) is A, or its transpose for `transpose_a`.
+
+    Type:   A (..., n, n), its factors LU (..., n, n) and pivots int32 (..., n), B (..., n, m) -> the type of B.
+    Rule:   linear in B, the transpose solves with op(A)^T; X_dot = op(A)^-1 (B_dot - op(A_dot) X), by the same factors.
+    Cost:   two triangular solves.
+    Source: getrs of LAPACK; Giles, An extended collection of matrix derivative results (2008), 2.3.1.
+    """
+
+    name: ClassVar[str] = "solve"
+    transpose_a: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        a, lu, pivots, b = operands(self, avals, 4)
+        numbers("solve", a, lu)
+        numbers("solve", a, b)
+        batch, n = _factors("solve", a, lu, pivots)
+        batch_b, rows, _ = matrices("solve", b, 3)
+        same_batch("solve", a, b, batch, batch_b)
+        if n != rows:
+            raise ShapeError(f"solve: sizes differ: {n} by {n} matrices in {a}, {rows} rows of {b}")
+        return (b,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return run(self._body([Aval(x.shape, x.dtype) for x in args]), args)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return (zeros(hlo, outs[0]),) if empty(*outs) else hlo.call(self._body(ins), args)
+
+    def _body(self, ins: Sequence[Aval]) -> Jaxpr:
+        """With P A = L U: permute, then L, then U; for the transpose U^T, then L^T, then permute back."""
+        builder = Builder()
+        _, lu, pivots, b = builder.inputs(ins)
+        one, flip = builder.one, self.transpose_a
+        n = b.aval.shape[-2]
+        order = column(one, one(LuPivotsToPermutation(n, flip), pivots))
+        lower, upper = TriangularSolve(True, True, flip, False, True), TriangularSolve(True, False, flip, False, False)
+        if flip:
+            x = permuted(one, one(lower, lu, one(upper, lu, b)), order)
+        else:
+            x = one(upper, lu, one(lower, lu, permuted(one, b, order)))
+        return builder.build([x], "solve")
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        if dims[-1] is not None and all([d is None for d in dims[:-1]]):
+            return (more_columns(ctx, self, args[:-1], args[-1], dims[-1], left_side=True),), (0,)
+        return ctx(self, *in_front(ctx, args, dims)), (0,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        a_dot, *factors_dot, t = tangents
+        _held("solve", factors_dot)
+        (x,) = ctx(self, *primals)
+        lin = ctx.lin_one
+        if not isinstance(a_dot, Zero):
+            moved = transposed(lin, a_dot) if self.transpose_a else a_dot
+            t = ctx.add(t, lin(NEG, dot(lin, moved, x)))
+        return (x,), (lin(self, *primals[:-1], t),)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (False, False, False, True)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), known, b = cts, [a for a in args[:-1] if not isinstance(a, Hole)], args[-1]
+        bar = Zero(b.aval) if isinstance(ct, Zero) else ctx.one(Solve(not self.transpose_a), *known, ct)
+        return None, None, None, bar
+
+
+def _factors(name: str, a: Aval, lu: Aval, pivots: Aval) -> tuple[tuple[int, ...], int]:
+    """Batch axes and size of a matrix, when the factors are of its type. Raises: ShapeError, DTypeError."""
+    batch, n = square(name, a)
+    if lu != a:
+        raise ShapeError(f"{name}: operand 1 must have the type of operand 0, {a}, got {lu}")
+    if pivots.dtype != dtypes.int32 or pivots.shape != (*batch, n):
+        error = DTypeError if pivots.dtype != dtypes.int32 else ShapeError
+        raise error(f"{name}: operand 2 must be {Aval((*batch, n), dtypes.int32)}, got {pivots}")
+    return batch, n
+
+
+# ---------------------------------------------------------------------------------------------------- determinants
+
+
+class _Determinant(Matrixwise):
+    """A function of the determinant, by the LU decomposition of the matrix."""
+
+    __slots__ = ()
+
+    @final
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return run(self.body([Aval(x.shape, x.dtype) for x in args]), args)
+
+    @final
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.call(self.body(ins), args)
+
+    @abstractmethod
+    def body(self, ins: Sequence[Aval]) -> Jaxpr:
+        """The results, from the LU decomposition."""
+
+
+@final
+@primitive
+class Slogdet(_Determinant):
+    """The determinant as sign (of absolute value 1, or 0) and logarithm of its absolute value.
+
+    Type:   A (..., n, n), its factors LU (..., n, n) and pivots int32 (..., n) -> sign (...), of the dtype of A, and
+            logarithm (...), real; for a matrix without an inverse 0 and -inf.
+    Rule:   with t = trace(A^-1 A_dot): the logarithm has Re t, the sign i Im t times itself. Not finite where A has no
+            inverse.
+    Source: Giles, An extended collection of matrix derivative results (2008), 2.2.3.
+    """
+
+    name: ClassVar[str] = "slogdet"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        a, lu, pivots = operands(self, avals, 3)
+        numbers("slogdet", a, lu)
+        batch, _ = _factors("slogdet", a, lu, pivots)
+        return Aval(batch, a.dtype), Aval(batch, real(a))
+
+    def body(self, ins: Sequence[Aval]) -> Jaxpr:
+        b = Builder()
+        _, lu, pivots = b.inputs(ins)
+        line = diagonal(b, b.one, lu)
+        last = (line.aval.ndim - 1,)
+        signs = b.one(ReduceProd(last), b.one(SIGN, line))
+        logs = b.one(ReduceSum(last), b.one(LOG, b.one(ABS, line)))
+        return b.build([b.one(MUL, signs, _parity(b, pivots, signs.aval)), logs], "slogdet")
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        _held("slogdet", tangents[1:])
+        sign, log = ctx(self, *primals)
+        t = _log_slope(ctx, primals, tangents[0])
+        if t.aval.dtype not in dtypes.COMPLEX:
+            return (sign, log), (Zero(sign.aval), t)
+        lin = ctx.lin_one
+        turn = lin(COMPLEX, Zero(log.aval), lin(IMAG, t))
+        return (sign, log), (lin(MUL, turn, sign), lin(REAL, t))
+
+
+@final
+@primitive
+class Det(_Determinant):
+    """The determinant.
+
+    Type:   A (..., n, n), its factors LU (..., n, n) and pivots int32 (..., n) -> (...), of the dtype of A.
+    Rule:   d_dot = d trace(A^-1 A_dot). Where A has no inverse this is nan, though the derivative exists: the faces
+            give up to 3 by 3 matrices as polynomials, whose derivatives hold everywhere.
+    Source: Giles, An extended collection of matrix derivative results (2008), 2.2.4.
+    """
+
+    name: ClassVar[str] = "det"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        a, lu, pivots = operands(self, avals, 3)
+        numbers("det", a, lu)
+        batch, _ = _factors("det", a, lu, pivots)
+        return (Aval(batch, a.dtype),)
+
+    def body(self, ins: Sequence[Aval]) -> Jaxpr:
+        b = Builder()
+        _, lu, pivots = b.inputs(ins)
+        line = diagonal(b, b.one, lu)
+        product = b.one(ReduceProd((line.aval.ndim - 1,)), line)
+        return b.build([b.one(MUL, product, _parity(b, pivots, product.aval))], "det")
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        _held("det", tangents[1:])
+        (d,) = ctx(self, *primals)
+        return (d,), (ctx.lin_one(MUL, _log_slope(ctx, primals, tangents[0]), d),)
+
+
+def _log_slope(ctx: JvpCtx, primals: tuple[Atom, ...], a_dot: Tangent) -> Tangent:
+    """trace(A^-1 A_dot)."""
+    solved = ctx.lin_one(Solve(False), *primals, a_dot)
+    line = diagonal(ctx, ctx.lin_one, solved)
+    return ctx.lin_one(ReduceSum((line.aval.ndim - 1,)), line)
+
+
+def _parity(emit: Emit, pivots: Atom, like: Aval) -> Atom:
+    """1 for an even number of exchanges, -1 for an odd one."""
+    last = pivots.aval.ndim - 1
+    moved = emit.one(NE, pivots, emit.one(Iota(pivots.aval.shape, dtypes.int32, last)))
+    odd = emit.one(ReduceXor((last,)), moved)
+    return emit.one(SELECT_N, odd, Lit.of(1, like), Lit.of(-1, like))
+
+
+# -------------------------------------------------------------------------------------------------- pseudo-inverse
+
+
+@final
+@primitive
+class Pinv(Matrixwise):
+    """P, known to be the pseudo-inverse of A.
+
+    Type:   A (..., m, n), P (..., n, m), of one dtype and with the same batch axes -> P.
+    Rule:   P_dot = -P A_dot P + P P^H A_dot^H (I - A P) + (I - P A) A_dot^H P^H P, for tangents that keep the rank.
+    Source: Golub, Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose variables
+            separate (1973), theorem 4.3.
+    """
+
+    name: ClassVar[str] = "pinv"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        a, p = operands(self, avals, 2)
+        numbers("pinv", a, p)
+        batch, m, n = matrices("pinv", a)
+        if p.shape != (*batch, n, m):
+            raise ShapeError(f"pinv: operand 1 must have the shape {(*batch, n, m)} of the transpose of {a}, got {p}")
+        return (p,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return args[1:]
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return args[1:]
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        _held("pinv", tangents[1:])
+        (a, _), (p,), t = primals, ctx(self, *primals), tangents[0]
+        one, lin = ctx.one, ctx.lin_one
+        ph, th = adjoint(one, p), adjoint(lin, t)
+        out = lin(NEG, dot(lin, dot(lin, p, t), p))
+        left = dot(lin, dot(one, p, ph), th)
+        out = plus(lin, out, minus(lin, left, dot(lin, dot(lin, left, a), p)))
+        right = dot(lin, th, dot(one, ph, p))
+        return (p,), (plus(lin, out, minus(lin, right, dot(lin, p, dot(lin, a, right)))),)

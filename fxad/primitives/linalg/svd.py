@@ -1,0 +1,149 @@
+"""The singular value decomposition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import NotDifferentiableError
+from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import ADD, DIV, MUL, REAL, SELECT_N, SUB
+from fxad.primitives.linalg.calls import call, char, empty, identity, or_nan, zeros
+from fxad.primitives.linalg.family import Entries, Matrixwise, each, matrices, numbers, real
+from fxad.primitives.linalg.matrices import (
+    adjoint,
+    as_complex,
+    diagonal,
+    dot,
+    minus,
+    on_columns,
+    on_diagonal,
+    on_rows,
+    plus,
+    scaled,
+    times,
+    unless,
+)
+
+
+@final
+@primitive
+class Svd(Matrixwise):
+    """The singular values s (descending) of A and, with `vectors`, U and V^H with A = U diag(s) V^H.
+
+    All are nan where the iteration fails, or A is not finite.
+
+    Type:   (..., m, n) -> s (..., k), real; U (..., m, k) and V^H (..., k, n) with k = min(m, n); with `full_matrices`
+            U (..., m, m) and V^H (..., n, n).
+    Rule:   with M = U^H A_dot V: s_dot = Re diag(M), U_dot = U (F * (M S + S M^H) + the skew part of diag(M) / s) and
+            V_dot = V (F * (S M + M^H S)), F[i, j] = 1 / (s[j]^2 - s[i]^2) off the diagonal, and the part of A_dot
+            outside the smaller of the two spaces. The phase of a complex pair of vectors is a convention, as in `eigh`.
+            U_dot and V_dot are not finite where singular values are equal, or one is zero; s_dot is.
+            Not for full matrices of A that is not square: their last vectors are any basis.
+    Source: gesdd of LAPACK; Giles, An extended collection of matrix derivative results (2008), 3.2; Seeger, Hetzel,
+            Dai, Meissner, Lawrence, Auto-differentiating linear algebra (2017).
+    """
+
+    name: ClassVar[str] = "svd"
+    vectors: bool
+    full_matrices: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        numbers("svd", x)
+        batch, m, n = matrices("svd", x)
+        k = min(m, n)
+        s = Aval((*batch, k), real(x))
+        if not self.vectors:
+            return (s,)
+        rows, columns = (m, n) if self.full_matrices else (k, k)
+        return s, Aval((*batch, m, rows), x.dtype), Aval((*batch, columns, n), x.dtype)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        outs = self.abstract_eval(Aval(x.shape, x.dtype))
+        if not self.vectors:
+            return each(_values, outs, x)
+
+        def decomposed(a: Entries) -> tuple[NDArray, ...]:
+            u, s, vh = np.linalg.svd(a, self.full_matrices)
+            return s, u, vh
+
+        return each(decomposed, outs, x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (x,), s = ins, outs[0]
+        *batch, m, n = x.shape
+        if empty(x):
+            return [zeros(hlo, s), *[identity(hlo, a) for a in outs[1:]]]
+        mode = "N" if not self.vectors else "A" if self.full_matrices else "S"
+        u, vh = (outs[1], outs[2]) if self.vectors else (x.with_shape((*batch, m, m)), x.with_shape((*batch, n, n)))
+        results = (x, s, u, vh, Aval(tuple(batch), dtypes.int32))
+        _, *values, info = call(hlo, "gesdd", args, ins, results, {"mode": char(mode)}, overwrite=[(0, 0)])
+        return [or_nan(hlo, info, v, a, tuple(batch)) for v, a in zip(values, outs, strict=False)]
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (x,), (t,) = primals, tangents
+        m, n = x.aval.shape[-2:]
+        if self.vectors and self.full_matrices and m != n:
+            raise NotDifferentiableError(
+                f"svd: the last {abs(m - n)} vectors of full matrices are any basis and have no derivative",
+                remedy="use svd(x, full_matrices=False)",
+            )
+        s, u, vh = ctx(Svd(True, False), x)
+        one, lin = ctx.one, ctx.lin_one
+        uh, v = adjoint(one, u), adjoint(one, vh)
+        inner = dot(lin, dot(lin, uh, t), v)
+        s_dot = diagonal(ctx, lin, inner)
+        if inner.aval.dtype in dtypes.COMPLEX:
+            s_dot = lin(REAL, s_dot)
+        if not self.vectors:
+            return (s,), (s_dot,)
+        u_dot, v_dot = _vectors_tangent(ctx, s, u, v, inner)
+        if m > n:
+            beyond = dot(lin, t, v)
+            beyond = minus(lin, beyond, dot(lin, u, inner))
+            u_dot = plus(lin, u_dot, _over(ctx, beyond, s))
+        if n > m:
+            beyond = dot(lin, adjoint(lin, t), u)
+            beyond = minus(lin, beyond, dot(lin, v, adjoint(lin, inner)))
+            v_dot = plus(lin, v_dot, _over(ctx, beyond, s))
+        return (s, u, vh), (s_dot, u_dot, adjoint(lin, v_dot))
+
+
+def _values(a: Entries) -> tuple[NDArray]:
+    return (np.linalg.svd(a, compute_uv=False),)
+
+
+def _over(ctx: JvpCtx, t: Tangent, s: Atom) -> Tangent:
+    """Column j over s[j]."""
+    wide = as_complex(ctx.one, on_columns(ctx.one, s, t.aval.shape), t.aval)
+    return ctx.lin_one(DIV, t, wide)
+
+
+def _vectors_tangent(ctx: JvpCtx, s: Atom, u: Atom, v: Atom, inner: Tangent) -> tuple[Tangent, Tangent]:
+    """The tangents of U and V inside the spaces they span."""
+    one, lin, like = ctx.one, ctx.lin_one, inner.aval
+    right, left = on_columns(one, s, like.shape), on_rows(one, s, like.shape)
+    line = on_diagonal(ctx, like.shape)
+    gaps = times(one, one(ADD, right, left), one(SUB, right, left))
+    unit = Lit.of(1, gaps.aval)
+    f = unless(one, line, one(DIV, unit, one(SELECT_N, line, gaps, unit)))
+    f, right, left = as_complex(one, f, like), as_complex(one, right, like), as_complex(one, left, like)
+    turned = adjoint(lin, inner)
+    across = plus(lin, lin(MUL, inner, right), lin(MUL, turned, left))  # M S + S M^H
+    along = plus(lin, lin(MUL, inner, left), lin(MUL, turned, right))  # S M + M^H S
+    inside = times(lin, f, across)
+    if like.dtype in dtypes.COMPLEX:
+        skew = scaled(lin, minus(lin, inner, turned), 0.5)
+        skew = lin(SELECT_N, line, Zero(like).instantiate(), skew)
+        inside = plus(lin, inside, lin(DIV, skew, right))
+    return dot(lin, u, inside), dot(lin, v, times(lin, f, along))

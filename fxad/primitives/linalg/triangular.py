@@ -1,0 +1,165 @@
+"""Linear systems with triangular matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import CONJ
+from fxad.primitives.linalg.calls import call, char, empty, zeros
+from fxad.primitives.linalg.family import Entries, entries, in_front, matrices, numbers, same_batch, square
+from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
+from fxad.primitives.shape import move_axis, reshaped
+
+
+@final
+@primitive
+class TriangularSolve(Linear):
+    """The X with op(A) X = B, or X op(A) = B where not `left_side`; A is triangular.
+
+    op(A) is A, transposed where `transpose_a`, conjugated where `conjugate_a`. Only the triangle that `lower` names is
+    looked at, and with `unit_diagonal` the diagonal is not, but taken as ones. A zero on the diagonal gives infinities
+    and nan, as dividing by it does.
+
+    Type:   A (..., n, n), B (..., n, m) or (..., m, n), of one dtype and with the same batch axes -> the type of B.
+    Rule:   linear in B, the transpose solves with op(A)^T; X_dot = op(A)^-1 (B_dot - op(A_dot) X).
+    Source: trsm of BLAS.
+    """
+
+    name: ClassVar[str] = "triangular_solve"
+    left_side: bool
+    lower_a: bool
+    transpose_a: bool
+    conjugate_a: bool
+    unit_diagonal: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        a, b = operands(self, avals, 2)
+        numbers("triangular_solve", a, b)
+        batch_a, n = square("triangular_solve", a)
+        batch_b, rows, columns = matrices("triangular_solve", b, 1)
+        same_batch("triangular_solve", a, b, batch_a, batch_b)
+        if n != (rows if self.left_side else columns):
+            side = "rows" if self.left_side else "columns"
+            raise ShapeError(f"triangular_solve: sizes differ: {n} by {n} matrices in {a}, {side} of {b}")
+        return (b,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        a, b = args
+        m = np.tril(a) if self.lower_a else np.triu(a)
+        if self.unit_diagonal:
+            m = np.where(np.eye(a.shape[-1], dtype=np.bool_), np.ones((), a.dtype), m)
+        m = m.conj() if self.conjugate_a else m
+        # op(A) X = B, or the transposed equation
+        flip = self.transpose_a if self.left_side else not self.transpose_a
+        m = np.swapaxes(m, -1, -2) if flip else m
+        rhs = b if self.left_side else np.swapaxes(b, -1, -2)
+        x = _substitute(entries(m), entries(rhs), forward=self.lower_a != flip)
+        return (x if self.left_side else np.swapaxes(x, -1, -2),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        a, b = args
+        if empty(*ins):
+            return (zeros(hlo, outs[0]),)
+        kind = "T" if self.transpose_a else "N"
+        if self.conjugate_a and ins[0].dtype in dtypes.COMPLEX:
+            if self.transpose_a:
+                kind = "C"
+            else:  # BLAS has no name for it
+                (a,) = CONJ.lower(hlo, (a,), ins[:1], ins[:1])
+        options = {
+            "diag": char("U" if self.unit_diagonal else "N"),
+            "side": char("L" if self.left_side else "R"),
+            "trans_x": char(kind),
+            "uplo": char("L" if self.lower_a else "U"),
+        }
+        return call(hlo, "trsm", (a, b), ins, outs, options, overwrite=[(1, 0)])
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (a, b), (a_dim, b_dim) = args, dims
+        if a_dim is None and b_dim is not None:
+            return (more_columns(ctx, self, (a,), b, b_dim, left_side=self.left_side),), (0,)
+        return ctx(self, *in_front(ctx, args, dims)), (0,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (a, _), (a_dot, t) = primals, tangents
+        (x,) = ctx(self, *primals)
+        if not isinstance(a_dot, Zero):
+            moved = self._op(ctx, a_dot)
+            product = dot(ctx.lin_one, moved, x) if self.left_side else dot(ctx.lin_one, x, moved)
+            t = minus(ctx.lin_one, t, product)
+        return (x,), (ctx.lin_one(self, a, t),)
+
+    def _op(self, ctx: JvpCtx, a_dot: Tangent) -> Tangent:
+        """op of the part of a tangent that is looked at."""
+        one, shape = ctx.lin_one, a_dot.aval.shape
+        if self.lower_a:
+            t = where(one, below(ctx, shape, -1 if self.unit_diagonal else 0), a_dot)
+        else:
+            t = unless(one, below(ctx, shape, 0 if self.unit_diagonal else -1), a_dot)
+        t = conj(one, t) if self.conjugate_a else t
+        return transposed(one, t) if self.transpose_a else t
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (False, True)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (a, b) = cts, args
+        if isinstance(ct, Zero) or isinstance(a, Hole):
+            return None, Zero(b.aval)
+        other = TriangularSolve(
+            self.left_side, self.lower_a, not self.transpose_a, self.conjugate_a, self.unit_diagonal
+        )
+        return None, ctx.one(other, a, ct)
+
+
+def more_columns(ctx: BatchCtx, prim: Linear, known: tuple[Atom, ...], b: Atom, dim: int, *, left_side: bool) -> Atom:
+    """A solve with one matrix and mapped right hand sides: they become columns (or rows) of one right hand side."""
+    # (..., n, size, m) and (..., size, m, n): the mapped axis next to the columns, or rows, that it joins
+    at = b.aval.ndim - (2 if left_side else 3)
+    b = move_axis(ctx, b, dim, at)
+    shape = b.aval.shape
+    wide = (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
+    x = ctx.one(prim, *known, reshaped(ctx, b, wide))
+    return move_axis(ctx, reshaped(ctx, x, shape), at, 0)
+
+
+def _substitute(m: Entries, b: Entries, *, forward: bool) -> NDArray:
+    """Forward or backward substitution, row by row, for a whole batch at once."""
+    x = np.zeros(b.shape, b.dtype)
+    n = m.shape[-1]
+    with np.errstate(all="ignore"):
+        for i in range(n) if forward else range(n - 1, -1, -1):
+            done = slice(0, i) if forward else slice(i + 1, n)
+            known = m[..., i : i + 1, done] @ x[..., done, :]
+            x[..., i : i + 1, :] = (b[..., i : i + 1, :] - known) / m[..., i : i + 1, i : i + 1]
+    return x

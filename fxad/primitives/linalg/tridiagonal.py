@@ -1,0 +1,131 @@
+"""Linear systems with tridiagonal matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import MUL
+from fxad.primitives.linalg.calls import call, empty, or_nan, zeros
+from fxad.primitives.linalg.family import Entries, each, in_front, matrices, numbers
+from fxad.primitives.linalg.matrices import One, X, minus, on_rows
+from fxad.primitives.slicing import Pad
+
+
+@final
+@primitive
+class TridiagonalSolve(Linear):
+    """The X with A X = B, where A has three diagonals: `dl` below, `d`, and `du` above the main one.
+
+    dl[i] stands left of d[i] and du[i] right of it; dl[0] and du[n - 1] are not looked at. X is nan where the
+    elimination (with pivoting) meets a zero.
+
+    Type:   dl, d, du (..., n), B (..., n, m), of one dtype and with the same batch axes -> the type of B.
+    Rule:   linear in B, the transpose solves with A^T; X_dot = A^-1 (B_dot - A_dot X).
+    Source: gtsv of LAPACK.
+    """
+
+    name: ClassVar[str] = "tridiagonal_solve"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        dl, d, du, b = operands(self, avals, 4)
+        numbers("tridiagonal_solve", *avals)
+        matrices("tridiagonal_solve", b, 3)
+        for k, line in enumerate((dl, d, du)):
+            if line.shape != b.shape[:-1]:
+                raise ShapeError(
+                    f"tridiagonal_solve: operand {k} must have one element per row of operand 3, "
+                    f"shape {b.shape[:-1]}, got {line}"
+                )
+        return (b,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        dl, d, du, b = args
+        n = d.shape[-1]
+        line = np.arange(n)
+        a = np.zeros((*d.shape, n), d.dtype)
+        a[..., line, line] = d
+        a[..., line[1:], line[:-1]] = dl[..., 1:]
+        a[..., line[:-1], line[1:]] = du[..., :-1]
+        return each(_solved, (Aval(b.shape, b.dtype),), a, b)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (b,) = outs
+        if empty(b):
+            return (zeros(hlo, b),)
+        batch = b.shape[:-2]
+        results = (*ins, Aval(batch, dtypes.int32))
+        overwrite = [(k, k) for k in range(4)]
+        *_, x, info = call(hlo, "gtsv", args, ins, results, overwrite=overwrite)
+        return (or_nan(hlo, info, x, b, batch),)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return ctx(self, *in_front(ctx, args, dims)), (0,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        dl, d, du, _ = primals
+        *lines, t = tangents
+        (x,) = ctx(self, *primals)
+        rows_axis = x.aval.ndim - 2
+        above, under = _shifted(ctx.one, x, rows_axis, 1), _shifted(ctx.one, x, rows_axis, -1)
+        for line, values in zip(lines, (above, x, under), strict=True):
+            if not isinstance(line, Zero):
+                t = minus(ctx.lin_one, t, ctx.lin_one(MUL, on_rows(ctx.lin_one, line, x.aval.shape), values))
+        return (x,), (ctx.lin_one(self, dl, d, du, t),)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (False, False, False, True)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (dl, d, du, b) = cts, args
+        if isinstance(ct, Zero) or isinstance(dl, Hole) or isinstance(d, Hole) or isinstance(du, Hole):
+            return None, None, None, Zero(b.aval)
+        last = d.aval.ndim - 1
+        below, above = _shifted(ctx.one, du, last, 1), _shifted(ctx.one, dl, last, -1)
+        return None, None, None, ctx.one(self, below, d, above, ct)
+
+
+def _solved(a: Entries, b: Entries) -> tuple[NDArray]:
+    return (np.linalg.solve(a, b),)
+
+
+def _shifted(one: One[X], x: X, axis: int, by: int) -> X:
+    """Element i - by at i; zeros where there is none."""
+    n = x.aval.ndim
+    low, high = [0] * n, [0] * n
+    low[axis], high[axis] = by, -by
+    zero = Lit(bytes(x.aval.dtype.itemsize), Aval((), x.aval.dtype))
+    return one(Pad(tuple(low), tuple(high), (0,) * n), x, zero)
+
+
+TRIDIAGONAL_SOLVE: Final = TridiagonalSolve()

@@ -1,0 +1,160 @@
+"""How to draw applications of linear algebra.
+
+Matrices are drawn at random and so have an inverse, distinct eigenvalues and distinct singular values, all but surely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.ir import Aval, Primitive, Shape
+from fxad.primitives.linalg import (
+    Cholesky,
+    Det,
+    Eig,
+    Eigh,
+    Geqrf,
+    HouseholderProduct,
+    Lu,
+    LuPivotsToPermutation,
+    Pinv,
+    Qr,
+    Slogdet,
+    Solve,
+    Svd,
+    TriangularSolve,
+    TridiagonalSolve,
+)
+from fxad.primitives.linalg.family import TAKES
+from fxad.testing.applications import Spec, Specs, dtype_of
+from fxad.testing.values import ORDINARY, Domain, shapes
+
+_REAL: Final = TAKES & dtypes.FLOATING
+_SIZES: Final = st.sampled_from([2, 1, 3, 0])
+# Away from 0, so that systems are well conditioned: pivots, diagonals.
+_APART: Final = Domain(0.5, 2.0, signs=True)
+
+
+def _only(prim: Primitive) -> Callable[..., Primitive]:
+    return lambda *_: prim
+
+
+def _batch(draw: st.DrawFn) -> Shape:
+    return draw(shapes(1, sizes=(2, 1, 0)))
+
+
+def _square(
+    prim: Callable[[st.DrawFn], Primitive], domain: Domain = ORDINARY, smooth_in: frozenset[DType] = TAKES
+) -> Specs:
+    """Square matrices; `smooth_in` are the dtypes whose results are unique, so that differences find the derivative."""
+
+    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+        n = draw(_SIZES)
+        dtype = dtype_of(draw, smooth_in if smooth else TAKES, smooth)
+        return prim(draw), [(Aval((*_batch(draw), n, n), dtype), domain)]
+
+    return specs
+
+
+def _any(prim: Callable[[st.DrawFn, int, int, bool], Primitive], smooth_in: frozenset[DType] = TAKES) -> Specs:
+    """Matrices of any number of rows and columns."""
+
+    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+        m, n = draw(_SIZES), draw(_SIZES)
+        dtype = dtype_of(draw, smooth_in if smooth else TAKES, smooth)
+        return prim(draw, m, n, smooth), [(Aval((*_batch(draw), m, n), dtype), ORDINARY)]
+
+    return specs
+
+
+def _triangular_solve(draw: st.DrawFn, smooth: bool) -> Spec:
+    flags = [draw(st.booleans()) for _ in range(5)]
+    batch, n, m, dtype = _batch(draw), draw(_SIZES), draw(_SIZES), dtype_of(draw, TAKES, smooth)
+    b = (n, m) if flags[0] else (m, n)
+    return TriangularSolve(*flags), [
+        (Aval((*batch, n, n), dtype), _APART),
+        (Aval((*batch, *b), dtype), ORDINARY),
+    ]
+
+
+def _tridiagonal_solve(draw: st.DrawFn, smooth: bool) -> Spec:
+    batch, n, m, dtype = _batch(draw), draw(_SIZES), draw(_SIZES), dtype_of(draw, TAKES, smooth)
+    small, large = Domain(-0.5, 0.5), Domain(2.0, 3.0, signs=True)
+    line = Aval((*batch, n), dtype)
+    return TridiagonalSolve(), [(line, small), (line, large), (line, small), (Aval((*batch, n, m), dtype), ORDINARY)]
+
+
+def _permutation(draw: st.DrawFn, _: bool) -> Spec:
+    size = draw(st.integers(0, 4))
+    k = draw(st.integers(0, size))
+    pivots = Aval((*_batch(draw), k), dtypes.int32)
+    return LuPivotsToPermutation(size, draw(st.booleans())), [(pivots, Domain(whole=(0, max(size - 1, 0))))]
+
+
+def _factors(draw: st.DrawFn, dtype: DType) -> tuple[Shape, int, list[tuple[Aval, Domain]]]:
+    """A matrix, and what may be the factors of some other one: values come from these, derivatives from the matrix."""
+    batch, n = _batch(draw), draw(_SIZES)
+    a = Aval((*batch, n, n), dtype)
+    pivots = Aval((*batch, n), dtypes.int32), Domain(whole=(0, max(n - 1, 0)))
+    return batch, n, [(a, ORDINARY), (a, _APART), pivots]
+
+
+def _solve(draw: st.DrawFn, smooth: bool) -> Spec:
+    dtype = dtype_of(draw, TAKES, smooth)
+    batch, n, known = _factors(draw, dtype)
+    return Solve(draw(st.booleans())), [*known, (Aval((*batch, n, draw(_SIZES)), dtype), ORDINARY)]
+
+
+def _determinant(kind: type[Slogdet | Det]) -> Specs:
+    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+        return kind(), _factors(draw, dtype_of(draw, TAKES, smooth))[2]
+
+    return specs
+
+
+def _pinv(draw: st.DrawFn, smooth: bool) -> Spec:
+    batch, m, n, dtype = _batch(draw), draw(_SIZES), draw(_SIZES), dtype_of(draw, TAKES, smooth)
+    return Pinv(), [(Aval((*batch, m, n), dtype), ORDINARY), (Aval((*batch, n, m), dtype), ORDINARY)]
+
+
+def _householder_product(draw: st.DrawFn, smooth: bool) -> Spec:
+    batch, n = _batch(draw), draw(_SIZES)
+    m, k, dtype = n + draw(st.integers(0, 2)), draw(st.integers(0, n)), dtype_of(draw, TAKES, smooth)
+    return HouseholderProduct(), [(Aval((*batch, m, n), dtype), ORDINARY), (Aval((*batch, k), dtype), ORDINARY)]
+
+
+def _qr(draw: st.DrawFn, m: int, n: int, smooth: bool) -> Primitive:
+    return Qr(draw(st.booleans()) and not (smooth and m > n))
+
+
+def _svd(draw: st.DrawFn, m: int, n: int, smooth: bool) -> Primitive:
+    vectors = draw(st.booleans())
+    return Svd(vectors, vectors and draw(st.booleans()) and not (smooth and m != n))
+
+
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+    {
+        Cholesky: _square(_only(Cholesky()), Domain(ridge=20.0)),
+        TriangularSolve: _triangular_solve,
+        TridiagonalSolve: _tridiagonal_solve,
+        Lu: _any(_only(Lu())),
+        LuPivotsToPermutation: _permutation,
+        Solve: _solve,
+        Slogdet: _determinant(Slogdet),
+        Det: _determinant(Det),
+        Pinv: _pinv,
+        Geqrf: _any(_only(Geqrf())),
+        HouseholderProduct: _householder_product,
+        Qr: _any(_qr),
+        Eigh: _square(lambda draw: Eigh(draw(st.booleans()), draw(st.booleans())), smooth_in=_REAL),
+        # vectors of LAPACK and of NumPy differ in signs, and those of tangents in phases: tests/primitives
+        Eig: _square(_only(Eig(False, False))),
+        Svd: _any(_svd, _REAL),
+    }
+)
