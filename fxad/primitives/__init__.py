@@ -13,6 +13,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.conv import CONV
+from fxad.primitives.cumulative import CUMULATIVE
 from fxad.primitives.dot import DOT
 from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
 from fxad.primitives.elementwise import ELEMENTWISE
@@ -29,10 +30,13 @@ from fxad.primitives.scatter_combine import SCATTER_COMBINE
 from fxad.primitives.select_and_scatter import SELECT_AND_SCATTER
 from fxad.primitives.shape import SHAPE
 from fxad.primitives.slicing import SLICING
+from fxad.primitives.sort import SORT
 
 ALL: Final[tuple[type[Primitive], ...]] = (
     *ELEMENTWISE,
     *GAMMA,
+    *SORT,
+    *CUMULATIVE,
     *SHAPE,
     *SLICING,
     *DYNAMIC_SLICING,

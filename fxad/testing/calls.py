@@ -26,6 +26,7 @@ from fxad.testing import (
     draw_random,
     draw_scan,
     draw_shapes,
+    draw_sort,
     draw_special,
 )
 from fxad.testing.applications import Application, Spec, Specs, applications
@@ -59,6 +60,7 @@ _OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         **draw_elementwise.OWN,
         **draw_shapes.OWN,
         **draw_linalg.OWN,
+        **draw_sort.OWN,
         **draw_special.OWN,
         **draw_arrays.OWN,
         **draw_branches.OWN,

@@ -1,0 +1,471 @@
+"""Running sums, products, extrema and logarithms of sums along an axis, and the recurrence their derivatives are.
+
+Closed under differentiation and transposition: a running sum is its own adjoint from the other end, and what the others
+do to tangents is a linear recurrence y[i] = a[i] y[i - 1] + b[i], whose derivative and adjoint are linear recurrences.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    Hlo,
+    HloValue,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Primitive,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.attrs import i64s
+from fxad.primitives.checks import axis_of, operands
+from fxad.primitives.elementwise import (
+    ABS,
+    ADD,
+    AND,
+    EQ,
+    EXP,
+    LOG1P,
+    MAX,
+    MIN,
+    MUL,
+    NE,
+    NEG,
+    OR,
+    SELECT_N,
+    SUB,
+)
+from fxad.primitives.elementwise.family import WIDER, widened
+from fxad.primitives.indexing import Gather
+from fxad.primitives.reduce import ORDERED, extreme
+from fxad.primitives.running import Join, Parts, running
+from fxad.primitives.shape import ExpandDims, Iota, broadcast_to_axis
+from fxad.primitives.slicing import Pad
+
+_SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
+_WINDOW: Final = 16  # up to here XLA's window reduction is best: longer ones it takes apart, which takes long
+
+
+def shifted(emit: Emit, x: Atom, axis: int, reverse: bool, first: Lit) -> Atom:
+    """Each element's predecessor along an axis; before the first stands `first`."""
+    if not x.aval.shape[axis]:
+        return x
+    here = tuple([int(a == axis) for a in range(x.aval.ndim)])
+    back, none = tuple([-h for h in here]), (0,) * x.aval.ndim
+    return emit.one(Pad(back, here, none) if reverse else Pad(here, back, none), x, first)
+
+
+def _zero(x: Aval) -> Lit:
+    return Lit(bytes(x.dtype.itemsize), x.with_shape(()))
+
+
+def difference(emit: Emit, a: Atom, b: Atom) -> Atom:
+    """a - b, 0 where they are the same infinity."""
+    return emit.one(SELECT_N, emit.one(EQ, a, b), emit.one(SUB, a, b), Lit.of(0.0, a.aval))
+
+
+def log_of_sum(emit: Emit, left: Parts, right: Parts) -> Parts:
+    """log(exp(a) + exp(b)), exact where one of them is infinite."""
+    (a,), (b,) = left, right
+    top = emit.one(MAX, a, b)
+    more = emit.one(LOG1P, emit.one(EXP, emit.one(NEG, emit.one(ABS, difference(emit, a, b)))))
+    infinite = emit.one(EQ, emit.one(ABS, top), Lit.of(np.inf, top.aval))
+    return (emit.one(SELECT_N, infinite, emit.one(ADD, top, more), top),)
+
+
+def compose(emit: Emit, left: Parts, right: Parts) -> Parts:
+    """The map y -> right(left(y)) for maps y -> a y + b."""
+    (a, b), (c, d) = left, right
+    return emit.one(MUL, a, c), emit.one(ADD, emit.one(MUL, c, b), d)
+
+
+def _check(prim: Primitive, axis: int, takes: frozenset[DType], *avals: Aval) -> None:
+    x = avals[0]
+    axis_of(prim.name, axis, x.ndim)
+    for k, a in enumerate(avals):
+        if a.dtype not in takes:
+            raise DTypeError(f"{prim.name}: is not defined for {a}")
+        if a is not x:
+            error = ShapeError if a.shape != x.shape else DTypeError
+            raise error(f"{prim.name}: operands differ: operand 0 {x}, operand {k} {a}")
+
+
+class Cumulative(Primitive):
+    """All elements up to each along `axis`, joined; from the end with `reverse`. The result has the operand's type."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]]
+    applies: ClassVar[str]  # the operation of two elements in StableHLO; empty where it takes more than one
+    axis: int
+    reverse: bool
+
+    @abstractmethod
+    def unit(self, dtype: DType) -> Lit:
+        """What changes nothing when joined."""
+
+    @abstractmethod
+    def join(self) -> Join:
+        """The operation of two elements."""
+
+    @abstractmethod
+    def compute(self, x: NDArray) -> object:
+        """The meaning along axis 0, from the front, not empty; floats below 32 bits arrive as float32."""
+
+    @abstractmethod
+    def along(self, axis: int, reverse: bool) -> Primitive:
+        """The same along another axis."""
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        _check(self, self.axis, self.takes, *operands(self, avals, 1))
+        return avals
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        if not x.size:
+            return (x,)
+        front = np.moveaxis(widened(x), self.axis, 0)
+        with np.errstate(all="ignore"):
+            done = np.asarray(self.compute(front[::-1] if self.reverse else front))
+        return (np.moveaxis(done[::-1] if self.reverse else done, 0, self.axis).astype(x.dtype),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (x,), n = ins, ins[0].shape[self.axis]
+        if x.size == 0 or n == 1:
+            return args
+        wide = x.with_dtype(dtypes.float32) if x.dtype in dtypes.FLOATING and x.dtype.itemsize < 4 else x
+        given = args if wide is x else hlo.op("stablehlo.convert", args, (wide,))
+        unit = self.unit(wide.dtype)
+        if n <= _WINDOW and self.applies:
+            done = self._window(hlo, given[0], wide, hlo.constant(unit))
+        else:
+            done = hlo.call(running(self.name, (wide,), self.join(), (unit.value,), self.axis, self.reverse), given)
+        return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
+
+    def _window(self, hlo: Hlo, x: HloValue, aval: Aval, unit: HloValue) -> Sequence[HloValue]:
+        n = aval.shape[self.axis]
+        window = [n if a == self.axis else 1 for a in range(aval.ndim)]
+        pads = [[0, m - 1] if self.reverse else [m - 1, 0] for m in window]
+        attrs = {"window_dimensions": i64s(window), "padding": f"dense<{pads}> : tensor<{aval.ndim}x2xi64>"}
+        return hlo.op("stablehlo.reduce_window", (x, unit), (aval,), attrs, (self.applies,))
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (dim,) = dims
+        axis = self.axis if dim is None else self.axis + (self.axis >= dim)
+        return ctx(self.along(axis, self.reverse), *args), dims
+
+
+@final
+@primitive
+class CumSum(Cumulative, Linear):
+    """The sum of the elements up to each along `axis`; from the end with `reverse`.
+
+    Type: x numeric, not float8; floats below 32 bits are added in float32.
+    Rule: linear; the transpose is the running sum from the other end.
+    Cost: one pass.
+    Source: stablehlo.while; stablehlo.reduce_window for short axes.
+    """
+
+    name: ClassVar[str] = "cumsum"
+    takes: ClassVar[frozenset[DType]] = _SUMMED
+    applies: ClassVar[str] = "stablehlo.add"
+    axis: int
+    reverse: bool
+
+    def unit(self, dtype: DType) -> Lit:
+        return Lit.of(0, Aval((), dtype))
+
+    def join(self) -> Join:
+        return lambda emit, left, right: emit(ADD, *left, *right)
+
+    def compute(self, x: NDArray) -> object:
+        return np.add.accumulate(x, dtype=x.dtype)
+
+    def along(self, axis: int, reverse: bool) -> CumSum:
+        return CumSum(axis, reverse)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,) = cts
+        return (ct if isinstance(ct, Zero) else ctx.one(CumSum(self.axis, not self.reverse), ct),)
+
+
+@final
+@primitive
+class CumProd(Cumulative):
+    """The product of the elements up to each along `axis`; from the end with `reverse`.
+
+    Type: x numeric, not float8; floats below 32 bits are multiplied in float32.
+    Rule: dy[i] = x[i] dy[i - 1] + y[i - 1] dx[i]: right where elements are 0.
+    Cost: one pass.
+    Source: stablehlo.while; stablehlo.reduce_window for short axes.
+    """
+
+    name: ClassVar[str] = "cumprod"
+    takes: ClassVar[frozenset[DType]] = _SUMMED
+    applies: ClassVar[str] = "stablehlo.multiply"
+    axis: int
+    reverse: bool
+
+    def unit(self, dtype: DType) -> Lit:
+        return Lit.of(1, Aval((), dtype))
+
+    def join(self) -> Join:
+        return lambda emit, left, right: emit(MUL, *left, *right)
+
+    def compute(self, x: NDArray) -> object:
+        return np.multiply.accumulate(x, dtype=x.dtype)
+
+    def along(self, axis: int, reverse: bool) -> CumProd:
+        return CumProd(axis, reverse)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (x,), (t,) = primals, tangents
+        y = ctx.one(self, x)
+        ahead = shifted(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))
+        return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), x, ctx.lin_one(MUL, t, ahead))
+
+
+class CumExtremum(Cumulative):
+    """The greatest or least element up to each. Its tangent is that of the first element that attained it."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]] = ORDERED
+    sign: ClassVar[int]  # +1 for the greatest element, -1 for the least
+
+    @final
+    def unit(self, dtype: DType) -> Lit:
+        return extreme(dtype, -self.sign)
+
+    @final
+    def join(self) -> Join:
+        prim = MAX if self.sign > 0 else MIN
+        return lambda emit, left, right: emit(prim, *left, *right)
+
+    @final
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (x,), (t,) = primals, tangents
+        y = ctx.one(self, x)
+        if isinstance(t, Zero) or not x.aval.size:
+            return (y,), (Zero(y.aval),)
+        index = ctx.one(ExpandDims((x.aval.ndim,)), self._places(ctx, y))
+        others = tuple([a for a in range(x.aval.ndim) if a != self.axis])
+        gather = Gather(
+            (), (self.axis,), others, others, (self.axis,), (1,) * x.aval.ndim, "promise_in_bounds", False, False
+        )
+        return (y,), ctx.lin(gather, t, index)
+
+    def _places(self, emit: Emit, y: Atom) -> Atom:
+        """Where the extremum so far was first attained."""
+        n = y.aval.shape[self.axis]
+        ahead = shifted(emit, y, self.axis, self.reverse, _zero(y.aval))
+        # a new one differs from the one before; a nan differs from itself, and there is no newer one
+        nans = emit.one(AND, emit.one(NE, y, y), emit.one(NE, ahead, ahead))
+        same = emit.one(OR, nans, emit.one(EQ, y, ahead))
+        at = emit.one(Iota(y.aval.shape, dtypes.int32, self.axis))
+        first = n - 1 if self.reverse else 0
+        found = emit.one(SELECT_N, same, at, Lit.of(first, at.aval))
+        return emit.one((CumMin if self.reverse else CumMax)(self.axis, self.reverse), found)
+
+
+@final
+@primitive
+class CumMax(CumExtremum):
+    """The greatest element up to each along `axis`, nan from the first nan on; from the end with `reverse`.
+
+    Type: x integer, float or bool.
+    Rule: the tangent of the first element that is as great.
+    Cost: one pass.
+    Source: stablehlo.while; stablehlo.reduce_window for short axes.
+    """
+
+    name: ClassVar[str] = "cummax"
+    applies: ClassVar[str] = "stablehlo.maximum"
+    sign: ClassVar[int] = 1
+    axis: int
+    reverse: bool
+
+    def compute(self, x: NDArray) -> object:
+        return np.maximum.accumulate(x)
+
+    def along(self, axis: int, reverse: bool) -> CumMax:
+        return CumMax(axis, reverse)
+
+
+@final
+@primitive
+class CumMin(CumExtremum):
+    """The least element up to each along `axis`, nan from the first nan on; from the end with `reverse`.
+
+    Type: x integer, float or bool.
+    Rule: the tangent of the first element that is as small.
+    Cost: one pass.
+    Source: stablehlo.while; stablehlo.reduce_window for short axes.
+    """
+
+    name: ClassVar[str] = "cummin"
+    applies: ClassVar[str] = "stablehlo.minimum"
+    sign: ClassVar[int] = -1
+    axis: int
+    reverse: bool
+
+    def compute(self, x: NDArray) -> object:
+        return np.minimum.accumulate(x)
+
+    def along(self, axis: int, reverse: bool) -> CumMin:
+        return CumMin(axis, reverse)
+
+
+@final
+@primitive
+class CumLogSumExp(Cumulative):
+    """log of the sum of exp of the elements up to each along `axis`; from the end with `reverse`. Nothing overflows.
+
+    Type: x float, not float8.
+    Rule: dy[i] = w dy[i - 1] + (1 - w) dx[i] with w = exp(y[i - 1] - y[i]), which lies in [0, 1].
+    Cost: one pass.
+    Source: stablehlo.while
+    """
+
+    name: ClassVar[str] = "cumlogsumexp"
+    takes: ClassVar[frozenset[DType]] = WIDER
+    applies: ClassVar[str] = ""
+    axis: int
+    reverse: bool
+
+    def unit(self, dtype: DType) -> Lit:
+        return Lit.of(-np.inf, Aval((), dtype))
+
+    def join(self) -> Join:
+        return log_of_sum
+
+    def compute(self, x: NDArray) -> object:
+        return np.logaddexp.accumulate(x)
+
+    def along(self, axis: int, reverse: bool) -> CumLogSumExp:
+        return CumLogSumExp(axis, reverse)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (x,), (t,) = primals, tangents
+        y = ctx.one(self, x)
+        ahead = shifted(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))
+        # where the sum is still 0 no element has a part in it
+        empty = ctx.one(EQ, y, Lit.of(-np.inf, y.aval))
+        old, new = [
+            ctx.one(SELECT_N, empty, ctx.one(EXP, difference(ctx, part, y)), Zero(y.aval).instantiate())
+            for part in (ahead, x)
+        ]
+        return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), old, ctx.lin_one(MUL, t, new))
+
+
+@final
+@primitive
+class LinearRecurrence(Linear):
+    """y[i] = a[i] y[i - 1] + b[i] along `axis`, with y = 0 before the first; from the end with `reverse`.
+
+    Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
+    Rule: linear in b; the transpose is the recurrence from the other end with the next factor. d/da is the recurrence
+          of da[i] y[i - 1].
+    Cost: one pass.
+    Source: Blelloch, Prefix Sums and Their Applications (1990), 1.4.
+    """
+
+    name: ClassVar[str] = "linear_recurrence"
+    takes: ClassVar[frozenset[DType]] = _SUMMED & dtypes.INEXACT
+    axis: int
+    reverse: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        _check(self, self.axis, self.takes, *operands(self, avals, 2))
+        return avals[:1]
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        a, b = [np.moveaxis(widened(x), self.axis, 0) for x in args]
+        y, last = np.empty_like(b), np.zeros(b.shape[1:], b.dtype)
+        for i in reversed(range(len(b))) if self.reverse else range(len(b)):
+            y[i] = last = a[i] * last + b[i]
+        return (np.moveaxis(y, 0, self.axis).astype(args[0].dtype),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        x = ins[0]
+        if x.size == 0 or x.shape[self.axis] == 1:
+            return args[1:]
+        wide = x.with_dtype(dtypes.float32) if x.dtype.itemsize < 4 else x
+        given = args if wide is x else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
+        program = running(self.name, (wide, wide), compose, (1.0, 0.0), self.axis, self.reverse)
+        done = hlo.call(Jaxpr(program.ins, program.eqns, program.outs[1:], program.name), given)
+        return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        at = next(d for d in dims if d is not None)
+        args = tuple([broadcast_to_axis(ctx, x, d, ctx.size, at) for x, d in zip(args, dims, strict=True)])
+        return ctx(LinearRecurrence(self.axis + (self.axis >= at), self.reverse), *args), (at,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (a, b), (ta, tb) = primals, tangents
+        y = ctx.one(self, a, b)
+        if not isinstance(ta, Zero):
+            ahead = shifted(ctx, y, self.axis, self.reverse, _zero(y.aval))
+            tb = ctx.add(tb, ctx.lin_one(MUL, ta, ahead))
+        return (y,), ctx.lin(self, a, tb)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (False, True)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (a, b) = cts, args
+        if isinstance(a, Hole) or not isinstance(b, Hole):
+            raise AssertionError("transpose: a recurrence is linear in b only")
+        if isinstance(ct, Zero):
+            return None, Zero(b.aval)
+        behind = shifted(ctx, a, self.axis, not self.reverse, _zero(a.aval))
+        return None, ctx.one(LinearRecurrence(self.axis, not self.reverse), behind, ct)
+
+
+CUMULATIVE: Final = (CumSum, CumProd, CumMax, CumMin, CumLogSumExp, LinearRecurrence)

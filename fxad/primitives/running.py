@@ -1,0 +1,93 @@
+"""Running totals along an axis, as programs: how cumulative operations are computed.
+
+One loop goes along the axis, a row of all other elements a step. Where rows are short the axis is cut into pieces that
+are gone through side by side; then their totals are run over in turn, and what came before a piece is joined to all of
+it. XLA's own window reduction takes three times as long to run and to compile (a million floats: 12 ms and 220 ms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isqrt, prod
+from typing import Final, TypeAlias
+
+from fxad.builder import Builder
+from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.shape import Transpose, reshaped, spread
+from fxad.primitives.slicing import Pad, sliced
+
+Parts: TypeAlias = tuple[Atom, ...]
+# what comes first, and what is joined to it: element by element, associative
+Join: TypeAlias = Callable[[Emit, Parts, Parts], Parts]
+
+_ROW: Final = 256  # elements that make a step worth its overhead
+_SHORT: Final = 64  # steps that are not worth cutting
+
+
+def running(
+    name: str, avals: tuple[Aval, ...], join: Join, units: tuple[object, ...], axis: int, reverse: bool
+) -> Jaxpr:
+    """The program of running totals: each result is all elements up to its own, joined; from the end for `reverse`.
+
+    Type: operands of one shape -> results of the same types. `units` are what changes nothing when joined.
+    """
+    b = Builder()
+    return b.build(_along(b, name, b.inputs(avals), join, units, axis, reverse), name)
+
+
+def _along(emit: Emit, name: str, xs: Parts, join: Join, units: Sequence[object], axis: int, reverse: bool) -> Parts:
+    shape = xs[0].aval.shape
+    before, n, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    cuts = min(-(-_ROW // max(before * after, 1)), isqrt(n)) if n > _SHORT else 1
+    steps = -(-n // cuts)
+    pieces = [
+        reshaped(emit, _lengthened(emit, x, axis, cuts * steps - n, u), (before, cuts, steps, after))
+        for x, u in zip(xs, units, strict=True)
+    ]
+    rows = [_moved(emit, p, (2, 0, 1, 3)) for p in pieces]
+    totals, rows = _scanned(emit, name, rows, join, units, reverse)
+    if cuts > 1:
+        ahead = _ahead(emit, _along(emit, name, totals, join, units, 1, reverse), units, reverse)
+        ahead = tuple([spread(emit, t, rows[0].aval.shape, (1, 2, 3)) for t in ahead])
+        rows = list(join(emit, ahead, tuple(rows)))
+    done = [reshaped(emit, _moved(emit, r, (1, 2, 0, 3)), (before, cuts * steps, after)) for r in rows]
+    return tuple([reshaped(emit, sliced(emit, y, 1, 0, n) if cuts * steps > n else y, shape) for y in done])
+
+
+def _lengthened(emit: Emit, x: Atom, axis: int, more: int, unit: object) -> Atom:
+    if not more:
+        return x
+    none = (0,) * x.aval.ndim
+    high = (*none[:axis], more, *none[axis + 1 :])
+    return emit.one(Pad(none, high, none), x, Lit.of(unit, x.aval.with_shape(())))
+
+
+def _moved(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:
+    """The axes in another order; only a view where all that move past each other have one element."""
+    shape = x.aval.shape
+    if [a for a in axes if shape[a] > 1] == [a for a in range(len(shape)) if shape[a] > 1]:
+        return reshaped(emit, x, tuple([shape[a] for a in axes]))
+    return emit.one(Transpose(axes), x)
+
+
+def _scanned(
+    emit: Emit, name: str, rows: Sequence[Atom], join: Join, units: Sequence[object], reverse: bool
+) -> tuple[Parts, list[Atom]]:
+    """The totals of all rows, and the running totals."""
+    b, k = Builder(), len(rows)
+    row = [r.aval.with_shape(r.aval.shape[1:]) for r in rows]
+    total, x = b.inputs(row), b.inputs(row)
+    new = join(b, total, x)
+    body = b.build((*new, *new), f"{name}_step")
+    start = [Lit.of(u, a) for u, a in zip(units, row, strict=True)]
+    outs = emit(Scan(body, rows[0].aval.shape[0], reverse, 1, 0, k), *start, *rows)
+    return outs[:k], list(outs[k:])
+
+
+def _ahead(emit: Emit, totals: Parts, units: Sequence[object], reverse: bool) -> Parts:
+    """The running totals of what comes before each piece, along axis 1."""
+    low, high = ((0, -1, 0), (0, 1, 0)) if reverse else ((0, 1, 0), (0, -1, 0))
+    pad = Pad(low, high, (0, 0, 0))
+    firsts = [Lit.of(u, t.aval.with_shape(())) for t, u in zip(totals, units, strict=True)]
+    return tuple([emit.one(pad, t, first) for t, first in zip(totals, firsts, strict=True)])
