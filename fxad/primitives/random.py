@@ -1,12 +1,13 @@
-"""The block cipher behind the random numbers: Threefry-2x32 with 20 rounds.
+"""What random numbers need beyond arithmetic: a block cipher, and the derivative of what was found by rejection.
 
-All that is random in fxad is this function of a key and a counter, so a draw depends on nothing but its key: not on the
+All that is random in fxad is Threefry-2x32 of a key and a counter, so a draw depends on nothing but its key: not on the
 order of draws, not on the device, not on what else is batched with it. Keys, counters and everything drawn from the
 bits are composites in `fxad.random`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.builder import Builder
+from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
     Atom,
@@ -32,8 +34,23 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.checks import operands
-from fxad.primitives.elementwise import ADD, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
-from fxad.primitives.elementwise.family import batched, filled
+from fxad.primitives.elementwise import (
+    ADD,
+    DIGAMMA,
+    DIV,
+    EXP,
+    LT,
+    MAX,
+    OR,
+    SELECT_N,
+    SHIFT_LEFT,
+    SHIFT_RIGHT_LOGICAL,
+    SUB,
+    XOR,
+)
+from fxad.primitives.elementwise.arithmetic import scaled
+from fxad.primitives.elementwise.family import WIDER, Binary, batched, filled
+from fxad.primitives.elementwise.gamma import RANDOM_GAMMA_GRAD
 
 # Salmon et al., table 2 (Threefry-2x32) and the key schedule's parity word of section 4.2
 _ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -121,5 +138,53 @@ def _rotated(emit: Emit, x: Atom, r: int) -> Atom:
     return emit.one(OR, high, emit.one(SHIFT_RIGHT_LOGICAL, x, filled(32 - r, x)))
 
 
+# ----------------------------------------------------------------------------------------------- gamma's derivative
+
+
+@final
+@primitive
+class GammaSample(Binary):
+    """A number x that was drawn from the gamma distribution of shape a: x itself, but a function of a.
+
+    However x was found (by rejection: no derivative goes through that), it stands at a place of the distribution, and
+    moves with a so that its place stays: implicit reparameterisation.
+
+    Type:   a, x: two float operands of one type, not float8. For `log`, x is the logarithm of the draw.
+    Rule:   dx/da = random_gamma_grad(a, x), dx/dx = 1; where the draw underflows, the limit of that. The second
+            derivative in a is refused, as that of random_gamma_grad is.
+    Source: Figurnov, Mohamed and Mnih, Implicit Reparameterization Gradients (2018), equation 7.
+    """
+
+    name: ClassVar[str] = "gamma_sample"
+    takes: ClassVar[frozenset[DType]] = WIDER
+    hlo_name: ClassVar[str] = ""  # nothing is computed
+    log: bool
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return y
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return args[1:]
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        if isinstance(tx, Zero):
+            return ty
+        rate = _log_rate(ctx, x, z) if self.log else ctx.one(RANDOM_GAMMA_GRAD, x, z)
+        return ctx.add(scaled(ctx, tx, rate), ty)
+
+
+def _log_rate(emit: Emit, a: Atom, log: Atom) -> Atom:
+    """The derivative in a of the logarithm of a draw."""
+    # below this the distribution is x^a / gamma(a + 1) to the last digit, so log x = (log place + lgamma(a + 1)) / a
+    limit = filled(math.log(float(np.spacing(np.ones((), a.aval.dtype)))), a)
+    small = emit.one(LT, log, limit)
+    draw = emit.one(EXP, emit.one(MAX, log, limit))
+    usual = emit.one(DIV, emit.one(RANDOM_GAMMA_GRAD, a, draw), draw)
+    ends = emit.one(DIV, emit.one(SUB, emit.one(DIGAMMA, emit.one(ADD, a, filled(1, a))), log), a)
+    return emit.one(SELECT_N, small, usual, ends)
+
+
 THREEFRY2X32: Final = Threefry2x32()
-RANDOM: Final[tuple[type[Primitive], ...]] = (Threefry2x32,)
+RANDOM: Final[tuple[type[Primitive], ...]] = (Threefry2x32, GammaSample)

@@ -21,26 +21,35 @@ from fxad.primitives.random import THREEFRY2X32
 from fxad.trace import bind
 
 
-def encrypted(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
-    """Counters of two words under a key u32[2] (or under keys, one for each counter): two words for each."""
-    words = [fnp.broadcast_to(key[..., k], high.shape) for k in range(2)]
+def encrypted(keys: Array, high: Array, low: Array) -> tuple[Array, Array]:
+    """Counters of two words under keys u32[...,2], one for each counter or one for all: two words for each."""
+    words = [fnp.broadcast_to(keys[..., k], high.shape) for k in range(2)]
     first, second = bind(THREEFRY2X32, *words, high, low)
     return first, second
 
 
-def encrypted_counters(key: Array, shape: Shape) -> tuple[Array, Array]:
-    """The counters 0, 1, 2, ... in row-major order, encrypted."""
-    size = Aval(shape, dtypes.uint32).size
+def encrypted_counters(keys: Array, shape: Shape) -> tuple[Array, Array]:
+    """The counters 0, 1, 2, ... in row-major order, encrypted under each of the keys: of shape (*keys, *shape)."""
+    size, every = Aval(shape, dtypes.uint32).size, (*keys.shape[:-1], *shape)
+    keys = lax.expand_dims(keys, range(keys.ndim - 1, keys.ndim - 1 + len(shape))) if keys.ndim > 1 else keys
+    zero = constant(0, dtypes.uint32, every)
+    if size == 1:
+        return encrypted(keys, zero, zero)
     if size <= 1 << 32:
-        low = lax.reshape(lax.iota(dtypes.uint32, size), shape)
-        return encrypted(key, lax.full(shape, 0, dtypes.uint32), low)
-    count = lax.reshape(lax.iota(dtypes.uint64, size), shape)
+        low = _shaped(lax.iota(dtypes.uint32, size), shape)
+        return encrypted(keys, zero, fnp.broadcast_to(low, every))
+    count = _shaped(lax.iota(dtypes.uint64, size), shape)
     high = lax.convert_element_type(lax.shift_right_logical(count, 32), dtypes.uint32)
-    return encrypted(key, high, lax.convert_element_type(count, dtypes.uint32))
+    low = lax.convert_element_type(count, dtypes.uint32)
+    return encrypted(keys, fnp.broadcast_to(high, every), fnp.broadcast_to(low, every))
+
+
+def _shaped(x: Array, shape: Shape) -> Array:
+    return x if x.shape == shape else lax.reshape(x, shape)
 
 
 def random_bits(key: Array, shape: Shape, dtype: DType) -> Array:
-    """Uniform bits of an unsigned dtype."""
+    """Uniform bits of an unsigned dtype; this and all below, for keys u32[...,2], draw a `shape` for each key."""
     high, low = encrypted_counters(key, shape)
     if dtype.itemsize == 8:
         upper = lax.shift_left(lax.convert_element_type(high, dtype), 32)
@@ -72,9 +81,9 @@ def unit(key: Array, shape: Shape, dtype: DType) -> Array:
 
 def between(key: Array, low: Array, high: Array, shape: Shape, dtype: DType) -> Array:
     """Uniform floats in [low, high), for bounds that broadcast to the shape."""
-    span = fnp.broadcast_to(high - low, shape)
-    low = fnp.broadcast_to(low, shape)
-    return lax.max(low, lax.add(lax.mul(unit(key, shape, dtype), span), low))
+    u = unit(key, shape, dtype)
+    span, low = fnp.broadcast_to(high - low, u.shape), fnp.broadcast_to(low, u.shape)
+    return lax.max(low, lax.add(lax.mul(u, span), low))
 
 
 def between_scalars(key: Array, low: object, high: object, shape: Shape, dtype: DType) -> Array:

@@ -45,7 +45,7 @@ def normals(key: Array, shape: Shape, dtype: DType) -> Array:
         return (parts[0] + 1j * parts[1]) / fnp.full((), math.sqrt(2), dtype)
     below = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
     u = between_scalars(key, below, 1, shape, dtype)
-    return lax.mul(fnp.full(shape, math.sqrt(2), dtype), lax.erf_inv(u))
+    return lax.mul(constant(math.sqrt(2), dtype, u.shape), lax.erf_inv(u))
 
 
 def truncated_normal(

@@ -77,9 +77,9 @@ def _split(key: Array, shape: tuple[int, ...]) -> Array:
 
 
 def split_keys(key: Array, num: int) -> list[Array]:
-    """`split` inside a sampler: the keys one by one."""
+    """`split` inside a sampler: the new keys one by one, or, of keys u32[...,2], those of each."""
     pairs = _split(key, (num,))
-    return [pairs[k] for k in range(num)]
+    return [pairs[..., k, :] for k in range(num)]
 
 
 def fold_in(key: ArrayLike, data: ArrayLike) -> Array:

@@ -15,6 +15,7 @@ from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive, Shape
 from fxad.primitives import elementwise as ew
 from fxad.primitives.linalg import Det, Pinv, Slogdet, Solve
+from fxad.primitives.random import GammaSample
 from fxad.testing.values import SEEDS, Domain, sample
 
 
@@ -64,7 +65,7 @@ def applications(draw: st.DrawFn, specs: Specs, *, smooth: bool = False) -> Appl
 
 # Their derivatives are what they are for, not the limit of differences.
 _BY_CONVENTION: Final = frozenset(
-    {ew.BitcastConvertType, ew.StopGradient, ew.ReducePrecision, Solve, Slogdet, Det, Pinv}
+    {ew.BitcastConvertType, ew.StopGradient, ew.ReducePrecision, GammaSample, Solve, Slogdet, Det, Pinv}
 )
 
 
