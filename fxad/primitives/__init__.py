@@ -30,6 +30,7 @@ from fxad.primitives.scatter_combine import SCATTER_COMBINE
 from fxad.primitives.select_and_scatter import SELECT_AND_SCATTER
 from fxad.primitives.shape import SHAPE
 from fxad.primitives.slicing import SLICING
+from fxad.primitives.softmax import SOFTMAX
 from fxad.primitives.sort import SORT
 
 ALL: Final[tuple[type[Primitive], ...]] = (
@@ -49,6 +50,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *REDUCE_WINDOW,
     *SELECT_AND_SCATTER,
     *FOLD,
+    *SOFTMAX,
     *DOT,
     *LINALG,
     *CONV,

@@ -18,6 +18,7 @@ from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.sliding import Padding, Sliding, span
+from fxad.primitives.softmax import Softmax
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
@@ -112,6 +113,12 @@ def _barrier(draw: st.DrawFn, smooth: bool) -> Spec:
     return OptimizationBarrier(), [(Aval(draw(shapes(2)), d), ORDINARY if smooth else SPECIAL) for d in dtypes_of]
 
 
+def _softmax(draw: st.DrawFn, smooth: bool) -> Spec:
+    shape = draw(shapes())
+    dtype = dtype_of(draw, dtypes.FLOATING - dtypes.FLOAT8, smooth)
+    return Softmax(some_axes(draw, len(shape))), [(Aval(shape, dtype), ORDINARY if smooth else SPECIAL)]
+
+
 def _selection(kind: type[SelectAndGatherAdd | SelectAndScatterAdd]) -> Specs:
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         shape, sliding = _sliding(draw)
@@ -133,6 +140,7 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         Reduce: _reduce,
         ReduceWindow: _reduce_windows,
         OptimizationBarrier: _barrier,
+        Softmax: _softmax,
         SelectAndGatherAdd: _selection(SelectAndGatherAdd),
         SelectAndScatterAdd: _selection(SelectAndScatterAdd),
     }

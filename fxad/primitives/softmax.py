@@ -1,0 +1,93 @@
+"""Weights that sum to one. A primitive for its derivative, which needs the result alone: nothing else is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.errors import DTypeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Hlo,
+    HloValue,
+    Jaxpr,
+    JvpCtx,
+    NDArray,
+    Primitive,
+    Tangent,
+    primitive,
+)
+from fxad.primitives.checks import axes_of, operands
+from fxad.primitives.elementwise import DIV, EXP, MUL, SUB
+from fxad.primitives.elementwise.family import widened
+from fxad.primitives.reduce import ReduceMax
+from fxad.primitives.shape import BroadcastInDim, ReduceSum, past
+
+Axes: TypeAlias = tuple[int, ...]
+
+
+@final
+@primitive
+class Softmax(Primitive):
+    """exp(x) / sum(exp(x)) over `axes`, without overflow; nan where the greatest element is infinite.
+
+    Type: x float (not float8); `axes` increasing; type of x.
+    Rule: y_dot = y * (x_dot - sum(y * x_dot)).
+    Source: the maximum is subtracted first, in stablehlo as in `impl`; `impl` computes below 32 bits in float32.
+    """
+
+    name: ClassVar[str] = "softmax"
+    axes: Axes
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        if x.dtype not in dtypes.FLOATING or x.dtype in dtypes.FLOAT8:
+            raise DTypeError(f"softmax: takes float (not float8) operands, got {x}", remedy="convert the operand first")
+        axes_of(self.name, self.axes, x.ndim)
+        return (x,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        wide = widened(x)
+        weights = np.exp(np.subtract(wide, np.max(wide, axis=self.axes, keepdims=True, initial=-np.inf)))
+        return ((weights / np.sum(weights, axis=self.axes, keepdims=True)).astype(x.dtype),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.call(_spelled_out(ins[0], self.axes), args)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (dim,) = dims
+        return ctx(self if dim is None else Softmax(past(self.axes, dim)), *args), (dim,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        y = ctx.one(self, *primals)
+        weighted = ctx.lin_one(MUL, tangents[0], y)
+        total = ctx.lin_one(_back(y.aval, self.axes), ctx.lin_one(ReduceSum(self.axes), weighted))
+        return (y,), (ctx.lin_one(SUB, weighted, ctx.lin_one(MUL, total, y)),)
+
+
+def _back(x: Aval, axes: Axes) -> BroadcastInDim:
+    """What repeats the result of a reduction of `x` along `axes`."""
+    return BroadcastInDim(x.shape, tuple([a for a in range(x.ndim) if a not in axes]))
+
+
+def _spelled_out(aval: Aval, axes: Axes) -> Jaxpr:
+    b, back = Builder(), _back(aval, axes)
+    x = b.input(aval)
+    weights = b.one(EXP, b.one(SUB, x, b.one(back, b.one(ReduceMax(axes), x))))
+    return b.build([b.one(DIV, weights, b.one(back, b.one(ReduceSum(axes), weights)))], "softmax")
+
+
+SOFTMAX: Final = (Softmax,)
