@@ -19,6 +19,8 @@ from fxad.primitives.linalg import (
     Det,
     Eig,
     Eigh,
+    Expm,
+    ExpmFrechet,
     Geqrf,
     HouseholderProduct,
     Lu,
@@ -138,6 +140,12 @@ def _svd(draw: st.DrawFn, m: int, n: int, smooth: bool) -> Primitive:
     return Svd(vectors, vectors and draw(st.booleans()) and not (smooth and m != n))
 
 
+def _expm_frechet(draw: st.DrawFn, smooth: bool) -> Spec:
+    n, dtype = draw(_SIZES), dtype_of(draw, TAKES, smooth)
+    a = Aval((*_batch(draw), n, n), dtype)
+    return ExpmFrechet(), [(a, ORDINARY), (a, ORDINARY)]
+
+
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
         Cholesky: _square(_only(Cholesky()), Domain(ridge=20.0)),
@@ -156,5 +164,7 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         # vectors of LAPACK and of NumPy differ in signs, and those of tangents in phases: tests/primitives
         Eig: _square(_only(Eig(False, False))),
         Svd: _any(_svd, _REAL),
+        Expm: _square(_only(Expm()), Domain(-4.0, 4.0)),
+        ExpmFrechet: _expm_frechet,
     }
 )

@@ -87,7 +87,7 @@ def sample(aval: Aval, domain: Domain, seed: int, k: int) -> NDArray:
         if dtype in dtypes.COMPLEX:
             real = real + 1j * _floats(rng, shape, domain)
         if domain.ridge:
-            real = real + domain.ridge * np.eye(*shape[-2:])
+            real = real + domain.ridge * np.eye(shape[-2], shape[-1])
         return real.astype(dtype)
 
 

@@ -5,6 +5,7 @@ from typing import Final
 from fxad.primitives.linalg.cholesky import CHOLESKY, Cholesky
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.expm import EXPM, EXPM_FRECHET, Expm, ExpmFrechet
 from fxad.primitives.linalg.lu import LU, Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.qr import GEQRF, HOUSEHOLDER_PRODUCT, Geqrf, HouseholderProduct, Qr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve, factored
@@ -28,10 +29,14 @@ LINALG: Final = (
     Eigh,
     Eig,
     Svd,
+    Expm,
+    ExpmFrechet,
 )
 
 __all__ = [
     "CHOLESKY",
+    "EXPM",
+    "EXPM_FRECHET",
     "GEQRF",
     "HOUSEHOLDER_PRODUCT",
     "LINALG",
@@ -41,6 +46,8 @@ __all__ = [
     "Det",
     "Eig",
     "Eigh",
+    "Expm",
+    "ExpmFrechet",
     "Geqrf",
     "HouseholderProduct",
     "Lu",

@@ -1,0 +1,314 @@
+"""The exponential of matrices, and its derivative as an operation of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from types import MappingProxyType
+from typing import ClassVar, Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.errors import ShapeError
+from fxad.interpret import run
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Hlo,
+    HloValue,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import (
+    ABS,
+    ADD,
+    CLAMP,
+    IS_FINITE,
+    LT,
+    MUL,
+    SELECT_N,
+    SHIFT_LEFT,
+    SHIFT_RIGHT_LOGICAL,
+    SUB,
+    BitcastConvertType,
+    ConvertElementType,
+)
+from fxad.primitives.linalg.calls import empty, zeros
+from fxad.primitives.linalg.family import Matrixwise, entries, in_front, numbers, real, square
+from fxad.primitives.linalg.matrices import (
+    One,
+    Operand,
+    X,
+    as_complex,
+    columns,
+    dot,
+    identity,
+    rows,
+    scaled,
+    transposed,
+)
+from fxad.primitives.linalg.solve import Solve, factored
+from fxad.primitives.reduce import ReduceMax
+from fxad.primitives.shape import BroadcastInDim, ReduceSum
+from fxad.primitives.slicing import Pad
+
+# A matrix, or a matrix and its derivative in a direction: the algorithm is the same, in another ring.
+_Value: TypeAlias = tuple[Atom, ...]
+
+# Higham (2005), table 2.3: the largest norm for which the approximant of this degree is exact to rounding.
+_DOUBLE: Final = 13, 5.371920351148152
+_SINGLE: Final = 7, 3.925724783138660
+# dtype -> its bits as an integer, bits of the fraction, bias of the exponent
+_FORMAT: Final = MappingProxyType({dtypes.float32: (dtypes.int32, 23, 127), dtypes.float64: (dtypes.int64, 52, 1023)})
+
+
+@final
+@primitive
+class Expm(Matrixwise):
+    """The exponential of matrices, I + A + A A / 2 + ....
+
+    Type:   (..., n, n) float32, float64, complex64 or complex128 -> the same.
+    Rule:   expm_frechet.
+    Cost:   7 (float32) or 8 (float64) products and one solve, and one product for each doubling of the norm beyond 4.
+    Source: Higham, The scaling and squaring method for the matrix exponential revisited (2005), algorithm 2.3.
+    """
+
+    name: ClassVar[str] = "expm"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        numbers("expm", x)
+        square("expm", x)
+        return (x,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return _computed(args)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return (_lowered(hlo, args, ins)[0],)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(EXPM_FRECHET, *primals, *tangents)
+
+
+@final
+@primitive
+class ExpmFrechet(Linear):
+    """The derivative of the exponential at A in the direction E: the term of expm(A + E) that is linear in E.
+
+    Type:   A and E of one type (..., n, n) -> the same.
+    Rule:   linear in E; the transpose is the same at A^T. The derivative in A is that of twice the size, for
+            expm([[A, E], [0, A]]) has this in its corner.
+    Cost:   three times that of expm.
+    Source: Al-Mohy, Higham, Computing the Frechet derivative of the matrix exponential (2009), theorem 2.1 and section
+            4; Higham, Relton, Higher order Frechet derivatives of matrix functions (2014).
+    """
+
+    name: ClassVar[str] = "expm_frechet"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        a, e = operands(self, avals, 2)
+        numbers("expm_frechet", a, e)
+        square("expm_frechet", a)
+        if a != e:
+            raise ShapeError(f"expm_frechet: operands differ: {a} and {e}")
+        return (a,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return _computed(args)[1:]
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return _lowered(hlo, args, ins)[1:]
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return ctx(self, *in_front(ctx, args, dims)), (0,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (a, e), (a_dot, e_dot) = primals, tangents
+        outs, n = ctx(self, a, e), a.aval.shape[-1]
+        if isinstance(a_dot, Zero):
+            return outs, ctx.lin(self, a, e_dot)
+        lin = ctx.lin_one
+        twice = ctx.one(ADD, _placed(ctx.one, a, 0, 0), _placed(ctx.one, a, n, n))
+        both = ctx.one(ADD, twice, _placed(ctx.one, e, 0, n))
+        moved = lin(ADD, _placed(lin, a_dot, 0, 0), _placed(lin, a_dot, n, n))
+        moved = ctx.add(moved, _placed(lin, e_dot, 0, n))
+        corner = lin(self, both, moved)
+        return outs, (columns(lin, rows(lin, corner, 0, n), n, 2 * n),)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (False, True)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (a, e) = cts, args
+        if isinstance(ct, Zero) or isinstance(a, Hole):
+            return None, Zero(e.aval)
+        return None, ctx.one(self, transposed(ctx.one, a), ct)
+
+
+def _placed(one: One[X], a: Operand, row: int, column: int) -> X:
+    """a as a block of a matrix of twice the size."""
+    rank, n = a.aval.ndim, a.aval.shape[-1]
+    lead = (0,) * (rank - 2)
+    zero = Lit(bytes(a.aval.dtype.itemsize), Aval((), a.aval.dtype))
+    return one(Pad((*lead, row, column), (*lead, n - row, n - column), (0,) * rank), a, zero)
+
+
+# ------------------------------------------------------------------------------------------------------- algorithm
+
+
+def _times(b: Builder, x: _Value, y: _Value) -> _Value:
+    product = dot(b.one, x[0], y[0])
+    if len(x) == 1:
+        return (product,)
+    return product, b.one(ADD, dot(b.one, x[0], y[1]), dot(b.one, x[1], y[0]))
+
+
+def _plus(b: Builder, x: _Value, y: _Value) -> _Value:
+    return tuple([b.one(ADD, p, q) for p, q in zip(x, y, strict=True)])
+
+
+def _combined(b: Builder, terms: Sequence[tuple[float, _Value]]) -> _Value:
+    """The sum of numbers times matrices."""
+    parts: list[_Value] = [tuple([scaled(b.one, p, c) for p in x]) for c, x in terms]
+    return reduce(lambda x, y: _plus(b, x, y), parts)
+
+
+def _approximated(ins: Sequence[Aval]) -> Jaxpr:
+    """A (and E) -> how often to square, and the approximant of exp(A / 2^s) (and its derivative)."""
+    b = Builder()
+    given = b.inputs(ins)
+    double = real(ins[0]) == dtypes.float64
+    degree, bound = _DOUBLE if double else _SINGLE
+    count, factor = _scaling(b, given[0], bound)
+    x: _Value = tuple([b.one(MUL, a, _spread(b, factor, a.aval)) for a in given])
+    unit = identity(b, ins[0])
+    powers: list[_Value] = [(unit, *[Zero(a).instantiate() for a in ins[1:]]), _times(b, x, x)]
+    for _ in range(2 if double else degree // 2 - 1):
+        powers.append(_times(b, powers[-1], powers[1]))
+    c = _coefficients(degree)
+    # odd powers are x times u, even ones v
+    if double:
+        high_u = _combined(b, [(c[13], powers[3]), (c[11], powers[2]), (c[9], powers[1])])
+        high_v = _combined(b, [(c[12], powers[3]), (c[10], powers[2]), (c[8], powers[1])])
+        low_u = _combined(b, [(c[2 * k + 1], powers[k]) for k in range(4)])
+        low_v = _combined(b, [(c[2 * k], powers[k]) for k in range(4)])
+        u, v = _plus(b, _times(b, powers[3], high_u), low_u), _plus(b, _times(b, powers[3], high_v), low_v)
+    else:
+        u = _combined(b, [(c[2 * k + 1], p) for k, p in enumerate(powers)])
+        v = _combined(b, [(c[2 * k], p) for k, p in enumerate(powers)])
+    u = _times(b, x, u)
+    above = _plus(b, v, u)
+    under = tuple([b.one(SUB, p, q) for p, q in zip(v, u, strict=True)])
+    factors = (under[0], *factored(b, under[0]))
+    out: _Value = (b.one(Solve(False), *factors, above[0]),)
+    if len(ins) == 2:
+        out = (*out, b.one(Solve(False), *factors, b.one(SUB, above[1], dot(b.one, under[1], out[0]))))
+    return b.build([count, *out], "approximated")
+
+
+def _coefficients(degree: int) -> list[float]:
+    """Of the numerator of the diagonal Pade approximant; that of x^degree is 1."""
+    c = [1.0]
+    for k in range(degree, 0, -1):
+        c.append(c[-1] * k * (2 * degree - k + 1) / (degree - k + 1))
+    return c[::-1]
+
+
+def _scaling(b: Builder, a: Atom, bound: float) -> tuple[Atom, Atom]:
+    """The smallest s, or one more, with |A / 2^s| <= bound in the 1-norm, and 2^-s; s = 0 where the norm is not finite.
+
+    Both by the bits of the exponent: exact, and no logarithm.
+    """
+    rank = a.aval.ndim
+    norm = b.one(ReduceMax((rank - 2,)), b.one(ReduceSum((rank - 2,)), b.one(ABS, a)))
+    integer, fraction, bias = _FORMAT[norm.aval.dtype]
+    part = b.one(MUL, norm, Lit.of(1 / bound, norm.aval))
+    bits = b.one(SHIFT_RIGHT_LOGICAL, b.one(BitcastConvertType(integer), part), _whole(fraction, norm, integer))
+    count: Atom = b.one(SUB, bits, _whole(bias - 1, norm, integer))
+    count = b.one(CLAMP, _whole(0, norm, integer), count, _whole(bias - 1, norm, integer))
+    count = b.one(SELECT_N, b.one(IS_FINITE, norm), _whole(0, norm, integer), count)
+    factor = b.one(SHIFT_LEFT, b.one(SUB, _whole(bias, norm, integer), count), _whole(fraction, norm, integer))
+    return b.one(ConvertElementType(dtypes.int32), count), b.one(BitcastConvertType(norm.aval.dtype), factor)
+
+
+def _whole(value: int, like: Atom, dtype: dtypes.DType) -> Lit:
+    return Lit.of(value, like.aval.with_dtype(dtype))
+
+
+def _spread(b: Builder, x: Atom, like: Aval) -> Atom:
+    """One number for each matrix."""
+    wide = b.one(BroadcastInDim(like.shape, tuple(range(like.ndim - 2))), x)
+    return as_complex(b.one, wide, like)
+
+
+def _more(carry: Sequence[Aval]) -> Jaxpr:
+    b = Builder()
+    done, counts, *_ = b.inputs(carry)
+    most = b.one(ReduceMax(tuple(range(counts.aval.ndim))), counts)
+    return b.build([b.one(LT, done, most)], "more")
+
+
+def _squared(carry: Sequence[Aval]) -> Jaxpr:
+    b = Builder()
+    done, counts, *given = b.inputs(carry)
+    x: _Value = tuple(given)
+    y = _times(b, x, x)
+    if counts.aval.shape:  # of a batch, each as often as it needs
+        here = b.one(LT, b.one(BroadcastInDim(counts.aval.shape, ()), done), counts)
+        shape = x[0].aval.shape
+        mask = b.one(BroadcastInDim(shape, tuple(range(len(shape) - 2))), here)
+        y = tuple([b.one(SELECT_N, mask, p, q) for p, q in zip(x, y, strict=True)])
+    return b.build([b.one(ADD, done, Lit.of(1, done.aval)), counts, *y], "squared")
+
+
+def _lowered(hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval]) -> Sequence[HloValue]:
+    if empty(ins[0]):
+        return [zeros(hlo, a) for a in ins]
+    body = _approximated(ins)
+    carry = (Aval((), dtypes.int32), *body.out_avals)
+    start = hlo.constant(Zero(carry[0]).instantiate())
+    bodies = _more(carry), _squared(carry)
+    return hlo.op("stablehlo.while", (start, *hlo.call(body, args)), carry, regions=bodies)[2:]
+
+
+def _computed(args: Sequence[NDArray]) -> tuple[NDArray, ...]:
+    ins = [Aval(x.shape, x.dtype) for x in args]
+    if empty(ins[0]):
+        return tuple(args)
+    counts, *out = run(_approximated(ins), args)
+    x, squarings = [entries(p) for p in out], np.asarray(counts, np.int32)
+    for k in range(int(np.max(squarings))):
+        mask = (k < squarings)[..., None, None]
+        y = [x[0] @ x[0], *[x[0] @ d + d @ x[0] for d in x[1:]]]
+        x = [np.where(mask, q, p) for p, q in zip(x, y, strict=True)]
+    return tuple(x)
+
+
+EXPM: Final = Expm()
+EXPM_FRECHET: Final = ExpmFrechet()
