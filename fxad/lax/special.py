@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxad.array import Array, ArrayLike, binder
 from fxad.ir import Primitive
-from fxad.lax.binary import _SCALARS, _scalar, binder
+from fxad.lax.binary import _SCALARS, _scalar
 from fxad.primitives.elementwise.gamma import IGAMMA, IGAMMA_GRAD_A, IGAMMAC, RANDOM_GAMMA_GRAD
 
 

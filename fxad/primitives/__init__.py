@@ -18,6 +18,7 @@ from fxad.primitives.dot import DOT
 from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
 from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.elementwise.gamma import GAMMA
+from fxad.primitives.fft import FFT
 from fxad.primitives.fold import FOLD
 from fxad.primitives.indexing import INDEXING
 from fxad.primitives.linalg import LINALG
@@ -32,11 +33,14 @@ from fxad.primitives.shape import SHAPE
 from fxad.primitives.slicing import SLICING
 from fxad.primitives.softmax import SOFTMAX
 from fxad.primitives.sort import SORT
+from fxad.primitives.top_k import TOP_K
 
 ALL: Final[tuple[type[Primitive], ...]] = (
     *ELEMENTWISE,
     *GAMMA,
     *SORT,
+    *TOP_K,
+    *FFT,
     *CUMULATIVE,
     *SHAPE,
     *SLICING,

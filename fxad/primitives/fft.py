@@ -1,0 +1,146 @@
+"""Discrete Fourier transforms over the last axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from types import MappingProxyType
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.attrs import i64s
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import COMPLEX, CONJ, EQ, MUL, OR, SELECT_N
+from fxad.primitives.elementwise.family import WIDE
+from fxad.primitives.shape import Iota, move_axis, spread
+
+KINDS: Final = ("FFT", "IFFT", "RFFT", "IRFFT")
+_NUMPY: Final = MappingProxyType(
+    {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}
+)
+
+
+@final
+@primitive
+class Fft(Linear):
+    """The discrete Fourier transform over the last axes, of the sizes `lengths`.
+
+    `FFT` sums x[j] exp(-2 pi i j k / n); `IFFT` is its inverse, divided by the number of elements. `RFFT` is the half
+    of `FFT` that says it all for a real operand: k <= n / 2 on the last axis. `IRFFT` is the inverse of that; it reads
+    no imaginary part where the transform of real elements has none.
+
+    Type: FFT, IFFT: complex to complex. RFFT: float32 or float64 to complex. IRFFT: complex to float. `lengths` are the
+          sizes of the real or longer side, one to three, none 0.
+    Rule: linear. FFT and IFFT are their own transposes; those of RFFT and IRFFT are each other, conjugated and with the
+          elements weighed that stand for two.
+    Source: stablehlo.fft
+    """
+
+    name: ClassVar[str] = "fft"
+    kind: str
+    lengths: tuple[int, ...]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        if self.kind not in KINDS:
+            raise ParameterError(f"fft: {self.kind!r} is not one of {' '.join(KINDS)}")
+        if not 1 <= len(self.lengths) <= 3:
+            raise ParameterError(
+                f"fft: takes one to three axes, got {len(self.lengths)}", remedy="transform the others in turn"
+            )
+        if min(self.lengths) < 1:
+            raise ShapeError(f"fft: lengths {self.lengths} are not all positive")
+        takes = WIDE if self.kind == "RFFT" else dtypes.COMPLEX
+        if x.dtype not in takes:
+            raise DTypeError(f"fft: {self.kind} takes {' or '.join([d.name for d in sorted(takes, key=str)])}, got {x}")
+        half = (*self.lengths[:-1], self.lengths[-1] // 2 + 1)
+        given, made = (half if self.kind == "IRFFT" else self.lengths), (half if self.kind == "RFFT" else self.lengths)
+        lead = x.ndim - len(given)
+        if lead < 0 or x.shape[lead:] != given:
+            raise ShapeError(f"fft: {self.kind} of lengths {self.lengths} takes last axes {given}, got {x}")
+        dtype = dtypes.complex_of(x.dtype) if self.kind == "RFFT" else x.dtype
+        return (Aval((*x.shape[:lead], *made), dtypes.real_part(dtype) if self.kind == "IRFFT" else dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        (out,) = self.abstract_eval(Aval(x.shape, x.dtype))
+        if not x.size:
+            return (np.zeros(out.shape, out.dtype),)
+        axes = tuple(range(-len(self.lengths), 0))
+        return (np.asarray(_NUMPY[self.kind](x, self.lengths, axes)).astype(out.dtype),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        if not ins[0].size:
+            return (hlo.constant(Zero(outs[0]).instantiate()),)
+        attrs = {"fft_type": f"#stablehlo<fft_type {self.kind}>", "fft_length": i64s(self.lengths)}
+        return hlo.op("stablehlo.fft", args, outs, attrs)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (x,), (dim,) = args, dims
+        if dim is None or dim < x.aval.ndim - len(self.lengths):
+            return ctx(self, x), (dim,)
+        return ctx(self, move_axis(ctx, x, dim, 0)), (0,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x,) = cts, args
+        if isinstance(ct, Zero):
+            return (Zero(x.aval),)
+        if self.kind in ("FFT", "IFFT"):
+            return (ctx.one(self, ct),)
+        count = prod(self.lengths)
+        if self.kind == "RFFT":
+            halved = ctx.one(MUL, ctx.one(CONJ, ct), self._weights(ctx, ct.aval, 1, 0.5))
+            back = ctx.one(Fft("IRFFT", self.lengths), halved)
+            return (ctx.one(MUL, back, Lit.of(count, back.aval)),)
+        there = ctx.one(CONJ, ctx.one(Fft("RFFT", self.lengths), ct))
+        return (ctx.one(MUL, there, self._weights(ctx, there.aval, 1 / count, 2 / count)),)
+
+    def _weights(self, emit: Emit, half: Aval, once: float, twice: float) -> Atom:
+        """One number for the elements on the last axis of a half that stand for themselves, another for the rest."""
+        n, m = self.lengths[-1], half.shape[-1]
+        k = emit.one(Iota((m,), dtypes.int32, 0))
+        alone = emit.one(
+            OR, emit.one(EQ, k, Lit.of(0, k.aval)), emit.one(EQ, k, Lit.of(n // 2 if n % 2 == 0 else 0, k.aval))
+        )
+        real = Aval((m,), dtypes.real_part(half.dtype))
+        weights = emit.one(SELECT_N, alone, Lit.of(twice, real), Lit.of(once, real))
+        row = emit.one(COMPLEX, weights, Lit.of(0, real))
+        return spread(emit, row, half.shape, (half.ndim - 1,))
+
+
+FFT: Final = (Fft,)

@@ -1,0 +1,136 @@
+"""The greatest elements and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Emit,
+    Hlo,
+    HloValue,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    Lit,
+    NDArray,
+    Primitive,
+    Tangent,
+    Zero,
+    primitive,
+)
+from fxad.primitives.attrs import i64
+from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import EQ, NE, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.elementwise.family import widened
+from fxad.primitives.reduce import ORDERED
+from fxad.primitives.shape import ExpandDims, Iota, Rev, move_axis
+from fxad.primitives.slicing import sliced
+from fxad.primitives.sort import Sort, along
+
+
+@final
+@primitive
+class TopK(Primitive):
+    """The k greatest elements along the last axis, the greatest first, and their places; of equal ones the first.
+
+    nans count as the greatest, and -0.0 equals 0.0.
+
+    Type: x integer, float or bool; results: values of its type, places int32; their last axis has size k.
+    Rule: the tangents at the same places.
+    Cost: for k of at most 1/16 of the axis, floats of at most 32 bits: about one pass; else a sort.
+    Source: chlo.top_k
+    """
+
+    name: ClassVar[str] = "top_k"
+    k: int
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = operands(self, avals, 1)
+        if not x.ndim:
+            raise ShapeError(f"top_k: takes an operand with an axis, got {x}")
+        if x.dtype not in ORDERED:
+            raise DTypeError(f"top_k: {x} has no order")
+        if not 0 <= self.k <= x.shape[-1]:
+            raise ParameterError(f"top_k: k = {self.k} is not between 0 and {x.shape[-1]}, the size of the last axis")
+        values = x.with_shape((*x.shape[:-1], self.k))
+        return values, values.with_dtype(dtypes.int32)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        n = x.shape[-1]
+        order = n - 1 - np.flip(np.lexsort((np.flip(widened(x), -1),), -1), -1)[..., : self.k]
+        return np.take_along_axis(x, order, -1), order.astype(np.int32)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (x,), (values, places) = ins, outs
+        if not values.size:
+            return [hlo.constant(Zero(a).instantiate()) for a in outs]
+        # XLA has a selection for float32 only; anything else it sorts, slower than ours
+        if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
+            return hlo.call(_by_sorting(x, self.k), args)
+        wide = x.with_dtype(dtypes.float32)
+        top = (values.with_dtype(dtypes.float32), places)
+        found = hlo.op("chlo.top_k", hlo.call(_plain(x), args), top, {"k": i64(self.k)})
+        return hlo.call(_picked(x, places), (*args, found[1]))
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (x,), (dim,) = args, dims
+        if dim is not None and dim == x.aval.ndim - 1:
+            x, dim = move_axis(ctx, x, dim, 0), 0
+        return ctx(self, x), (dim, dim)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (x,), (t,) = primals, tangents
+        values, places = ctx(self, x)
+        if not isinstance(t, Lin) or not values.aval.size:
+            return (values, places), (Zero(values.aval), Zero(places.aval))
+        index = ctx.one(ExpandDims((x.aval.ndim,)), places)
+        return (values, places), (ctx.lin_one(along(x.aval, x.aval.ndim - 1), t, index), Zero(places.aval))
+
+
+def _plain(x: Aval) -> Jaxpr:
+    """Floats as XLA's total order means them: one zero, one nan."""
+    b = Builder()
+    f: Atom = b.input(x)
+    f = f if x.dtype == dtypes.float32 else b.one(ConvertElementType(dtypes.float32), f)
+    f = b.one(SELECT_N, b.one(EQ, f, Lit.of(0, f.aval)), f, Lit.of(0.0, f.aval))
+    return b.build((b.one(SELECT_N, b.one(NE, f, f), f, Lit.of(np.nan, f.aval)),), "plain")
+
+
+def _picked(x: Aval, places: Aval) -> Jaxpr:
+    b = Builder()
+    operand, at = b.inputs((x, places))
+    return b.build((b.one(along(x, x.ndim - 1), operand, b.one(ExpandDims((x.ndim,)), at)), at), "picked")
+
+
+def _by_sorting(x: Aval, k: int) -> Jaxpr:
+    """Sorted from the far end, so that of equal elements the first one is the last; then read backward."""
+    b = Builder()
+    axis, n = x.ndim - 1, x.shape[-1]
+    count = b.one(Iota(x.shape, dtypes.int32, axis))
+    back = b.one(SUB, Lit.of(n - 1, count.aval), count)
+    found = b(Sort(axis, 1), b.one(Rev((axis,)), b.input(x)), back)
+    return b.build([_last(b, v, axis, k) for v in found], "by_sorting")
+
+
+def _last(emit: Emit, x: Atom, axis: int, k: int) -> Atom:
+    n = x.aval.shape[axis]
+    return emit.one(Rev((axis,)), sliced(emit, x, axis, n - k, n))
+
+
+TOP_K: Final = (TopK,)

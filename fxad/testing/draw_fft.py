@@ -1,0 +1,37 @@
+"""How to draw applications of Fourier transforms and of top_k."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.ir import Aval, Primitive
+from fxad.primitives.elementwise.family import WIDE
+from fxad.primitives.fft import KINDS, Fft
+from fxad.primitives.reduce import ORDERED
+from fxad.primitives.top_k import TopK
+from fxad.testing.applications import Spec, Specs, dtype_of
+from fxad.testing.values import ORDINARY, SPECIAL, shapes
+
+
+def _fft(draw: st.DrawFn, smooth: bool) -> Spec:
+    kind = draw(st.sampled_from(KINDS))
+    lengths = tuple(draw(st.lists(st.sampled_from((2, 1, 3, 4, 5)), min_size=1, max_size=3)))
+    last = lengths[-1] // 2 + 1 if kind == "IRFFT" else lengths[-1]
+    shape = (*draw(shapes(2)), *lengths[:-1], last)
+    return Fft(kind, lengths), [
+        (Aval(shape, dtype_of(draw, WIDE if kind == "RFFT" else dtypes.COMPLEX, smooth)), ORDINARY)
+    ]
+
+
+def _top_k(draw: st.DrawFn, smooth: bool) -> Spec:
+    shape = draw(shapes(min_rank=1, sizes=(1, 2, 3, 0, 4, 40)))
+    prim = TopK(draw(st.integers(0, min(shape[-1], 4))))
+    return prim, [(Aval(shape, dtype_of(draw, ORDERED, smooth)), ORDINARY if smooth else SPECIAL)]
+
+
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({Fft: _fft, TopK: _top_k})
