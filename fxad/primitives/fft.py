@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
-from typing import ClassVar, Final, final
+from typing import ClassVar, Final, TypeAlias, final
 
 import numpy as np
 
@@ -36,7 +36,8 @@ from fxad.primitives.elementwise.family import WIDE
 from fxad.primitives.shape import Iota, move_axis, spread
 
 KINDS: Final = ("FFT", "IFFT", "RFFT", "IRFFT")
-_NUMPY: Final = MappingProxyType(
+_Transform: TypeAlias = Callable[[NDArray, tuple[int, ...], tuple[int, ...]], NDArray]
+_NUMPY: Final[Mapping[str, _Transform]] = MappingProxyType(
     {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}
 )
 
@@ -134,9 +135,8 @@ class Fft(Linear):
         """One number for the elements on the last axis of a half that stand for themselves, another for the rest."""
         n, m = self.lengths[-1], half.shape[-1]
         k = emit.one(Iota((m,), dtypes.int32, 0))
-        alone = emit.one(
-            OR, emit.one(EQ, k, Lit.of(0, k.aval)), emit.one(EQ, k, Lit.of(n // 2 if n % 2 == 0 else 0, k.aval))
-        )
+        middle = 0 if n % 2 else n // 2
+        alone = emit.one(OR, emit.one(EQ, k, Lit.of(0, k.aval)), emit.one(EQ, k, Lit.of(middle, k.aval)))
         real = Aval((m,), dtypes.real_part(half.dtype))
         weights = emit.one(SELECT_N, alone, Lit.of(twice, real), Lit.of(once, real))
         row = emit.one(COMPLEX, weights, Lit.of(0, real))

@@ -79,7 +79,6 @@ class TopK(Primitive):
         # XLA has a selection for float32 only; anything else it sorts, slower than ours
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
             return hlo.call(_by_sorting(x, self.k), args)
-        wide = x.with_dtype(dtypes.float32)
         top = (values.with_dtype(dtypes.float32), places)
         found = hlo.op("chlo.top_k", hlo.call(_plain(x), args), top, {"k": i64(self.k)})
         return hlo.call(_picked(x, places), (*args, found[1]))
