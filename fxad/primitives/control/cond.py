@@ -146,7 +146,9 @@ class Cond(HigherOrder, Linear):
         n_out = len(self.branches[0].outs)
         batched = [ctx.recur(branch, tuple(where), (0,) * n_out)[0] for branch in self.branches]
         cases = [ctx(Call(branch), *operands) for branch in batched]
-        picked = [ctx.one(SELECT_N, spread(ctx, index, xs[0].aval.shape, (0,)), *xs) for xs in zip(*cases, strict=True)]
+        shapes = dict.fromkeys([x.aval.shape for x in cases[0]])
+        which = {shape: spread(ctx, index, shape, (0,)) for shape in shapes}
+        picked = [ctx.one(SELECT_N, which[xs[0].aval.shape], *xs) for xs in zip(*cases, strict=True)]
         return tuple(picked), (0,) * n_out
 
     def _looped(

@@ -13,7 +13,7 @@ from fxad.primitives.argmax import ArgMax
 from fxad.primitives.control.cond import INDEX, Cond
 from fxad.primitives.control.scan_parts import Steps
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
-from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N
+from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N, STOP_GRADIENT
 from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import ExpandDims, spread
 
@@ -70,17 +70,15 @@ def per_example(
 
     `body` and `cond` are batched; `mapped` says which operands of `body` are. The carry of an example that is not live
     is frozen, bit for bit, and its rows are zero. `endless`: the body has loops of its own, which may never end for an
-    example that has stopped: such an example then repeats one that goes on.
+    example that has stopped: such an example then steps with the values of one that goes on.
     """
     n_carry = len(body.ins) - n_body
     b = Builder()
     of_cond, of_body = b.inputs(cond.in_avals[:n_cond]), b.inputs(body.in_avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(body.in_avals[n_body:])
-    operands: list[Atom] = [*of_body, *carry]
-    if endless:
-        one = b.one(ArgMax(0, dtypes.int32), live)
-        operands = [_repeating(b, x, one, live) if m else x for x, m in zip(operands, mapped, strict=True)]
+    one = b.one(ArgMax(0, dtypes.int32), live) if endless else None
+    operands = [_ongoing(b, x, one, live) if m else x for x, m in zip((*of_body, *carry), mapped, strict=True)]
     stepped = b.inline(body, operands)
     # a carry that no step changes is not touched
     state = [
@@ -96,10 +94,16 @@ def _where(b: Builder, live: Atom, new: Atom, old: Atom) -> Atom:
     return b.one(SELECT_N, spread(b, live, new.aval.shape, (0,)), old, new)
 
 
-def _repeating(b: Builder, x: Atom, k: Atom, live: Atom) -> Atom:
-    """`x`, with the rows of examples that are not live replaced by row `k`."""
-    row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, k, *[_FIRST] * (x.aval.ndim - 1))
-    return _where(b, live, x, spread(b, row, x.aval.shape, tuple(range(x.aval.ndim))))
+def _ongoing(b: Builder, x: Atom, one: Atom | None, live: Atom) -> Atom:
+    """An operand of a step: the same values, or for an example that has stopped those of example `one`.
+
+    The step of an example that has stopped is for nothing, and so is its derivative: where that is not finite, 0 times
+    it would be nan. As a constant it has none.
+    """
+    if one is not None:
+        row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, one, *[_FIRST] * (x.aval.ndim - 1))
+        return _where(b, live, x, spread(b, row, x.aval.shape, tuple(range(x.aval.ndim))))
+    return _where(b, live, x, b.one(STOP_GRADIENT, x)) if x.aval.inexact else x
 
 
 def any_live(step: Jaxpr, n_consts: int) -> Jaxpr:
