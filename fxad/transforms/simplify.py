@@ -18,6 +18,7 @@ from fxad.liveness import sweep
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.scan_parts import passing
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import (
@@ -102,6 +103,8 @@ def _control(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> 
             slim, ins = Call(slim.pick(int(which.value) if isinstance(which, Lit) else 0)), ins[1:]
     if isinstance(slim, While):
         return _loop(b, slim, eqn, ins)
+    if isinstance(slim, Scan):
+        return _scan(b, slim, eqn, ins)
     return b.copy(Eqn(slim, ins, eqn.outs, eqn.source), ins)
 
 
@@ -114,6 +117,22 @@ def _loop(b: Builder, loop: While, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[
     outs = b.copy(Eqn(loop, ins, eqn.outs, eqn.source), ins)
     carry = [a if s else v for a, v, s in zip(first, outs, passing(loop.steps), strict=False)]
     return [*carry, *outs[len(first) :]]
+
+
+def _scan(b: Builder, scan: Scan, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    """No step gives the first carry. Carries that no step changes, and stacks of literals or of slices that are there
+    already, are known without the loop."""
+    _, first, xs = scan.steps.split(ins)
+    if not scan.length:
+        return [*first, *[Lit.of(0, v.aval) for v in eqn.outs[scan.n_carry :]]]
+    outs = b.copy(Eqn(scan, ins, eqn.outs, eqn.source), ins)
+    carry = [a if s else v for a, v, s in zip(first, outs, passing(scan.steps), strict=False)]
+    runs = dict(zip(scan.steps.split(scan.body.ins)[2], xs, strict=True))
+    stacks = [
+        y.with_aval(v.aval.shape) if isinstance(y, Lit) else runs.get(y, v)
+        for y, v in zip(scan.body.outs[scan.n_carry :], outs[scan.n_carry :], strict=True)
+    ]
+    return [*carry, *stacks]
 
 
 # --------------------------------------------------------------------------------------------------------- constants
