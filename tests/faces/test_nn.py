@@ -86,5 +86,5 @@ def test_one_hot() -> None:
 def test_errors() -> None:
     with pytest.raises(DTypeError, match=r"^one_hot: takes integers, got f32\[3\]"):
         nn.one_hot(fnp.zeros(3), 2)
-    with pytest.raises(AxisError, match=r"^max: axis 2 is out of range for an array with 2 axes"):
+    with pytest.raises(AxisError, match=r"^softmax: axis 2 is out of range for an array with 2 axes"):
         nn.softmax(X, 2)

@@ -1,0 +1,40 @@
+"""Functions of neural networks: safe where their textbook form overflows, and differentiable there."""
+
+from fxad.nn import initializers
+from fxad.nn.activations import (
+    celu,
+    elu,
+    gelu,
+    glu,
+    hard_sigmoid,
+    hard_silu,
+    hard_swish,
+    hard_tanh,
+    identity,
+    leaky_relu,
+    log1mexp,
+    log_sigmoid,
+    mish,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    soft_sign,
+    softplus,
+    sparse_plus,
+    sparse_sigmoid,
+    squareplus,
+    swish,
+    tanh,
+)
+from fxad.nn.attention import dot_product_attention
+from fxad.nn.normalisations import log_softmax, logsumexp, one_hot, softmax, standardize
+from fxad.nn.pooling import avg_pool, max_pool, min_pool, pool
+
+__all__ = [
+    "avg_pool", "celu", "dot_product_attention", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish",
+    "hard_tanh", "identity", "initializers", "leaky_relu", "log1mexp", "log_sigmoid", "log_softmax", "logsumexp",
+    "max_pool", "min_pool", "mish", "one_hot", "pool", "relu", "relu6", "selu", "sigmoid", "silu", "soft_sign",
+    "softmax", "softplus", "sparse_plus", "sparse_sigmoid", "squareplus", "standardize", "swish", "tanh",
+]  # fmt: skip

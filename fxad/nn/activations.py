@@ -1,0 +1,256 @@
+"""Activations: safe where their textbook form overflows, and differentiable there."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.array import Array, ArrayLike
+from fxad.errors import ShapeError
+from fxad.nn.staging import floating, written
+from fxad.numpy.calls import as_array
+from fxad.operations.axes import axis_of
+
+_SQRT_2_OVER_PI: Final = math.sqrt(2 / math.pi)
+# Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515
+_SELU_ALPHA: Final = 1.6732632423543772848170429916717
+_SELU_SCALE: Final = 1.0507009873554804934193349852946
+
+
+def identity(x: ArrayLike) -> Array:
+    """x itself."""
+    return as_array("identity", x)
+
+
+def relu(x: ArrayLike) -> Array:
+    """x where it is positive, else 0; the derivative at 0 is 0."""
+    return written(_relu, as_array("relu", x))
+
+
+def _relu(x: Array) -> Array:
+    return fnp.where(x <= 0, 0, x)
+
+
+def relu6(x: ArrayLike) -> Array:
+    """x held between 0 and 6; the derivative at both ends is 0."""
+    return written(_relu6, as_array("relu6", x))
+
+
+def _relu6(x: Array) -> Array:
+    return fnp.where(x >= 6, 6, _relu(x))
+
+
+def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
+    """x where it is not negative, else negative_slope * x."""
+    return written(_leaky_relu, floating("leaky_relu", x), negative_slope)
+
+
+def _leaky_relu(x: Array, negative_slope: ArrayLike) -> Array:
+    return fnp.where(x >= 0, x, x * negative_slope)
+
+
+def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
+    """x where it is positive, else alpha * (exp(x) - 1)."""
+    return written(_elu, floating("elu", x), alpha)
+
+
+def _elu(x: Array, alpha: ArrayLike) -> Array:
+    # exp only sees what it is used for, so no overflow reaches the derivative
+    return fnp.where(x > 0, x, alpha * fnp.expm1(fnp.where(x > 0, 0, x)))
+
+
+def selu(x: ArrayLike) -> Array:
+    """elu, scaled such that mean 0 and variance 1 stay so from layer to layer.
+
+    Source: Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515
+    """
+    return written(_selu, floating("selu", x))
+
+
+def _selu(x: Array) -> Array:
+    return _SELU_SCALE * _elu(x, _SELU_ALPHA)
+
+
+def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
+    """x where it is positive, else alpha * (exp(x / alpha) - 1): its slope is continuous for every alpha.
+
+    Source: Barron, Continuously Differentiable Exponential Linear Units, https://arxiv.org/abs/1704.07483
+    """
+    return written(_celu, floating("celu", x), alpha)
+
+
+def _celu(x: Array, alpha: ArrayLike) -> Array:
+    return fnp.where(x > 0, x, alpha * fnp.expm1(fnp.where(x > 0, 0, x) / alpha))
+
+
+def sigmoid(x: ArrayLike) -> Array:
+    """1 / (1 + exp(-x))."""
+    return lax.logistic(floating("sigmoid", x))
+
+
+def log_sigmoid(x: ArrayLike) -> Array:
+    """log(sigmoid(x)), without underflow."""
+    return written(_log_sigmoid, floating("log_sigmoid", x))
+
+
+def _log_sigmoid(x: Array) -> Array:
+    return -_softplus(-x)
+
+
+def tanh(x: ArrayLike) -> Array:
+    """The hyperbolic tangent."""
+    return fnp.tanh(x)
+
+
+def softplus(x: ArrayLike) -> Array:
+    """log(1 + exp(x)), without overflow."""
+    return written(_softplus, floating("softplus", x))
+
+
+def _softplus(x: Array) -> Array:
+    return fnp.maximum(x, 0.0) + fnp.log1p(fnp.exp(-fnp.abs(x)))
+
+
+def sparse_plus(x: ArrayLike) -> Array:
+    """0 below -1, x above 1, (x + 1)^2 / 4 between."""
+    return written(_sparse_plus, floating("sparse_plus", x))
+
+
+def _sparse_plus(x: Array) -> Array:
+    inner = fnp.where(fnp.abs(x) < 1, x, 0)
+    return fnp.where(x <= -1, 0, fnp.where(x >= 1, x, fnp.square(inner + 1) / 4))
+
+
+def sparse_sigmoid(x: ArrayLike) -> Array:
+    """0 below -1, 1 above 1, (x + 1) / 2 between: the derivative of `sparse_plus`."""
+    return written(_sparse_sigmoid, floating("sparse_sigmoid", x))
+
+
+def _sparse_sigmoid(x: Array) -> Array:
+    return fnp.where(x <= -1, 0, fnp.where(x >= 1, 1, (x + 1) / 2))
+
+
+def silu(x: ArrayLike) -> Array:
+    """x * sigmoid(x)."""
+    return written(_silu, floating("silu", x))
+
+
+def _silu(x: Array) -> Array:
+    return x * lax.logistic(x)
+
+
+swish = silu
+
+
+def gelu(x: ArrayLike, approximate: bool = True) -> Array:
+    """x times the normal distribution function at x; by default in its approximation by tanh.
+
+    Source: Hendrycks and Gimpel, Gaussian Error Linear Units, https://arxiv.org/abs/1606.08415
+    """
+    return written(_gelu_by_tanh if approximate else _gelu, floating("gelu", x))
+
+
+def _gelu(x: Array) -> Array:
+    return x * 0.5 * lax.erfc(-x * math.sqrt(0.5))
+
+
+def _gelu_by_tanh(x: Array) -> Array:
+    return x * 0.5 * (1.0 + fnp.tanh(_SQRT_2_OVER_PI * (x + 0.044715 * x**3)))
+
+
+def glu(x: ArrayLike, axis: int = -1) -> Array:
+    """The first half of x along an axis times the sigmoid of the second."""
+    array = floating("glu", x)
+    k = axis_of("glu", axis, array.ndim)
+    if array.shape[k] % 2:
+        raise ShapeError(f"glu: axis {k} of {array.aval} has an odd size", remedy="it is cut in two halves")
+    return written(_glu, array, k)
+
+
+def _glu(x: Array, axis: int) -> Array:
+    half = x.shape[axis] // 2
+    first = lax.slice_in_dim(x, 0, half, axis=axis)
+    return first * lax.logistic(lax.slice_in_dim(x, half, 2 * half, axis=axis))
+
+
+def hard_tanh(x: ArrayLike) -> Array:
+    """x held between -1 and 1."""
+    return written(_hard_tanh, as_array("hard_tanh", x))
+
+
+def _hard_tanh(x: Array) -> Array:
+    return fnp.where(x > 1, 1, fnp.where(x < -1, -1, x))
+
+
+def hard_sigmoid(x: ArrayLike) -> Array:
+    """relu6(x + 3) / 6."""
+    return written(_hard_sigmoid, floating("hard_sigmoid", x))
+
+
+def _hard_sigmoid(x: Array) -> Array:
+    return _relu6(x + 3) / 6
+
+
+def hard_silu(x: ArrayLike) -> Array:
+    """x * hard_sigmoid(x).
+
+    Source: Howard et al., Searching for MobileNetV3, https://arxiv.org/abs/1905.02244
+    """
+    return written(_hard_silu, floating("hard_silu", x))
+
+
+def _hard_silu(x: Array) -> Array:
+    return x * _hard_sigmoid(x)
+
+
+hard_swish = hard_silu
+
+
+def soft_sign(x: ArrayLike) -> Array:
+    """x / (|x| + 1)."""
+    return written(_soft_sign, floating("soft_sign", x))
+
+
+def _soft_sign(x: Array) -> Array:
+    return x / (fnp.abs(x) + 1)
+
+
+def mish(x: ArrayLike) -> Array:
+    """x * tanh(softplus(x)).
+
+    Source: Misra, Mish, https://arxiv.org/abs/1908.08681
+    """
+    return written(_mish, floating("mish", x))
+
+
+def _mish(x: Array) -> Array:
+    return x * fnp.tanh(_softplus(x))
+
+
+def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
+    """(x + sqrt(x^2 + b)) / 2.
+
+    Source: Barron, Squareplus, https://arxiv.org/abs/2112.11687
+    """
+    return written(_squareplus, floating("squareplus", x), b)
+
+
+def _squareplus(x: Array, b: ArrayLike) -> Array:
+    return (x + fnp.sqrt(fnp.square(x) + b)) / 2
+
+
+def log1mexp(x: ArrayLike) -> Array:
+    """log(1 - exp(-x)) for positive x, without cancellation.
+
+    Source: Maechler, https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf
+    """
+    return written(_log1mexp, floating("log1mexp", x))
+
+
+def _log1mexp(x: Array) -> Array:
+    small = x < math.log(2)
+    # each branch sees only what it is used for, so that no infinity reaches the derivative of the other
+    near, far = fnp.where(small, x, 1), fnp.where(small, 1, x)
+    return fnp.where(small, fnp.log(-fnp.expm1(-near)), fnp.log1p(-fnp.exp(-far)))

@@ -1,0 +1,154 @@
+"""Attention: weighted means of values, by how well keys fit queries."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+import fxad.numpy as fnp
+from fxad import dtypes, lax
+from fxad.array import Array, ArrayLike
+from fxad.errors import ParameterError, ShapeError
+from fxad.nn.normalisations import softmax
+from fxad.nn.staging import floating, written
+from fxad.numpy.calls import as_array
+
+_LARGE: Final = -0.7  # of the greatest number: far below any score, and two of them do not overflow
+
+
+def dot_product_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: ArrayLike | None = None,
+    key_value_seq_lengths: ArrayLike | None = None,
+    local_window_size: int | tuple[int, int] | None = None,
+) -> Array:
+    """softmax(query @ key^T * scale + bias) @ value, head by head.
+
+    Type:   query [B,T,N,H], key and value [B,S,K,H] where K divides N: each head of key and value serves N / K heads of
+            query. All without B as well. bias and mask (bool: what may be attended to) broadcast to [B,N,T,S]. The
+            lengths are [B]: what is behind them is padding; rows of padded queries are 0. `local_window_size` is how
+            far left and right of its own position a query may look. `scale` is 1 / sqrt(H) unless given.
+    Rule:   scores and weights are computed in float32 at least. A query that may look nowhere looks everywhere alike.
+    Source: Vaswani et al., Attention Is All You Need, https://arxiv.org/abs/1706.03762; grouped heads: Ainslie et al.,
+            https://arxiv.org/abs/2305.13245
+    Raises: ShapeError, ParameterError.
+    """
+    name = "dot_product_attention"
+    q, k, v = [floating(name, x, at) for at, x in enumerate((query, key, value))]
+    alone = q.ndim == 3
+    if alone:
+        q, k, v = q[None], k[None], v[None]
+    _check(q, k, v)
+    b, t, n, h = q.shape
+    s = k.shape[1]
+    score = [None if a is None else _scores(name, what, as_array(name, a, at), (b, n, t, s)) for what, at, a in
+             (("bias", 3, bias), ("mask", 4, mask))]  # fmt: skip
+    lengths = [
+        None if a is None else _lengths(what, as_array(name, a), b)
+        for what, a in (("query_seq_lengths", query_seq_lengths), ("key_value_seq_lengths", key_value_seq_lengths))
+    ]
+    window = (local_window_size, local_window_size) if isinstance(local_window_size, int) else local_window_size
+    scale = 1 / math.sqrt(h) if scale is None else scale
+    out = written(_attention, q, k, v, *score, *lengths, scale, is_causal, window)
+    return out[0] if alone else out
+
+
+def _check(q: Array, k: Array, v: Array) -> None:
+    if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape:
+        raise ShapeError(
+            f"dot_product_attention: query {q.aval}, key {k.aval} and value {v.aval} are not [B,T,N,H], [B,S,K,H] and "
+            "[B,S,K,H]"
+        )
+    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
+        raise ShapeError(f"dot_product_attention: batch or head sizes differ: query {q.aval}, key {k.aval}")
+    if not k.shape[2] or q.shape[2] % k.shape[2]:
+        raise ShapeError(
+            f"dot_product_attention: {k.shape[2]} heads of key and value do not divide {q.shape[2]} heads of query"
+        )
+
+
+def _scores(name: str, what: str, x: Array, full: tuple[int, ...]) -> Array:
+    """A bias or mask, with the axes of the scores."""
+    x = x.reshape((1,) * (4 - x.ndim) + x.shape) if x.ndim < 4 else x
+    if x.ndim != 4 or any([n not in (1, m) for n, m in zip(x.shape, full, strict=True)]):
+        raise ShapeError(f"{name}: {what} {x.aval} does not broadcast to {full}")
+    if what == "mask" and x.dtype is not dtypes.bool_:
+        raise ParameterError(f"{name}: mask must be bool, got {x.aval}", remedy="add what is not bool as a bias")
+    return x
+
+
+def _lengths(what: str, x: Array, batch: int) -> Array:
+    if x.shape != (batch,) or x.dtype not in dtypes.INTEGER:
+        raise ShapeError(f"dot_product_attention: {what} must be {batch} integers, got {x.aval}")
+    return x
+
+
+def _attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    bias: Array | None,
+    mask: Array | None,
+    q_lengths: Array | None,
+    k_lengths: Array | None,
+    scale: float,
+    is_causal: bool,
+    window: tuple[int, int] | None,
+) -> Array:
+    b, t, n, h = q.shape
+    s, groups = k.shape[1], k.shape[2]
+    wide = np.promote_types(q.dtype, np.float32)
+    grouped = q.reshape(b, t, groups, n // groups, h)
+    scores = fnp.einsum("btkgh,bskh->bkgts", grouped, k, preferred_element_type=wide).reshape(b, n, t, s) * scale
+    if bias is not None:
+        scores = (scores + bias).astype(scores.dtype)
+    allowed = _allowed(t, s, mask, q_lengths, k_lengths, is_causal, window)
+    if allowed is not None:
+        scores = fnp.where(allowed, scores, _LARGE * float(fnp.finfo(scores.dtype).max))
+    weights = softmax(scores).astype(k.dtype).reshape(b, groups, n // groups, t, s)
+    out = fnp.einsum("bkgts,bskh->btkgh", weights, v).reshape(b, t, n, h)
+    if q_lengths is not None:
+        out = fnp.where(_before(q_lengths, t).reshape(b, t, 1, 1), out, 0)
+    return out.astype(q.dtype)
+
+
+def _allowed(
+    t: int,
+    s: int,
+    mask: Array | None,
+    q_lengths: Array | None,
+    k_lengths: Array | None,
+    is_causal: bool,
+    window: tuple[int, int] | None,
+) -> Array | None:
+    """What may be attended to, broadcastable to [B,N,T,S]; None: everything."""
+    parts = [] if mask is None else [mask]
+    here, there = [lax.broadcasted_iota(np.int32, (1, 1, t, s), axis) for axis in (2, 3)]
+    if is_causal:
+        parts.append(here >= there)
+    if window is not None:
+        parts += [here <= there + window[0], here >= there - window[1]]
+    if q_lengths is not None:
+        parts.append(_before(q_lengths, t).reshape(-1, 1, t, 1))
+    if k_lengths is not None:
+        parts.append(_before(k_lengths, s).reshape(-1, 1, 1, s))
+    if not parts:
+        return None
+    allowed = parts[0]
+    for part in parts[1:]:
+        allowed = allowed & part
+    return allowed
+
+
+def _before(lengths: Array, size: int) -> Array:
+    """Which positions come before the end of each sequence: [B, size]."""
+    return lax.broadcasted_iota(np.int32, (lengths.shape[0], size), 1) < lengths.reshape(-1, 1)

@@ -1,0 +1,201 @@
+"""Initialisers of parameters: functions of a key, a shape and a dtype.
+
+>>> from fxad import random
+>>> from fxad.nn import initializers
+>>> initializers.he_normal()(random.key(0), (3, 3, 16, 32)).shape
+(3, 3, 16, 32)
+
+Variance scaling wants the number of inputs or outputs of a unit: `in_axis` and `out_axis` say which axes of the shape
+they are, `batch_axis` which are neither; all others are a receptive field, which multiplies both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+import fxad.numpy as fnp
+from fxad import dtypes, random
+from fxad.array import Array, ArrayLike
+from fxad.dtypes import DType
+from fxad.errors import ParameterError, ShapeError
+from fxad.ir import Shape, as_shape
+from fxad.operations.axes import distinct
+
+# (key, shape, dtype) -> parameters
+Initializer: TypeAlias = Callable[..., Array]
+Axis: TypeAlias = int | Sequence[int]
+
+# The standard deviation of a standard normal variable that is cut off at -2 and 2.
+_CUT_OFF_DEVIATION: Final = 0.87962566103423978
+
+
+def zeros(key: ArrayLike | None, shape: Sequence[int], dtype: object = dtypes.float32) -> Array:  # noqa: ARG001
+    """Zeros; the key is not used."""
+    return fnp.zeros(as_shape(shape), dtype=dtypes.as_dtype(dtype))
+
+
+def ones(key: ArrayLike | None, shape: Sequence[int], dtype: object = dtypes.float32) -> Array:  # noqa: ARG001
+    """Ones; the key is not used."""
+    return fnp.ones(as_shape(shape), dtype=dtypes.as_dtype(dtype))
+
+
+def constant(value: ArrayLike, dtype: object = dtypes.float32) -> Initializer:
+    """The same value everywhere."""
+    default = dtypes.as_dtype(dtype)
+
+    def init(key: ArrayLike | None, shape: Sequence[int], dtype: object = default) -> Array:  # noqa: ARG001
+        return fnp.full(as_shape(shape), value, dtype=dtypes.as_dtype(dtype))
+
+    return init
+
+
+def uniform(scale: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
+    """Uniform between 0 and `scale`."""
+    default = dtypes.as_dtype(dtype)
+
+    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
+        return random.uniform(key, as_shape(shape), dtypes.as_dtype(dtype)) * scale
+
+    return init
+
+
+def normal(stddev: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
+    """Normal with mean 0."""
+    default = dtypes.as_dtype(dtype)
+
+    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
+        return random.normal(key, as_shape(shape), dtypes.as_dtype(dtype)) * stddev
+
+    return init
+
+
+def truncated_normal(
+    stddev: float = 1e-2, dtype: object = dtypes.float32, lower: float = -2.0, upper: float = 2.0
+) -> Initializer:
+    """Normal with mean 0, cut off at `lower` and `upper` standard deviations; `stddev` is that before the cut."""
+    default = dtypes.as_dtype(dtype)
+
+    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
+        return random.truncated_normal(key, lower, upper, as_shape(shape), dtypes.as_dtype(dtype)) * stddev
+
+    return init
+
+
+# ----------------------------------------------------------------------------------------------------- variance scaling
+
+
+def _fans(name: str, shape: Shape, in_axis: Axis, out_axis: Axis, batch_axis: Axis) -> tuple[float, float]:
+    """How many inputs and outputs a unit has."""
+    ins, outs, batch = [distinct(name, a, len(shape)) for a in (in_axis, out_axis, batch_axis)]
+    if not ins or not outs:
+        raise ParameterError(f"{name}: in_axis {in_axis} and out_axis {out_axis} must name axes")
+    inputs, outputs, batches = [math.prod([shape[a] for a in axes]) for axes in (ins, outs, batch)]
+    field = math.prod(shape) / max(inputs * outputs * batches, 1)
+    return inputs * field, outputs * field
+
+
+def variance_scaling(
+    scale: float,
+    mode: str,
+    distribution: str,
+    in_axis: Axis = -2,
+    out_axis: Axis = -1,
+    batch_axis: Axis = (),
+    dtype: object = dtypes.float32,
+) -> Initializer:
+    """Variance `scale / n`, where n is the number of inputs (`mode` "fan_in"), outputs ("fan_out"), their mean
+    ("fan_avg") or their geometric mean ("fan_geo_avg").
+
+    Type: `distribution` is "uniform", "normal" or "truncated_normal" (cut off at two standard deviations, and widened
+          to have the variance all the same).
+    """
+    if mode not in ("fan_in", "fan_out", "fan_avg", "fan_geo_avg"):
+        raise ParameterError(f"variance_scaling: mode {mode!r} is not one of fan_in, fan_out, fan_avg, fan_geo_avg")
+    if distribution not in ("uniform", "normal", "truncated_normal"):
+        raise ParameterError(
+            f"variance_scaling: distribution {distribution!r} is not one of uniform, normal, truncated_normal"
+        )
+    default = dtypes.as_dtype(dtype)
+
+    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
+        sizes, found = as_shape(shape), dtypes.as_dtype(dtype)
+        if len(sizes) < 2 and in_axis == -2:
+            raise ShapeError(
+                f"variance_scaling: shape {sizes} has no axis of inputs and one of outputs",
+                remedy="it is meant for kernels; use zeros or normal for biases, or give in_axis and out_axis",
+            )
+        fan_in, fan_out = _fans("variance_scaling", sizes, in_axis, out_axis, batch_axis)
+        fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}.get(
+            mode, math.sqrt(fan_in * fan_out)
+        )
+        return _spread(key, sizes, found, scale / max(fan, 1e-300), distribution)
+
+    return init
+
+
+def _spread(key: ArrayLike, shape: Shape, dtype: DType, variance: float, distribution: str) -> Array:
+    if distribution == "uniform":
+        top = math.sqrt(3 * variance)
+        return random.uniform(key, shape, dtype, -1) * top
+    if distribution == "normal" or dtype in dtypes.COMPLEX:
+        return random.normal(key, shape, dtype) * math.sqrt(variance)
+    return random.truncated_normal(key, -2, 2, shape, dtype) * (math.sqrt(variance) / _CUT_OFF_DEVIATION)
+
+
+def glorot_uniform(
+    in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
+) -> Initializer:
+    """Uniform, variance 2 / (inputs + outputs).
+
+    Source: Glorot and Bengio, Understanding the difficulty of training deep feedforward neural networks, AISTATS 2010
+    """
+    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def glorot_normal(
+    in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
+) -> Initializer:
+    """Truncated normal, variance 2 / (inputs + outputs)."""
+    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def lecun_uniform(
+    in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
+) -> Initializer:
+    """Uniform, variance 1 / inputs.
+
+    Source: Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515
+    """
+    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def lecun_normal(
+    in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
+) -> Initializer:
+    """Truncated normal, variance 1 / inputs."""
+    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_uniform(
+    in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
+) -> Initializer:
+    """Uniform, variance 2 / inputs.
+
+    Source: He et al., Delving Deep into Rectifiers, https://arxiv.org/abs/1502.01852
+    """
+    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_normal(
+    in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
+) -> Initializer:
+    """Truncated normal, variance 2 / inputs."""
+    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+xavier_uniform = glorot_uniform
+xavier_normal = glorot_normal
+kaiming_uniform = he_uniform
+kaiming_normal = he_normal

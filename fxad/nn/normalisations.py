@@ -1,0 +1,203 @@
+"""Normalisations: softmax and its kin, and moments made 0 and 1."""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+import fxad.numpy as fnp
+from fxad import dtypes, lax
+from fxad.array import Array, ArrayLike, binder
+from fxad.errors import DTypeError
+from fxad.nn.staging import floating, written
+from fxad.numpy.calls import as_array
+from fxad.operations.axes import Axes, axes_of, axis_of
+from fxad.primitives.softmax import Softmax
+
+
+def softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Array:
+    """exp(x) / sum(exp(x)) over axes, without overflow; nan where the greatest element is infinite.
+
+    Rule: elements that are not in `where` have no part, and weight 0; where none are, all weights are 0.
+    """
+    array = floating("softmax", x)
+    axes = axes_of("softmax", axis, array.ndim)
+    if where is None:
+        return binder().bind(Softmax(axes), (array,))[0]
+    return written(_softmax_where, array, as_array("softmax", where, 2), axes)
+
+
+def _softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
+    where = fnp.broadcast_to(where, x.shape)
+    y = binder().bind(Softmax(axes), (_present(x, where, axes),))[0]
+    return fnp.where(where, y, 0)
+
+
+def _present(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
+    """x with -inf for what is not in `where`; zeros where nothing is, for no nan to come up, in derivatives either."""
+    some = fnp.any(where, axis=axes, keepdims=True)
+    return fnp.where(some, fnp.where(where, x, -fnp.inf), 0)
+
+
+def log_softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Array:
+    """log(softmax(x)), without underflow; -inf for what is not in `where`."""
+    array = floating("log_softmax", x)
+    axes = axes_of("log_softmax", axis, array.ndim)
+    if where is None:
+        return written(_log_softmax, array, axes)
+    return written(_log_softmax_where, array, as_array("log_softmax", where, 2), axes)
+
+
+def _log_softmax(x: Array, axes: tuple[int, ...]) -> Array:
+    shifted = x - _top(x, axes)
+    return shifted - fnp.log(fnp.exp(shifted).sum(axes, keepdims=True))
+
+
+def _log_softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
+    where = fnp.broadcast_to(where, x.shape)
+    return fnp.where(where, _log_softmax(_present(x, where, axes), axes), -fnp.inf)
+
+
+def _top(x: Array, axes: tuple[int, ...]) -> Array:
+    """The greatest element over axes, -inf of none; held constant by differentiation."""
+    top = lax.reduce_max(lax.stop_gradient(x), axes)
+    return fnp.expand_dims(top, axes) if axes else top
+
+
+@overload
+def logsumexp(
+    a: ArrayLike,
+    axis: Axes = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: Literal[False] = False,
+    where: ArrayLike | None = None,
+) -> Array: ...
+@overload
+def logsumexp(
+    a: ArrayLike,
+    axis: Axes = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    *,
+    return_sign: Literal[True],
+    where: ArrayLike | None = None,
+) -> tuple[Array, Array]: ...
+def logsumexp(
+    a: ArrayLike,
+    axis: Axes = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: ArrayLike | None = None,
+) -> Array | tuple[Array, Array]:
+    """log(sum(b * exp(a))) over axes, without overflow; -inf where all elements are.
+
+    Type: `b` are factors (1 when left out); elements that are not in `where` have no part. With `return_sign` the
+          logarithm of the sum's magnitude, and its sign; without, nan where the sum is negative.
+    Rule: the derivative is 0 where nothing is summed.
+    """
+    array = floating("logsumexp", a)
+    if where is not None:
+        array = written(_kept, array, as_array("logsumexp", where, 5))
+    if b is not None:
+        factors = floating("logsumexp", b, 2)
+        shape = fnp.broadcast_shapes(array.shape, factors.shape)
+        array, factors = fnp.broadcast_to(array, shape), fnp.broadcast_to(factors, shape)
+        axes = axes_of("logsumexp", axis, array.ndim)
+        sign = written(_sign_of_weighted, array, factors, axes, keepdims)
+        magnitude = written(_weighted_logsumexp, array, factors, axes, keepdims)
+        return (magnitude, sign) if return_sign else fnp.where(sign < 0, fnp.nan, magnitude)
+    out = written(_logsumexp, array, axes_of("logsumexp", axis, array.ndim), keepdims)
+    return (out, written(_sign_of_positive, out)) if return_sign else out
+
+
+def _kept(x: Array, where: Array) -> Array:
+    return fnp.where(where, x, -fnp.inf)
+
+
+def _logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    top = _top(x, axes)
+    total = fnp.exp(x - _finite(top)).sum(axes, keepdims=True)
+    # the greatest element adds 1, so less than that is nothing at all: then log 1 + -inf, and nothing flows back
+    out = fnp.log(fnp.where(total < 1, 1, total)) + fnp.where(top == fnp.inf, 0, top)
+    return out if keepdims else out.squeeze(axes)
+
+
+def _finite(top: Array) -> Array:
+    """What is subtracted from exponents: infinities would make a nan of what they meet."""
+    return fnp.where(fnp.isfinite(top), top, 0)
+
+
+def _sign_of_positive(out: Array) -> Array:
+    return fnp.where(out == -fnp.inf, 0, fnp.where(fnp.isnan(out), out, 1)).astype(out.dtype)
+
+
+def _weighted(x: Array, b: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """The sum of b * exp(x - top), and top."""
+    x = fnp.where(b == 0, -fnp.inf, x)  # 0 times infinity has no part either
+    top = _finite(_top(x, axes))
+    return (b * fnp.exp(x - top)).sum(axes, keepdims=True), top
+
+
+def _weighted_logsumexp(x: Array, b: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    total, top = _weighted(x, b, axes)
+    size = fnp.abs(fnp.where(total == 0, 1, total))
+    out = fnp.where(total == 0, -fnp.inf, fnp.log(size) + top)
+    return out if keepdims else out.squeeze(axes)
+
+
+def _sign_of_weighted(x: Array, b: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    sign = fnp.sign(_weighted(x, b, axes)[0])
+    return sign if keepdims else sign.squeeze(axes)
+
+
+def standardize(
+    x: ArrayLike,
+    axis: Axes = -1,
+    mean: ArrayLike | None = None,
+    variance: ArrayLike | None = None,
+    epsilon: ArrayLike = 1e-5,
+    where: ArrayLike | None = None,
+) -> Array:
+    """(x - mean) / sqrt(variance + epsilon), both over axes unless they are given.
+
+    Type: a mean or variance that is given broadcasts against x. Elements that are not in `where` have no part in them.
+    """
+    array = floating("standardize", x)
+    axes = axes_of("standardize", axis, array.ndim)
+    kept = None if where is None else as_array("standardize", where, 5)
+    center = written(_mean, array, axes, kept) if mean is None else as_array("standardize", mean, 2)
+    spread = written(_variance, array, center, axes, kept) if variance is None else as_array("standardize", variance, 3)
+    return written(_standardized, array, center, spread, epsilon)
+
+
+def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:
+    if where is None:
+        return x.mean(axes, keepdims=True)
+    where = fnp.broadcast_to(where, x.shape)
+    return fnp.where(where, x, 0).sum(axes, keepdims=True) / where.astype(x.dtype).sum(axes, keepdims=True)
+
+
+def _variance(x: Array, mean: Array, axes: tuple[int, ...], where: Array | None) -> Array:
+    return _mean(fnp.square(x - mean), axes, where)
+
+
+def _standardized(x: Array, mean: Array, variance: Array, epsilon: ArrayLike) -> Array:
+    return (x - mean) * lax.rsqrt(variance + epsilon)
+
+
+def one_hot(x: ArrayLike, num_classes: int, *, dtype: object = float, axis: int = -1) -> Array:
+    """1 at the position that x names along a new axis of size `num_classes`, 0 elsewhere; all 0 for one outside."""
+    array = as_array("one_hot", x)
+    if array.dtype not in dtypes.INTEGER:
+        raise DTypeError(f"one_hot: takes integers, got {array.aval}")
+    k = axis_of("one_hot", axis, array.ndim + 1)
+    return written(_one_hot, array, num_classes, k, dtypes.as_dtype(dtype))
+
+
+def _one_hot(x: Array, num_classes: int, axis: int, dtype: dtypes.DType) -> Array:
+    shape = (*x.shape[:axis], num_classes, *x.shape[axis:])
+    # counted in a dtype that holds every class: 300 classes of uint8 are not 44
+    wide = fnp.promote_types(x.dtype, dtypes.int32)
+    places = lax.broadcasted_iota(wide, shape, axis)
+    return (fnp.expand_dims(x.astype(wide), axis) == places).astype(dtype)

@@ -1,0 +1,87 @@
+"""Pooling: reductions of windows over the spatial axes of (batch, ..., *spatial, feature)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.array import Array, ArrayLike
+from fxad.errors import ShapeError
+from fxad.lax.convolution import Pairs
+from fxad.nn.staging import floating
+from fxad.numpy.calls import as_array
+from fxad.primitives.reduce import extreme
+
+Sizes: TypeAlias = Sequence[int]
+
+
+def pool(
+    inputs: ArrayLike,
+    init: ArrayLike,
+    reduce_fn: Callable[[Array, Array], Array],
+    window_shape: Sizes,
+    strides: Sizes | None = None,
+    padding: Pairs = "VALID",
+) -> Array:
+    """The windows of spatial axes combined by `reduce_fn`; see `fxad.lax.reduce_window`.
+
+    Type: inputs (..., *spatial, feature), a window size and a stride (1 when left out) per spatial axis, padding as in
+          `fxad.lax.conv_general_dilated`.
+    """
+    return _pooled("pool", as_array("pool", inputs), init, reduce_fn, window_shape, strides, padding)
+
+
+def _pooled(
+    name: str,
+    x: Array,
+    init: ArrayLike,
+    reduce_fn: Callable[[Array, Array], Array],
+    window_shape: Sizes,
+    strides: Sizes | None,
+    padding: Pairs,
+) -> Array:
+    n = len(window_shape)
+    lead = x.ndim - n - 1
+    steps = (1,) * n if strides is None else tuple(strides)
+    if lead < 0 or len(steps) != n:
+        raise ShapeError(
+            f"{name}: window {tuple(window_shape)} and strides {steps} do not fit {x.aval}",
+            remedy="inputs are (..., *spatial, feature), with a size and a stride per spatial axis",
+        )
+    pads = padding if isinstance(padding, str) else [(0, 0)] * lead + [(p[0], p[1]) for p in padding] + [(0, 0)]
+    ones = (1,) * lead
+    return lax.reduce_window(x, init, reduce_fn, (*ones, *window_shape, 1), (*ones, *steps, 1), pads)
+
+
+def max_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:
+    """The greatest element of each window; padding does not count. The derivative is that of the first of equals."""
+    x = as_array("max_pool", inputs)
+    return _pooled("max_pool", x, extreme(x.dtype, -1).value, lax.max, window_shape, strides, padding)
+
+
+def min_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:
+    """The least element of each window; padding does not count. The derivative is that of the first of equals."""
+    x = as_array("min_pool", inputs)
+    return _pooled("min_pool", x, extreme(x.dtype, 1).value, lax.min, window_shape, strides, padding)
+
+
+def avg_pool(
+    inputs: ArrayLike,
+    window_shape: Sizes,
+    strides: Sizes | None = None,
+    padding: Pairs = "VALID",
+    count_include_pad: bool = True,
+) -> Array:
+    """The mean of each window: padding counts as zeros, or with `count_include_pad=False` not at all."""
+    x = floating("avg_pool", inputs)
+    total = _pooled("avg_pool", x, 0.0, lax.add, window_shape, strides, padding)
+    if count_include_pad:
+        count = 1
+        for w in window_shape:
+            count *= w
+        return total / count
+    n = len(window_shape)
+    ones = fnp.ones((*x.shape[x.ndim - n - 1 : -1], 1), dtype=x.dtype)
+    return total / _pooled("avg_pool", ones, 0.0, lax.add, window_shape, strides, padding)
