@@ -1,7 +1,7 @@
 """What the Python array API standard 2025.12 asks for, as data: names, parameters, dtypes.
 
-Source: https://data-apis.org/array-api/2025.12/API_specification. The parameters are Python's own notation; a test parses
-them. `kind` says which dtypes a function must take: the first argument's, and for two arrays both.
+Source: https://data-apis.org/array-api/2025.12/API_specification. The parameters are Python's own notation; a test
+parses them. `kind` says which dtypes a function must take: the first argument's, and for two arrays both.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Function:
     @property
     def signature(self) -> inspect.Signature:
         scope: dict[str, object] = {"inf": float("inf")}
-        exec(f"def f({self.parameters}): ...", scope)  # noqa: S102  our own text, above
+        exec(f"def f({self.parameters}): ...", scope)  # our own text, below
         return inspect.signature(scope["f"])  # type: ignore[arg-type]
 
     @property

@@ -192,5 +192,5 @@ def test_namespace(version: str | None) -> None:
 
 
 def test_namespace_of_another_version() -> None:
-    with pytest.raises(ValueError, match="__array_namespace__: api_version '1999.01' is not one fxad conforms to"):
+    with pytest.raises(ValueError, match=r"__array_namespace__: api_version '1999\.01' is not one fxad conforms to"):
         fnp.ones(2).__array_namespace__(api_version="1999.01")

@@ -11,6 +11,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, primitive
+from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, scaled
 from fxad.primitives.elementwise.family import Unary, filled
 
@@ -27,6 +28,7 @@ class Exp(Unary):
     name: ClassVar[str] = "exp"
     hlo_name: ClassVar[str] = "stablehlo.exponential"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.exp(x)
@@ -71,6 +73,7 @@ class Expm1(Unary):
     name: ClassVar[str] = "expm1"
     hlo_name: ClassVar[str] = "stablehlo.exponential_minus_one"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.expm1(x)
@@ -92,6 +95,7 @@ class Log(Unary):
     name: ClassVar[str] = "log"
     hlo_name: ClassVar[str] = "stablehlo.log"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.log(x)
@@ -112,6 +116,7 @@ class Log1p(Unary):
     name: ClassVar[str] = "log1p"
     hlo_name: ClassVar[str] = "stablehlo.log_plus_one"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.log1p(x)

@@ -13,6 +13,7 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
 from fxad.primitives.checks import operands
+from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scaled
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.family import SIGNED, Binary, Unary, compared, filled, refused
@@ -68,6 +69,7 @@ class Abs(Unary):
     name: ClassVar[str] = "abs"
     hlo_name: ClassVar[str] = "stablehlo.abs"
     takes: ClassVar[frozenset[DType]] = SIGNED
+    lower = annex_g.lower_abs
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) != 1 or avals[0].dtype not in self.takes:
@@ -184,8 +186,9 @@ class Pow(Binary):
         if x.dtype not in dtypes.SIGNED:
             return np.power(x, y)
         # NumPy has no negative powers of integers: those of 1 and -1 are their powers, of others 0
-        power = np.power(x, np.where(y < 0, y & 1, y))
-        return np.where((y < 0) & (x != 1) & (x != -1), np.zeros_like(x), power)
+        below = np.less(y, 0)
+        power = np.power(x, np.where(below, np.bitwise_and(y, np.ones_like(y)), y))
+        return np.where(below & (x != 1) & (x != -1), np.zeros_like(x), power)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
@@ -267,6 +270,7 @@ class Sqrt(Unary):
     name: ClassVar[str] = "sqrt"
     hlo_name: ClassVar[str] = "stablehlo.sqrt"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.sqrt(x)

@@ -9,6 +9,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scaled
 from fxad.primitives.elementwise.family import Binary, Unary, filled
 from fxad.primitives.elementwise.powers import RSQRT, SQUARE
@@ -26,6 +27,7 @@ class Sin(Unary):
     name: ClassVar[str] = "sin"
     hlo_name: ClassVar[str] = "stablehlo.sine"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.sin(x)
@@ -46,6 +48,7 @@ class Cos(Unary):
     name: ClassVar[str] = "cos"
     hlo_name: ClassVar[str] = "stablehlo.cosine"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.cos(x)
@@ -67,6 +70,7 @@ class Tan(Unary):
     name: ClassVar[str] = "tan"
     hlo_name: ClassVar[str] = "stablehlo.tan"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.tan(x)
@@ -94,6 +98,7 @@ class Asin(Unary):
     name: ClassVar[str] = "asin"
     hlo_name: ClassVar[str] = "chlo.asin"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.arcsin(x)
@@ -115,6 +120,7 @@ class Acos(Unary):
     name: ClassVar[str] = "acos"
     hlo_name: ClassVar[str] = "chlo.acos"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.arccos(x)
@@ -136,6 +142,7 @@ class Atan(Unary):
     name: ClassVar[str] = "atan"
     hlo_name: ClassVar[str] = "chlo.atan"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.arctan(x)
@@ -182,6 +189,7 @@ class Sinh(Unary):
     name: ClassVar[str] = "sinh"
     hlo_name: ClassVar[str] = "chlo.sinh"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.sinh(x)
@@ -202,6 +210,7 @@ class Cosh(Unary):
     name: ClassVar[str] = "cosh"
     hlo_name: ClassVar[str] = "chlo.cosh"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.cosh(x)
@@ -223,6 +232,7 @@ class Tanh(Unary):
     name: ClassVar[str] = "tanh"
     hlo_name: ClassVar[str] = "stablehlo.tanh"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.tanh(x)
@@ -244,6 +254,7 @@ class Asinh(Unary):
     name: ClassVar[str] = "asinh"
     hlo_name: ClassVar[str] = "chlo.asinh"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.arcsinh(x)
@@ -265,6 +276,7 @@ class Acosh(Unary):
     name: ClassVar[str] = "acosh"
     hlo_name: ClassVar[str] = "chlo.acosh"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.arccosh(x)
@@ -291,6 +303,7 @@ class Atanh(Unary):
     name: ClassVar[str] = "atanh"
     hlo_name: ClassVar[str] = "chlo.atanh"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return np.arctanh(x)

@@ -1,0 +1,255 @@
+"""Functions of complex numbers at infinities, nans, zeros and branch cuts, in StableHLO.
+
+XLA's own functions are right where both parts are finite and not 0, and elsewhere forget signs of zeros and give nan
+for infinities. Here each is taken in the quadrant or half-plane that decides about the others, its special cases are
+put in, and symmetry does the rest: `f(conj z) = conj f(z)` for all, `f(-z) = -f(z)` for the odd ones.
+
+Source: C99, annex G.6; the Python array API standard, "special cases" of the elementwise functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, nan, pi
+from types import MappingProxyType
+from typing import Final, TypeAlias, final
+
+from fxad import dtypes
+from fxad.ir import Aval, Hlo, HloValue, Lit
+from fxad.primitives.elementwise.family import Unary, compared
+
+Complex: TypeAlias = "tuple[Real, Real]"
+
+_BITS: Final = MappingProxyType({dtypes.float32: dtypes.int32, dtypes.float64: dtypes.int64})
+
+
+@final
+class Real:
+    """A real or bool value of the function under construction."""
+
+    __slots__ = ("aval", "hlo", "value")
+
+    def __init__(self, hlo: Hlo, value: HloValue, aval: Aval) -> None:
+        self.hlo = hlo
+        self.value = value
+        self.aval = aval
+
+    def op(self, name: str, *others: Real) -> Real:
+        """A StableHLO or CHLO operation whose result has the type of this."""
+        full = name if "." in name else f"stablehlo.{name}"
+        operands = [self.value, *[o.value for o in others]]
+        return Real(self.hlo, self.hlo.op(full, operands, (self.aval,))[0], self.aval)
+
+    def like(self, value: float) -> Real:
+        return Real(self.hlo, self.hlo.constant(Lit.of(value, self.aval)), self.aval)
+
+    def _compared(self, direction: str, other: Real) -> Real:
+        (out,) = compared(self.hlo, direction, (self.value, other.value), self.aval)
+        return Real(self.hlo, out, self.aval.with_dtype(dtypes.bool_))
+
+    def equals(self, value: float) -> Real:
+        return self._compared("EQ", self.like(value))
+
+    @property
+    def is_nan(self) -> Real:
+        return self._compared("NE", self)
+
+    @property
+    def is_finite(self) -> Real:
+        aval = self.aval.with_dtype(dtypes.bool_)
+        return Real(self.hlo, self.hlo.op("stablehlo.is_finite", (self.value,), (aval,))[0], aval)
+
+    @property
+    def negative(self) -> Real:
+        """Whether the sign bit is set."""
+        bits = self.aval.with_dtype(_BITS[self.aval.dtype])
+        as_int = Real(self.hlo, self.hlo.op("stablehlo.bitcast_convert", (self.value,), (bits,))[0], bits)
+        return as_int._compared("LT", as_int.like(0))
+
+    def where(self, yes: Real | float, no: Real) -> Real:
+        """`yes` where this holds, else `no`."""
+        taken = yes if isinstance(yes, Real) else no.like(yes)
+        operands = (self.value, taken.value, no.value)
+        return Real(self.hlo, self.hlo.op("stablehlo.select", operands, (no.aval,))[0], no.aval)
+
+    def __and__(self, other: Real) -> Real:
+        return self.op("and", other)
+
+    def __or__(self, other: Real) -> Real:
+        return self.op("or", other)
+
+    def __invert__(self) -> Real:
+        return self.op("not")
+
+    def __neg__(self) -> Real:
+        return self.op("negate")
+
+    def __abs__(self) -> Real:
+        return self.op("abs")
+
+    def __mul__(self, other: Real) -> Real:
+        return self.op("multiply", other)
+
+
+def _joined(re: Real, im: Real) -> HloValue:
+    aval = re.aval.with_dtype(dtypes.complex_of(re.aval.dtype))
+    return re.hlo.op("stablehlo.complex", (re.value, im.value), (aval,))[0]
+
+
+def _parts(hlo: Hlo, z: HloValue, aval: Aval) -> Complex:
+    part = aval.with_dtype(dtypes.real_part(aval.dtype))
+    re, im = [hlo.op(f"stablehlo.{name}", (z,), (part,))[0] for name in ("real", "imag")]
+    return Real(hlo, re, part), Real(hlo, im, part)
+
+
+def _xla(name: str, a: Real, b: Real) -> Complex:
+    """XLA's function of a + bi."""
+    z = _joined(a, b)
+    aval = a.aval.with_dtype(dtypes.complex_of(a.aval.dtype))
+    return _parts(a.hlo, a.hlo.op(name, (z,), (aval,))[0], aval)
+
+
+def _signed(v: Real, by: Real) -> Real:
+    return by.where(-v, v)
+
+
+# ------------------------------------------------------- in the quadrant a >= 0, b >= 0 (signs have been taken away)
+
+
+def _sinh(a: Real, b: Real) -> Complex:
+    re, im = a.op("chlo.sinh") * b.op("cosine"), a.op("chlo.cosh") * b.op("sine")
+    wild = ~b.is_finite
+    re = (wild & (a.equals(0) | a.equals(inf))).where(a, re)
+    return re, b.equals(0).where(b, im)
+
+
+def _cosh(a: Real, b: Real) -> Complex:
+    re, im = a.op("chlo.cosh") * b.op("cosine"), a.op("chlo.sinh") * b.op("sine")
+    wild = ~b.is_finite
+    re = (wild & a.equals(inf)).where(inf, re)
+    return re, (b.equals(0) | (wild & a.equals(0))).where(0.0, im)
+
+
+def _tanh(a: Real, b: Real) -> Complex:
+    re, im = _xla("stablehlo.tanh", a, b)
+    flat, wild = a.equals(inf), ~b.is_finite | a.is_nan
+    re = flat.where(1.0, a.equals(0).where(a, wild.where(nan, re)))
+    return re, (flat | b.equals(0)).where(0.0, wild.where(nan, im))
+
+
+def _asinh(a: Real, b: Real) -> Complex:
+    re, im = _xla("chlo.asinh", a, b)
+    infinite, undefined = a.equals(inf) | b.equals(inf), a.is_nan | b.is_nan
+    re = infinite.where(inf, undefined.where(nan, re))
+    im = infinite.where(b.op("atan2", a), undefined.where(nan, im))
+    return re, (b.equals(0) & a.is_nan).where(b, im)
+
+
+def _atanh(a: Real, b: Real) -> Complex:
+    re, im = _xla("chlo.atanh", a, b)
+    infinite, undefined = a.equals(inf) | b.equals(inf), a.is_nan | b.is_nan
+    pole = a.equals(1) & b.equals(0)
+    re = (infinite | a.equals(0)).where(0.0, undefined.where(nan, pole.where(inf, re)))
+    im = (infinite & ~b.is_nan).where(pi / 2, undefined.where(nan, pole.where(0.0, im)))
+    return re, im
+
+
+# ------------------------------------------------------------------- in the half-plane b >= 0 (the sign of b is gone)
+
+
+def _exp(a: Real, b: Real) -> Complex:
+    re, im = _xla("stablehlo.exponential", a, b)
+    size, wild, still = a.op("exponential"), ~b.is_finite, b.equals(0)
+    re = (still | (wild & ~a.is_finite & ~a.is_nan)).where(size, re)
+    return re, (still | (wild & a.equals(-inf))).where(0.0, im)
+
+
+def _expm1(a: Real, b: Real) -> Complex:
+    re, im = _xla("stablehlo.exponential_minus_one", a, b)
+    wild, still = ~b.is_finite, b.equals(0)
+    real = still | a.equals(-inf) | (wild & a.equals(inf))
+    re = real.where(a.op("exponential_minus_one"), re)
+    return re, (still | (wild & a.equals(-inf))).where(0.0, im)
+
+
+def _log(a: Real, b: Real) -> Complex:
+    re, _ = _xla("stablehlo.log", a, b)
+    infinite = abs(a).equals(inf) | b.equals(inf)
+    return infinite.where(inf, re), b.op("atan2", a)
+
+
+def _log1p(a: Real, b: Real) -> Complex:
+    re, _ = _xla("stablehlo.log_plus_one", a, b)
+    infinite = abs(a).equals(inf) | b.equals(inf)
+    return infinite.where(inf, re), b.op("atan2", a.op("add", a.like(1)))
+
+
+def _sqrt(a: Real, b: Real) -> Complex:
+    re, im = _xla("stablehlo.sqrt", a, b)
+    up, right, left = b.equals(inf), a.equals(inf), a.equals(-inf)
+    tame = b.is_finite
+    re = (up | right).where(inf, (left & tame).where(0.0, left.where(nan, re)))
+    im = (up | left).where(inf, (right & tame).where(0.0, right.where(nan, abs(im))))
+    return re, im
+
+
+def _acos(a: Real, b: Real) -> Complex:
+    re, im = _xla("chlo.acos", a, b)
+    infinite, undefined = abs(a).equals(inf) | b.equals(inf), a.is_nan | b.is_nan
+    re = infinite.where(b.op("atan2", a), undefined.where(nan, re))
+    re = (a.equals(0) & b.is_nan).where(pi / 2, re)
+    return re, infinite.where(-inf, undefined.where(nan, -abs(im)))
+
+
+# ------------------------------------------------------------------------------------------------------- everywhere
+
+
+def _odd(f: str, a: Real, b: Real) -> Complex:
+    re, im = _QUADRANT[f](abs(a), abs(b))
+    return _signed(re, a.negative), _signed(im, b.negative)
+
+
+_QUADRANT: Final = MappingProxyType({"sinh": _sinh, "tanh": _tanh, "asinh": _asinh, "atanh": _atanh})
+_HALF: Final = MappingProxyType(
+    {"exp": _exp, "expm1": _expm1, "log": _log, "log1p": _log1p, "sqrt": _sqrt, "acos": _acos}
+)
+# f(z) = -i g(iz)
+_ROTATED: Final = MappingProxyType({"sin": "sinh", "tan": "tanh", "asin": "asinh", "atan": "atanh"})
+
+
+def _everywhere(name: str, a: Real, b: Real) -> Complex:
+    if name in _QUADRANT:
+        return _odd(name, a, b)
+    if name in _ROTATED:
+        re, im = _odd(_ROTATED[name], -b, a)
+        return im, -re
+    if name in {"cos", "cosh"}:  # cos z = cosh iz
+        x, y = (a, b) if name == "cosh" else (-b, a)
+        re, im = _cosh(abs(x), abs(y))
+        return re, _signed(_signed(im, x.negative), y.negative)
+    if name == "acosh":  # i acos z, in the upper half-plane
+        re, im = _acos(a, abs(b))
+        return -im, _signed(re, b.negative)
+    re, im = _HALF[name](a, abs(b))
+    return re, _signed(im, b.negative)
+
+
+def lower(
+    prim: Unary, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+) -> Sequence[HloValue]:
+    """The `lower` of the functions above: XLA's own for real operands."""
+    if ins[0].dtype not in dtypes.COMPLEX:
+        return hlo.op(prim.hlo_name, args, outs)
+    return (_joined(*_everywhere(prim.name, *_parts(hlo, args[0], ins[0]))),)
+
+
+def lower_abs(
+    prim: Unary, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+) -> Sequence[HloValue]:
+    """The `lower` of abs: an infinite part beats a nan."""
+    (size,) = hlo.op(prim.hlo_name, args, outs)
+    if ins[0].dtype not in dtypes.COMPLEX:
+        return (size,)
+    a, b = _parts(hlo, args[0], ins[0])
+    infinite = abs(a).equals(inf) | abs(b).equals(inf)
+    return (infinite.where(inf, Real(hlo, size, a.aval)).value,)
