@@ -28,11 +28,13 @@ from fxad.random.continuous import (
     weibull_min,
 )
 from fxad.random.flat import bernoulli, bits, rademacher, randint, uniform
+from fxad.random.gammas import ball, beta, chisquare, dirichlet, f, gamma, generalized_normal, loggamma, student_t, t
 from fxad.random.gaussian import double_sided_maxwell, lognormal, maxwell, normal, truncated_normal, wald
 from fxad.random.keys import clone, fold_in, key, key_data, split, wrap_key_data
 
 __all__ = [
-    "bernoulli", "bits", "cauchy", "clone", "double_sided_maxwell", "exponential", "fold_in", "gumbel", "key",
-    "key_data", "laplace", "logistic", "lognormal", "maxwell", "normal", "pareto", "rademacher", "randint",
-    "rayleigh", "split", "triangular", "truncated_normal", "uniform", "wald", "weibull_min", "wrap_key_data",
+    "ball", "bernoulli", "beta", "bits", "cauchy", "chisquare", "clone", "dirichlet", "double_sided_maxwell",
+    "exponential", "f", "fold_in", "gamma", "generalized_normal", "gumbel", "key", "key_data", "laplace", "loggamma",
+    "logistic", "lognormal", "maxwell", "normal", "pareto", "rademacher", "randint", "rayleigh", "split", "student_t",
+    "t", "triangular", "truncated_normal", "uniform", "wald", "weibull_min", "wrap_key_data",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from fxad import dtypes, lax
 from fxad import numpy as fnp
 from fxad.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.ir import Shape
 from fxad.numpy.calls import as_array
 from fxad.random.arguments import key_of, shape_of
 from fxad.random.cipher import encrypted, encrypted_counters
@@ -69,16 +70,17 @@ def split(key: ArrayLike, num: int | Sequence[int] = 2) -> Array:
     Raises: ArgumentError, DTypeError, ShapeError for what is not a key; ShapeError for a shape that is none.
     """
     sizes = shape_of("random.split", num)
-    return staged(_split, (key_of("random.split", key),), sizes)
+    return staged(split_all, (key_of("random.split", key),), sizes)
 
 
-def _split(key: Array, shape: tuple[int, ...]) -> Array:
+def split_all(key: Array, shape: Shape) -> Array:
+    """`split` inside a sampler."""
     return fnp.stack(encrypted_counters(key, shape), -1)
 
 
 def split_keys(key: Array, num: int) -> list[Array]:
     """`split` inside a sampler: the new keys one by one, or, of keys u32[...,2], those of each."""
-    pairs = _split(key, (num,))
+    pairs = split_all(key, (num,))
     return [pairs[..., k, :] for k in range(num)]
 
 
