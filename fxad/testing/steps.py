@@ -20,6 +20,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.primitives.elementwise.gamma import Incomplete
 from fxad.primitives.indexing import Gather, ScatterAdd
 from fxad.primitives.reduce import ReduceMax, ReduceProd
 from fxad.primitives.shape import (
@@ -34,7 +35,8 @@ from fxad.primitives.shape import (
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.testing.calls import SPECS
-from fxad.testing.growth import INPUT, MOST, UNKNOWN, Fact, Growth
+from fxad.testing.control_steps import RESULT, branch, fitting, loop, scan
+from fxad.testing.growth import MOST, UNKNOWN, Fact, Growth
 from fxad.testing.values import SEEDS, Domain, sample
 
 # Adds an equation or a few that start from a value; gives up silently where the value does not suit.
@@ -321,20 +323,18 @@ def _call(g: Growth, _: Atom) -> None:
     if not g.bodies:
         return
     body = g.bodies[g.draw(st.integers(0, len(g.bodies) - 1))]
-    if g.smooth:
-        args = [g.within(g.like(v.aval), INPUT.size) for v in body.ins]
-    else:  # the body may compare its operands
-        args = [g.like(v.aval, lambda f: f.exact and (f.size <= INPUT.size or f is UNKNOWN)) for v in body.ins]
+    args = [fitting(g, v.aval) for v in body.ins]
     kind = g.draw(st.sampled_from(["call", "remat", "opaque"]))
     prim = Call(body) if kind == "call" else Remat(body, kind == "opaque")
     for v in g.builder(prim, *args):
-        g.add(v, Fact(-12, 12, False))
+        g.add(v, RESULT)
 
 
 _APPLIED: Final = tuple([k for k in ALL if not issubclass(k, HigherOrder | ew.Nextafter)])
 # derivatives by convention, and answers that jump
 _ROUGH: Final = (ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin)
-_SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, _ROUGH)])
+_ONCE: Final = (Incomplete,)  # second derivatives that are not known
+_SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, (*_ROUGH, *_ONCE))])
 
 
 def _applied(g: Growth, _: Atom) -> None:
@@ -391,6 +391,9 @@ STEPS: Final[tuple[Step, ...]] = (
     _move,
     _reduce,
     _call,
+    branch,
+    scan,
+    loop,
     _dot,
     _select,
     _convert,
