@@ -48,7 +48,7 @@ class UniqueInverse(NamedTuple):
 
 def known(name: str, x: ArrayLike, remedy: str, k: int = 0) -> NDArray:
     """The value of an argument that decides on sizes. Raises: TracerError, which names the alternative."""
-    array = as_array(name, x, k)
+    array = x if isinstance(x, np.ndarray) else as_array(name, x, k)  # what NumPy made is known in a trace too
     if isinstance(array, Tracer):
         raise TracerError(
             f"{name}: the size of the result depends on the values of {array!r}, which a traced function does not have",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
-from typing import Generic, Self, TypeVar, final
+from typing import Generic, Self, TypeVar, cast, final
 
 import numpy as np
 
@@ -199,8 +199,7 @@ class Picked(Generic[T]):
 
     def _update(self, name: str, value: ArrayLike, mode: str | None, sorted_: bool, unique: bool) -> T:
         how = updates.How(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
-        if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
-            value = np.asarray(value, scalar_dtype(value, self._array.aval.dtype))[()]  # without axes in a trace too
+        value = without_axes(value, self._array.aval)
         if _is_mask(self._index) and not getattr(value, "ndim", 0):
             return self._array._apply(updates.masked, (value, self._index), (name,))
         todo, places = plan(self._array.aval.shape, self._index, checked=mode is None)
@@ -210,6 +209,13 @@ class Picked(Generic[T]):
 def _is_mask(index: object) -> bool:
     """Whether an index is one boolean array: what it picks need not be known to write one value there."""
     return getattr(index, "dtype", None) == dtypes.bool_ and getattr(index, "ndim", 0) > 0
+
+
+def without_axes(value: ArrayLike, x: Aval) -> ArrayLike:
+    """A Python scalar in the dtype that it takes beside x, but without the shape of x, which a trace gives it."""
+    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+        return cast("np.generic", np.asarray(value, scalar_dtype(value, x.dtype))[()])
+    return value
 
 
 def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) -> Lit:

@@ -1,0 +1,365 @@
+"""Functions that find places, and read, choose and write by them.
+
+Arrays are immutable: what NumPy changes in place (`put`, `put_along_axis`, `fill_diagonal`) is given back changed. What
+has as many elements as a condition has trues takes a `size` in a traced function: what is missing at the end is filled
+in, what is too much is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad.array import Array, ArrayLike, asarray, aval_of
+from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, TracerError
+from fxad.ir import NDArray, as_shape
+from fxad.lax import broadcasted_iota, full
+from fxad.numpy import binary, dependent
+from fxad.numpy.calls import as_array, call, calls
+from fxad.numpy.creation import full_like
+from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
+from fxad.operations import places
+from fxad.operations.at import without_axes
+from fxad.operations.axes import axis_of
+from fxad.trace import Tracer
+
+Scalar: TypeAlias = bool | int | float | complex
+Where: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | NDArray | Array"
+
+_SIZED: Final = "give `size`: how many elements the result has"
+
+
+# ------------------------------------------------------------------------------------------------- places that hold
+
+
+def nonzero(
+    x: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequence[int] | None = None
+) -> tuple[Array, ...]:
+    """Where the elements are that are not zero: an int32 array of indices for each axis, in row-major order.
+
+    `size`: the first so many; `fill_value` (0 for None, or one for each axis) where there are less.
+    """
+    if size is None:
+        return dependent.nonzero(x)
+    array = as_array("nonzero", x)
+    if not array.ndim:
+        raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
+    fills = tuple(np.broadcast_to(np.asarray(fill_value or 0), (array.ndim,)).tolist())
+    return calls("nonzero", places.nonzero, (array,), as_shape((size,))[0], fills)
+
+
+def argwhere(x: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequence[int] | None = None) -> Array:
+    """Where the elements are that are not zero: a row of indices for each."""
+    array = as_array("argwhere", x)
+    if not array.ndim:
+        count = int(bool(array)) if size is None else size
+        return full((count, 0), 0, "int32")
+    columns = nonzero(array, size=size, fill_value=fill_value)
+    return concat([c[:, None] for c in columns], 1)
+
+
+def flatnonzero(x: ArrayLike, /, *, size: int | None = None, fill_value: int | None = None) -> Array:
+    """Where the elements of the flattened array are that are not zero."""
+    array = x if isinstance(x, np.ndarray) else as_array("flatnonzero", x)
+    return nonzero(array.ravel(), size=size, fill_value=fill_value)[0]
+
+
+@overload
+def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Array: ...
+@overload
+def where(
+    condition: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequence[int] | None = None
+) -> tuple[Array, ...]: ...
+def where(
+    condition: ArrayLike,
+    x1: ArrayLike | None = None,
+    x2: ArrayLike | None = None,
+    /,
+    *,
+    size: int | None = None,
+    fill_value: int | Sequence[int] | None = None,
+) -> Array | tuple[Array, ...]:
+    """x1 where the condition holds, else x2; all three broadcast. Of the condition alone: `nonzero`."""
+    if x1 is not None and x2 is not None:
+        if size is not None or fill_value is not None:
+            raise ArgumentError("where: size and fill_value are for the condition alone", remedy="leave them out")
+        return binary.where(condition, x1, x2)
+    if x1 is not None or x2 is not None:
+        raise ArgumentError("where: takes the condition alone, or both x1 and x2", remedy="give both")
+    return nonzero(condition, size=size, fill_value=fill_value)
+
+
+def extract(condition: ArrayLike, x: ArrayLike, /, *, size: int | None = None, fill_value: Scalar = 0) -> Array:
+    """The elements of the flattened x where the flattened condition holds."""
+    flat = condition.ravel() if isinstance(condition, Array | np.ndarray) else condition
+    return compress(flat, x, size=size, fill_value=fill_value)
+
+
+def compress(
+    condition: ArrayLike,
+    x: ArrayLike,
+    /,
+    axis: int | None = None,
+    *,
+    size: int | None = None,
+    fill_value: Scalar = 0,
+) -> Array:
+    """The slices of x along an axis where a condition with one axis holds; of the flattened x for None."""
+    array, shape = as_array("compress", x, 1), aval_of(condition, "compress: argument 0").shape
+    if len(shape) != 1:
+        raise ShapeError(f"compress: the condition must have one axis, got shape {shape}", remedy="use extract")
+    if axis is None:
+        array, axis = array.ravel(), 0
+    k = axis_of("compress", axis, array.ndim)
+    n = array.shape[k]
+    if shape[0] > n:
+        raise ShapeError(f"compress: a condition of size {shape[0]} is longer than axis {k} of {array.aval}")
+    if size is None:
+        return take(array, np.flatnonzero(dependent.known("compress", condition, _SIZED)), axis=k)
+    at = flatnonzero(condition, size=size, fill_value=n)
+    return array.at[(*[slice(None)] * k, at)].get(mode="fill", fill_value=fill_value)
+
+
+# ----------------------------------------------------------------------------------------------------- flat and not
+
+
+def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array, ...]:
+    """The index along each axis of places in the flattened array.
+
+    Rule: negative ones count from the end; those outside are moved to the nearest element.
+    """
+    sizes = as_shape((shape,) if isinstance(shape, int) else shape)
+    return calls("unravel_index", places.unravel_index, (indices,), sizes)
+
+
+def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "clip") -> Array:
+    """The place in the flattened array of indices along each axis, outside ones moved inside ("clip") or wrapped."""
+    shape = as_shape(dims)
+    if len(multi_index) != len(shape):
+        raise ParameterError(f"ravel_multi_index: {len(multi_index)} index arrays for the shape {shape}")
+    _check_mode("ravel_multi_index", mode)
+    return call("ravel_multi_index", places.ravel_multi_index, tuple(multi_index), shape, mode)
+
+
+def _check_mode(name: str, mode: str) -> None:
+    if mode not in ("clip", "wrap"):
+        remedy = "a traced program cannot raise: choose 'clip' or 'wrap'"
+        raise ParameterError(f"{name}: mode {mode!r} is not one of clip, wrap", remedy=remedy)
+
+
+def indices(dimensions: Sequence[int], dtype: object = "int32", sparse: bool = False) -> Array | tuple[Array, ...]:
+    """The index along each axis of every place: stacked, or as arrays that broadcast together if `sparse`."""
+    shape = as_shape(dimensions)
+    if sparse:
+        one = [[n if k == a else 1 for k in range(len(shape))] for a, n in enumerate(shape)]
+        return tuple([broadcasted_iota(dtype, s, a) for a, s in enumerate(one)])
+    if not shape:
+        return full((0,), 0, dtype)
+    return concat([broadcasted_iota(dtype, (1, *shape), a + 1) for a in range(len(shape))])
+
+
+def ix_(*args: ArrayLike | Sequence[int] | Sequence[bool]) -> tuple[Array, ...]:
+    """Arrays with one axis, shaped so that indexing with them picks every combination; of bools, where they hold."""
+    out = []
+    for k, a in enumerate(args):
+        given = np.asarray(a) if isinstance(a, list | tuple) else cast("ArrayLike", a)
+        aval = aval_of(given, f"ix_: argument {k}")
+        if aval.ndim != 1:
+            raise ShapeError(f"ix_: argument {k} must have one axis, got {aval}")
+        array = nonzero(given)[0] if aval.dtype == np.bool_ else as_array("ix_", given, k)
+        out.append(array[tuple([slice(None) if j == k else None for j in range(len(args))])])
+    return tuple(out)
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
+    """The indices of the diagonal of an array with `ndim` axes of size n."""
+    return (broadcasted_iota("int32", as_shape((n,)), 0),) * ndim
+
+
+def diag_indices_from(x: ArrayLike, /) -> tuple[Array, ...]:
+    """The indices of the diagonal of x, whose axes have one size."""
+    shape = _cube("diag_indices_from", x)
+    return diag_indices(shape[0], len(shape))
+
+
+def _cube(name: str, x: ArrayLike) -> tuple[int, ...]:
+    shape = aval_of(x, f"{name}: argument 0").shape
+    if len(shape) < 2 or len({*shape}) != 1:
+        raise ShapeError(f"{name}: takes two axes or more, of one size, got shape {shape}")
+    return shape
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The indices of the elements on and below diagonal k of an n by m matrix."""
+    rows, columns = np.tril_indices(n, k, m)
+    return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The indices of the elements on and above diagonal k of an n by m matrix."""
+    rows, columns = np.triu_indices(n, k, m)
+    return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
+
+
+def tril_indices_from(x: ArrayLike, /, k: int = 0) -> tuple[Array, Array]:
+    """The indices of the elements on and below diagonal k of a matrix."""
+    return tril_indices(*_matrix("tril_indices_from", x, k))
+
+
+def triu_indices_from(x: ArrayLike, /, k: int = 0) -> tuple[Array, Array]:
+    """The indices of the elements on and above diagonal k of a matrix."""
+    return triu_indices(*_matrix("triu_indices_from", x, k))
+
+
+def _matrix(name: str, x: ArrayLike, k: int) -> tuple[int, int, int]:
+    aval = aval_of(x, f"{name}: argument 0")
+    if aval.ndim != 2:
+        raise ShapeError(f"{name}: takes a matrix, got {aval}")
+    return aval.shape[0], k, aval.shape[1]
+
+
+# --------------------------------------------------------------------------------------------------------- choosing
+
+
+def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, mode: str = "clip") -> Array:
+    """Element by element the choice that `a` names; numbers outside name the nearest ("clip") or are wrapped."""
+    _check_mode("choose", mode)
+    given = tuple(choices)
+    if not given:
+        raise ParameterError("choose: there is no choice", remedy="give at least one array")
+    return call("choose", places.choose, (*given, a), mode)
+
+
+def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
+    """Element by element the choice of the first condition that holds; `default` where none does."""
+    if len(condlist) != len(choicelist) or not condlist:
+        raise ParameterError(f"select: {len(condlist)} conditions for {len(choicelist)} choices")
+    out: ArrayLike = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        out = binary.where(condition, choice, out)
+    return as_array("select", out)
+
+
+def piecewise(
+    x: ArrayLike,
+    condlist: Sequence[ArrayLike] | ArrayLike,
+    funclist: Sequence[Callable[..., ArrayLike] | Scalar],
+    *args: object,
+    **kw: object,
+) -> Array:
+    """Functions (or scalars) of x, each where its condition holds; the last one, or 0, where none does. In x's dtype.
+
+    Where several hold the last one counts, as in NumPy. Every function is applied to all of x: one whose derivative is
+    not finite where it does not count needs an argument that is safe there.
+    """
+    array = as_array("piecewise", x)
+    given = cast("Sequence[ArrayLike]", condlist if isinstance(condlist, list | tuple) else [condlist])
+    conditions = [as_array("piecewise", c, 1) for c in given]
+    functions = list(funclist)
+    if len(functions) not in (len(conditions), len(conditions) + 1):
+        raise ParameterError(f"piecewise: {len(functions)} functions for {len(conditions)} conditions")
+    out: Array = full_like(array, 0)
+    if len(functions) > len(conditions):
+        out = _piece(array, functions.pop(), args, kw)
+    for condition, fn in zip(conditions, functions, strict=True):
+        out = binary.where(condition, _piece(array, fn, args, kw), out)
+    return out
+
+
+def _piece(x: Array, fn: Callable[..., ArrayLike] | Scalar, args: tuple[object, ...], kw: dict[str, object]) -> Array:
+    value = fn(x, *args, **kw) if callable(fn) else fn
+    return broadcast_to(as_array("piecewise", value).astype(x.dtype), x.shape)
+
+
+# ---------------------------------------------------------------------------------------------------------- writing
+
+
+def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike) -> Array:
+    """x with `values`, repeated as often as it takes, at `indices` of the flattened array."""
+    array, at = as_array("put", x), as_array("put", indices, 1).ravel()
+    given = as_array("put", values, 2).ravel()
+    if given.size != at.size and given.size:
+        given = take(given, np.arange(at.size) % given.size)
+    return array.ravel().at[at].set(given).reshape(array.shape)
+
+
+def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /, axis: int | None = -1) -> Array:
+    """x with `values` at `indices` along an axis, the other axes gone through together; flattened for None."""
+    if axis is None:
+        array = as_array("put_along_axis", x)
+        return put_along_axis(array.ravel(), indices, values, 0).reshape(array.shape)
+    given = without_axes(values, aval_of(x, "put_along_axis: argument 0"))
+    return call("put_along_axis", places.put_along_axis, (x, indices, given), axis)
+
+
+def fill_diagonal(x: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
+    """x with the diagonal replaced: by a value, or by the elements of an array, repeated as often as it takes.
+
+    `wrap`: the diagonal of a tall matrix starts again below its end.
+    """
+    array = as_array("fill_diagonal", x)
+    shape = array.shape
+    if len(shape) != 2:
+        _cube("fill_diagonal", array)
+    step = 1 + sum(np.cumprod((1, *shape[:0:-1]))[1:].tolist())
+    end = array.size if wrap or len(shape) != 2 else min(array.size, shape[1] * shape[1])
+    at = np.arange(0, end, step)
+    values = as_array("fill_diagonal", val, 1)
+    if values.ndim and values.size:
+        values = take(values.ravel(), np.arange(at.size) % values.size)
+    return array.ravel().at[at].set(values).reshape(shape)
+
+
+def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
+    """x and then `values` along an axis; both flattened for None."""
+    return concat([as_array("append", x), as_array("append", values, 1)], axis)
+
+
+def delete(x: ArrayLike, obj: Where, axis: int | None = None) -> Array:
+    """x without what an int, a slice or an array of ints or bools names along an axis; of the flattened x for None."""
+    array = as_array("delete", x)
+    if axis is None:
+        array, axis = array.ravel(), 0
+    k = axis_of("delete", axis, array.ndim)
+    return take(array, np.delete(np.arange(array.shape[k]), _known("delete", obj, array.shape[k], 0)), axis=k)
+
+
+def _known(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
+    """Places in an axis of size n, or up to `more` behind it. Raises: TracerError, AxisError, DTypeError."""
+    if isinstance(obj, slice):
+        return np.arange(n)[obj]
+    if isinstance(obj, Tracer):
+        raise TracerError(
+            f"{name}: the shape of the result depends on {obj!r}, which has no value in a traced function",
+            remedy="use where or .at[...], which keep the shape, or a value from outside",
+        )
+    found = np.asarray(obj)
+    if found.dtype == np.bool_ and found.shape == (n,):
+        return np.flatnonzero(found)
+    if found.size and found.dtype.kind not in "iu":
+        raise DTypeError(f"{name}: takes an int, a slice, an array of ints or {n} bools, got {obj!r:.60}")
+    at = found.astype(np.int64)
+    outside = at[(at < -n) | (at >= n + more)]
+    if outside.size:
+        raise AxisError(f"{name}: index {outside.flat[0]} is out of range for an axis of size {n}")
+    return at
+
+
+def insert(x: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None) -> Array:
+    """x with `values` put in before what an int, a slice or an array of ints names along an axis; flat for None."""
+    array, given = as_array("insert", x), as_array("insert", values, 2)
+    if axis is None:
+        array, axis = array.ravel(), 0
+    k = axis_of("insert", axis, array.ndim)
+    n = array.shape[k]
+    at = _known("insert", obj, n, 1)
+    given = given.reshape((1,) * (array.ndim - given.ndim) + given.shape)
+    if not at.ndim:  # one place, as in x[:, 0] = values: the axes of the values go on behind it
+        given = moveaxis(given, 0, k)
+    count = given.shape[k] if at.size == 1 else at.size
+    values = broadcast_to(given, (*array.shape[:k], count, *array.shape[k + 1 :]))
+    order = np.insert(np.arange(n), at if at.ndim else int(at), np.arange(n, n + count))
+    return take(concat([array, values.astype(array.dtype)], k), order, axis=k)
