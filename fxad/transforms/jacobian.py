@@ -1,4 +1,4 @@
-"""Jacobians: the linear program, or its transpose, mapped over a basis."""
+"""Jacobians: forward mode, or the transposed linear program, mapped over a basis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fxad.memo import by_value
 from fxad.primitives.elementwise import ADD, EQ, ConvertElementType
 from fxad.primitives.shape import Iota, Reshape, move_axis
 from fxad.primitives.slicing import Slice
-from fxad.transforms.linearize import linearize
+from fxad.transforms.jvp import jvp
 from fxad.transforms.vjp import vjp
 from fxad.transforms.vmap import vmap
 
@@ -66,20 +66,23 @@ def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
     """operands -> (all results, then for each of the first `n_out` results, for each marked operand, the Jacobian of
     shape (*result, *operand)), by forward mode.
 
-    Cost: the linear program, mapped over as many basis vectors as the marked operands have elements.
+    Cost: the equations that tangents reach, mapped over as many basis vectors as the marked operands have elements; the
+          others once. Nothing is stored for later, so a loop without a bound is no obstacle.
     """
     avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
     _check_real(jaxpr, "jacfwd", [*avals, *jaxpr.out_avals[:n_out]])
-    lin = linearize(jaxpr, wrt)
-    b = Builder.like(jaxpr)
-    primal = b.inline(lin.primal, jaxpr.ins)
-    outs, residuals = primal[: len(jaxpr.outs)], primal[len(jaxpr.outs) :]
+    forward, nonzero = jvp(jaxpr, wrt)
+    b, n = Builder.like(jaxpr), len(jaxpr.outs)
     size = sum([a.size for a in avals])
-    dims = (0,) * len(avals) + (None,) * lin.n_res
-    pushed, _ = vmap(lin.linear, size, dims, (0,) * len(lin.linear.outs))
-    dots = iter(b.inline(pushed, [*_basis(b, avals), *residuals]))
+    dims: tuple[int | None, ...] = (None,) * len(jaxpr.ins) + (0,) * len(avals)
+    _, where = vmap(forward, size, dims)
+    pushed, _ = vmap(forward, size, dims, where[:n] + (0,) * sum(nonzero))
+    both = b.inline(pushed, [*jaxpr.ins, *_basis(b, avals)])
+    # an equation that computes values and tangents together may have given the values the mapped axis
+    outs = both[:n] if where[:n].count(None) == n else b.inline(jaxpr, jaxpr.ins)
+    dots = iter(both[n:])
     found: list[Atom] = []
-    stacks = [next(dots) if nz else None for nz in lin.out_nonzero]
+    stacks = [next(dots) if nz else None for nz in nonzero]
     for aval, stack in zip(jaxpr.out_avals[:n_out], stacks, strict=False):
         if stack is None:
             found.extend([Lit.of(0, Aval((*aval.shape, *a.shape), aval.dtype)) for a in avals])
