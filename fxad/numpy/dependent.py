@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, asarray
+from fxad.array import Array, ArrayLike, asarray, aval_of
 from fxad.errors import ParameterError, ShapeError, TracerError
 from fxad.ir import NDArray
 from fxad.numpy.calls import as_array, call
@@ -48,13 +48,13 @@ class UniqueInverse(NamedTuple):
 
 def known(name: str, x: ArrayLike, remedy: str, k: int = 0) -> NDArray:
     """The value of an argument that decides on sizes. Raises: TracerError, which names the alternative."""
-    array = x if isinstance(x, np.ndarray) else as_array(name, x, k)  # what NumPy made is known in a trace too
-    if isinstance(array, Tracer):
+    if isinstance(x, Tracer):
         raise TracerError(
-            f"{name}: the size of the result depends on the values of {array!r}, which a traced function does not have",
+            f"{name}: the size of the result depends on the values of {x!r}, which a traced function does not have",
             remedy=remedy,
         )
-    return np.asarray(array)
+    aval = aval_of(x, f"{name}: argument {k}")
+    return np.asarray(x if isinstance(x, Array | np.ndarray | np.generic) else asarray(x)).astype(aval.dtype)
 
 
 def _places(values: NDArray) -> Array:
