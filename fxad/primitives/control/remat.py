@@ -36,6 +36,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.liveness import narrow, sweep
+from fxad.memo import by_value
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, slim_call
 from fxad.primitives.linearity import is_linear
 
@@ -111,7 +112,41 @@ class Remat(HigherOrder, Linear):
         self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
     ) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
-        return cotangents(adjoint, ctx(Remat(adjoint, True), *operands), args)
+        return cotangents(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
+
+
+@by_value
+def is_opaque(jaxpr: Jaxpr) -> bool:
+    """Whether a program recomputes something in a form that is kept apart, other than inside a recomputation."""
+    return any(
+        [
+            e.prim.opaque if isinstance(e.prim, Remat) else any([is_opaque(body) for body in e.prim.bodies])
+            for e in jaxpr.eqns
+            if isinstance(e.prim, HigherOrder)
+        ]
+    )
+
+
+@by_value
+def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program for a place where what it recomputes was not computed before, so that nothing keeps it apart.
+
+    A branch that is kept apart is not fused with what is around it, and XLA's CPU client runs it in one thread. What is
+    recomputed inside a recomputation stays as it is.
+    """
+    if not is_opaque(jaxpr):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, Remat):
+            prim = Remat(prim.body)
+        elif isinstance(prim, HigherOrder):
+            prim = prim.with_bodies(tuple([in_the_open(body) for body in prim.bodies]))
+        outs = b.copy(Eqn(prim, eqn.ins, eqn.outs, eqn.source), tuple([env.get(a, a) for a in eqn.ins]))
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
 def recompute(body: Jaxpr, split: LinearizedBody) -> tuple[Jaxpr, tuple[bool, ...]]:

@@ -200,7 +200,8 @@ class Scan(HigherOrder, Linear):
     def _split(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: tuple[bool, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        both = halves(Outside(ctx, primals, self.length, self.reverse), self.steps, ctx.recur, nonzero)
+        outside = Outside(ctx, primals, self.length, self.reverse, self.length > self.unroll)
+        both = halves(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
         outs = ctx(self.over(both.primal), *consts, *both.hoisted, *carry, *xs)
         results = outs[: len(self.body.outs)]

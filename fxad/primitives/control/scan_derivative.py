@@ -15,6 +15,7 @@ from fxad.ir import Atom, Emit, Jaxpr, LinearizedBody, Lit, Var
 from fxad.liveness import narrow, sweep
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import filled_linear, filled_outs, with_outs
+from fxad.primitives.control.remat import in_the_open, is_opaque
 from fxad.primitives.control.scan_parts import Marks, Steps, marked, rearranged, where
 from fxad.primitives.control.scan_residuals import Unchanging, counters, thrifty, unchanging
 from fxad.primitives.elementwise import ADD, MUL, SUB
@@ -90,12 +91,14 @@ class Halves:
 @final
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Where a scan stands: how to compute something outside it, its operands, its length and direction."""
+    """Where a loop stands: how to compute something outside it, its operands, length and direction. `loops`: its halves
+    will be loops, and so apart from each other in compiled code."""
 
     emit: Emit
     operands: tuple[Atom, ...]
     length: int
     reverse: bool
+    loops: bool
 
 
 def halves(outside: Outside, steps: Steps, recur: Callable[[Jaxpr, Marks], LinearizedBody], nonzero: Marks) -> Halves:
@@ -131,6 +134,8 @@ def halves(outside: Outside, steps: Steps, recur: Callable[[Jaxpr, Marks], Linea
     of_consts, of_carry, of_xs = Steps(whole.body, sum(consts), sum(carry)).split(range(n_dots))
     order = (*of_consts, *invariant, *of_carry, *of_xs, *varying)
     linear = rearranged(split.linear, order, filled_linear(split, outs).outs, fixed)
+    if outside.loops and not is_opaque(primal.body):
+        linear = in_the_open(linear)
     return Halves(
         primal,
         hoisted,

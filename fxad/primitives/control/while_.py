@@ -339,7 +339,7 @@ class While(HigherOrder):
             )
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts(tangents)
-        around = Outside(ctx, (*of_body, *carry), self.max_steps, False)
+        around = Outside(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 1)
         both = halves(around, self.steps, ctx.recur, nonzero)
         loop = While(self.cond, taken(both.primal), self.n_cond, both.primal.n_consts, self.max_steps)
         outs = ctx(loop, *of_cond, *of_body, *both.hoisted, *carry)
