@@ -58,6 +58,14 @@ from fxad.lax.creation import (
     full_like,
     iota,
 )
+from fxad.lax.cumulative import (
+    cumlogsumexp,
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    linear_recurrence,
+)
 from fxad.lax.elementwise import (
     abs,
     acos,
@@ -106,6 +114,10 @@ from fxad.lax.elementwise import (
     tan,
     tanh,
 )
+from fxad.lax.fft import (
+    FftType,
+    fft,
+)
 from fxad.lax.indexing import (
     GatherDimensionNumbers,
     ScatterDimensionNumbers,
@@ -152,6 +164,11 @@ from fxad.lax.shapes import (
     squeeze,
     transpose,
 )
+from fxad.lax.sorting import (
+    sort,
+    sort_key_val,
+    top_k,
+)
 from fxad.lax.special import (
     igamma,
     igamma_grad_a,
@@ -167,22 +184,23 @@ from fxad.lax.windows import (
 )
 
 __all__ = [
-    "ConvDimensionNumbers", "GatherDimensionNumbers", "ScatterDimensionNumbers", "abs", "acos", "acosh", "add",
-    "argmax", "argmin", "asin", "asinh", "associative_scan", "atan", "atan2", "atanh", "batch_matmul",
-    "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim",
-    "broadcasted_iota", "cbrt", "ceil", "clamp", "clz", "complex", "concatenate", "cond", "conj", "conv",
-    "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_patches", "conv_transpose",
-    "conv_with_general_padding", "convert_element_type", "cos", "cosh", "digamma", "div", "dot", "dot_general",
-    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
-    "dynamic_update_slice", "dynamic_update_slice_in_dim", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expand_dims",
-    "expm1", "floor", "fori_loop", "full", "full_like", "gather", "ge", "gt", "igamma", "igamma_grad_a", "igammac",
-    "imag", "index_in_dim", "integer_pow", "iota", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt", "map",
-    "max", "min", "mul", "ne", "neg", "nextafter", "optimization_barrier", "pad", "padtype_to_pads", "polygamma",
+    "ConvDimensionNumbers", "FftType", "GatherDimensionNumbers", "ScatterDimensionNumbers", "abs", "acos", "acosh",
+    "add", "argmax", "argmin", "asin", "asinh", "associative_scan", "atan", "atan2", "atanh", "batch_matmul",
+    "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast",
+    "broadcast_in_dim", "broadcasted_iota", "cbrt", "ceil", "clamp", "clz", "complex", "concatenate", "cond",
+    "conj", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_patches",
+    "conv_transpose", "conv_with_general_padding", "convert_element_type", "cos", "cosh", "cumlogsumexp", "cummax",
+    "cummin", "cumprod", "cumsum", "digamma", "div", "dot", "dot_general", "dynamic_index_in_dim", "dynamic_slice",
+    "dynamic_slice_in_dim", "dynamic_update_index_in_dim", "dynamic_update_slice", "dynamic_update_slice_in_dim",
+    "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expand_dims", "expm1", "fft", "floor", "fori_loop", "full",
+    "full_like", "gather", "ge", "gt", "igamma", "igamma_grad_a", "igammac", "imag", "index_in_dim", "integer_pow",
+    "iota", "is_finite", "le", "lgamma", "linear_recurrence", "log", "log1p", "logistic", "lt", "map", "max", "min",
+    "mul", "ne", "neg", "nextafter", "optimization_barrier", "pad", "padtype_to_pads", "polygamma",
     "population_count", "pow", "random_gamma_grad", "real", "reciprocal", "reduce", "reduce_and", "reduce_max",
-    "reduce_min", "reduce_or", "reduce_precision", "reduce_prod", "reduce_sum", "reduce_window", "reduce_xor", "rem",
-    "reshape", "rev", "round", "rsqrt", "scan", "scatter", "scatter_add",
-    "scatter_apply", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub", "select", "select_and_gather_add",
-    "select_and_scatter_add", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin",
-    "sinh", "slice", "slice_in_dim", "sqrt", "square", "squeeze", "stop_gradient", "sub", "switch", "tan", "tanh",
-    "transpose", "while_loop",
+    "reduce_min", "reduce_or", "reduce_precision", "reduce_prod", "reduce_sum", "reduce_window", "reduce_xor",
+    "rem", "reshape", "rev", "round", "rsqrt", "scan", "scatter", "scatter_add", "scatter_apply", "scatter_max",
+    "scatter_min", "scatter_mul", "scatter_sub", "select", "select_and_gather_add", "select_and_scatter_add",
+    "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "slice",
+    "slice_in_dim", "sort", "sort_key_val", "sqrt", "square", "squeeze", "stop_gradient", "sub", "switch", "tan",
+    "tanh", "top_k", "transpose", "while_loop",
 ]  # fmt: skip

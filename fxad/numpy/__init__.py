@@ -39,7 +39,7 @@ from fxad.dtypes import (
     uint32,
     uint64,
 )
-from fxad.numpy import linalg
+from fxad.numpy import fft, linalg
 from fxad.numpy.binary import (
     add,
     allclose,
@@ -104,6 +104,13 @@ from fxad.numpy.creation import (
     triu,
     zeros,
     zeros_like,
+)
+from fxad.numpy.cumulative import (
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    ediff1d,
 )
 from fxad.numpy.dependent import (
     repeat,
@@ -204,6 +211,14 @@ from fxad.numpy.shapes import (
     unstack,
     vstack,
 )
+from fxad.numpy.sorting import (
+    argpartition,
+    argsort,
+    lexsort,
+    partition,
+    searchsorted,
+    sort,
+)
 from fxad.numpy.types import (
     FloatInfo,
     IntInfo,
@@ -288,30 +303,32 @@ bool = bool_  # the standard's name
 newaxis = None
 
 __all__ = [
-    "FloatInfo", "IntInfo", "NamespaceInfo", "__array_api_version__", "__array_namespace_info__", "abs", "absolute",
-    "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any", "append", "arange", "arccos",
-    "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argwhere", "around",
-    "array", "array_equal", "array_split", "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh",
-    "atleast_1d", "atleast_2d", "bfloat16", "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift",
-    "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "bool_", "broadcast_arrays",
-    "broadcast_shapes", "broadcast_to", "can_cast", "cbrt", "ceil", "choose", "clip", "column_stack", "complex128",
-    "complex64", "compress", "concat", "concatenate", "conj", "conjugate", "copysign", "cos", "cosh",
-    "count_nonzero", "deg2rad", "degrees", "delete", "diag", "diag_indices", "diag_indices_from", "diagonal",
-    "diff", "divide", "divmod", "dot", "e", "einsum", "empty", "empty_like", "equal", "exp", "exp2", "expand_dims",
-    "expm1", "extract", "eye", "fill_diagonal", "finfo", "fix", "flatnonzero", "flip", "fliplr", "flipud",
-    "float16", "float32", "float64", "floor", "floor_divide", "fmod", "from_dlpack", "full", "full_like", "greater",
-    "greater_equal", "heaviside", "hstack", "hypot", "identity", "iinfo", "imag", "indices", "inf", "inner",
-    "insert", "int16", "int32", "int64", "int8", "invert", "isclose", "isdtype", "isfinite", "isin", "isinf",
-    "isnan", "ix_", "left_shift", "less", "less_equal", "linalg", "linspace", "log", "log10", "log1p", "log2",
-    "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max",
-    "maximum", "mean", "meshgrid", "min", "minimum", "mod", "moveaxis", "multiply", "nan", "nan_to_num", "ndarray",
-    "ndim", "negative", "newaxis", "nextafter", "nonzero", "not_equal", "ones", "ones_like", "outer", "pad",
-    "permute_dims", "pi", "piecewise", "positive", "pow", "power", "prod", "promote_types", "ptp", "put",
-    "put_along_axis", "rad2deg", "radians", "ravel", "ravel_multi_index", "real", "reciprocal", "remainder",
-    "repeat", "reshape", "result_type", "right_shift", "rint", "roll", "round", "select", "shape", "sign",
-    "signbit", "sin", "sinh", "size", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum",
-    "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace", "transpose", "tri", "tril",
-    "tril_indices", "tril_indices_from", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc",
-    "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values",
-    "unravel_index", "unstack", "var", "vdot", "vecdot", "vstack", "where", "zeros", "zeros_like",
+    "FloatInfo", "IntInfo", "NamespaceInfo", "__array_api_version__",
+    "__array_namespace_info__", "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin",
+    "angle", "any", "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
+    "argmax", "argmin", "argpartition", "argsort", "argwhere", "around", "array", "array_equal", "array_split",
+    "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "bfloat16",
+    "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "bool", "bool_", "broadcast_arrays", "broadcast_shapes", "broadcast_to",
+    "can_cast", "cbrt", "ceil", "choose", "clip", "column_stack", "complex128", "complex64", "compress", "concat",
+    "concatenate", "conj", "conjugate", "copysign", "cos", "cosh", "count_nonzero", "cumprod", "cumsum",
+    "cumulative_prod", "cumulative_sum", "deg2rad", "degrees", "delete", "diag", "diag_indices",
+    "diag_indices_from", "diagonal", "diff", "divide", "divmod", "dot", "e", "ediff1d", "einsum", "empty",
+    "empty_like", "equal", "exp", "exp2", "expand_dims", "expm1", "extract", "eye", "fft", "fill_diagonal", "finfo",
+    "fix", "flatnonzero", "flip", "fliplr", "flipud", "float16", "float32", "float64", "floor", "floor_divide",
+    "fmod", "from_dlpack", "full", "full_like", "greater", "greater_equal", "heaviside", "hstack", "hypot",
+    "identity", "iinfo", "imag", "indices", "inf", "inner", "insert", "int16", "int32", "int64", "int8", "invert",
+    "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan", "ix_", "left_shift", "less", "less_equal",
+    "lexsort", "linalg", "linspace", "log", "log10", "log1p", "log2", "logaddexp", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min",
+    "minimum", "mod", "moveaxis", "multiply", "nan", "nan_to_num", "ndarray", "ndim", "negative", "newaxis",
+    "nextafter", "nonzero", "not_equal", "ones", "ones_like", "outer", "pad", "partition", "permute_dims", "pi",
+    "piecewise", "positive", "pow", "power", "prod", "promote_types", "ptp", "put", "put_along_axis", "rad2deg",
+    "radians", "ravel", "ravel_multi_index", "real", "reciprocal", "remainder", "repeat", "reshape", "result_type",
+    "right_shift", "rint", "roll", "round", "searchsorted", "select", "shape", "sign", "signbit", "sin", "sinh",
+    "size", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take",
+    "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace", "transpose", "tri", "tril", "tril_indices",
+    "tril_indices_from", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "uint16", "uint32",
+    "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unravel_index", "unstack",
+    "var", "vdot", "vecdot", "vstack", "where", "zeros", "zeros_like",
 ]  # fmt: skip

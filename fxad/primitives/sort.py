@@ -69,7 +69,7 @@ def _bits(dtype: DType) -> int:
     return max(32, 8 * dtype.itemsize)
 
 
-def _ordered(emit: Emit, x: Atom, ties: bool) -> Atom:
+def ordered(emit: Emit, x: Atom, ties: bool) -> Atom:
     """x, real, as an unsigned integer of 32 or 64 bits with its order; nans last. `ties`: -0.0 and 0.0 are equal."""
     unsigned = _U64 if x.aval.dtype.itemsize == 8 else _U32
     if x.aval.dtype in dtypes.UNSIGNED or x.aval.dtype == dtypes.bool_:
@@ -89,7 +89,7 @@ def _ordered(emit: Emit, x: Atom, ties: bool) -> Atom:
 
 
 def _unordered(emit: Emit, key: Atom, dtype: DType) -> Atom:
-    """The inverse of `_ordered`."""
+    """The inverse of `ordered`."""
     if dtype in dtypes.UNSIGNED or dtype == dtypes.bool_:
         return _converted(emit, key, dtype)
     double = key.aval.dtype == _U64
@@ -122,8 +122,8 @@ def _halves(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
 def _encoded(emit: Emit, x: Atom, ties: bool) -> Atom:
     """x, complex64 included, as an unsigned integer with its order."""
     if x.aval.dtype != dtypes.complex64:
-        return _ordered(emit, x, ties)
-    return _packed(emit, _ordered(emit, emit.one(REAL, x), ties), _ordered(emit, emit.one(IMAG, x), ties))
+        return ordered(emit, x, ties)
+    return _packed(emit, ordered(emit, emit.one(REAL, x), ties), ordered(emit, emit.one(IMAG, x), ties))
 
 
 def _decoded(emit: Emit, key: Atom, dtype: DType) -> Atom:
@@ -266,7 +266,7 @@ def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
         else:
             keys.append((x, y))
     # integers are compared as they are: XLA knows that form
-    plain = [pair if pair[0].aval.dtype not in dtypes.INEXACT else _both_ordered(b, *pair) for pair in keys]
+    plain = [pair if pair[0].aval.dtype not in dtypes.INEXACT else _both(b, *pair) for pair in keys]
 
     less: Atom = b.one(LT, *plain[-1])
     for x, y in reversed(plain[:-1]):
@@ -274,8 +274,8 @@ def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
     return b.build((less,), "less")
 
 
-def _both_ordered(emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
-    return _ordered(emit, x, True), _ordered(emit, y, True)
+def _both(emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
+    return ordered(emit, x, True), ordered(emit, y, True)
 
 
 SORT: Final = (Sort,)

@@ -1,0 +1,41 @@
+"""Running totals as functions; all keep the dtype."""
+
+from __future__ import annotations
+
+from fxad.array import Array, ArrayLike, aval_of, binder
+from fxad.operations.axes import axis_of
+from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, LinearRecurrence
+
+
+def _axis(name: str, operand: ArrayLike, axis: int) -> int:
+    return axis_of(name, axis, aval_of(operand, f"{name}: argument 0").ndim)
+
+
+def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """The sum of the elements up to each along an axis; from the end with `reverse`."""
+    return binder().bind(CumSum(_axis("cumsum", operand, axis), bool(reverse)), (operand,))[0]
+
+
+def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """The product of the elements up to each along an axis; from the end with `reverse`."""
+    return binder().bind(CumProd(_axis("cumprod", operand, axis), bool(reverse)), (operand,))[0]
+
+
+def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """The greatest element up to each along an axis; from the end with `reverse`."""
+    return binder().bind(CumMax(_axis("cummax", operand, axis), bool(reverse)), (operand,))[0]
+
+
+def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """The least element up to each along an axis; from the end with `reverse`."""
+    return binder().bind(CumMin(_axis("cummin", operand, axis), bool(reverse)), (operand,))[0]
+
+
+def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """log of the sum of exp of the elements up to each along an axis; from the end with `reverse`."""
+    return binder().bind(CumLogSumExp(_axis("cumlogsumexp", operand, axis), bool(reverse)), (operand,))[0]
+
+
+def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """y[i] = a[i] y[i - 1] + b[i] along an axis, from y = 0; from the end with `reverse`."""
+    return binder().bind(LinearRecurrence(_axis("linear_recurrence", a, axis), bool(reverse)), (a, b))[0]

@@ -1,0 +1,32 @@
+"""Fourier transforms as a function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum, unique
+
+from fxad.array import Array, ArrayLike, binder
+from fxad.errors import ParameterError
+from fxad.operations.methods import sizes
+from fxad.primitives.fft import KINDS, Fft
+
+
+@unique
+class FftType(StrEnum):
+    """The kinds of transforms."""
+
+    FFT = "FFT"
+    IFFT = "IFFT"
+    RFFT = "RFFT"
+    IRFFT = "IRFFT"
+
+
+def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
+    """The discrete Fourier transform over the last one to three axes, which have the sizes `fft_lengths`.
+
+    Type: for RFFT and IRFFT the sizes are those of the real side; on the complex side the last is n // 2 + 1.
+    """
+    kind = str(fft_type).upper()
+    if kind not in KINDS:
+        raise ParameterError(f"fft: {fft_type!r} is not one of {' '.join(KINDS)}")
+    return binder().bind(Fft(kind, sizes((fft_lengths,))), (x,))[0]

@@ -1,0 +1,55 @@
+"""Sorting as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+from fxad.array import Array, ArrayLike, aval_of, binder
+from fxad.operations import sorting
+from fxad.operations.axes import axis_of
+from fxad.primitives.sort import Sort
+
+
+def _sorted(operands: Sequence[ArrayLike], dimension: int, num_keys: int) -> tuple[Array, ...]:
+    ndim = aval_of(operands[0], "sort: argument 0").ndim if operands else 0
+    return binder().bind(Sort(axis_of("sort", dimension, ndim), num_keys), tuple(operands))
+
+
+@overload
+def sort(
+    operand: tuple[ArrayLike, ...] | list[ArrayLike], dimension: int = -1, is_stable: bool = True, num_keys: int = 1
+) -> tuple[Array, ...]: ...
+@overload
+def sort(operand: ArrayLike, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Array: ...
+def sort(
+    operand: ArrayLike | tuple[ArrayLike, ...] | list[ArrayLike],
+    dimension: int = -1,
+    is_stable: bool = True,
+    num_keys: int = 1,
+) -> Array | tuple[Array, ...]:
+    """Arrays in the order of the first `num_keys` of them along an axis; an array for an array, a tuple for several.
+
+    Rule: nans come last, -0.0 equals 0.0, complex numbers go by their real, then by their imaginary parts.
+    Law:  equal elements keep their order, `is_stable` or not.
+    """
+    del is_stable  # no order of equal elements is faster than their own
+    if isinstance(operand, tuple | list):
+        return _sorted(operand, dimension, num_keys)
+    return _sorted((operand,), dimension, num_keys)[0]
+
+
+def sort_key_val(
+    keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True
+) -> tuple[Array, Array]:
+    """Keys in order along an axis, and values in the order of their keys."""
+    del is_stable
+    k, v = _sorted((keys, values), dimension, 1)
+    return k, v
+
+
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
+    """The k greatest elements along an axis, the greatest first, and their places: of equal ones the first, nans above
+    all."""
+    values, places = binder().apply(sorting.top_k, (operand,), (k, axis))
+    return values, places

@@ -1,0 +1,40 @@
+"""Running totals in equations, in the dtypes that NumPy reduces in."""
+
+from __future__ import annotations
+
+from fxad.dtypes import DType
+from fxad.errors import ShapeError
+from fxad.ir import Atom, Emit, Lit
+from fxad.operations.axes import axis_of
+from fxad.operations.promotion import convert
+from fxad.operations.reductions import wide
+from fxad.primitives.cumulative import CumProd, CumSum
+from fxad.primitives.shape import reshaped
+from fxad.primitives.slicing import Pad
+
+Results = tuple[Atom, ...]
+
+
+def flat(emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None) -> Results:
+    """NumPy's: for no axis all elements in a row."""
+    if axis is None:
+        x, axis = reshaped(emit, x, (x.aval.size,)), 0
+    return _along(emit, x, product, axis, dtype)
+
+
+def _along(emit: Emit, x: Atom, product: bool, axis: int, dtype: DType | None) -> Results:
+    k = axis_of("cumprod" if product else "cumsum", axis, x.aval.ndim)
+    return emit((CumProd if product else CumSum)(k, False), convert(emit, x, dtype or wide(x.aval.dtype)))
+
+
+def standard(emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None, include: bool) -> Results:
+    """The array API's: no axis for one-dimensional arrays only; `include` puts the total of nothing first."""
+    name, unit = ("cumulative_prod", 1) if product else ("cumulative_sum", 0)
+    if axis is None and x.aval.ndim != 1:
+        raise ShapeError(f"{name}: an array with {x.aval.ndim} axes needs an axis", remedy="pass axis=")
+    k = axis_of(name, 0 if axis is None else axis, x.aval.ndim)
+    (y,) = _along(emit, x, product, k, dtype)
+    if not include:
+        return (y,)
+    none = (0,) * x.aval.ndim
+    return emit(Pad((*none[:k], 1, *none[k + 1 :]), none, none), y, Lit.of(unit, y.aval.with_shape(())))

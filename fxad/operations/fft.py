@@ -1,0 +1,120 @@
+"""Fourier transforms in equations: dtypes, sizes and axes as NumPy's users give them."""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+
+from fxad import dtypes
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import Atom, Emit, Lit
+from fxad.operations.axes import distinct
+from fxad.operations.promotion import convert, inexact
+from fxad.operations.shapes import moveaxis, window
+from fxad.primitives.elementwise import CONJ, MUL
+from fxad.primitives.fft import Fft
+from fxad.primitives.slicing import Pad
+
+Results = tuple[Atom, ...]
+Sizes = tuple[int, ...]
+
+NORMS = ("backward", "ortho", "forward")
+_MOST = 3  # axes that one transform takes
+
+
+def transform(
+    emit: Emit, x: Atom, name: str, kind: str, sizes: Sizes | None, axes: Sizes | None, norm: str | None
+) -> Results:
+    """One of the four kinds over any axes, resized to `sizes` first: cut off, or filled with zeros."""
+    at = _axes(name, x, sizes, axes)
+    given = tuple([x.aval.shape[a] for a in at])
+    half = kind == "IRFFT"
+    lengths = (*given[:-1], 2 * (given[-1] - 1)) if sizes is None and half and at else sizes or given
+    if any([n < 1 for n in lengths]):
+        raise ShapeError(f"{name}: cannot transform {x.aval} to sizes {lengths}: all must be positive")
+    y = convert(emit, x, _dtype(name, x, kind))
+    for a, n in zip(at, lengths, strict=True):
+        y = _resized(emit, y, a, n // 2 + 1 if half and a == at[-1] else n)
+    for group in _groups(kind, len(at)):
+        y = _over(emit, y, group[0], tuple([at[k] for k in group[1]]), tuple([lengths[k] for k in group[1]]))
+    factor = _factor(name, kind, norm, prod(lengths))
+    return (y,) if factor == 1 else emit(MUL, y, Lit.of(factor, y.aval))
+
+
+def hermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Results:
+    """hfft: the real transform of a signal whose other half is the conjugate of this one."""
+    sizes = None if n is None else (n,)
+    (z,) = emit(CONJ, convert(emit, x, _dtype(name, x, "IRFFT")))
+    return transform(emit, z, name, "IRFFT", sizes, (axis,), _swapped(name, norm))
+
+
+def antihermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Results:
+    """ihfft, its inverse."""
+    sizes = None if n is None else (n,)
+    (z,) = transform(emit, x, name, "RFFT", sizes, (axis,), _swapped(name, norm))
+    return emit(CONJ, z)
+
+
+def _axes(name: str, x: Atom, sizes: Sizes | None, axes: Sizes | None) -> Sizes:
+    ndim = x.aval.ndim
+    if axes is None:
+        if sizes is not None and len(sizes) > ndim:
+            raise ShapeError(f"{name}: sizes {sizes} are more than the {ndim} axes of {x.aval}")
+        axes = tuple(range(ndim)) if sizes is None else tuple(range(ndim - len(sizes), ndim))
+    elif sizes is not None and len(sizes) != len(axes):
+        raise ShapeError(f"{name}: sizes {sizes} and axes {axes} differ in length")
+    return distinct(name, axes, ndim)
+
+
+def _dtype(name: str, x: Atom, kind: str) -> dtypes.DType:
+    dtype = inexact(x.aval.dtype)
+    if kind == "RFFT" and dtype in dtypes.COMPLEX:
+        raise DTypeError(f"{name}: takes real numbers, got {x.aval}", remedy="use the transform without r")
+    if dtype not in dtypes.COMPLEX and dtype.itemsize < 4:
+        dtype = dtypes.float32
+    return dtype if kind == "RFFT" or dtype in dtypes.COMPLEX else dtypes.complex_of(dtype)
+
+
+def _resized(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
+    have = x.aval.shape[axis]
+    if have >= n:
+        return x if have == n else window(emit, x, axis, 0, n)
+    none = (0,) * x.aval.ndim
+    pad = Pad(none, (*none[:axis], n - have, *none[axis + 1 :]), none)
+    return emit.one(pad, x, Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(())))
+
+
+def _groups(kind: str, count: int) -> list[tuple[str, tuple[int, ...]]]:
+    """Which transform goes over which axes, in turn: the real side is gone through by one, with the last axis."""
+    places = tuple(range(count))
+    groups = [places[max(k - _MOST, 0) : k] for k in range(count, 0, -_MOST)]
+    if not kind.endswith("RFFT") or not groups:
+        return [(kind, g) for g in groups]
+    others = [("FFT" if kind == "RFFT" else "IFFT", g) for g in groups[1:]]
+    return [(kind, groups[0]), *others] if kind == "RFFT" else [*others, (kind, groups[0])]
+
+
+def _over(emit: Emit, x: Atom, kind: str, axes: Sizes, lengths: Sizes) -> Atom:
+    last = tuple(range(x.aval.ndim - len(axes), x.aval.ndim))
+    (moved,) = moveaxis(emit, x, axes, last)
+    return moveaxis(emit, emit.one(Fft(kind, lengths), moved), last, axes)[0]
+
+
+def _factor(name: str, kind: str, norm: str | None, count: int) -> float:
+    """By what to multiply: the inverse kinds divide by the number of elements already."""
+    norm = _norm(name, norm)
+    if norm == "backward":
+        return 1.0
+    inverse = kind.startswith("I")
+    if norm == "ortho":
+        return sqrt(count) if inverse else 1 / sqrt(count)
+    return float(count) if inverse else 1 / count
+
+
+def _norm(name: str, norm: str | None) -> str:
+    if norm is not None and norm not in NORMS:
+        raise ParameterError(f"{name}: norm {norm!r} is not one of {' '.join(NORMS)}")
+    return norm or "backward"
+
+
+def _swapped(name: str, norm: str | None) -> str:
+    return {"backward": "forward", "forward": "backward", "ortho": "ortho"}[_norm(name, norm)]

@@ -1,0 +1,159 @@
+"""Sorting and searching in equations."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
+from fxad.operations.axes import axis_of
+from fxad.operations.promotion import common
+from fxad.operations.shapes import moveaxis, window
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.elementwise import (
+    ADD,
+    AND,
+    LE,
+    LT,
+    SELECT_N,
+    SHIFT_RIGHT_LOGICAL,
+    SUB,
+    ConvertElementType,
+)
+from fxad.primitives.indexing import Gather
+from fxad.primitives.picking import place_dtype
+from fxad.primitives.shape import ExpandDims, Iota, ReduceSum, Rev, reshaped, spread
+from fxad.primitives.slicing import Concatenate
+from fxad.primitives.sort import Sort, ordered
+from fxad.primitives.top_k import TopK
+
+Results = tuple[Atom, ...]
+
+METHODS: Final = ("scan", "scan_unrolled", "sort", "compare_all")
+
+
+def _axis(op: str, emit: Emit, x: Atom, axis: int | None) -> tuple[Atom, int]:
+    """The operand and the axis to go along; for None all elements on one axis."""
+    if axis is None:
+        return reshaped(emit, x, (x.aval.size,)), 0
+    return x, axis_of(op, axis, x.aval.ndim)
+
+
+def sort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
+    """The elements in order; nans last, or first when descending."""
+    x, k = _axis("sort", emit, x, axis)
+    y = emit.one(Sort(k, 1), x)
+    return emit(Rev((k,)), y) if descending else (y,)
+
+
+def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
+    """The places of the elements in order; equal ones keep theirs, descending too."""
+    x, k = _axis("argsort", emit, x, axis)
+    places: Atom = emit.one(Iota(x.aval.shape, place_dtype(x.aval.shape), k))
+    if not descending:
+        return emit(Sort(k, 1), x, places)[1:]
+    back = Rev((k,))
+    return emit(back, emit(Sort(k, 1), emit.one(back, x), emit.one(back, places))[1])
+
+
+def lexsort(emit: Emit, *args: object) -> Results:
+    """The places in the order of the last key, ties by the one before, and so on; the last argument is the axis."""
+    *given, axis = args
+    keys = cast("list[Atom]", given)
+    for j, key in enumerate(keys):
+        if key.aval.shape != keys[0].aval.shape or not key.aval.ndim:
+            raise ShapeError(f"lexsort: keys must have one shape, with axes: key 0 {keys[0].aval}, key {j} {key.aval}")
+    shape = keys[0].aval.shape
+    k = axis_of("lexsort", cast(int, axis), len(shape))
+    places = emit.one(Iota(shape, place_dtype(shape), k))
+    return emit(Sort(k, len(keys)), *keys[::-1], places)[-1:]
+
+
+def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Results:
+    """The k greatest elements along an axis and their places."""
+    at = axis_of("top_k", axis, x.aval.ndim)
+    (moved,) = moveaxis(emit, x, at, -1)
+    return tuple([moveaxis(emit, found, -1, at)[0] for found in emit(TopK(k), moved)])
+
+
+# -------------------------------------------------------------------------------------------------------- searching
+
+
+def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Results:
+    """For each v, the place in the sorted vector a at which it keeps a sorted: before equal ones, or after them."""
+    dtype = common("searchsorted", a.aval.dtype, v.aval.dtype)
+    if a.aval.ndim != 1:
+        raise ShapeError(f"searchsorted: the array that is searched must have one axis, got {a.aval}")
+    if side not in ("left", "right"):
+        raise ParameterError(f"searchsorted: side is {side!r}, not 'left' or 'right'")
+    if method not in METHODS:
+        raise ParameterError(f"searchsorted: method {method!r} is not one of {' '.join(METHODS)}")
+    if dtype in dtypes.COMPLEX:
+        raise DTypeError(f"searchsorted: complex numbers are not searched, got {a.aval} and {v.aval}")
+    index = place_dtype(a.aval.shape)
+    if not a.aval.size or not v.aval.size:
+        return (Lit.of(0, v.aval.with_dtype(index)),)
+    # as unsigned integers, so that nan is an element like any other, greater than all
+    keys, wanted = [ordered(emit, _as(emit, x, dtype), True) for x in (a, v)]
+    if method == "sort":
+        return (_by_rank(emit, keys, wanted, side, index),)
+    if method == "compare_all":
+        return (_by_count(emit, keys, wanted, side, index),)
+    return (_by_halving(emit, keys, wanted, side, index, method == "scan_unrolled"),)
+
+
+def _as(emit: Emit, x: Atom, dtype: DType) -> Atom:
+    return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
+
+
+def _by_count(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
+    """How many keys come before, by comparing with all."""
+    shape = (*wanted.aval.shape, keys.aval.size)
+    key = spread(emit, keys, shape, (len(shape) - 1,))
+    v = spread(emit, wanted, shape, tuple(range(len(shape) - 1)))
+    before = emit.one(LT if side == "left" else LE, key, v)
+    return emit.one(ReduceSum((len(shape) - 1,)), _as(emit, before, index))
+
+
+def _by_halving(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:
+    """Steps of a power of two, halved each time, from place 0: each is taken where the key before its end qualifies."""
+    n = keys.aval.size
+    rounds = n.bit_length()
+    places = wanted.aval.with_dtype(index)
+    body = _halving(keys.aval, wanted.aval, places, side)
+    scan = Scan(body, rounds, False, rounds if unrolled else 1, 2, 2)
+    return emit(scan, keys, wanted, Lit.of(0, places), Lit.of(1 << (rounds - 1), places))[0]
+
+
+def _halving(keys: Aval, wanted: Aval, places: Aval, side: str) -> Jaxpr:
+    b = Builder()
+    a, v, at, step = b.inputs((keys, wanted, places, places))
+    end = b.one(ADD, at, step)
+    last = b.one(SUB, end, Lit.of(1, places))
+    gather = Gather((), (0,), (), (), (0,), (1,), "clip", False, False)
+    key = b.one(gather, a, b.one(ExpandDims((places.ndim,)), last))
+    before = b.one(LT if side == "left" else LE, key, v)
+    taken = b.one(AND, before, b.one(LE, end, Lit.of(keys.size, places)))
+    half = b.one(SHIFT_RIGHT_LOGICAL, step, Lit.of(1, places))
+    return b.build((b.one(SELECT_N, taken, at, end), half), "halving")
+
+
+def _by_rank(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
+    """Sorted together: the place among all, less the place among the wanted."""
+    n, m = keys.aval.size, wanted.aval.size
+    flat = reshaped(emit, wanted, (m,))
+    # of equal ones, what stands first comes first
+    both = emit.one(Concatenate(0), *((flat, keys) if side == "left" else (keys, flat)))
+    start = 0 if side == "left" else n
+    place = emit.one(SUB, window(emit, _rank(emit, both, index), 0, start, start + m), _rank(emit, flat, index))
+    return reshaped(emit, place, wanted.aval.shape)
+
+
+def _rank(emit: Emit, x: Atom, index: DType) -> Atom:
+    """The place of each element of a vector once it is sorted."""
+    count = emit.one(Iota(x.aval.shape, index, 0))
+    order = emit(Sort(0, 1), x, count)[1]
+    return emit(Sort(0, 1), order, count)[1]
