@@ -4,6 +4,7 @@ Arrays must have one dtype and, where it matters, one shape: nothing is promoted
 dtype and shape of the array it meets. `fxad.numpy` is the face with NumPy's rules.
 """
 
+from fxad.lax import linalg
 from fxad.lax.binary import (
     add,
     atan2,
@@ -194,7 +195,7 @@ __all__ = [
     "dynamic_slice_in_dim", "dynamic_update_index_in_dim", "dynamic_update_slice", "dynamic_update_slice_in_dim",
     "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expand_dims", "expm1", "fft", "floor", "fori_loop", "full",
     "full_like", "gather", "ge", "gt", "igamma", "igamma_grad_a", "igammac", "imag", "index_in_dim", "integer_pow",
-    "iota", "is_finite", "le", "lgamma", "linear_recurrence", "log", "log1p", "logistic", "lt", "map", "max", "min",
+    "iota", "is_finite", "le", "lgamma", "linalg", "linear_recurrence", "log", "log1p", "logistic", "lt", "map", "max", "min",
     "mul", "ne", "neg", "nextafter", "optimization_barrier", "pad", "padtype_to_pads", "polygamma",
     "population_count", "pow", "random_gamma_grad", "real", "reciprocal", "reduce", "reduce_and", "reduce_max",
     "reduce_min", "reduce_or", "reduce_precision", "reduce_prod", "reduce_sum", "reduce_window", "reduce_xor",

@@ -1,4 +1,4 @@
-"""Linear algebra that needs no factorization: products, norms, diagonals."""
+"""Norms, diagonals, and the product of vectors."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import math
 from fxad import dtypes
 from fxad.array import Array, ArrayLike
 from fxad.errors import ParameterError, ShapeError
-from fxad.numpy.calls import as_array
-from fxad.numpy.products import matmul, outer, tensordot, vecdot
+from fxad.numpy.calls import as_array, call
 from fxad.numpy.shapes import diagonal as _diagonal
-from fxad.numpy.shapes import matrix_transpose
+from fxad.numpy.shapes import expand_dims
 from fxad.numpy.unary import abs, sqrt, square
-from fxad.operations import promotion
-from fxad.operations.axes import Axes, axes_of
+from fxad.operations import linalg, promotion
+from fxad.operations.axes import Axes, distinct
 
 
-def vector_norm(x: ArrayLike, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Array:
+def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Array:
     """The norm of vectors: (sum of abs(x)**ord) ** (1/ord), the extremum for infinite ord, a count for 0."""
     array = _floating(as_array("vector_norm", x))
     if ord == 2:
@@ -33,32 +32,47 @@ def vector_norm(x: ArrayLike, *, axis: Axes = None, keepdims: bool = False, ord:
     return (size**ord).sum(axis, keepdims=keepdims) ** (1 / ord)
 
 
-def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: str | float = "fro") -> Array:
-    """The norm of matrices on the last two axes: "fro", 1, -1, inf or -inf."""
+def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | None = "fro") -> Array:
+    """The norm of matrices on the last two axes.
+
+    "fro": root of the sum of squares; 1, inf (-1, -inf): largest (smallest) sum of a column, of a row; 2 (-2): largest
+    (smallest) singular value; "nuc": their sum.
+    """
     array = _floating(as_array("matrix_norm", x))
     if array.ndim < 2:
         raise ShapeError(f"matrix_norm: takes an array with at least two axes, got {array.aval}")
-    if ord == "fro":
+    if ord is None or ord == "fro":
         return sqrt(_squares(array).sum((-2, -1), keepdims=keepdims))
+    if ord in (2, -2, "nuc"):
+        s = call("matrix_norm", linalg.svdvals, (array,))
+        out = s.sum(-1) if ord == "nuc" else s.max(-1) if ord == 2 else s.min(-1)
+        return out[..., None, None] if keepdims else out
     if isinstance(ord, str) or ord not in (1, -1, math.inf, -math.inf):
-        raise ParameterError(f"matrix_norm: ord {ord!r} is not one of 'fro', 1, -1, inf, -inf")
+        raise ParameterError(f"matrix_norm: ord {ord!r} is not one of 'fro', 'nuc', 1, -1, 2, -2, inf, -inf")
     rows = abs(array).sum(-2 if math.fabs(ord) == 1 else -1, keepdims=True)
     return rows.max((-2, -1), keepdims=keepdims) if ord > 0 else rows.min((-2, -1), keepdims=keepdims)
 
 
-def norm(x: ArrayLike, ord: str | float | None = None, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def norm(x: ArrayLike, ord: str | float | None = None, axis: Axes = None, keepdims: bool = False) -> Array:
     """The norm of a vector, or of a matrix for an `ord` over two axes; by default the 2-norm of all."""
     array = as_array("norm", x)
     if ord is None:
         return vector_norm(array, axis=axis, keepdims=keepdims)
-    axes = axes_of("norm", axis, array.ndim)
+    axes = tuple(range(array.ndim)) if axis is None else distinct("norm", axis, array.ndim)
     if len(axes) == 1:
         if isinstance(ord, str):
             raise ParameterError(f"norm: ord {ord!r} is one of matrices, and axis {axes[0]} makes vectors")
         return vector_norm(array, axis=axes[0], keepdims=keepdims, ord=ord)
-    if len(axes) != 2 or axes != (array.ndim - 2, array.ndim - 1):
-        raise ParameterError(f"norm: ord {ord!r} takes one axis or the last two, got axes {axes} of {array.aval}")
-    return matrix_norm(array, keepdims=keepdims, ord=ord)
+    if len(axes) != 2:
+        raise ParameterError(f"norm: ord {ord!r} takes one axis or two, got axes {axes} of {array.aval}")
+    rest = [k for k in range(array.ndim) if k not in axes]
+    out = matrix_norm(array.transpose([*rest, *axes]), ord=ord)
+    return expand_dims(out, tuple(sorted(axes))) if keepdims else out
+
+
+def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
+    """The vector product along an axis of size 3; the other axes broadcast."""
+    return call("cross", linalg.cross, (x1, x2), axis)
 
 
 def _floating(x: Array) -> Array:
@@ -69,25 +83,11 @@ def _squares(x: Array) -> Array:
     return square(x.real) + square(x.imag) if x.dtype in dtypes.COMPLEX else square(x)
 
 
-def diagonal(x: ArrayLike, *, offset: int = 0) -> Array:
+def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """The diagonal of matrices on the last two axes."""
     return _diagonal(x, offset, -2, -1)
 
 
-def trace(x: ArrayLike, *, offset: int = 0, dtype: object = None) -> Array:
+def trace(x: ArrayLike, /, *, offset: int = 0, dtype: object = None) -> Array:
     """The sum of the diagonal of matrices on the last two axes."""
     return diagonal(x, offset=offset).sum(-1, dtype=dtype)
-
-
-__all__ = [
-    "diagonal",
-    "matmul",
-    "matrix_norm",
-    "matrix_transpose",
-    "norm",
-    "outer",
-    "tensordot",
-    "trace",
-    "vecdot",
-    "vector_norm",
-]

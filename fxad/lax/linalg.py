@@ -1,0 +1,124 @@
+"""Linear algebra with JAX's names and argument orders: matrices on the last two axes, everything before them a batch.
+
+Dtypes are float32, float64, complex64 and complex128; nothing is promoted or broadcast. `fxad.numpy.linalg` is the face
+with NumPy's rules, and has what is composed: `solve`, `inv`, `det`, `pinv`, `expm`, ....
+"""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+from fxad.array import Array, ArrayLike, binder
+from fxad.operations import linalg, linear_systems
+from fxad.primitives.linalg import (
+    GEQRF,
+    HOUSEHOLDER_PRODUCT,
+    TRIDIAGONAL_SOLVE,
+    Eig,
+    LuPivotsToPermutation,
+    Qr,
+    Svd,
+)
+
+
+def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
+    """The lower triangular L with L L^H = x; nan where x is not positive definite.
+
+    Rule: x is made Hermitian, (x + x^H) / 2, so that the gradient is too; or else its lower triangle is taken.
+    """
+    return binder().apply(linear_systems.cholesky, (x,), (symmetrize_input, False))[0]
+
+
+def eig(
+    x: ArrayLike, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True
+) -> tuple[Array, ...]:
+    """The eigenvalues, then the matrices of left and of right eigenvectors that are asked for; all complex."""
+    return binder().bind(Eig(compute_left_eigenvectors, compute_right_eigenvectors), (x,))
+
+
+def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True) -> tuple[Array, Array]:
+    """The eigenvectors, as columns, and the ascending eigenvalues of a Hermitian matrix.
+
+    Rule: as in `cholesky`; without symmetrizing, the triangle that `lower` names is taken.
+    """
+    w, v = binder().apply(linalg.eigh, (x,), (lower, symmetrize_input, True))
+    return v, w
+
+
+def geqrf(a: ArrayLike) -> tuple[Array, Array]:
+    """The QR decomposition as LAPACK leaves it: R, with the reflectors below it, and their factors."""
+    packed, taus = binder().bind(GEQRF, (a,))
+    return packed, taus
+
+
+def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
+    """The first columns of the product of the reflections below the diagonal of a."""
+    return binder().bind(HOUSEHOLDER_PRODUCT, (a, taus))[0]
+
+
+def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
+    """L and U in one matrix, the exchanges of rows, and the order of rows they lead to: x[permutation] = L U."""
+    factors, pivots, permutation = binder().apply(linear_systems.lu, (x,), ())
+    return factors, pivots, permutation
+
+
+def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
+    """The order of rows that exchanges lead to."""
+    return binder().bind(LuPivotsToPermutation(permutation_size, False), (pivots,))[0]
+
+
+def qr(x: ArrayLike, *, full_matrices: bool = True) -> tuple[Array, Array]:
+    """Q and R with x = Q R."""
+    q, r = binder().bind(Qr(full_matrices), (x,))
+    return q, r
+
+
+@overload
+def svd(
+    x: ArrayLike, *, full_matrices: bool = True, compute_uv: Literal[True] = True
+) -> tuple[Array, Array, Array]: ...
+@overload
+def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: Literal[False]) -> Array: ...
+
+
+def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True) -> tuple[Array, Array, Array] | Array:
+    """U, the descending singular values and V^H; without `compute_uv` the singular values alone."""
+    if not compute_uv:
+        return binder().bind(Svd(False, False), (x,))[0]
+    s, u, vh = binder().bind(Svd(True, full_matrices), (x,))
+    return u, s, vh
+
+
+def triangular_solve(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
+    unit_diagonal: bool = False,
+) -> Array:
+    """The x with op(a) x = b (`left_side`) or x op(a) = b, where a is triangular; a b with one axis less is vectors."""
+    static = (left_side, lower, transpose_a, conjugate_a, unit_diagonal)
+    return binder().apply(linear_systems.triangular_solve, (a, b), static)[0]
+
+
+def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike) -> Array:
+    """The x with a x = b, where a has the diagonals dl, d and du; dl[0] and du[-1] are not looked at."""
+    return binder().bind(TRIDIAGONAL_SOLVE, (dl, d, du, b))[0]
+
+
+__all__ = [
+    "cholesky",
+    "eig",
+    "eigh",
+    "geqrf",
+    "householder_product",
+    "lu",
+    "lu_pivots_to_permutation",
+    "qr",
+    "svd",
+    "triangular_solve",
+    "tridiagonal_solve",
+]

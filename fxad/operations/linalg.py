@@ -1,0 +1,244 @@
+"""Decompositions, least squares and powers of matrices, composed of the primitives of linear algebra."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from fxad import dtypes
+from fxad.errors import ShapeError
+from fxad.ir import Atom, Aval, Emit, Lit
+from fxad.operations.axes import axis_of
+from fxad.operations.linear_systems import (
+    Results,
+    cholesky,
+    inv,
+    matrix,
+    promoted,
+    promoted_together,
+    square,
+    symmetrized,
+)
+from fxad.operations.promotion import broadcast, common, convert, together
+from fxad.primitives.elementwise import (
+    ABS,
+    DIV,
+    GT,
+    MUL,
+    REAL,
+    SELECT_N,
+    SIGN,
+    STOP_GRADIENT,
+    SUB,
+    ConvertElementType,
+)
+from fxad.primitives.linalg import (
+    EXPM,
+    LU,
+    Eig,
+    Eigh,
+    Pinv,
+    Qr,
+    Svd,
+)
+from fxad.primitives.linalg import matrices as mx
+from fxad.primitives.linalg.family import TAKES
+from fxad.primitives.reduce import ReduceMax
+from fxad.primitives.shape import BroadcastInDim, ReduceSum
+from fxad.primitives.slicing import Concatenate, Pad, sliced
+
+PINV: Final = Pinv()
+_EPS: Final = MappingProxyType({dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52})
+
+
+# --------------------------------------------------------------------------------------------------- least squares
+
+
+def pinv(emit: Emit, a: Atom, hermitian: bool) -> Results:
+    """The pseudo-inverse, with the default `rtol`."""
+    a = promoted(emit, a)
+    return pinv_above(emit, a, default_rtol("pinv", a), hermitian)
+
+
+def default_rtol(op: str, a: Atom) -> Lit:
+    """What rounding leaves of a singular value that is zero, relative to the largest."""
+    _, m, n = matrix(op, a)
+    dtype = dtypes.real_part(a.aval.dtype)
+    return Lit.of(max(m, n) * _EPS.get(dtype, 0.0), Aval((), dtype))
+
+
+def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Results:
+    """The pseudo-inverse: singular values up to `rtol` times the largest count as zero."""
+    a = promoted(emit, a)
+    batch, m, n = matrix("pinv", a)
+    one = emit.one
+    if not a.aval.size and a.aval.dtype in TAKES:
+        return (Lit(bytes(a.aval.dtype.itemsize), a.aval.with_shape((*batch, n, m))),)
+    s, u, vh = _singular(emit, one(STOP_GRADIENT, a), hermitian)
+    kept = above(emit, s, rtol)
+    unit = Lit.of(1, s.aval)
+    inverse = mx.where(one, kept, one(DIV, unit, one(SELECT_N, kept, unit, s)))
+    v = mx.adjoint(one, vh)
+    weights = mx.as_complex(one, mx.on_columns(one, inverse, v.aval.shape), v.aval)
+    return emit(PINV, a, mx.dot(one, one(MUL, v, weights), mx.adjoint(one, u)))
+
+
+def _singular(emit: Emit, a: Atom, hermitian: bool) -> tuple[Atom, Atom, Atom]:
+    """Singular values, in no order, and vectors."""
+    if not hermitian:
+        s, u, vh = emit(Svd(True, False), a)
+        return s, u, vh
+    w, v = emit(Eigh(True, True), a)
+    sign = mx.as_complex(emit.one, mx.on_columns(emit.one, emit.one(SIGN, w), v.aval.shape), v.aval)
+    return emit.one(ABS, w), v, mx.adjoint(emit.one, emit.one(MUL, v, sign))
+
+
+def above(emit: Emit, s: Atom, rtol: Atom) -> Atom:
+    """Which singular values exceed `rtol` times the largest."""
+    last = s.aval.ndim - 1
+    largest = emit.one(ReduceMax((last,)), s)
+    given = broadcast(emit, convert(emit, rtol, s.aval.dtype), largest.aval.shape)
+    limit = emit.one(MUL, largest, given)
+    return emit.one(GT, s, emit.one(BroadcastInDim(s.aval.shape, tuple(range(last))), limit))
+
+
+def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Results:
+    """How many singular values exceed `rtol` times the largest."""
+    a = promoted(emit, a)
+    batch, m, n = matrix("matrix_rank", a)
+    if not m * n:
+        return (Lit.of(0, Aval(batch, dtypes.int32)),)
+    (s,) = emit(Svd(False, False), a)
+    counted = emit.one(ConvertElementType(dtypes.int32), above(emit, s, rtol))
+    return emit(ReduceSum((s.aval.ndim - 1,)), counted)
+
+
+def matrix_rank_default(emit: Emit, a: Atom) -> Results:
+    """`matrix_rank` with the default `rtol`."""
+    a = promoted(emit, a)
+    return matrix_rank(emit, a, default_rtol("matrix_rank", a))
+
+
+def lstsq_default(emit: Emit, a: Atom, b: Atom) -> Results:
+    """`lstsq` with the default `rtol`."""
+    a, b = promoted_together("lstsq", emit, a, b)
+    return lstsq(emit, a, b, default_rtol("lstsq", a))
+
+
+def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Results:
+    """The x of least norm that brings a x nearest to b; the sums of squares that are left; rank; singular values."""
+    a, b = promoted_together("lstsq", emit, a, b)
+    batch, m, n = matrix("lstsq", a)
+    if batch or b.aval.ndim not in (1, 2) or b.aval.shape[0] != m:
+        raise ShapeError(f"lstsq: takes a matrix and a vector or matrix with as many rows, got {a.aval} and {b.aval}")
+    one = emit.one
+    rhs: Atom = mx.column(one, b) if b.aval.ndim == 1 else b
+    (p,) = pinv_above(emit, a, rtol, False)
+    x = mx.dot(one, p, rhs)
+    left = one(SUB, rhs, mx.dot(one, a, x))
+    squares = one(MUL, left, mx.conj(one, left))
+    if a.aval.dtype in dtypes.COMPLEX:
+        squares = one(REAL, squares)
+    (s,) = emit(Svd(False, False), a) if m * n else (Lit.of(0, Aval((0,), dtypes.real_part(a.aval.dtype))),)
+    (rank,) = matrix_rank(emit, a, rtol)
+    return mx.vector(one, x) if b.aval.ndim == 1 else x, one(ReduceSum((0,)), squares), rank, s
+
+
+# ------------------------------------------------------------------------------------------------------------ powers
+
+
+def matrix_power(emit: Emit, a: Atom, n: int) -> Results:
+    """a multiplied by itself, in about log2(n) products; of the inverse for a negative n."""
+    square("matrix_power", a)
+    if n < 0:
+        (a,) = inv(emit, a)
+        n = -n
+    if n == 0:
+        return (mx.identity(emit, a.aval),)
+    out: Atom | None = None
+    while n:
+        if n & 1:
+            out = a if out is None else mx.dot(emit.one, out, a)
+        n >>= 1
+        if n:
+            a = mx.dot(emit.one, a, a)
+    assert out is not None
+    return (out,)
+
+
+def expm(emit: Emit, a: Atom) -> Results:
+    """The exponential."""
+    return emit(EXPM, promoted(emit, a))
+
+
+def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
+    """The vector product along an axis of size 3; the other axes broadcast."""
+    x, y = together("cross", emit, x, y)
+    k = axis_of("cross", axis, x.aval.ndim)
+    if x.aval.shape[k] != 3:
+        raise ShapeError(f"cross: vectors must have 3 elements, axis {axis} of {x.aval} has {x.aval.shape[k]}")
+
+    def turned(v: Atom, by: int) -> Atom:
+        return emit.one(Concatenate(k), sliced(emit, v, k, by, 3), sliced(emit, v, k, 0, by))
+
+    return emit(
+        SUB,
+        emit.one(MUL, turned(x, 1), turned(y, 2)),
+        emit.one(MUL, turned(x, 2), turned(y, 1)),
+    )
+
+
+def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Results:
+    """Two matrices along a diagonal."""
+    dtype = common("block_diag", x.aval.dtype, y.aval.dtype)
+    x, y = convert(emit, x, dtype), convert(emit, y, dtype)
+    n, p = x.aval.shape[1], y.aval.shape[1]
+    zero = Lit(bytes(dtype.itemsize), Aval((), dtype))
+    above = emit.one(Pad((0, 0), (0, p), (0, 0)), x, zero)
+    return emit(Concatenate(0), above, emit.one(Pad((0, n), (0, 0), (0, 0)), y, zero))
+
+
+# ---------------------------------------------------------------------------------------------------- decompositions
+
+
+def qr(emit: Emit, x: Atom, full: bool) -> Results:
+    """Q and R."""
+    return emit(Qr(full), promoted(emit, x))
+
+
+def svd(emit: Emit, x: Atom, full: bool) -> Results:
+    """U, the singular values, and V^H."""
+    s, u, vh = emit(Svd(True, full), promoted(emit, x))
+    return u, s, vh
+
+
+def svdvals(emit: Emit, x: Atom) -> Results:
+    """The singular values."""
+    return emit(Svd(False, False), promoted(emit, x))
+
+
+def eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Results:
+    """Eigenvalues and, with `vectors`, eigenvectors of Hermitian matrices."""
+    if symmetrize:
+        x = symmetrized("eigh", emit, x)
+    return emit(Eigh(lower, vectors), x)
+
+
+def hermitian_eig(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Results:
+    """`eigh` of integers too."""
+    return eigh(emit, promoted(emit, x), lower, symmetrize, vectors)
+
+
+def factor(emit: Emit, x: Atom, upper: bool, symmetrize: bool) -> Results:
+    """`cholesky` of integers too."""
+    return cholesky(emit, promoted(emit, x), symmetrize, upper)
+
+
+def eig(emit: Emit, x: Atom, vectors: bool) -> Results:
+    """Eigenvalues and, with `vectors`, right eigenvectors."""
+    return emit(Eig(False, vectors), promoted(emit, x))
+
+
+def packed_lu(emit: Emit, x: Atom) -> Results:
+    """`lu` without the order of rows, of integers too."""
+    return emit(LU, promoted(emit, x))

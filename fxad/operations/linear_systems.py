@@ -1,0 +1,273 @@
+"""Linear systems, inverses and determinants, composed of the primitives of linear algebra.
+
+Operands are in the dtype they are computed in (`promoted` brings integers to float64, as NumPy does); batch axes of two
+operands broadcast. What has a derivative formula of its own is given to the primitive that knows it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from fxad import dtypes
+from fxad.errors import ShapeError
+from fxad.ir import Atom, Aval, Emit, Shape
+from fxad.operations.promotion import broadcast, common, common_shape, convert
+from fxad.primitives.elementwise import (
+    ADD,
+    MUL,
+    SUB,
+)
+from fxad.primitives.linalg import (
+    CHOLESKY,
+    LU,
+    Det,
+    LuPivotsToPermutation,
+    Slogdet,
+    Solve,
+    TriangularSolve,
+    factored,
+)
+from fxad.primitives.linalg import matrices as mx
+from fxad.primitives.shape import Reshape, Transpose
+
+Results: TypeAlias = tuple[Atom, ...]
+
+
+# ---------------------------------------------------------------------------------------------------------- operands
+
+
+def promoted(emit: Emit, x: Atom) -> Atom:
+    """`x`, integers and bools as float64."""
+    return x if x.aval.dtype in dtypes.INEXACT else convert(emit, x, dtypes.float64)
+
+
+def promoted_together(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
+    """Two operands in the dtype in which they are computed together."""
+    x, y = promoted(emit, x), promoted(emit, y)
+    dtype = common(op, x.aval.dtype, y.aval.dtype)
+    return convert(emit, x, dtype), convert(emit, y, dtype)
+
+
+def matrix(op: str, x: Atom, k: int = 0) -> tuple[Shape, int, int]:
+    """Batch axes, rows and columns. Raises: ShapeError when there are fewer than two axes."""
+    if x.aval.ndim < 2:
+        raise ShapeError(f"{op}: argument {k} must be a matrix or a batch of matrices, got {x.aval}")
+    return x.aval.shape[:-2], x.aval.shape[-2], x.aval.shape[-1]
+
+
+def square(op: str, x: Atom, k: int = 0) -> tuple[Shape, int]:
+    """Batch axes and size. Raises: ShapeError when the matrices are not square."""
+    batch, m, n = matrix(op, x, k)
+    if m != n:
+        raise ShapeError(f"{op}: argument {k} must be square matrices, got {m} by {n} in {x.aval}")
+    return batch, n
+
+
+def batched(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
+    """Two operands of matrices with common batch axes."""
+    batch = common_shape(op, x.aval.shape[:-2], y.aval.shape[:-2])
+    return (
+        broadcast(emit, x, (*batch, *x.aval.shape[-2:])),
+        broadcast(emit, y, (*batch, *y.aval.shape[-2:])),
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- systems
+
+
+def solve(emit: Emit, a: Atom, b: Atom) -> Results:
+    """The x with a x = b; a `b` of one axis is a vector."""
+    a, b = promoted_together("solve", emit, a, b)
+    square("solve", a)
+    if not b.aval.shape:
+        raise ShapeError(f"solve: argument 1 must be a vector or matrices, got {b.aval}")
+    one = emit.one
+    if b.aval.ndim == 1:
+        column = broadcast(emit, mx.column(one, b), (*a.aval.shape[:-2], *b.aval.shape, 1))
+        _same_rows("solve", a, column, b)
+        return (mx.vector(one, one(Solve(False), a, *factored(emit, a), column)),)
+    _same_rows("solve", a, b, b)
+    if a.aval.ndim == 2 and b.aval.ndim > 2:
+        return (_one_matrix(emit, a, b),)
+    a, b = batched("solve", emit, a, b)
+    return (one(Solve(False), a, *factored(emit, a), b),)
+
+
+def _same_rows(op: str, a: Atom, b: Atom, given: Atom) -> None:
+    if a.aval.shape[-1] != b.aval.shape[-2]:
+        raise ShapeError(
+            f"{op}: sizes differ: argument 0 {a.aval} has {a.aval.shape[-1]} columns, argument 1 {given.aval}"
+        )
+
+
+def _one_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
+    """A batch of right hand sides for one matrix: factored once, all columns of one system."""
+    from_batch = (b.aval.ndim - 2, *range(b.aval.ndim - 2), b.aval.ndim - 1)
+    wide = emit.one(Transpose(from_batch), b)
+    flat = emit.one(Reshape((b.aval.shape[-2], b.aval.size // max(1, b.aval.shape[-2]))), wide)
+    x = emit.one(Reshape(wide.aval.shape), emit.one(Solve(False), a, *factored(emit, a), flat))
+    back = (*range(1, b.aval.ndim - 1), 0, b.aval.ndim - 1)
+    return emit.one(Transpose(back), x)
+
+
+def inv(emit: Emit, a: Atom) -> Results:
+    """The inverse: infinities and nan where there is none."""
+    a = promoted(emit, a)
+    square("inv", a)
+    return (emit.one(Solve(False), a, *factored(emit, a), mx.identity(emit, a.aval)),)
+
+
+def triangular_solve(
+    emit: Emit,
+    a: Atom,
+    b: Atom,
+    left_side: bool,
+    lower: bool,
+    transpose_a: bool,
+    conjugate_a: bool,
+    unit_diagonal: bool,
+) -> Results:
+    """The x with op(a) x = b or x op(a) = b; a `b` with one axis less than `a` is vectors."""
+    conjugate_a = conjugate_a and a.aval.dtype in dtypes.COMPLEX
+    prim = TriangularSolve(left_side, lower, transpose_a, conjugate_a, unit_diagonal)
+    if b.aval.ndim and b.aval.ndim == a.aval.ndim - 1:
+        shape = (*b.aval.shape, 1) if left_side else (*b.aval.shape[:-1], 1, b.aval.shape[-1])
+        x = emit.one(prim, a, emit.one(Reshape(shape), b))
+        return (emit.one(Reshape(b.aval.shape), x),)
+    return emit(prim, a, b)
+
+
+def solve_triangular(emit: Emit, a: Atom, b: Atom, trans: int, lower: bool, unit_diagonal: bool) -> Results:
+    """The x with op(a) x = b, a triangular: op 0 nothing, 1 transpose, 2 conjugate transpose."""
+    a, b = promoted_together("solve_triangular", emit, a, b)
+    square("solve_triangular", a)
+    vector = b.aval.ndim == 1
+    rhs: Atom = mx.column(emit.one, b) if vector else b
+    matrix("solve_triangular", rhs, 1)
+    a, rhs = batched("solve_triangular", emit, a, rhs)
+    x = emit.one(TriangularSolve(True, lower, trans != 0, trans == 2, unit_diagonal), a, rhs)
+    return (mx.vector(emit.one, x) if vector else x,)
+
+
+def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Results:
+    """The lower factor, or its conjugate transpose."""
+    if symmetrize:
+        x = symmetrized("cholesky", emit, x)
+    elif upper:  # the factor is found from a lower triangle
+        matrix("cholesky", x)
+        x = mx.adjoint(emit.one, x)
+    factor = emit.one(CHOLESKY, x)
+    return (mx.adjoint(emit.one, factor) if upper else factor,)
+
+
+def symmetrized(op: str, emit: Emit, x: Atom) -> Atom:
+    """(x + x^H) / 2."""
+    square(op, x)
+    if x.aval.dtype not in dtypes.INEXACT:
+        return x  # the primitive refuses it
+    return mx.scaled(emit.one, emit.one(ADD, x, mx.adjoint(emit.one, x)), 0.5)
+
+
+def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Results:
+    """The x with a x = b, for the Cholesky factor of a."""
+    factor, b = promoted_together("cho_solve", emit, factor, b)
+    square("cho_solve", factor)
+    vector = b.aval.ndim == 1
+    rhs: Atom = mx.column(emit.one, b) if vector else b
+    matrix("cho_solve", rhs, 1)
+    factor, rhs = batched("cho_solve", emit, factor, rhs)
+    first, second = (
+        TriangularSolve(True, lower, not lower, not lower, False),
+        TriangularSolve(True, lower, lower, lower, False),
+    )
+    x = emit.one(second, factor, emit.one(first, factor, rhs))
+    return (mx.vector(emit.one, x) if vector else x,)
+
+
+def lu(emit: Emit, x: Atom) -> Results:
+    """The packed factors, the exchanges and the order of rows they lead to."""
+    factors, pivots = emit(LU, x)
+    return factors, pivots, emit.one(LuPivotsToPermutation(x.aval.shape[-2], False), pivots)
+
+
+def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> Results:
+    """The x with op(a) x = b, for the packed factors of a: 0 a, 1 its transpose, 2 its conjugate transpose."""
+    factors, b = promoted_together("lu_solve", emit, factors, b)
+    _, n = square("lu_solve", factors)
+    vector = b.aval.ndim == 1
+    rhs: Atom = mx.column(emit.one, b) if vector else b
+    matrix("lu_solve", rhs, 2)
+    factors, rhs = batched("lu_solve", emit, factors, rhs)
+    pivots = broadcast(emit, pivots, (*factors.aval.shape[:-2], pivots.aval.shape[-1]))
+    order = mx.column(emit.one, emit.one(LuPivotsToPermutation(n, trans != 0), pivots))
+    flip, conj = trans != 0, trans == 2
+    lower = TriangularSolve(True, True, flip, conj, True)
+    upper = TriangularSolve(True, False, flip, conj, False)
+    one = emit.one
+    if flip:
+        x = mx.permuted(one, one(lower, factors, one(upper, factors, rhs)), order)
+    else:
+        x = one(upper, factors, one(lower, factors, mx.permuted(one, rhs, order)))
+    return (mx.vector(one, x) if vector else x,)
+
+
+def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Results:
+    """P, L and U with x = P L U, or P L and U."""
+    x = promoted(emit, x)
+    batch, m, n = matrix("lu", x)
+    k, one = min(m, n), emit.one
+    factors, pivots = emit(LU, x)
+    order = mx.column(one, emit.one(LuPivotsToPermutation(m, True), pivots))
+    left = mx.columns(one, factors, 0, k)
+    unit = mx.identity(emit, left.aval)
+    lower = one(ADD, mx.where(one, mx.below(emit, left.aval.shape, -1), left), unit)
+    top = mx.rows(one, factors, 0, k)
+    upper = mx.unless(one, mx.below(emit, top.aval.shape, -1), top)
+    if permute_l:
+        return mx.permuted(one, lower, order), upper
+    eye = mx.identity(emit, Aval((*batch, m, m), dtypes.real_part(x.aval.dtype)))
+    return mx.permuted(one, eye, order), lower, upper
+
+
+# ------------------------------------------------------------------------------------------------------ determinants
+
+_SMALL: Final = 3  # up to here a determinant is written out
+
+
+def det(emit: Emit, a: Atom) -> Results:
+    """The determinant: of up to 3 by 3 matrices a polynomial, else by the LU decomposition."""
+    a = promoted(emit, a)
+    _, n = square("det", a)
+    if 0 < n <= _SMALL and a.aval.dtype in dtypes.INEXACT:
+        return (_written_out(emit, a, n),)
+    return emit(DET, a, *factored(emit, a))
+
+
+def _written_out(emit: Emit, a: Atom, n: int) -> Atom:
+    one = emit.one
+
+    def entry(i: int, j: int) -> Atom:
+        cell = mx.columns(one, mx.rows(one, a, i, i + 1), j, j + 1)
+        return one(Reshape(a.aval.shape[:-2]), cell)
+
+    def minor(rows: tuple[int, int], columns: tuple[int, int]) -> Atom:
+        (i, k), (j, m) = rows, columns
+        return one(SUB, one(MUL, entry(i, j), entry(k, m)), one(MUL, entry(i, m), entry(k, j)))
+
+    if n == 1:
+        return entry(0, 0)
+    if n == 2:
+        return minor((0, 1), (0, 1))
+    terms = [one(MUL, entry(0, j), minor((1, 2), rest)) for j, rest in enumerate([(1, 2), (0, 2), (0, 1)])]
+    return one(ADD, one(SUB, terms[0], terms[1]), terms[2])
+
+
+def slogdet(emit: Emit, a: Atom) -> Results:
+    """Sign and logarithm of the absolute value of the determinant."""
+    a = promoted(emit, a)
+    square("slogdet", a)
+    return emit(SLOGDET, a, *factored(emit, a))
+
+
+DET: Final = Det()
+SLOGDET: Final = Slogdet()
