@@ -15,7 +15,7 @@ from fxad.program import name_of
 T = TypeVar("T")
 
 
-def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, axis: int = 0) -> T:
+def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = False, axis: int = 0) -> T:
     """The partial results of combining the slices of `elems` along `axis` from the first on: `e0, e0*e1, e0*e1*e2, ...`
     where `a*b` is `fn(a, b)`; from the last on if `reverse`: the last result is then `en`, the one before `en*e(n-1)`.
 
@@ -55,7 +55,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
         return found
 
     if not leaves or avals[0].shape[axes[0]] < 2:
-        return elems
+        return cast("T", elems)
     given = [rev(x, (k,)) if reverse else x for x, k in zip(leaves, axes, strict=True)]
     partial = _partial(combine, given, axes)
     return cast("T", structure.unflatten([rev(x, (k,)) if reverse else x for x, k in zip(partial, axes, strict=True)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -27,36 +27,17 @@ from fxad.transforms import vmap
 from fxad.tree import Structure
 
 C = TypeVar("C")
-X = TypeVar("X")
 Y = TypeVar("Y")
 
 
-@overload
 def scan(
-    f: Callable[[C, X], tuple[C, Y]],
-    init: C,
-    xs: X,
-    length: int | None = ...,
-    reverse: bool = ...,
-    unroll: int | bool = ...,
-) -> tuple[C, Y]: ...
-@overload
-def scan(
-    f: Callable[[C, None], tuple[C, Y]],
-    init: C,
-    xs: None = ...,
-    length: int | None = ...,
-    reverse: bool = ...,
-    unroll: int | bool = ...,
-) -> tuple[C, Y]: ...
-def scan(
-    f: Callable[[Any, Any], tuple[Any, Any]],
-    init: Any,
-    xs: Any = None,
+    f: Callable[[C, Any], tuple[C, Y]],
+    init: object,
+    xs: object = None,
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
-) -> tuple[Any, Any]:
+) -> tuple[C, Y]:
     """Apply `f(carry, x) -> (carry, y)` to each slice of `xs` along axis 0; returns the last carry and all `y` stacked.
 
     `init`, `xs` and the results of `f` are any pytrees of arrays. The carry keeps its structure, shapes and dtypes; a
@@ -78,10 +59,10 @@ def scan(
     prim = Scan(loop.body.jaxpr, n, bool(reverse), _unrolled("scan", unroll, n), len(captured), len(loop.init))
     outs = bind(prim, *captured, *loop.init, *leaves)
     at = len(loop.init)
-    return loop.carry_tree.unflatten(outs[:at]), loop.rest_tree.unflatten(outs[at:])
+    return cast("tuple[C, Y]", (loop.carry_tree.unflatten(outs[:at]), loop.rest_tree.unflatten(outs[at:])))
 
 
-def map_(f: Callable[[X], Y], xs: X, batch_size: int | None = None) -> Y:
+def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:
     """Apply `f` to each slice of `xs` along axis 0, one after the other; returns the results stacked.
 
     With `batch_size`, so many slices are worked on at a time, as under vmap: between the speed of vmap and the memory
@@ -172,7 +153,7 @@ def fori_loop(
     lower: ArrayLike,
     upper: ArrayLike,
     body_fun: Callable[[Any, C], C],
-    init_val: C,
+    init_val: object,
     *,
     unroll: int | bool | None = None,
 ) -> C:
