@@ -16,6 +16,7 @@ Parameters broadcast to `shape`, the shape of the result; where it is left out, 
 dtype of floating results is the one asked for, else that of the parameters that are floating arrays, else float32.
 """
 
+from fxad.random.binomials import binomial, multinomial
 from fxad.random.continuous import (
     cauchy,
     exponential,
@@ -27,14 +28,19 @@ from fxad.random.continuous import (
     triangular,
     weibull_min,
 )
+from fxad.random.discrete import categorical, geometric, poisson
 from fxad.random.flat import bernoulli, bits, rademacher, randint, uniform
 from fxad.random.gammas import ball, beta, chisquare, dirichlet, f, gamma, generalized_normal, loggamma, student_t, t
 from fxad.random.gaussian import double_sided_maxwell, lognormal, maxwell, normal, truncated_normal, wald
 from fxad.random.keys import clone, fold_in, key, key_data, split, wrap_key_data
+from fxad.random.ordering import choice, permutation
+from fxad.random.vectors import multivariate_normal, orthogonal
 
 __all__ = [
-    "ball", "bernoulli", "beta", "bits", "cauchy", "chisquare", "clone", "dirichlet", "double_sided_maxwell",
-    "exponential", "f", "fold_in", "gamma", "generalized_normal", "gumbel", "key", "key_data", "laplace", "loggamma",
-    "logistic", "lognormal", "maxwell", "normal", "pareto", "rademacher", "randint", "rayleigh", "split", "student_t",
-    "t", "triangular", "truncated_normal", "uniform", "wald", "weibull_min", "wrap_key_data",
+    "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice", "clone",
+    "dirichlet", "double_sided_maxwell", "exponential", "f", "fold_in", "gamma", "generalized_normal", "geometric",
+    "gumbel", "key", "key_data", "laplace", "loggamma", "logistic", "lognormal", "maxwell", "multinomial",
+    "multivariate_normal", "normal", "orthogonal", "pareto", "permutation", "poisson", "rademacher", "randint",
+    "rayleigh", "split", "student_t", "t", "triangular", "truncated_normal", "uniform", "wald", "weibull_min",
+    "wrap_key_data",
 ]  # fmt: skip

@@ -92,19 +92,20 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
                 f"{name}: {which} must be an integer, got {aval}", remedy="round it and convert it with astype"
             )
         check_fits(name, sizes, which, aval.shape)
-    return staged(_randint, (checked, _bound(minval, chosen), _bound(maxval, chosen)), sizes, chosen)
+    return staged(randints, (checked, _bound(minval, chosen), _bound(maxval, chosen)), sizes, chosen)
 
 
 def _bound(value: ArrayLike, dtype: DType) -> ArrayLike:
     """A bound as an operand; a Python int in a dtype that holds one more than the greatest of `dtype`."""
     if not is_scalar(value):
         return value
-    info = np.iinfo(dtype)  # type: ignore[type-var]
-    held = min(max(int(cast(int, value)), int(info.min)), int(info.max) + 1)
+    info = fnp.iinfo(dtype)
+    held = min(max(int(cast(int, value)), info.min), info.max + 1)
     return np.int64(held) if held < 1 << 63 else np.uint64(held)
 
 
-def _randint(key: Array, minval: Array, maxval: Array, shape: Shape, dtype: DType) -> Array:
+def randints(key: Array, minval: Array, maxval: Array, shape: Shape, dtype: DType) -> Array:
+    """`randint` inside a sampler."""
     info = fnp.iinfo(dtype)
     # narrow integers are drawn as int32, which holds their bounds and one more
     drawn = dtypes.int32 if info.bits < 32 else dtype

@@ -1,0 +1,184 @@
+"""Discrete distributions. A draw is constant almost everywhere in its parameters: gradients through it are zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from fxad import dtypes, lax
+from fxad import numpy as fnp
+from fxad.array import Array, ArrayLike, aval_of
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import Shape
+from fxad.lax.sorting import top_k
+from fxad.operations.axes import axis_of
+from fxad.random.arguments import (
+    FLOATS,
+    ShapeLike,
+    check_fits,
+    float_dtype,
+    integer_dtype,
+    key_of,
+    parameter,
+    shape_of,
+    shape_with,
+)
+from fxad.random.cipher import constant, unit
+from fxad.random.continuous import gumbel_mode, gumbels
+from fxad.random.keys import split_keys
+from fxad.random.staging import staged
+
+
+def categorical(
+    key: ArrayLike,
+    logits: ArrayLike,
+    axis: int = -1,
+    shape: Sequence[int] | None = None,
+    replace: bool = True,
+    mode: str | None = None,
+) -> Array:
+    """Categories, with probabilities proportional to the exp of logits along an axis.
+
+    Type:   u32[2]; float logits of shape P but for the axis -> int32 of shape P, or one that ends in it. Without
+            `replace`, what stands before P counts draws that differ from each other.
+    Rule:   `mode` is that of `gumbel`.
+    Source: the place of the greatest of logits plus `gumbel` noise, or of the greatest ones; bit for bit
+            `jax.random.categorical`.
+    Raises: DTypeError for logits that are not floating; AxisError; ShapeError for a shape that does not end in P;
+            ParameterError for more draws than categories, without `replace`; ArgumentError for another mode.
+    """
+    name = "random.categorical"
+    aval = aval_of(logits, f"{name}: logits")
+    if aval.dtype not in FLOATS:
+        raise DTypeError(f"{name}: logits must be floating, got {aval}", remedy="convert them with astype")
+    at = axis_of(name, axis, aval.ndim)
+    own = (*aval.shape[:at], *aval.shape[at + 1 :])
+    sizes = own if shape is None else shape_of(name, shape)
+    check_fits(name, sizes, "logits, but for the axis,", own)
+    if not aval.shape[at] and 0 not in sizes:
+        raise ShapeError(f"{name}: logits {aval} have no category along axis {at}")
+    operands = key_of(name, key), logits
+    if replace:
+        return staged(_categorical, operands, at, sizes, gumbel_mode(name, mode))
+    lead = sizes[: len(sizes) - len(own)]
+    if sizes[len(lead) :] != own:
+        raise ShapeError(f"{name}: without replacement the shape {sizes} must end in the logits' own, {own}")
+    if math.prod(lead) > aval.shape[at]:
+        raise ParameterError(
+            f"{name}: {math.prod(lead)} draws without replacement of {aval.shape[at]} categories",
+            remedy="draw fewer, or with replace=True",
+        )
+    return staged(_categorical_distinct, operands, at, sizes, gumbel_mode(name, mode))
+
+
+def _categorical(key: Array, logits: Array, axis: int, shape: Shape, mode: str) -> Array:
+    lead = len(shape) - logits.ndim + 1
+    own = list(shape[lead:])
+    own.insert(axis, logits.shape[axis])
+    noise = gumbels(key, (*shape[:lead], *own), logits.dtype, mode)
+    return fnp.argmax(noise + logits, axis=axis + lead)
+
+
+def _categorical_distinct(key: Array, logits: Array, axis: int, shape: Shape, mode: str) -> Array:
+    lead = shape[: len(shape) - logits.ndim + 1]
+    noisy = logits + gumbels(key, logits.shape, logits.dtype, mode)
+    _, places = top_k(fnp.moveaxis(noisy, axis, -1), math.prod(lead))
+    return fnp.moveaxis(places, -1, 0).reshape(shape)
+
+
+# ---------------------------------------------------------------------------------------------------------- waiting
+
+
+def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
+    """How many trials it takes until one of probability p succeeds: 1, 2, ...
+
+    Type:   u32[2]; p in (0, 1] that broadcasts to `shape` -> integers (int32).
+    Source: floor(log(u) / log(1 - p)) + 1; bit for bit `jax.random.geometric`.
+    Raises: DTypeError, ShapeError for p; DTypeError for a dtype that is not an integer; all for a key or a shape.
+    """
+    name = "random.geometric"
+    chosen, drawn = integer_dtype(name, dtype), float_dtype(name, None, p=p)
+    operands = key_of(name, key), parameter(p, drawn)
+    return staged(_geometric, operands, shape_with(name, shape, p=p), chosen, drawn)
+
+
+def _geometric(key: Array, p: Array, shape: Shape, dtype: DType, drawn: DType) -> Array:
+    u = unit(key, shape, drawn)
+    u = fnp.where(u == 0, 1, u)
+    scale = fnp.broadcast_to(lax.log1p(-lax.stop_gradient(p).astype(drawn)), shape)
+    return (lax.floor(lax.log(u) / scale) + 1).astype(dtype)
+
+
+def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
+    """The Poisson distribution of mean lam.
+
+    Type:   u32[2]; lam >= 0 that broadcasts to `shape`, taken as float32 -> integers (int32).
+    Cost:   a loop until the last element is done: about lam + 5 sqrt(lam) rounds below 10, some 10 above.
+    Source: Knuth's method (The Art of Computer Programming 2, 3.4.1) below 10, above Hormann's transformed rejection
+            with squeeze (The transformed rejection method for generating Poisson random variables, 1993); bit for bit
+            `jax.random.poisson`.
+    Raises: DTypeError, ShapeError for lam; DTypeError for a dtype that is not an integer; all for a key or a shape.
+    """
+    name = "random.poisson"
+    chosen = integer_dtype(name, dtype)
+    float_dtype(name, None, lam=lam)
+    operands = key_of(name, key), parameter(lam, dtypes.float32)
+    return staged(_poisson, operands, shape_with(name, shape, lam=lam), chosen)
+
+
+def _poisson(key: Array, lam: Array, shape: Shape, dtype: DType) -> Array:
+    lam = fnp.broadcast_to(lax.stop_gradient(lam).astype(dtypes.float32), shape)
+    few = (lam != lam) | (lam < 10)
+    small = _poisson_small(key, fnp.where(few, lam, 0), dtype)
+    large = _poisson_large(key, fnp.where(few, 100000, lam), dtype)
+    return fnp.where(lam == 0, 0, fnp.where(few, small, large))
+
+
+_Counting: TypeAlias = tuple[Array, Array, Array]
+
+
+def _poisson_small(key: Array, lam: Array, dtype: DType) -> Array:
+    """How many uniform numbers it takes until their product is below exp(-lam), less one."""
+
+    def going(state: _Counting) -> Array:
+        return (state[2] > -lam).any()
+
+    def step(state: _Counting) -> _Counting:
+        count, key, log = state
+        following, drawn = split_keys(key, 2)
+        count = fnp.where(log > -lam, count + 1, count)
+        return count, following, log + lax.log(unit(drawn, lam.shape, dtypes.float32))
+
+    zero = constant(0, dtype, lam.shape)
+    count, _, _ = lax.while_loop(going, step, (zero, key, constant(0, dtypes.float32, lam.shape)))
+    return count - 1
+
+
+def _poisson_large(key: Array, lam: Array, dtype: DType) -> Array:
+    """Transformed rejection, from a hat that fits all lam >= 10; constants and steps as in algorithm PTRS."""
+    log_lam = lax.log(lam)
+    b = 0.931 + 2.53 * lax.sqrt(lam)
+    a = -0.059 + 0.02483 * b
+    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    v_r = 0.9277 - 3.6224 / (b - 2)
+
+    def step(state: _Counting) -> _Counting:
+        found, accepted, key = state
+        following, key_u, key_v = split_keys(key, 3)
+        u, v = unit(key_u, lam.shape, lam.dtype) - 0.5, unit(key_v, lam.shape, lam.dtype)
+        inside = 0.5 - abs(u)
+        k = lax.floor((2 * a / inside + b) * u + lam + 0.43)
+        s = lax.log(v * inverse_alpha / (a / (inside * inside) + b))
+        t = -lam + k * log_lam - lax.lgamma(k + 1)
+        squeezed = (inside >= 0.07) & (v <= v_r)
+        refused = (k < 0) | ((inside < 0.013) & (v > inside))
+        now = squeezed | (~refused & (s <= t))
+        return fnp.where(now, k, found), accepted | now, following
+
+    start = constant(-1, lam.dtype, lam.shape), constant(False, dtypes.bool_, lam.shape), key
+    return lax.while_loop(lambda state: (~state[1]).any(), step, start)[0].astype(dtype)
+
+
+__all__ = ["categorical", "geometric", "poisson"]

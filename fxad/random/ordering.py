@@ -1,0 +1,152 @@
+"""Random orders, and choices among given elements."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import SupportsIndex, cast
+
+from fxad import dtypes, lax
+from fxad import numpy as fnp
+from fxad.array import Array, ArrayLike, aval_of, is_scalar
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.ir import Shape
+from fxad.lax.cumulative import cumsum
+from fxad.lax.sorting import sort_key_val, top_k
+from fxad.operations.axes import axis_of
+from fxad.random.arguments import float_dtype, key_of, shape_of
+from fxad.random.cipher import random_bits, unit
+from fxad.random.continuous import gumbel_mode, gumbels
+from fxad.random.flat import randints
+from fxad.random.keys import split_keys
+from fxad.random.staging import staged
+
+
+def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False) -> Array:
+    """The slices of x along an axis in random order; of an int x, the numbers 0, ..., x - 1 (int32).
+
+    Type:   u32[2]; an array or an int -> the same type.
+    Rule:   `independent` draws an order of its own for each vector along the axis. Differentiable in x.
+    Cost:   sorts by random keys of 32 bits, as often as makes equal keys unlikely: once up to 1,625 elements.
+    Source: bit for bit `jax.random.permutation`.
+    Raises: AxisError; ArgumentError for a number that is not an int; ArgumentError, DTypeError, ShapeError for a key.
+    """
+    name = "random.permutation"
+    checked = key_of(name, key)
+    count = _count(name, "x", x)
+    if count is not None:
+        axis_of(name, axis, 1)
+        return staged(_ordered, (checked,), count)
+    at = axis_of(name, axis, aval_of(x).ndim)
+    return staged(_permuted, (checked, x), at, bool(independent))
+
+
+def _count(name: str, which: str, x: ArrayLike) -> int | None:
+    """The number an argument without axes stands for; None for an array with axes."""
+    if is_scalar(x) and (isinstance(x, bool) or not isinstance(x, int)):
+        raise ArgumentError(f"{name}: {which} must be an int or an array with axes, got {x!r}")
+    aval = aval_of(x, f"{name}: {which}")
+    if aval.shape:
+        return None
+    if aval.dtype not in dtypes.INTEGER:
+        raise DTypeError(f"{name}: {which} must be an int or an array with axes, got {aval}")
+    count = operator.index(cast("SupportsIndex", x))
+    if count < 0:
+        raise ParameterError(f"{name}: {which} must not be negative, got {count}")
+    return count
+
+
+def _ordered(key: Array, count: int) -> Array:
+    return _shuffled(key, fnp.arange(count), 0)
+
+
+def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
+    if independent or x.ndim == 1:
+        return _shuffled(key, x, axis)
+    return fnp.take(x, _ordered(key, x.shape[axis]), axis=axis)
+
+
+def _shuffled(key: Array, x: Array, axis: int) -> Array:
+    """x, sorted by random keys. With r rounds two orders collide with a probability of about size^(2 - 3r) or less."""
+    rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))
+    for _ in range(rounds):
+        key, drawn = split_keys(key, 2)
+        _, x = sort_key_val(random_bits(drawn, x.shape, dtypes.uint32), x, axis)
+    return x
+
+
+def choice(
+    key: ArrayLike,
+    a: ArrayLike,
+    shape: Sequence[int] = (),
+    replace: bool = True,
+    p: ArrayLike | None = None,
+    axis: int = 0,
+    mode: str | None = None,
+) -> Array:
+    """Slices of an array along an axis, chosen at random; of an int a, numbers of 0, ..., a - 1 (int32).
+
+    Type:   u32[2]; an array or an int; p, one weight for each slice, of sum 1 -> the array with `shape` in place of the
+            axis.
+    Rule:   without `replace` all differ. `mode` is that of `gumbel`, which is drawn for weights without `replace`.
+    Source: up to rounding of running sums of p, `jax.random.choice`.
+    Raises: ParameterError where there is nothing to choose from, or not enough; ShapeError, DTypeError for p;
+            AxisError; ArgumentError, DTypeError, ShapeError for a key or a shape.
+    """
+    name = "random.choice"
+    checked, sizes = key_of(name, key), shape_of(name, shape)
+    count = _count(name, "a", a)
+    at = axis_of(name, axis, 1 if count is not None else aval_of(a).ndim)
+    among, draws = aval_of(a).shape[at] if count is None else count, math.prod(sizes)
+    if draws and not among:
+        raise ParameterError(f"{name}: there is nothing to choose {draws} elements from")
+    if not replace and draws > among:
+        raise ParameterError(
+            f"{name}: {draws} draws without replacement of {among} elements", remedy="draw fewer, or with replace=True"
+        )
+    if p is None:
+        drawn = staged(_places, (checked,), among, sizes, bool(replace))
+    else:
+        float_dtype(name, None, p=p)
+        if aval_of(p, f"{name}: p").shape != (among,):
+            raise ShapeError(f"{name}: p must have one weight for each of {among} elements, got {aval_of(p)}")
+        drawn = staged(_weighted, (checked, p), sizes, bool(replace), gumbel_mode(name, mode))
+    return drawn if count is not None else staged(_picked, (a, drawn), at)
+
+
+def _picked(a: Array, places: Array, axis: int) -> Array:
+    return fnp.take(a, places, axis=axis)
+
+
+def _places(key: Array, among: int, shape: Shape, replace: bool) -> Array:
+    if not among:
+        return fnp.zeros(shape, dtypes.int32)
+    if replace:
+        return randints(key, fnp.zeros((), dtypes.int32), fnp.full((), among, dtypes.int32), shape, dtypes.int32)
+    return _ordered(key, among)[: math.prod(shape)].reshape(shape)
+
+
+def _weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: str) -> Array:
+    p = lax.stop_gradient(p).astype(fnp.result_type(p, 1.0))
+    if not replace:
+        noisy = gumbels(key, p.shape, p.dtype, mode) + lax.log(p)
+        return top_k(noisy, math.prod(shape))[1].reshape(shape)
+    if not p.size:
+        return fnp.zeros(shape, dtypes.int32)
+    totals = cumsum(p)
+    return _first_not_below(totals, totals[-1] * (1 - unit(key, shape, p.dtype)))
+
+
+def _first_not_below(totals: Array, x: Array) -> Array:
+    """How many of ascending totals are below each x: bisection, a bit of the answer a round."""
+    (count,) = totals.shape
+    found = fnp.zeros(x.shape, dtypes.int32)
+    for bit in reversed(range(count.bit_length())):
+        further = found + (1 << bit)
+        below = fnp.take(totals, fnp.clip(further - 1, 0, count - 1), axis=0) < x
+        found = fnp.where((further <= count) & below, further, found)
+    return fnp.clip(found, 0, max(count - 1, 0))
+
+
+__all__ = ["choice", "permutation"]
