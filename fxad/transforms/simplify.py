@@ -41,6 +41,7 @@ from fxad.primitives.elementwise import (
     SelectN,
 )
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.primitives.picking import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
@@ -50,7 +51,7 @@ _Rule: TypeAlias = "Callable[[_Defs, Eqn, tuple[Atom, ...]], Atom | tuple[Primit
 
 # Operations on floating constants whose result is exact, so that whoever computes it gets the same bits.
 _EXACT: Final = frozenset({NEG, ABS, SELECT_N})
-_MOVES: Final = (BroadcastInDim, Reshape, Transpose, Squeeze, ExpandDims, Rev, Slice)
+_MOVES: Final = (BroadcastInDim, Reshape, Transpose, Squeeze, ExpandDims, Rev, Slice, Index)
 
 
 @by_value
@@ -341,6 +342,7 @@ _RULES: Final = MappingProxyType[type[Primitive], _Rule](
         Transpose: _transpose,
         Rev: _rev,
         Slice: _slice,
+        Index: _slice,
         Pad: _pad,
         Concatenate: _concatenate,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax
+from fxad import lax, runtime
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ShapeError, TracerError
 from fxad.operations import index_plan
 from tests.faces.indices import cases
@@ -122,6 +123,23 @@ def test_at_once() -> None:
     close(x[fnp.asarray(2)], X[2])
     close(x[0, fnp.asarray([1, 3])], X[0, [1, 3]])
     assert [float(v) for v in fnp.arange(3.0)] == [0.0, 1.0, 2.0]
+
+
+def test_at_once_places_are_operands() -> None:
+    """Reading elements or windows one after the other compiles one program, not one for each place."""
+    x = fnp.asarray(X)
+    read: list[Callable[[int], Any]] = [
+        lambda k: x[k],
+        lambda k: x[k, -1],
+        lambda k: x[:, k : k + 2],
+        lambda k: x[0, k],
+    ]
+    for pick in read:
+        pick(0)
+        before = runtime.cache.stats().misses
+        for k in (1, 2, -1, -3):
+            pick(k)
+        assert runtime.cache.stats().misses <= before + 1  # a window that ends early has another size
 
 
 def test_take() -> None:

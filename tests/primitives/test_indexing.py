@@ -162,7 +162,7 @@ ERRORS: list[tuple[Primitive, tuple[Aval, ...], type[FxadError], str]] = [
         ScatterAdd(*VECTOR, "drop", False, False),
         (Aval((3,), bool), I, Aval((5,), bool)),
         DTypeError,
-        "scatter_add: takes numeric operands, got bool[3]",
+        "scatter_add: is not defined for bool[3]",
     ),
 ]
 
