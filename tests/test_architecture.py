@@ -36,6 +36,7 @@ TREE_ROOMS = (
     "fxad/atoms.py",
     "fxad/executable.py",
     "fxad/ir.py",
+    "fxad/lax/control/",
     "fxad/program.py",
     "fxad/trace.py",
     "fxad/tree.py",
