@@ -205,7 +205,7 @@ def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = Non
             `copy=False` forbids the copy that is needed.
     """
     want = None if dtype is None else dtypes.as_dtype(dtype)
-    if copy is False and not (isinstance(obj, Array) and want in (None, obj.dtype)):
+    if copy is False and not (isinstance(obj, Array) and (want is None or want is obj.dtype)):
         raise ParameterError(
             f"asarray: {described(obj)} does not become an array without a copy", remedy="leave `copy` out"
         )
