@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast, final
+from typing import Final, cast, final
 
-from fxad import tree
+from fxad import dtypes, tree
 from fxad.array import aval_of, is_scalar
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
@@ -41,10 +41,10 @@ class Body:
         """The function's name."""
         return self.jaxpr.name
 
-    def typed(self, dtypes: Sequence[Aval | None]) -> Body:
+    def typed(self, likes: Sequence[Aval | None]) -> Body:
         """The body with its bare numbers in the dtypes of the types given (None: as they are), where they fit."""
         outs = list(self.jaxpr.outs)
-        for k, (number, aval) in enumerate(zip(self.numbers, dtypes, strict=True)):
+        for k, (number, aval) in enumerate(zip(self.numbers, likes, strict=True)):
             if number is not None and aval is not None:
                 outs[k] = promotion.scalar(number, aval.with_shape(()))
         if all([a is b for a, b in zip(outs, self.jaxpr.outs, strict=True)]):
@@ -125,19 +125,19 @@ def traced_loop(
 ) -> Loop:
     """Trace the body of a loop: `fn(carry, *rest) -> carry`, or with `pair` `fn(carry, *rest) -> (carry, results)`.
 
-    `rest` is the structure of the tuple of the other arguments. The carry has the types of `init`; a bare Python number
-    in it takes the dtype that the body gives back for it, where its kind fits, and the body is then traced again.
+    `rest` is the structure of the tuple of the other arguments. The carry has the types of `init`. A bare Python number
+    in it begins as an int32, float32, ...; where the body gives back another dtype for it, whose kind it fits, it takes
+    the dtype of the arrays it meets, and the body is traced again.
     `role` and `start` are what the user calls the function and the first carry.
 
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the leaf of the carry that changes, and both types.
     """
     leaves, carry_tree = tree.flatten(init)
     paths = tree.paths(carry_tree, start)
-    avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
-    free = {k for k, x in enumerate(leaves) if is_scalar(x)}
+    first = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
     args = tree.structure((carry_tree.unflatten(range(carry_tree.num_leaves)), *rest.unflatten(range(rest.num_leaves))))
-    n = len(avals)
-    while True:
+
+    def traced(avals: Sequence[Aval]) -> tuple[Body, Structure]:
         body = traced_body(f"{what}: {role}", fn, args, [*avals, *rest_avals])
         found, rest_tree = _parts(what, role, body, pair)
         if found != carry_tree:
@@ -146,19 +146,41 @@ def traced_loop(
                 f"{tree.shape_text(found)}, {start} is {tree.shape_text(carry_tree)}",
                 remedy=f"return from {role} what it was given, with new values",
             )
-        body = body.typed([*avals, *[None] * (len(body.numbers) - n)])
-        outs = body.jaxpr.out_avals[:n]
-        changed = [k for k in free if outs[k] is not avals[k] and _takes(leaves[k], outs[k])]
-        if not changed:
-            break
-        for k in changed:
-            avals[k] = outs[k]
-        free -= set(changed)
-    for k, (have, want) in enumerate(zip(outs, avals, strict=True)):
+        return body.typed([*avals, *[None] * (len(body.numbers) - len(first))]), rest_tree
+
+    body, rest_tree = traced(first)
+    avals = _settled(leaves, first, body, lambda guess: traced(guess)[0])
+    if avals != first:
+        body, rest_tree = traced(avals)
+    for have, want, path in zip(body.jaxpr.out_avals, avals, paths, strict=False):
         if have is not want:
-            raise _carry_error(what, f"{role} {body.name}", paths[k], want, have)
+            raise _carry_error(what, f"{role} {body.name}", path, want, have)
     values = tuple([_value(x, a) for x, a in zip(leaves, avals, strict=True)])
     return Loop(body, values, carry_tree, rest_tree)
+
+
+# What a number is taken for to find out which arrays it meets: the dtype that gives way to every other of its kind.
+_YIELDING: Final = (dtypes.bool_, dtypes.int8, dtypes.float16, dtypes.complex64)
+
+
+def _settled(
+    leaves: Sequence[object], first: Sequence[Aval], body: Body, traced: Callable[[Sequence[Aval]], Body]
+) -> list[Aval]:
+    """The types of the carry: those of its leaves, and for a bare number that the body turns into something else, the
+    dtype of the arrays that it meets there. An int32 with a float32 would be a float64, but 0 with a float32 is none.
+    """
+    outs = body.jaxpr.out_avals
+    changed = [k for k, x in enumerate(leaves) if is_scalar(x) and outs[k] is not first[k] and _takes(x, outs[k])]
+    if not changed:
+        return list(first)
+    probe = list(first)
+    for k in changed:
+        probe[k] = first[k].with_dtype(_YIELDING[promotion.kind(first[k].dtype)])
+    met = traced(probe).jaxpr.out_avals
+    avals = list(first)
+    for k in changed:
+        avals[k] = outs[k] if met[k] is probe[k] or not _takes(leaves[k], met[k]) else met[k]
+    return avals
 
 
 def _parts(what: str, role: str, body: Body, pair: bool) -> tuple[Structure, Structure]:

@@ -21,8 +21,8 @@ def while_loop(
     """Apply `body_fun` to a carry, beginning with `init_val`, as long as `cond_fun` of it is true.
 
     The carry is any pytree of arrays; it keeps its structure, shapes and dtypes. A bare Python number in `init_val`
-    takes the dtype that `body_fun` gives back for it. Both functions may use arrays and tracers from around them. They
-    are traced, `body_fun` once more where a number changed its dtype.
+    takes the dtype of the arrays it meets in `body_fun`. Both functions may use arrays and tracers from around them.
+    They are traced, `body_fun` again where a number changed its dtype.
 
     `max_steps` bounds the loop: after so many steps it ends, predicate or not, under every transformation alike.
 
