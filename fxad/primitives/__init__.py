@@ -17,6 +17,8 @@ from fxad.primitives.cumulative import CUMULATIVE
 from fxad.primitives.dot import DOT
 from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
 from fxad.primitives.elementwise import ELEMENTWISE
+from fxad.primitives.elementwise.bessel import BESSEL
+from fxad.primitives.elementwise.beta import BETA
 from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.fft import FFT
 from fxad.primitives.fold import FOLD
@@ -38,6 +40,8 @@ from fxad.primitives.top_k import TOP_K
 ALL: Final[tuple[type[Primitive], ...]] = (
     *ELEMENTWISE,
     *GAMMA,
+    *BESSEL,
+    *BETA,
     *SORT,
     *TOP_K,
     *FFT,

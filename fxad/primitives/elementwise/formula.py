@@ -186,6 +186,15 @@ def polynomial(x: Formula, coefficients: Sequence[float]) -> Formula:
     return total
 
 
+def chebyshev(x: Formula, coefficients: Sequence[float]) -> Formula:
+    """The sum of Chebyshev polynomials of -1 <= x <= 1, the highest order first, by Clenshaw's recurrence."""
+    kept = [c for c in coefficients if abs(c) > x.eps * 1e-3]
+    double, last, before = x * 2, x.like(kept[0]), x.like(0)
+    for c in kept[1:-1]:
+        last, before = double * last - before + c, last
+    return x * last - before + kept[-1]
+
+
 def program(name: str, avals: Sequence[Aval], body: Step) -> Jaxpr:
     """The program of formulas."""
     b = Builder()

@@ -46,7 +46,7 @@ _LGAM1P: Final = tuple(
 )
 
 
-def _log_gamma_1p(a: Formula) -> Formula:
+def log_gamma_1p(a: Formula) -> Formula:
     """log gamma(1 + a) with all digits for a < 1.5."""
     more = a > 0.5
     b = more.where(a - 1, a)
@@ -54,16 +54,23 @@ def _log_gamma_1p(a: Formula) -> Formula:
     return (a < 1.5).where(near, (a + 1).lgamma())
 
 
+def excess(mu: Formula, v: Formula) -> Formula:
+    """mu - log(1 + mu), for v = mu / (2 + mu), with all digits near 0."""
+    near = mu * v - 2 * v * v * v * polynomial(v * v, _ATANH)
+    return (abs(mu) < 0.5).where(near, mu - mu.log1p())
+
+
+def stirling(a: Formula) -> Formula:
+    """log gamma(a) less (a - 1/2) log a - a + log(2 pi) / 2, for a >= 10."""
+    inverse = 1 / a
+    return polynomial(inverse * inverse, _STIRLING) * inverse
+
+
 def density(a: Formula, x: Formula) -> Formula:
     """x^a exp(-x) / gamma(a + 1), for a > 0 and x > 0."""
-    mu, v = (x - a) / a, (x - a) / (x + a)
-    near = mu * v - 2 * v * v * v * polynomial(v * v, _ATANH)
-    far = mu - mu.log1p()
-    inverse = 1 / a
-    stirling = polynomial(inverse * inverse, _STIRLING) * inverse
-    phi = (abs(mu) < 0.5).where(near, far)
-    large = (-a * phi - stirling).exp() * (a * (2 * math.pi)).rsqrt()
-    small = (a * x.log() - x - _log_gamma_1p(a)).exp()
+    phi = excess((x - a) / a, (x - a) / (x + a))
+    large = (-a * phi - stirling(a)).exp() * (a * (2 * math.pi)).rsqrt()
+    small = (a * x.log() - x - log_gamma_1p(a)).exp()
     return (a >= 10).where(large, small)
 
 
@@ -136,7 +143,7 @@ def _upper_small(a: Formula, x: Formula) -> Formula:
     for n in range(1, _SMALL_TERMS):
         term = term * x * (-1 / n)
         total = total + term / (a + n)
-    log = a * x.log() - _log_gamma_1p(a)
+    log = a * x.log() - log_gamma_1p(a)
     return -log.expm1() - log.exp() * a * total
 
 
