@@ -166,9 +166,20 @@ def standardize(
     array = floating("standardize", x)
     axes = axes_of("standardize", axis, array.ndim)
     kept = None if where is None else as_array("standardize", where, 5)
-    center = written(_mean, array, axes, kept) if mean is None else as_array("standardize", mean, 2)
-    spread = written(_variance, array, center, axes, kept) if variance is None else as_array("standardize", variance, 3)
-    return written(_standardized, array, center, spread, epsilon)
+    center = None if mean is None else as_array("standardize", mean, 2)
+    spread = None if variance is None else as_array("standardize", variance, 3)
+    return written(_standardize, array, axes, center, spread, epsilon, kept)
+
+
+def _standardize(
+    x: Array, axes: tuple[int, ...], mean: Array | None, variance: Array | None, epsilon: ArrayLike, where: Array | None
+) -> Array:
+    if mean is None:
+        mean = _mean(x, axes, where)
+    off = x - mean
+    if variance is None:
+        variance = _mean(fnp.square(off), axes, where)
+    return off * lax.rsqrt(variance + epsilon)
 
 
 def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:
@@ -176,14 +187,6 @@ def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:
         return x.mean(axes, keepdims=True)
     where = fnp.broadcast_to(where, x.shape)
     return fnp.where(where, x, 0).sum(axes, keepdims=True) / where.astype(x.dtype).sum(axes, keepdims=True)
-
-
-def _variance(x: Array, mean: Array, axes: tuple[int, ...], where: Array | None) -> Array:
-    return _mean(fnp.square(x - mean), axes, where)
-
-
-def _standardized(x: Array, mean: Array, variance: Array, epsilon: ArrayLike) -> Array:
-    return (x - mean) * lax.rsqrt(variance + epsilon)
 
 
 def one_hot(x: ArrayLike, num_classes: int, *, dtype: object = float, axis: int = -1) -> Array:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import product
 from math import prod
+from operator import ge
 from typing import ClassVar, Final, TypeAlias, final
 
 import numpy as np
@@ -38,7 +40,7 @@ from fxad.ir import (
 )
 from fxad.primitives.argmax import better
 from fxad.primitives.checks import operands
-from fxad.primitives.elementwise import ADD, EQ, GE, LE, MUL, NE, OR, SELECT_N, SUB
+from fxad.primitives.elementwise import ADD, AND, EQ, GE, GT, LE, LT, MUL, NE, OR, REM, SELECT_N, SUB
 from fxad.primitives.elementwise.family import widened
 from fxad.primitives.reduce import extreme
 from fxad.primitives.shape import Iota, broadcast_to_axis
@@ -51,7 +53,7 @@ _TAKES: Final = dtypes.INTEGER | dtypes.FLOATING
 _SIGNS: Final = {"ge": 1, "le": -1}
 # Up to this many elements in a window, an adjoint is written as a sum of as many masked arrays, which XLA turns into
 # one loop. Larger ones scatter one by one.
-_UNROLLED: Final = 32
+_UNROLLED: Final = 64
 
 
 class Selection(Linear):
@@ -203,6 +205,8 @@ class SelectAndGatherAdd(Selection):
         (values, x), (out,) = ins, outs
         if not x.size or not out.size:
             return (hlo.constant(Zero(out).instantiate()),)
+        if prod(self.window) <= _UNROLLED:
+            return hlo.call(_walked(self.sliding, self.sign, x, out.shape, gather=True), args[::-1])
         return self._reduced(hlo, x, out.shape, args[::-1], (values,))[2:]
 
 
@@ -252,10 +256,16 @@ class SelectAndScatterAdd(Selection):
         if not x.size or not source.size:
             return (hlo.constant(Zero(out).instantiate()),)
         dilated = max((*self.base_dilation, *self.window_dilation), default=1) > 1
-        if prod(self.window) <= _UNROLLED or dilated:
+        if prod(self.window) <= _UNROLLED:
+            apart = all(map(ge, self.strides, map(span, self.window, self.window_dilation)))
+            # where windows meet, the compiler would look for the place anew for each of those an element is in
+            walk = hlo.call if apart else hlo.opaque_call
+            chosen = walk(_walked(self.sliding, self.sign, x, source.shape, gather=False), args[1:])
+            return hlo.call(_scattered(self.sliding, source, x.shape), (args[0], *chosen))
+        if dilated:
             places = self._reduced(hlo, x, source.shape, args[1:], ())[1]
-            index = Aval(source.shape, _index_dtype(self.sliding, x.shape))
-            return hlo.call(_unrolled(self.sliding, source, index, x.shape), (args[0], places))
+            inside = hlo.call(_inside(self.sliding, source.shape, x.shape), (places,))
+            return hlo.call(_scattered(self.sliding, source, x.shape), (args[0], *inside))
         sliding = self.sliding.attributes()
         attrs = {k: sliding[k] for k in ("window_dimensions", "window_strides", "padding")}
         zero = hlo.constant(Zero(x.with_shape(())).instantiate())
@@ -304,27 +314,92 @@ def _numbered(sliding: Sliding, index: Aval) -> Jaxpr:
     return b.build([_ramp(b, index, steps, first)], "places")
 
 
-def _unrolled(sliding: Sliding, source: Aval, index: Aval, shape: Shape) -> Jaxpr:
-    """(source, chosen places) -> the sum over the places in a window of what goes there."""
-    b, pitches = Builder(), _pitches(sliding, shape)
-    values, places = b.inputs((source, index))
-    window, strides, padding, base, dilation = sliding.fields
-    starts = _ramp(b, index, [s * pitch for s, pitch in zip(strides, pitches, strict=True)], 0)
-    inside = b.one(SUB, places, starts)
+def _steps(sliding: Sliding, shape: Shape) -> Iterator[tuple[list[int], int]]:
+    """For each place in a window, in order: how far it is from the first along each axis, and in the padded array."""
+    pitches = _pitches(sliding, shape)
+    for offset in product(*map(range, sliding.window)):
+        steps = [k * r for k, r in zip(offset, sliding.window_dilation, strict=True)]
+        yield steps, sum([k * pitch for k, pitch in zip(steps, pitches, strict=True)])
+
+
+def _inside(sliding: Sliding, places: Shape, shape: Shape) -> Jaxpr:
+    """Chosen places in the padded array -> how far they are from the first of their window."""
+    b, index = Builder(), Aval(places, _index_dtype(sliding, shape))
+    starts = _ramp(b, index, [s * p for s, p in zip(sliding.strides, _pitches(sliding, shape), strict=True)], 0)
+    return b.build([b.one(SUB, b.input(index), starts)], "inside")
+
+
+def _scattered(sliding: Sliding, source: Aval, shape: Shape) -> Jaxpr:
+    """(source, how far the chosen place is from the first) -> the sum over places in a window of what goes there."""
+    b, index = Builder(), Aval(source.shape, _index_dtype(sliding, shape))
+    values, chosen = b.inputs((source, index))
     zero, total = Zero(source).instantiate(), None
-    full = [span(n, by) for n, by in zip(shape, base, strict=True)]
-    for offset in product(*map(range, window)):
-        steps = [k * r for k, r in zip(offset, dilation, strict=True)]
-        here = sum([k * pitch for k, pitch in zip(steps, pitches, strict=True)])
-        masked = b.one(SELECT_N, b.one(EQ, inside, Lit.of(here, index)), zero, values)
-        low = [k - p for k, (p, _) in zip(steps, padding, strict=True)]
-        high = [n - lo - span(m, s) for n, lo, m, s in zip(full, low, source.shape, strides, strict=True)]
-        part = b.one(Pad(tuple(low), tuple(high), tuple([s - 1 for s in strides])), masked, zero.with_aval(()))
+    full = [span(n, by) for n, by in zip(shape, sliding.base_dilation, strict=True)]
+    for steps, here in _steps(sliding, shape):
+        masked = b.one(SELECT_N, b.one(EQ, chosen, Lit.of(here, index)), zero, values)
+        low = [k - p for k, (p, _) in zip(steps, sliding.padding, strict=True)]
+        high = [n - lo - span(m, s) for n, lo, m, s in zip(full, low, source.shape, sliding.strides, strict=True)]
+        part = b.one(Pad(tuple(low), tuple(high), tuple([s - 1 for s in sliding.strides])), masked, zero.with_aval(()))
         total = part if total is None else b.one(ADD, total, part)
     assert total is not None
-    if max(base, default=1) > 1:
-        total = b.one(Slice((0,) * len(full), tuple(full), base), total)
+    if max(sliding.base_dilation, default=1) > 1:
+        total = b.one(Slice((0,) * len(full), tuple(full), sliding.base_dilation), total)
     return b.build([total], "scattered")
+
+
+def _walked(sliding: Sliding, sign: int, x: Aval, places: Shape, *, gather: bool) -> Jaxpr:
+    """x -> how far the extreme element of each window is from its first place, -1 in a window without elements; or,
+    with `gather`, (x, values) -> the value there, 0 in a window without elements.
+
+    All windows walk through their places together: a comparison of whole arrays for each place.
+    """
+    b, index = Builder(), Aval(places, _index_dtype(sliding, x.shape))
+    scalar, result = x.with_shape(()), x.with_shape(places)
+    worst, zero = extreme(x.dtype, -sign), Zero(scalar).instantiate()
+    pad = Pad(
+        tuple([low for low, _ in sliding.padding]),
+        tuple([high for _, high in sliding.padding]),
+        tuple([by - 1 for by in sliding.base_dilation]),
+    )
+    spread = b.one(pad, b.input(x), worst)
+    others = b.one(pad, b.input(x), zero) if gather else None
+    best: Atom = worst.with_aval(places)
+    chosen: Atom = Lit.of(-1, index)
+    value: Atom = zero.with_aval(places)
+    for number, (steps, here) in enumerate(_steps(sliding, x.shape)):
+        limits = tuple([k + span(m, s) for k, m, s in zip(steps, places, sliding.strides, strict=True)])
+        cut = Slice(tuple(steps), limits, sliding.strides)
+        element = b.one(cut, spread)
+        there = _there(b, sliding, x.shape, result, steps)
+        take = b.one(GT if sign > 0 else LT, element, best)
+        if x.inexact:
+            take = b.one(OR, take, b.one(AND, b.one(NE, element, element), b.one(EQ, best, best)))
+        if there is not None:
+            take = b.one(AND, there, b.one(OR, take, b.one(LT, chosen, Lit.of(0, index))))
+        first = number == 0 and there is None  # without holes the first place has an element in every window
+        best = element if first else b.one(SELECT_N, take, best, element)
+        chosen = Lit.of(here, index) if first else b.one(SELECT_N, take, chosen, Lit.of(here, index))
+        if others is not None:
+            candidate = b.one(cut, others)
+            value = candidate if first else b.one(SELECT_N, take, value, candidate)
+    return b.build([value if gather else chosen], "gathered" if gather else "chosen")
+
+
+def _there(b: Builder, sliding: Sliding, shape: Shape, result: Aval, steps: list[int]) -> Atom | None:
+    """Which windows have an element at a place, `steps` from their first one; None: all."""
+    parts: list[Atom] = []
+    for a, (n, stride, (low, high), base) in enumerate(
+        zip(shape, sliding.strides, sliding.padding, sliding.base_dilation, strict=True)
+    ):
+        if low <= 0 and high <= 0 and base == 1:
+            continue
+        index = Aval(result.shape, dtypes.int32)
+        at = b.one(MUL, b.one(Iota(index.shape, index.dtype, a)), Lit.of(stride, index))
+        at = b.one(ADD, at, Lit.of(steps[a] - low, index))
+        parts += [b.one(GE, at, Lit.of(0, index)), b.one(LT, at, Lit.of(span(n, base), index))]
+        if base > 1:
+            parts.append(b.one(EQ, b.one(REM, at, Lit.of(base, index)), Lit.of(0, index)))
+    return reduce(lambda x, y: b.one(AND, x, y), parts) if parts else None
 
 
 def _stays(scalar: Aval, sign: int) -> Jaxpr:
