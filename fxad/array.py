@@ -165,12 +165,11 @@ class Array(Conversions, Methods, Updatable):
         return cast("Self", (_binder.get() or EAGER).apply(op, (x, y), static)[0])
 
     def __getitem__(self, index: object) -> Self:
-        plan, places = index_plan.plan(self.aval.shape, index)
         here = _binder.get()
-        if here is None:  # where a window starts is an operand: one program for x[0], x[1], ...
-            plan, starts = index_plan.at_run_time(plan, self.aval.shape)
-            places = (*map(EAGER.scalar, starts), *places)
-        return cast("Self", (here or EAGER).apply(indexing.getitem, (self, *places), (plan,))[0])
+        if here is None:
+            return cast("Self", EAGER.getitem(self, index))
+        plan, places = index_plan.plan(self.aval.shape, index)
+        return cast("Self", here.apply(indexing.getitem, (self, *places), (plan,))[0])
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
@@ -256,12 +255,13 @@ class Eager:
     Cost: 2 us beside the execution itself (4 us) once the operation has run on these types.
     """
 
-    __slots__ = ("_programs", "_scalars")
+    __slots__ = ("_plans", "_programs", "_scalars")
 
     def __init__(self, limit: int = 4096) -> None:
         self._programs: Recent[Hashable, runtime.LoadedProgram] = Recent(limit)
         # by what the scalar is: `x + 1` in a loop moves its 1 to the device once
         self._scalars: Recent[Hashable, Array] = Recent(limit)
+        self._plans: Recent[Hashable, tuple[index_plan.Plan, tuple[int, ...]]] = Recent(limit)
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         arrays = [self._operand(prim.name, k, a) for k, a in enumerate(args)]
@@ -276,6 +276,20 @@ class Eager:
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
         arrays = [self._operand(jaxpr.name, k, a) for k, a in enumerate(args)]
         return _execute(load(jaxpr), [a._buffer for a in arrays])
+
+    def getitem(self, x: Array, index: object) -> Array:
+        """`x[index]`. Where a window starts is an operand: one program for x[0], x[1], ..."""
+        shape = x.aval.shape
+        key = index_plan.spelled(index)
+        known = self._plans.get((shape, key)) if key is not None else None
+        if known is not None:
+            plan, starts = known
+            return self.apply(indexing.getitem, (x, *[self.scalar(k) for k in starts]), (plan,))[0]
+        plan, places = index_plan.plan(shape, index)
+        plan, starts = index_plan.at_run_time(plan, shape)
+        if key is not None:
+            self._plans.put((shape, key), (plan, starts))
+        return self.apply(indexing.getitem, (x, *map(self.scalar, starts), *places), (plan,))[0]
 
     def _run(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         avals = tuple([a._aval for a in args])

@@ -7,7 +7,7 @@ dynamic_slice; integer arrays are one gather. Whole axes cost nothing. `fxad.ope
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Final, TypeAlias, cast
@@ -60,6 +60,7 @@ class _Flag:
 _Entry: TypeAlias = "int | slice | None | EllipsisType | _Array | _Flag"
 
 _INSIDE: Final = "static indices run from -{n} to {n} - 1; an index that is a tracer is clipped instead"
+_NAME_OF_NONE: Final = "None"
 _FIRST: Final = Squeeze((0,))
 _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
 
@@ -105,6 +106,21 @@ def at_run_time(p: Plan, shape: Shape) -> tuple[Plan, tuple[int, ...]]:
     fixed = tuple([0 if a in axes else start for a, start in enumerate(starts)])
     take = Index(fixed, sizes, strides, dropped, axes)
     return Plan(p.shape, take=take, after=(*rest, *p.after)), tuple([starts[a] for a in axes])
+
+
+def spelled(index: object) -> Hashable:
+    """A name for an index of ints, slices, None and `...`, the same for equal ones; None for any other index."""
+    kind = type(index)
+    if kind is int or index is Ellipsis:
+        return index
+    if isinstance(index, slice):
+        bounds = index.start, index.stop, index.step
+        # 1 == True == 1.0: only plain ints may be answered by an equal name
+        return ("slice", *bounds) if all([b is None or type(b) is int for b in bounds]) else None
+    if isinstance(index, tuple):
+        parts = tuple([_NAME_OF_NONE if e is None else spelled(e) for e in index])
+        return None if None in parts else parts
+    return None
 
 
 def named_once(p: Plan, operands: tuple[object, ...]) -> Plan:

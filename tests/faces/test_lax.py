@@ -115,6 +115,35 @@ def test_gather_and_scatter() -> None:
 
     check(lambda x, i, u: lax.scatter_add(x, i, u, places), added, F, at, F[:2])
     check(lambda x, i, u: lax.scatter(x, i, u, places), lambda x, i, u: np.stack([u[1], x[1], u[0]]), F, at, F[:2])
+    for fn, ufunc in [
+        (lax.scatter_sub, np.subtract),
+        (lax.scatter_mul, np.multiply),
+        (lax.scatter_min, np.minimum),
+        (lax.scatter_max, np.maximum),
+    ]:
+
+        def combined(x: np.ndarray, i: np.ndarray, u: np.ndarray, ufunc: np.ufunc = ufunc) -> np.ndarray:
+            out = x.copy()
+            ufunc.at(out, i[:, 0], u)
+            return out
+
+        check(lambda x, i, u, fn=fn: fn(x, i, u, places), combined, F, at, F[1:])
+        check(lambda x, i, u, fn=fn: fn(x, i, u, places, mode="fill"), lambda x, i, u: x, F, at + 9, F[1:])
+    twice = np.array([[2], [2]], np.int32)
+    check(
+        lambda x, i: lax.scatter_apply(x, i, lambda w: w * w, places, update_shape=(2, 4)),
+        lambda x, i: np.stack([x[0], x[1], x[2] ** 2]),
+        F,
+        twice,
+    )
+    check(
+        lambda x, i: lax.gather(x, i, numbers, (1, 4), mode="fill", fill_value=7),
+        lambda x, i: np.stack([np.full(4, 7.0), x[0]]).astype(x.dtype),
+        F,
+        np.array([[3], [0]]),
+    )
+    with pytest.raises(DTypeError, match=r"gather: fill_value 0.5 does not go into i32\[3,4\] without loss"):
+        lax.gather(I, at, numbers, (1, 4), mode="fill", fill_value=0.5)
 
 
 # ----------------------------------------------------------------------------------------------------------- errors
