@@ -219,6 +219,10 @@ from fxad.numpy.sorting import (
     searchsorted,
     sort,
 )
+from fxad.numpy.special import (
+    i0,
+    sinc,
+)
 from fxad.numpy.types import (
     FloatInfo,
     IntInfo,
@@ -316,7 +320,7 @@ __all__ = [
     "diag_indices_from", "diagonal", "diff", "divide", "divmod", "dot", "e", "ediff1d", "einsum", "empty",
     "empty_like", "equal", "exp", "exp2", "expand_dims", "expm1", "extract", "eye", "fft", "fill_diagonal", "finfo",
     "fix", "flatnonzero", "flip", "fliplr", "flipud", "float16", "float32", "float64", "floor", "floor_divide",
-    "fmod", "from_dlpack", "full", "full_like", "greater", "greater_equal", "heaviside", "hstack", "hypot",
+    "fmod", "from_dlpack", "full", "full_like", "greater", "greater_equal", "heaviside", "hstack", "hypot", "i0",
     "identity", "iinfo", "imag", "indices", "inf", "inner", "insert", "int16", "int32", "int64", "int8", "invert",
     "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan", "ix_", "left_shift", "less", "less_equal",
     "lexsort", "linalg", "linspace", "log", "log10", "log1p", "log2", "logaddexp", "logical_and", "logical_not",
@@ -325,10 +329,10 @@ __all__ = [
     "nextafter", "nonzero", "not_equal", "ones", "ones_like", "outer", "pad", "partition", "permute_dims", "pi",
     "piecewise", "positive", "pow", "power", "prod", "promote_types", "ptp", "put", "put_along_axis", "rad2deg",
     "radians", "ravel", "ravel_multi_index", "real", "reciprocal", "remainder", "repeat", "reshape", "result_type",
-    "right_shift", "rint", "roll", "round", "searchsorted", "select", "shape", "sign", "signbit", "sin", "sinh",
-    "size", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take",
-    "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace", "transpose", "tri", "tril", "tril_indices",
-    "tril_indices_from", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "uint16", "uint32",
-    "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unravel_index", "unstack",
-    "var", "vdot", "vecdot", "vstack", "where", "zeros", "zeros_like",
+    "right_shift", "rint", "roll", "round", "searchsorted", "select", "shape", "sign", "signbit", "sin", "sinc",
+    "sinh", "size", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes",
+    "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace", "transpose", "tri", "tril",
+    "tril_indices", "tril_indices_from", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc",
+    "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "unravel_index", "unstack", "var", "vdot", "vecdot", "vstack", "where", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -54,21 +54,22 @@ class Formula:
         self._emit = emit
         self.atom = atom
 
-    def _with(self, prim: Primitive, *others: Operand) -> Formula:
+    def apply(self, prim: Primitive, *others: Operand) -> Formula:
+        """A primitive of this and others."""
         atoms = [o.atom if isinstance(o, Formula) else Lit.of(o, self.atom.aval) for o in others]
         return Formula(self._emit, self._emit.one(prim, self.atom, *atoms))
 
     def __add__(self, other: Operand) -> Formula:
-        return self._with(ADD, other)
+        return self.apply(ADD, other)
 
     def __sub__(self, other: Operand) -> Formula:
-        return self._with(SUB, other)
+        return self.apply(SUB, other)
 
     def __mul__(self, other: Operand) -> Formula:
-        return self._with(MUL, other)
+        return self.apply(MUL, other)
 
     def __truediv__(self, other: Operand) -> Formula:
-        return self._with(DIV, other)
+        return self.apply(DIV, other)
 
     def __radd__(self, other: float) -> Formula:
         return self.like(other) + self
@@ -83,31 +84,31 @@ class Formula:
         return self.like(other) / self
 
     def __neg__(self) -> Formula:
-        return self._with(NEG)
+        return self.apply(NEG)
 
     def __lt__(self, other: Operand) -> Formula:
-        return self._with(LT, other)
+        return self.apply(LT, other)
 
     def __le__(self, other: Operand) -> Formula:
-        return self._with(LE, other)
+        return self.apply(LE, other)
 
     def __gt__(self, other: Operand) -> Formula:
-        return self._with(GT, other)
+        return self.apply(GT, other)
 
     def __ge__(self, other: Operand) -> Formula:
-        return self._with(GE, other)
+        return self.apply(GE, other)
 
     def __and__(self, other: Formula) -> Formula:
-        return self._with(AND, other)
+        return self.apply(AND, other)
 
     def __or__(self, other: Formula) -> Formula:
-        return self._with(OR, other)
+        return self.apply(OR, other)
 
     def __invert__(self) -> Formula:
-        return self._with(NOT)
+        return self.apply(NOT)
 
     def __abs__(self) -> Formula:
-        return self._with(ABS)
+        return self.apply(ABS)
 
     def like(self, value: float) -> Formula:
         """A number with the type of this array."""
@@ -135,43 +136,43 @@ class Formula:
 
     def exp(self) -> Formula:
         """e to the power of it."""
-        return self._with(EXP)
+        return self.apply(EXP)
 
     def expm1(self) -> Formula:
         """exp(x) - 1."""
-        return self._with(EXPM1)
+        return self.apply(EXPM1)
 
     def log(self) -> Formula:
         """The natural logarithm."""
-        return self._with(LOG)
+        return self.apply(LOG)
 
     def log1p(self) -> Formula:
         """log(1 + x)."""
-        return self._with(LOG1P)
+        return self.apply(LOG1P)
 
     def sqrt(self) -> Formula:
         """The square root."""
-        return self._with(SQRT)
+        return self.apply(SQRT)
 
     def rsqrt(self) -> Formula:
         """One over the square root."""
-        return self._with(RSQRT)
+        return self.apply(RSQRT)
 
     def lgamma(self) -> Formula:
         """log |gamma|."""
-        return self._with(LGAMMA)
+        return self.apply(LGAMMA)
 
     def digamma(self) -> Formula:
         """The derivative of lgamma."""
-        return self._with(DIGAMMA)
+        return self.apply(DIGAMMA)
 
     def least(self, other: Operand) -> Formula:
         """The lesser of two."""
-        return self._with(MIN, other)
+        return self.apply(MIN, other)
 
     def greatest(self, other: Operand) -> Formula:
         """The greater of two."""
-        return self._with(MAX, other)
+        return self.apply(MAX, other)
 
 
 Formulas: TypeAlias = tuple[Formula, ...]

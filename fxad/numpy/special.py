@@ -1,0 +1,17 @@
+"""The special functions that NumPy has."""
+
+from __future__ import annotations
+
+from fxad.array import Array, ArrayLike
+from fxad.numpy.calls import call
+from fxad.operations import special
+
+
+def i0(x: ArrayLike, /) -> Array:
+    """The modified Bessel function of the first kind of order 0."""
+    return call("i0", special.i0, (x,))
+
+
+def sinc(x: ArrayLike, /) -> Array:
+    """sin(pi x) / (pi x), 1 at 0."""
+    return call("sinc", special.sinc, (x,))

@@ -1,0 +1,154 @@
+"""Special functions that are a few others put together, with derivatives that hold at the seams."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from fxad.ir import Atom, Emit, Primitive
+from fxad.operations.elementwise import all_together
+from fxad.operations.promotion import broadcast, convert, inexact
+from fxad.primitives.elementwise import EQ, ERF_INV, ERFC, LOGISTIC, NE, SIN
+from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E
+from fxad.primitives.elementwise.formula import Formula, polynomial
+
+Results = tuple[Atom, ...]
+
+
+def _formulas(name: str, emit: Emit, *xs: Atom) -> list[Formula]:
+    """Operands in their common shape and floating dtype."""
+    given = all_together(name, emit, xs)
+    dtype = inexact(given[0].aval.dtype)
+    return [Formula(emit, convert(emit, x, dtype)) for x in given]
+
+
+def same_types(emit: Emit, a: Atom, b: Atom, x: Atom, prim: Primitive) -> Results:
+    """`prim` of three operands of one dtype; a scalar fills the shape of the others."""
+    shape = max([v.aval.shape for v in (a, b, x)], key=len)
+    return emit(prim, *[v if v.aval.shape else broadcast(emit, v, shape) for v in (a, b, x)])
+
+
+def betaln(emit: Emit, a: Atom, b: Atom) -> Results:
+    """log |B(a, b)|."""
+    f, g = _formulas("betaln", emit, a, b)
+    return ((f.lgamma() + g.lgamma() - (f + g).lgamma()).atom,)
+
+
+def multigammaln(emit: Emit, a: Atom, d: int) -> Results:
+    """log of the multivariate gamma function of dimension d."""
+    (f,) = _formulas("multigammaln", emit, a)
+    total = f.like(d * (d - 1) / 4 * math.log(math.pi))
+    for j in range(d):
+        total = total + (f - j / 2).lgamma()
+    return (total.atom,)
+
+
+def entr(emit: Emit, x: Atom) -> Results:
+    """-x log x."""
+    (f,) = _formulas("entr", emit, x)
+    inside = -(f * (f > 0).where(f, f.like(1)).log())
+    outside = (f < 0).where(-math.inf, inside)
+    return (f.apply(NE, f).where(f, outside).atom,)
+
+
+def xlogy(emit: Emit, x: Atom, y: Atom) -> Results:
+    """x log y, 0 where x is 0."""
+    f, g = _formulas("xlogy", emit, x, y)
+    # x = 0 wins over an infinite logarithm; elsewhere the derivative in x is log y, at x = 0 too
+    infinite = f.apply(EQ, f.like(0)) & ((g <= 0) | (g >= math.inf))
+    return ((f * infinite.where(1, g).log()).atom,)
+
+
+def xlog1py(emit: Emit, x: Atom, y: Atom) -> Results:
+    """x log(1 + y), 0 where x is 0."""
+    f, g = _formulas("xlog1py", emit, x, y)
+    infinite = f.apply(EQ, f.like(0)) & ((g <= -1) | (g >= math.inf))
+    return ((f * infinite.where(0, g).log1p()).atom,)
+
+
+def logit(emit: Emit, x: Atom) -> Results:
+    """log(x / (1 - x))."""
+    (f,) = _formulas("logit", emit, x)
+    return ((f.log() - (-f).log1p()).atom,)
+
+
+def expit(emit: Emit, x: Atom) -> Results:
+    """1 / (1 + exp(-x))."""
+    (f,) = _formulas("expit", emit, x)
+    return (f.apply(LOGISTIC).atom,)
+
+
+def i0(emit: Emit, x: Atom) -> Results:
+    """The modified Bessel function of order 0."""
+    (f,) = _formulas("i0", emit, x)
+    return ((f.apply(BESSEL_I0E) * abs(f).exp()).atom,)
+
+
+def i1(emit: Emit, x: Atom) -> Results:
+    """The modified Bessel function of order 1."""
+    (f,) = _formulas("i1", emit, x)
+    return ((f.apply(BESSEL_I1E) * abs(f).exp()).atom,)
+
+
+def sinc(emit: Emit, x: Atom) -> Results:
+    """sin(pi x) / (pi x), by its series near 0: so are its derivatives."""
+    (f,) = _formulas("sinc", emit, x)
+    y = f * math.pi
+    near = abs(y) < 0.2
+    away = near.where(1, y)
+    square = near.where(y, y.like(0)) * y
+    series = polynomial(square, [(-1) ** k / math.factorial(2 * k + 1) for k in reversed(range(7))])
+    return (near.where(series, away.apply(SIN) / away).atom,)
+
+
+# ------------------------------------------------------------------------------------------------------ the normal
+
+_ROOT: Final = math.sqrt(0.5)
+_HALF_LOG: Final = 0.5 * math.log(2 * math.pi)
+# 1, -1, 3, -15, ...: of the asymptotic series in 1 / x^2, highest first
+_TAIL: Final = tuple([(-1) ** k * math.prod(range(1, 2 * k, 2)) for k in reversed(range(10))])
+
+
+def _ndtr(x: Formula) -> Formula:
+    return (-x * _ROOT).apply(ERFC) * 0.5
+
+
+def ndtr(emit: Emit, x: Atom) -> Results:
+    """The distribution function of the standard normal distribution."""
+    (f,) = _formulas("ndtr", emit, x)
+    return (_ndtr(f).atom,)
+
+
+def _log_ndtr(x: Formula) -> Formula:
+    far = -20.0 if x.double else -8.0
+    tail, body = (x < far).where(x, x.like(far)), (x < far).where(far, x)
+    inverse = 1 / tail
+    below = tail * tail * -0.5 - (-tail).log() - _HALF_LOG + (polynomial(inverse * inverse, _TAIL) - 1).log1p()
+    above = (-_ndtr(-body.greatest(0.0))).log1p()
+    inside = (body > 0).where(above, _ndtr(body.least(0.0)).log())
+    return (x < far).where(below, inside)
+
+
+def log_ndtr(emit: Emit, x: Atom) -> Results:
+    """log of ndtr, where ndtr itself is 0 too."""
+    (f,) = _formulas("log_ndtr", emit, x)
+    return (_log_ndtr(f).atom,)
+
+
+def ndtri(emit: Emit, p: Atom) -> Results:
+    """The inverse of ndtr. In the tails Abramowitz & Stegun 26.2.23, then Newton's steps on log_ndtr."""
+    (f,) = _formulas("ndtri", emit, p)
+    middle = (f > 0.1) & (f < 0.9)
+    central = (middle.where(f, f.like(0.5)) * 2 - 1).apply(ERF_INV) * math.sqrt(2)
+    inside = (f > 0) & (f < 1)
+    q = inside.where((f < 0.5).where(f, 1 - f), f.like(0.05))
+    log = q.log()
+    t = (log * -2).sqrt()
+    ratio = polynomial(t, (0.010328, 0.802853, 2.515517)) / polynomial(t, (0.001308, 0.189269, 1.432788, 1.0))
+    x = ratio - t
+    for _ in range(2):
+        level = _log_ndtr(x)
+        x = x - (level - log) * (level + x * x * 0.5 + _HALF_LOG).exp()
+    tail = (f < 0.5).where(x, -x)
+    edge = f.apply(EQ, f.like(0)).where(-math.inf, f.apply(EQ, f.like(1)).where(math.inf, f.like(math.nan)))
+    return (middle.where(central, inside.where(tail, edge)).atom,)
