@@ -36,11 +36,13 @@ from fxad.ir import (
 from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import (
     ADD,
+    AND,
     DIGAMMA,
     DIV,
     EXP,
     LT,
     MAX,
+    NE,
     OR,
     SELECT_N,
     SHIFT_LEFT,
@@ -51,6 +53,7 @@ from fxad.primitives.elementwise import (
 from fxad.primitives.elementwise.arithmetic import scaled
 from fxad.primitives.elementwise.family import WIDER, Binary, batched, filled
 from fxad.primitives.elementwise.gamma import RANDOM_GAMMA_GRAD
+from fxad.primitives.shape import BroadcastInDim
 
 # Salmon et al., table 2 (Threefry-2x32) and the key schedule's parity word of section 4.2
 _ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -65,14 +68,16 @@ class Threefry2x32(Primitive):
 
     Type:   four u32 arrays of one shape (key, key, counter, counter) -> two of that shape.
     Rule:   integers: no derivative.
-    Cost:   one function in StableHLO per shape, straight-line: XLA makes one vectorised kernel of it together with what
-            uses the bits, which compiles and runs 3 times as fast as a loop over the rounds does (docs of
-            `fxad.random`).
+    Cost:   one function in StableHLO per shape. Straight-line, XLA makes one vectorised kernel of it together with what
+            uses the bits, which compiles and runs 3 times as fast as a loop over the rounds. But where the bits are
+            keys of further ciphers, it would put the cipher into each of their kernels, once for every use, and
+            compile for seconds: there `loop` keeps them apart.
     Source: Salmon, Moraes, Dror and Shaw, Parallel Random Numbers: As Easy as 1, 2, 3, SC11,
             https://doi.org/10.1145/2063384.2063405
     """
 
     name: ClassVar[str] = "threefry2x32"
+    loop: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         key, *others = operands(self, avals, 4)
@@ -102,7 +107,13 @@ class Threefry2x32(Primitive):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        return hlo.call(_cipher(ins[0]), args)
+        if not self.loop:
+            return hlo.call(_cipher(ins[0]), args)
+        regions = _loop(ins[0])
+        count = regions[0].in_avals[0]
+        start = hlo.call(_start(ins[0]), args)
+        types = (count, *ins, ins[0])
+        return hlo.op("stablehlo.while", (hlo.constant(Lit.of(0, count)), *start), types, {}, regions)[1:3]
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
@@ -120,22 +131,58 @@ class Threefry2x32(Primitive):
 def _cipher(aval: Aval) -> Jaxpr:
     """The twenty rounds as a program."""
     b = Builder()
-    k0, k1, x0, x1 = b.inputs((aval,) * 4)
-    parity = Lit.of(_PARITY, aval)
-    ks = (k0, k1, b.one(XOR, b.one(XOR, k0, k1), parity))
-    x0, x1 = b.one(ADD, x0, k0), b.one(ADD, x1, k1)
+    x0, x1, *ks = _schedule(b, *b.inputs((aval,) * 4))
     for i in range(5):
-        for r in _ROTATIONS[i % 2]:
-            x0 = b.one(ADD, x0, x1)
-            x1 = b.one(XOR, x0, _rotated(b, x1, r))
+        x0, x1 = _mixed(b, x0, x1, [filled(r, x0) for r in _ROTATIONS[i % 2]])
         x0 = b.one(ADD, x0, ks[(i + 1) % 3])
         x1 = b.one(ADD, b.one(ADD, x1, ks[(i + 2) % 3]), filled(i + 1, x1))
     return b.build((x0, x1), "threefry2x32")
 
 
-def _rotated(emit: Emit, x: Atom, r: int) -> Atom:
-    high = emit.one(SHIFT_LEFT, x, filled(r, x))
-    return emit.one(OR, high, emit.one(SHIFT_RIGHT_LOGICAL, x, filled(32 - r, x)))
+def _start(aval: Aval) -> Jaxpr:
+    """What the loop carries beside its count: the counter's words, and the words of the key schedule in turn."""
+    b = Builder()
+    x0, x1, *ks = _schedule(b, *b.inputs((aval,) * 4))
+    return b.build((x0, x1, ks[1], ks[2], ks[0]), "threefry2x32_start")
+
+
+def _loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
+    """Predicate and body of the loop: four rounds a trip."""
+    count = aval.with_shape(())
+    b = Builder()
+    i, *_ = b.inputs((count, *[aval] * 5))
+    going = b.build((b.one(LT, i, Lit.of(5, count)),), "threefry2x32_goes_on")
+    b = Builder()
+    i, x0, x1, ka, kb, kc = b.inputs((count, *[aval] * 5))
+    odd = b.one(NE, b.one(AND, i, Lit.of(1, count)), Lit.of(0, count))
+    chosen = [b.one(SELECT_N, odd, Lit.of(r, count), Lit.of(s, count)) for r, s in zip(*_ROTATIONS, strict=True)]
+    y0, y1 = _mixed(b, x0, x1, [_filling(b, r, aval) for r in chosen])
+    following = b.one(ADD, i, Lit.of(1, count))
+    y0, y1 = b.one(ADD, y0, ka), b.one(ADD, b.one(ADD, y1, kb), _filling(b, following, aval))
+    return going, b.build((following, y0, y1, kb, kc, ka), "threefry2x32_again")
+
+
+def _schedule(emit: Emit, k0: Atom, k1: Atom, x0: Atom, x1: Atom) -> tuple[Atom, ...]:
+    """The counter with the key added, and the three words of the key."""
+    third = emit.one(XOR, emit.one(XOR, k0, k1), filled(_PARITY, k0))
+    return emit.one(ADD, x0, k0), emit.one(ADD, x1, k1), k0, k1, third
+
+
+def _mixed(emit: Emit, x0: Atom, x1: Atom, rotations: Sequence[Atom]) -> tuple[Atom, Atom]:
+    """Four rounds."""
+    for r in rotations:
+        x0 = emit.one(ADD, x0, x1)
+        x1 = emit.one(XOR, x0, _rotated(emit, x1, r))
+    return x0, x1
+
+
+def _filling(emit: Emit, x: Atom, aval: Aval) -> Atom:
+    return x if x.aval is aval else emit.one(BroadcastInDim(aval.shape, ()), x)
+
+
+def _rotated(emit: Emit, x: Atom, r: Atom) -> Atom:
+    back = filled(32 - int(r.value), r) if isinstance(r, Lit) else emit.one(SUB, filled(32, r), r)
+    return emit.one(OR, emit.one(SHIFT_LEFT, x, r), emit.one(SHIFT_RIGHT_LOGICAL, x, back))
 
 
 # ----------------------------------------------------------------------------------------------- gamma's derivative
@@ -186,5 +233,6 @@ def _log_rate(emit: Emit, a: Atom, log: Atom) -> Atom:
     return emit.one(SELECT_N, small, usual, ends)
 
 
-THREEFRY2X32: Final = Threefry2x32()
+THREEFRY2X32: Final = Threefry2x32(loop=False)
+THREEFRY2X32_LOOP: Final = Threefry2x32(loop=True)
 RANDOM: Final[tuple[type[Primitive], ...]] = (Threefry2x32, GammaSample)

@@ -17,31 +17,31 @@ from fxad.array import Array
 from fxad.dtypes import DType
 from fxad.ir import Aval, Lit, Shape
 from fxad.lax.creation import splat
-from fxad.primitives.random import THREEFRY2X32
+from fxad.primitives.random import THREEFRY2X32, Threefry2x32
 from fxad.trace import bind
 
 
-def encrypted(keys: Array, high: Array, low: Array) -> tuple[Array, Array]:
+def encrypted(keys: Array, high: Array, low: Array, prim: Threefry2x32 = THREEFRY2X32) -> tuple[Array, Array]:
     """Counters of two words under keys u32[...,2], one for each counter or one for all: two words for each."""
     words = [fnp.broadcast_to(keys[..., k], high.shape) for k in range(2)]
-    first, second = bind(THREEFRY2X32, *words, high, low)
+    first, second = bind(prim, *words, high, low)
     return first, second
 
 
-def encrypted_counters(keys: Array, shape: Shape) -> tuple[Array, Array]:
+def encrypted_counters(keys: Array, shape: Shape, prim: Threefry2x32 = THREEFRY2X32) -> tuple[Array, Array]:
     """The counters 0, 1, 2, ... in row-major order, encrypted under each of the keys: of shape (*keys, *shape)."""
     size, every = Aval(shape, dtypes.uint32).size, (*keys.shape[:-1], *shape)
     keys = lax.expand_dims(keys, range(keys.ndim - 1, keys.ndim - 1 + len(shape))) if keys.ndim > 1 else keys
     zero = constant(0, dtypes.uint32, every)
     if size == 1:
-        return encrypted(keys, zero, zero)
+        return encrypted(keys, zero, zero, prim)
     if size <= 1 << 32:
         low = _shaped(lax.iota(dtypes.uint32, size), shape)
-        return encrypted(keys, zero, fnp.broadcast_to(low, every))
+        return encrypted(keys, zero, fnp.broadcast_to(low, every), prim)
     count = _shaped(lax.iota(dtypes.uint64, size), shape)
     high = lax.convert_element_type(lax.shift_right_logical(count, 32), dtypes.uint32)
     low = lax.convert_element_type(count, dtypes.uint32)
-    return encrypted(keys, fnp.broadcast_to(high, every), fnp.broadcast_to(low, every))
+    return encrypted(keys, fnp.broadcast_to(high, every), fnp.broadcast_to(low, every), prim)
 
 
 def _shaped(x: Array, shape: Shape) -> Array:

@@ -16,6 +16,7 @@ from fxad.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.calls import as_array
+from fxad.primitives.random import THREEFRY2X32_LOOP
 from fxad.random.arguments import key_of, shape_of
 from fxad.random.cipher import encrypted, encrypted_counters
 from fxad.random.staging import staged
@@ -75,7 +76,7 @@ def split(key: ArrayLike, num: int | Sequence[int] = 2) -> Array:
 
 def split_all(key: Array, shape: Shape) -> Array:
     """`split` inside a sampler."""
-    return fnp.stack(encrypted_counters(key, shape), -1)
+    return fnp.stack(encrypted_counters(key, shape, THREEFRY2X32_LOOP), -1)
 
 
 def split_keys(key: Array, num: int) -> list[Array]:
@@ -109,7 +110,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
 
 def _fold_in(key: Array, data: Array) -> Array:
     low = lax.convert_element_type(data, dtypes.uint32)
-    return fnp.stack(encrypted(key, lax.full((), 0, dtypes.uint32), low))
+    return fnp.stack(encrypted(key, lax.full((), 0, dtypes.uint32), low, THREEFRY2X32_LOOP))
 
 
 def key_data(keys: ArrayLike) -> Array:

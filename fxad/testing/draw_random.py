@@ -19,7 +19,7 @@ _WORD: Final = Domain(whole=(0, 2**32 - 1))
 
 def _threefry2x32(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  integers only
     aval = Aval(draw(shapes()), dtypes.uint32)
-    return Threefry2x32(), [(aval, _WORD)] * 4
+    return Threefry2x32(draw(st.booleans())), [(aval, _WORD)] * 4
 
 
 def _gamma_sample(draw: st.DrawFn, smooth: bool) -> Spec:
