@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
-from typing import Generic, Self, TypeVar, cast, final
+from typing import Final, Generic, Self, TypeVar, cast, final
 
 import numpy as np
 
 from fxad import dtypes
-from fxad.errors import DTypeError
+from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Aval, Lit
 from fxad.operations import updates
 from fxad.operations.index_plan import named_once, plan
@@ -38,6 +38,7 @@ class Updatable:
 
 
 T = TypeVar("T", bound=Updatable)
+_VALUES: Final = (Updatable, np.ndarray, np.generic, bool, int, float, complex)
 
 
 @final
@@ -199,6 +200,11 @@ class Picked(Generic[T]):
 
     def _update(self, name: str, value: ArrayLike, mode: str | None, sorted_: bool, unique: bool) -> T:
         how = updates.How(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
+        if not isinstance(value, _VALUES) and not hasattr(value, "__dlpack__"):
+            raise ArgumentError(
+                f"at.{name}: {described(value)} is not an array: {value!r:.60}",
+                remedy="make it one: fxad.numpy.asarray(value)",
+            )
         value = without_axes(value, self._array.aval)
         if _is_mask(self._index) and not getattr(value, "ndim", 0):
             return self._array._apply(updates.masked, (value, self._index), (name,))

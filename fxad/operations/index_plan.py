@@ -181,7 +181,7 @@ def _masked(given: object) -> tuple[_Entry, ...]:
     except TracerError as e:
         raise TracerError(
             f"getitem: {given!r} is a mask, and how many elements it picks is not known while the function is traced",
-            remedy="use fxad.numpy.where(mask, x, other), which keeps the shape",
+            remedy="use fxad.numpy.where(mask, x, other), which keeps the shape, or extract(mask, x, size=...)",
             where=e.where,
         ) from None
     if not mask.ndim:

@@ -130,6 +130,8 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Results:
     """x with `value` combined into what an index picks: the operands that `plan` found, the plan, what to do, how."""
     *given, todo, what, manner = rest
     indices, p, name, how = cast("list[Atom]", given), cast(Plan, todo), cast(str, what), cast(How, manner)
+    if name == "subtract" and x.aval.dtype == dtypes.bool_:
+        raise DTypeError(f"at.subtract: bools have no difference, got {x.aval}", remedy="convert the array with astype")
     value = fitting(f"at.{name}", emit, value, x.aval, p.shape)
     if p.empty:
         return (x,)

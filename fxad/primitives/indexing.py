@@ -240,7 +240,7 @@ class ScatterFamily(Primitive):
         windows = self.windows
         windows.check(self.name, x, indices, self.mode)
         if x.dtype not in self.takes:
-            raise DTypeError(f"{self.name}: is not defined for {x}")
+            raise DTypeError(f"{self.name}: is not defined for {x}", remedy="convert the operand first")
         if updates.dtype != x.dtype:
             raise DTypeError(f"{self.name}: dtypes differ: operand {x}, updates {updates}")
         if updates.ndim != indices.ndim - 1 + len(windows.offset):

@@ -13,6 +13,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.array import aval_of
 from fxad.errors import (
+    ArgumentError,
     AxisError,
     DTypeError,
     FxadError,
@@ -276,6 +277,18 @@ LOSS = "convert the value with astype({0}), or the array"
             lambda x: x.at[np.ones(4, bool)].set(0),
             "at.set: a mask of shape (4,) does not fit an array of shape (3, 4)",
             "a mask has the sizes of the axes it indexes",
+        ),
+        (
+            ArgumentError,
+            lambda x: x.at[3].set([1, 2]),
+            "at.set: a list is not an array: [1, 2]",
+            "make it one: fxad.numpy.asarray(value)",
+        ),
+        (
+            DTypeError,
+            lambda x: (x > 1).at[0].subtract(True),
+            "at.subtract: bools have no difference, got bool[3,4]",
+            "convert the array with astype",
         ),
         (AxisError, lambda x: x.at[3].set(0), "getitem: index 3 is out of range for axis 0 with size 3", ""),
     ],
