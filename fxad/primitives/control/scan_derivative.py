@@ -121,10 +121,10 @@ def halves(outside: Outside, steps: Steps, recur: Callable[[Jaxpr, Marks], Linea
 
     known = _outside(outside, whole, same, residuals)
     counts = [v for v in counting if v in residuals]
+    there = {*known, *runs, *counts, *ys}
+    extra = [r for r in residuals if r not in there]
     place: dict[Atom, int] = {}
-    arrays = (*runs, *counts, *ys)
-    extra = [r for r in residuals if r not in known and r not in {*arrays}]
-    for k, a in enumerate((*arrays, *extra)):
+    for k, a in enumerate((*runs, *counts, *ys, *extra)):
         place.setdefault(a, k)
     constant = {k: known[r] for k, r in enumerate(residuals, n_dots) if r in known}
     fixed = {k: a for k, a in constant.items() if isinstance(a, Lit)}
