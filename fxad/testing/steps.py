@@ -17,12 +17,26 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
+from fxad.primitives.cumulative import CumMax, CumMin
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.gamma import Incomplete
 from fxad.primitives.indexing import Gather, ScatterAdd
+from fxad.primitives.linalg import (
+    ExpmFrechet,
+    Geqrf,
+    HouseholderProduct,
+    Pinv,
+    Solve,
+    TriangularSolve,
+    TridiagonalSolve,
+)
+from fxad.primitives.linalg.family import Matrixwise
 from fxad.primitives.reduce import ReduceMax, ReduceProd
+from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin
+from fxad.primitives.scatter_combine import ScatterExtremum, ScatterMul
+from fxad.primitives.select_and_scatter import Selection
 from fxad.primitives.shape import (
     BroadcastInDim,
     ExpandDims,
@@ -34,9 +48,11 @@ from fxad.primitives.shape import (
     Transpose,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.sort import Sort
 from fxad.testing.calls import SPECS
 from fxad.testing.control_steps import RESULT, branch, fitting, loop, scan
 from fxad.testing.growth import MOST, UNKNOWN, Fact, Growth
+from fxad.testing.matrix_steps import decomposition
 from fxad.testing.values import SEEDS, Domain, sample
 
 # Adds an equation or a few that start from a value; gives up silently where the value does not suit.
@@ -330,9 +346,14 @@ def _call(g: Growth, _: Atom) -> None:
         g.add(v, RESULT)
 
 
-_APPLIED: Final = tuple([k for k in ALL if not issubclass(k, HigherOrder | ew.Nextafter)])
+# matrices are made to suit: `matrix_steps`
+_MATRICES: Final = (Matrixwise, Solve, TriangularSolve, TridiagonalSolve, Pinv, ExpmFrechet, HouseholderProduct, Geqrf)
+_APPLIED: Final = tuple([k for k in ALL if not issubclass(k, (HigherOrder, ew.Nextafter, *_MATRICES))])
 # derivatives by convention, and answers that jump
-_ROUGH: Final = (ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin)
+_ROUGH: Final = (
+    *(ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin),
+    *(Sort, CumMax, CumMin, ReduceWindowMax, ReduceWindowMin, ScatterMul, ScatterExtremum, Selection),
+)
 _ONCE: Final = (Incomplete,)  # second derivatives that are not known
 _SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, (*_ROUGH, *_ONCE))])
 
@@ -394,6 +415,7 @@ STEPS: Final[tuple[Step, ...]] = (
     branch,
     scan,
     loop,
+    decomposition,
     _dot,
     _select,
     _convert,

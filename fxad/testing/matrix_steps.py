@@ -1,0 +1,77 @@
+"""The steps by which programs get decompositions: of matrices made to be well conditioned, whatever the values are.
+
+A square x of bounded elements becomes D + x / scale with D diagonal: dominant in its diagonal, so that it has an
+inverse; and with the entries of D apart, so that a symmetric one has distinct eigenvalues (Gershgorin's circles do not
+meet). Of a decomposition only what is unique goes on: not the signs of eigenvectors.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.ir import Atom, Aval, Lit
+from fxad.primitives import elementwise as ew
+from fxad.primitives.linalg import Cholesky, Det, Eigh, Expm, Lu, Qr, Slogdet, Solve, Svd, TriangularSolve
+from fxad.primitives.shape import Iota, Transpose
+from fxad.testing.growth import Fact, Growth
+
+_DTYPES: Final = frozenset({dtypes.float64, dtypes.float32})
+
+
+def decomposition(g: Growth, x: Atom) -> None:
+    """A matrix made from a value that is there, or from a new one, and what a decomposition says of it."""
+    dtype = x.aval.dtype if x.aval.dtype in _DTYPES else g.dtypes[0]
+    n = g.draw(st.sampled_from([2, 3, 1, 0]))
+    square = Aval((n, n), dtype)
+    a = _matrix(g, g.within(g.like(square), 1.5), symmetric=False)
+    unknown = Fact(-100, 100, False)
+    match g.draw(st.sampled_from(["solve", "cholesky", "eigh", "det", "slogdet", "qr", "svd", "triangular", "expm"])):
+        case "solve":
+            b = g.within(g.like(Aval((n, 2), dtype)), 2.0)
+            lu, pivots = g.builder(Lu(), g.builder.one(ew.STOP_GRADIENT, a))
+            g.emit(Fact(-8, 8, False), Solve(g.draw(st.booleans())), a, lu, pivots, b)
+        case "triangular":
+            b = g.within(g.like(Aval((2, n), dtype)), 2.0)
+            flags: list[bool] = [g.draw(st.booleans()) for _ in range(3)]
+            g.emit(Fact(-20, 20, False), TriangularSolve(False, *flags, False), a, b)
+        case "det" | "slogdet" as kind:
+            lu, pivots = g.builder(Lu(), g.builder.one(ew.STOP_GRADIENT, a))
+            for v in g.builder(Det() if kind == "det" else Slogdet(), a, lu, pivots):
+                g.add(v, unknown)
+        case "cholesky":
+            g.emit(Fact(-3, 3, False), Cholesky(), _matrix(g, a, symmetric=True))
+        case "eigh":
+            values = g.builder(Eigh(True, False), _matrix(g, a, symmetric=True))[0]
+            g.add(values, unknown)
+        case "qr":
+            for v in g.builder(Qr(False), a):
+                g.add(v, unknown)
+        case "svd":
+            g.add(g.builder(Svd(False, False), _matrix(g, a, symmetric=True))[0], unknown)
+        case _:
+            g.emit(unknown, Expm(), _scaled(g, a, 0.2))
+
+
+def _scaled(g: Growth, x: Atom, by: float) -> Atom:
+    fact = g.facts[x]
+    return g.emit(Fact(by * fact.low, by * fact.high, False), ew.MUL, x, Lit.of(by, x.aval))
+
+
+def _matrix(g: Growth, x: Atom, *, symmetric: bool) -> Atom:
+    """D + x / scale, made symmetric where asked for."""
+    emit, aval = g.builder.one, x.aval
+    n = aval.shape[0]
+    rows, columns = [emit(Iota(aval.shape, dtypes.int32, k)) for k in (0, 1)]
+    on = emit(ew.EQ, rows, columns)
+    levels = emit(ew.ADD, emit(ew.ConvertElementType(aval.dtype), rows), Lit.of(1, aval))
+    diagonal = emit(ew.SELECT_N, on, Lit.of(0, aval), levels)
+    if symmetric:
+        x = emit(ew.ADD, x, emit(Transpose((1, 0)), x))
+        size = 2 * max(1.0, g.facts.get(x, Fact(-5, 5, False)).size)
+    else:
+        size = max(1.0, g.facts[x].size)
+    small = emit(ew.MUL, x, Lit.of(0.3 / (size * max(n, 1)), aval))
+    return g.emit(Fact(-4, 4, False), ew.ADD, diagonal, small)
