@@ -92,13 +92,15 @@ class Halves:
 @dataclass(frozen=True, slots=True)
 class Outside:
     """Where a loop stands: how to compute something outside it, its operands, length and direction. `loops`: its halves
-    will be loops, and so apart from each other in compiled code."""
+    will be loops, and so apart from each other in compiled code. `upto`: only as many steps as the program says when it
+    runs."""
 
     emit: Emit
     operands: tuple[Atom, ...]
     length: int
     reverse: bool
     loops: bool
+    upto: bool = False
 
 
 def halves(outside: Outside, steps: Steps, recur: Callable[[Jaxpr, Marks], LinearizedBody], nonzero: Marks) -> Halves:
@@ -115,7 +117,9 @@ def halves(outside: Outside, steps: Steps, recur: Callable[[Jaxpr, Marks], Linea
     results = split.primal.outs[:n_out]
     whole = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
     runs, ys = whole.split(whole.body.ins)[2], results[steps.n_carry :]
-    same, counting = unchanging(whole), counters(whole)
+    same = unchanging(whole)
+    # backward from a step that is not known, a counter starts where nobody knows
+    counting = {} if outside.upto and outside.reverse else counters(whole)
     split = thrifty(split, n_out, {a for a in (*same.values, *counting, *runs, *ys) if isinstance(a, Var)})
     residuals = split.primal.outs[n_out:]
 
