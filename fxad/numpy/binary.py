@@ -206,16 +206,6 @@ def array_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return (a == b).all() if a.shape == b.shape else full((), False)
 
 
-def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Array:
-    """Whether each element of x1 is equal to one of x2; whether to none, if `invert`.
-
-    Cost: as many comparisons as the product of the sizes.
-    """
-    among = as_array("isin", x2, 1).ravel()
-    found = equal(as_array("isin", x1)[..., None], among).any(-1)
-    return ~found if invert else found
-
-
 # --------------------------------------------------------------------------------------------------------- choosing
 
 

@@ -246,8 +246,8 @@ def astype(
     dtype: object,
     /,
     *,
-    copy: bool = True,
-    device: Device | None = None,  # noqa: ARG001
+    copy: bool = True,  # noqa: ARG001
+    device: Device | None = None,
 ) -> Array:
     """The same values in another dtype. Arrays are immutable: whether `copy` makes one cannot be told."""
     return placed("astype", call("astype", elementwise.astype, (x,), dtypes.as_dtype(dtype)), device)

@@ -97,7 +97,9 @@ def above(emit: Emit, s: Atom, rtol: Atom) -> Atom:
     """Which singular values exceed `rtol` times the largest."""
     last = s.aval.ndim - 1
     largest = emit.one(ReduceMax((last,)), s)
-    given = broadcast(emit, convert(emit, rtol, s.aval.dtype), largest.aval.shape)
+    # a Python number beside complex matrices is complex
+    real = emit.one(REAL, rtol) if rtol.aval.dtype in dtypes.COMPLEX else rtol
+    given = broadcast(emit, convert(emit, real, s.aval.dtype), largest.aval.shape)
     limit = emit.one(MUL, largest, given)
     return emit.one(GT, s, emit.one(BroadcastInDim(s.aval.shape, tuple(range(last))), limit))
 
