@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from fxad import dtypes
@@ -29,7 +30,9 @@ class ConvDimensionNumbers(NamedTuple):
 ConvGeneralDilatedDimensionNumbers: TypeAlias = "ConvDimensionNumbers | tuple[str, str, str] | None"
 Pairs: TypeAlias = "str | Sequence[tuple[int, int]]"
 
-_TRANSPOSED_LAYOUTS: Final = {n: (f"N{s}C", f"{s}IO", f"N{s}C") for n, s in ((2, ""), (3, "H"), (4, "HW"), (5, "HWD"))}
+_TRANSPOSED_LAYOUTS: Final = MappingProxyType(
+    {n: (f"N{s}C", f"{s}IO", f"N{s}C") for n, s in ((2, ""), (3, "H"), (4, "HW"), (5, "HWD"))}
+)
 
 
 def conv_dimension_numbers(

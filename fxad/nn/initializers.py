@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 import fxad.numpy as fnp
-from fxad import dtypes, random
+from fxad import dtypes, lax, random
 from fxad.array import Array, ArrayLike
 from fxad.dtypes import DType
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape, as_shape
-from fxad.operations.axes import distinct
+from fxad.operations.axes import axis_of, distinct
 
 # (key, shape, dtype) -> parameters
 Initializer: TypeAlias = Callable[..., Array]
@@ -199,3 +199,66 @@ xavier_uniform = glorot_uniform
 xavier_normal = glorot_normal
 kaiming_uniform = he_uniform
 kaiming_normal = he_normal
+
+
+# ---------------------------------------------------------------------------------------------------------- orthogonal
+
+
+def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes.float32) -> Initializer:
+    """A matrix drawn evenly from those with orthonormal columns (or rows, whichever are fewer), times `scale`.
+
+    Type:   the columns are along `column_axis`, all other axes together are the rows.
+    Source: Saxe et al., Exact solutions to the nonlinear dynamics of learning, https://arxiv.org/abs/1312.6120; evenly:
+            Mezzadri, https://arxiv.org/abs/math-ph/0609050
+    """
+    default = dtypes.as_dtype(dtype)
+
+    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
+        sizes, found = as_shape(shape), _inexact("orthogonal", dtype)
+        if len(sizes) < 2:
+            raise ShapeError(f"orthogonal: shape {sizes} has no rows and columns")
+        k = axis_of("orthogonal", column_axis, len(sizes))
+        columns, others = sizes[k], (*sizes[:k], *sizes[k + 1 :])
+        rows = math.prod(others)
+        q = _orthonormal(key, max(rows, columns), min(rows, columns), found)
+        matrix = q.T if rows < columns else q
+        return fnp.moveaxis(matrix.reshape((*others, columns)), -1, k) * scale
+
+    return init
+
+
+def _inexact(name: str, dtype: object) -> DType:
+    found = dtypes.as_dtype(dtype)
+    if found not in dtypes.INEXACT:
+        raise DTypeError(f"{name}: {found.name} holds no fractions", remedy="use a floating dtype")
+    return found
+
+
+def _orthonormal(key: ArrayLike, rows: int, columns: int, dtype: DType) -> Array:
+    """Orthonormal columns, evenly: of the many QR decompositions the one whose R has a positive diagonal."""
+    wide = dtypes.float32 if dtype.itemsize < 4 else dtype
+    q, r = lax.linalg.qr(random.normal(key, (rows, columns), wide), full_matrices=False)
+    return (q * fnp.sign(fnp.linalg.diagonal(r))).astype(dtype)
+
+
+def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes.float32) -> Initializer:
+    """A kernel (*spatial, inputs, outputs) that is orthogonal at the middle of its spatial axes and 0 elsewhere.
+
+    Type:   1 to 3 spatial axes, and no fewer outputs than inputs.
+    Source: Xiao et al., Dynamical Isometry and a Mean Field Theory of CNNs, https://arxiv.org/abs/1806.05393
+    """
+    default = dtypes.as_dtype(dtype)
+
+    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
+        sizes, found = as_shape(shape), _inexact("delta_orthogonal", dtype)
+        if not 3 <= len(sizes) <= 5 or sizes[-1] < sizes[-2]:
+            raise ShapeError(
+                f"delta_orthogonal: shape {sizes} is not (*spatial, inputs, outputs) of 1 to 3 spatial axes and no "
+                "fewer outputs than inputs"
+            )
+        *space, inputs, outputs = sizes
+        middle = orthogonal(scale, column_axis)(key, (outputs, outputs), found)[:inputs]
+        config = [((n - 1) // 2, n - 1 - (n - 1) // 2, 0) for n in space] + [(0, 0, 0)] * 2
+        return lax.pad(middle.reshape((*[1] * len(space), inputs, outputs)), fnp.zeros((), dtype=found), config)
+
+    return init

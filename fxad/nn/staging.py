@@ -8,7 +8,7 @@ traced, differentiated and batched once however often it is used. An eager call 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def written(fn: Written, *args: object) -> Array:
     return binder().apply(_copied, operands, (program,))[0]
 
 
-def _traced(fn: Written, avals: tuple[Aval, ...], static: tuple[tuple[Any, str] | None, ...]) -> Jaxpr:
+def _traced(fn: Written, avals: tuple[Aval, ...], static: tuple[tuple[object, str] | None, ...]) -> Jaxpr:
     def applied(arrays: list[Array]) -> list[Array]:
         given = iter(arrays)
         return [fn(*[next(given) if s is None else s[0] for s in static])]
@@ -60,10 +60,11 @@ def _traced(fn: Written, avals: tuple[Aval, ...], static: tuple[tuple[Any, str] 
     return Jaxpr(program.ins, tuple([equation(e.prim, e.ins, e.outs, None) for e in program.eqns]), program.outs, name)
 
 
-def _copied(emit: Emit, *args: Any) -> tuple[Atom, ...]:
+def _copied(emit: Emit, *args: object) -> tuple[Atom, ...]:
     """The equations of a program over the operands before it, at the user's line."""
     *atoms, program = args
-    env: dict[Atom, Atom] = dict(zip(program.ins, atoms, strict=True))
+    assert isinstance(program, Jaxpr)
+    env: dict[Atom, Atom] = dict(zip(program.ins, cast("list[Atom]", atoms), strict=True))
     for eqn in program.eqns:
         env.update(zip(eqn.outs, emit(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
     return tuple([env.get(a, a) for a in program.outs])

@@ -5,10 +5,10 @@ A body that is one addition, maximum, ... of its two operands has a primitive of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import product
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
@@ -68,16 +68,19 @@ def _with_start(emit: Emit, prim: Primitive, y: Atom, init: Atom) -> Atom:
     return emit.one(prim, spread(emit, init, y.aval.shape, ()), y)
 
 
-def _starts(given: Sequence[Atom], known: tuple[Lit | None, ...]) -> tuple[Sequence[Atom], list[Atom]]:
+def _starts(given: list[object], known: object) -> tuple[list[Atom], list[Atom]]:
     """The operands and their initial values: those that are known, the others come after the operands."""
-    n = len(known)
-    rest = iter(given[n:])
-    return given[:n], [next(rest) if k is None else k for k in known]
+    atoms, lits = cast("list[Atom]", given), cast("tuple[Lit | None, ...]", known)
+    n = len(lits)
+    rest = iter(atoms[n:])
+    return atoms[:n], [next(rest) if k is None else k for k in lits]
 
 
 def reduce(emit: Emit, *args: object) -> Results:
     """Operands, then initial values that are not known; body, axes, initial values (None: not known)."""
-    *given, body, axes, known = cast("tuple[Any, ...]", args)
+    *given, body, axes, known = args
+    assert isinstance(body, Jaxpr)
+    axes = cast("tuple[int, ...]", axes)
     xs, inits = _starts(given, known)
     prim = _single(body)
     if prim is None or prim not in _AXES:
@@ -88,7 +91,9 @@ def reduce(emit: Emit, *args: object) -> Results:
 
 def reduce_window(emit: Emit, *args: object) -> Results:
     """Operands, then initial values that are not known; body, windows, initial values (None: not known)."""
-    *given, body, sliding, known = cast("tuple[Any, ...]", args)
+    *given, body, sliding, known = args
+    assert isinstance(body, Jaxpr)
+    assert isinstance(sliding, Sliding)
     xs, inits = _starts(given, known)
     prim = _single(body)
     # a hole that holds the initial value counts in a sum, and not in a maximum

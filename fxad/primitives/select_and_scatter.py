@@ -8,6 +8,7 @@ from functools import reduce
 from itertools import product
 from math import prod
 from operator import ge
+from types import MappingProxyType
 from typing import ClassVar, Final, TypeAlias, final
 
 import numpy as np
@@ -50,7 +51,7 @@ from fxad.primitives.sliding import Padding, Sliding, span
 Axes: TypeAlias = tuple[int, ...]
 
 _TAKES: Final = dtypes.INTEGER | dtypes.FLOATING
-_SIGNS: Final = {"ge": 1, "le": -1}
+_SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 # Up to this many elements in a window, an adjoint is written as a sum of as many masked arrays, which XLA turns into
 # one loop. Larger ones scatter one by one.
 _UNROLLED: Final = 64
