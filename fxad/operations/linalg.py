@@ -42,7 +42,6 @@ from fxad.primitives.linalg import (
     Svd,
 )
 from fxad.primitives.linalg import matrices as mx
-from fxad.primitives.linalg.family import TAKES
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Concatenate, Pad, sliced
@@ -56,7 +55,7 @@ _EPS: Final = MappingProxyType({dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-
 
 def pinv(emit: Emit, a: Atom, hermitian: bool) -> Results:
     """The pseudo-inverse, with the default `rtol`."""
-    a = promoted(emit, a)
+    a = promoted("pinv", emit, a)
     return pinv_above(emit, a, default_rtol("pinv", a), hermitian)
 
 
@@ -69,10 +68,10 @@ def default_rtol(op: str, a: Atom) -> Lit:
 
 def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Results:
     """The pseudo-inverse: singular values up to `rtol` times the largest count as zero."""
-    a = promoted(emit, a)
+    a = promoted("pinv", emit, a)
     batch, m, n = matrix("pinv", a)
     one = emit.one
-    if not a.aval.size and a.aval.dtype in TAKES:
+    if not a.aval.size:
         return (Lit(bytes(a.aval.dtype.itemsize), a.aval.with_shape((*batch, n, m))),)
     s, u, vh = _singular(emit, one(STOP_GRADIENT, a), hermitian)
     kept = above(emit, s, rtol)
@@ -97,16 +96,17 @@ def above(emit: Emit, s: Atom, rtol: Atom) -> Atom:
     """Which singular values exceed `rtol` times the largest."""
     last = s.aval.ndim - 1
     largest = emit.one(ReduceMax((last,)), s)
-    # a Python number beside complex matrices is complex
-    real = emit.one(REAL, rtol) if rtol.aval.dtype in dtypes.COMPLEX else rtol
-    given = broadcast(emit, convert(emit, real, s.aval.dtype), largest.aval.shape)
+    if rtol.aval.dtype in dtypes.COMPLEX:  # as a Python number beside complex matrices is
+        real = rtol.aval.with_dtype(s.aval.dtype)
+        rtol = Lit.of(rtol.value.real, real) if isinstance(rtol, Lit) else emit.one(REAL, rtol)
+    given = broadcast(emit, convert(emit, rtol, s.aval.dtype), largest.aval.shape)
     limit = emit.one(MUL, largest, given)
     return emit.one(GT, s, emit.one(BroadcastInDim(s.aval.shape, tuple(range(last))), limit))
 
 
 def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Results:
     """How many singular values exceed `rtol` times the largest."""
-    a = promoted(emit, a)
+    a = promoted("matrix_rank", emit, a)
     batch, m, n = matrix("matrix_rank", a)
     if not m * n:
         return (Lit.of(0, Aval(batch, dtypes.int32)),)
@@ -117,7 +117,7 @@ def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Results:
 
 def matrix_rank_default(emit: Emit, a: Atom) -> Results:
     """`matrix_rank` with the default `rtol`."""
-    a = promoted(emit, a)
+    a = promoted("matrix_rank", emit, a)
     return matrix_rank(emit, a, default_rtol("matrix_rank", a))
 
 
@@ -170,7 +170,7 @@ def matrix_power(emit: Emit, a: Atom, n: int) -> Results:
 
 def expm(emit: Emit, a: Atom) -> Results:
     """The exponential."""
-    return emit(EXPM, promoted(emit, a))
+    return emit(EXPM, promoted("expm", emit, a))
 
 
 def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
@@ -205,18 +205,18 @@ def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Results:
 
 def qr(emit: Emit, x: Atom, full: bool) -> Results:
     """Q and R."""
-    return emit(Qr(full), promoted(emit, x))
+    return emit(Qr(full), promoted("qr", emit, x))
 
 
 def svd(emit: Emit, x: Atom, full: bool) -> Results:
     """U, the singular values, and V^H."""
-    s, u, vh = emit(Svd(True, full), promoted(emit, x))
+    s, u, vh = emit(Svd(True, full), promoted("svd", emit, x))
     return u, s, vh
 
 
 def svdvals(emit: Emit, x: Atom) -> Results:
     """The singular values."""
-    return emit(Svd(False, False), promoted(emit, x))
+    return emit(Svd(False, False), promoted("svdvals", emit, x))
 
 
 def eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Results:
@@ -228,19 +228,19 @@ def eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> R
 
 def hermitian_eig(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Results:
     """`eigh` of integers too."""
-    return eigh(emit, promoted(emit, x), lower, symmetrize, vectors)
+    return eigh(emit, promoted("eigh", emit, x), lower, symmetrize, vectors)
 
 
 def factor(emit: Emit, x: Atom, upper: bool, symmetrize: bool) -> Results:
     """`cholesky` of integers too."""
-    return cholesky(emit, promoted(emit, x), symmetrize, upper)
+    return cholesky(emit, promoted("cholesky", emit, x), symmetrize, upper)
 
 
 def eig(emit: Emit, x: Atom, vectors: bool) -> Results:
     """Eigenvalues and, with `vectors`, right eigenvectors."""
-    return emit(Eig(False, vectors), promoted(emit, x))
+    return emit(Eig(False, vectors), promoted("eig", emit, x))
 
 
 def packed_lu(emit: Emit, x: Atom) -> Results:
     """`lu` without the order of rows, of integers too."""
-    return emit(LU, promoted(emit, x))
+    return emit(LU, promoted("lu_factor", emit, x))

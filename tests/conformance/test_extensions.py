@@ -188,7 +188,8 @@ def test_qr_and_svd(shape: tuple[int, ...], dtype: str) -> None:
 
 def test_names_of_results() -> None:
     x = fnp.asarray(definite("float32"))
-    fields = {"eigh": ("eigenvalues", "eigenvectors"), "eig": ("eigenvalues", "eigenvectors"), "qr": ("Q", "R")}
+    pair = ("eigenvalues", "eigenvectors")
+    fields: dict[str, tuple[str, ...]] = {"eigh": pair, "eig": pair, "qr": ("Q", "R")}
     fields |= {"svd": ("U", "S", "Vh"), "slogdet": ("sign", "logabsdet")}
     for name, want in fields.items():
         assert getattr(L, name)(x)._fields == want
