@@ -15,8 +15,9 @@ Dtypes, the same on every platform and under every setting:
   element, and count from the end when negative.
 - Comparisons of complex numbers by order are errors, as is a cast from complex to real.
 
-Arrays are immutable, and functions return new ones; nothing has an `out` argument. What takes an `axis` takes negative
-ones. Lists are not arrays: `asarray` makes them one.
+Arrays are immutable, and functions return new ones; nothing has an `out` argument. `x.at[index].set(value)` is x with
+what an index picks changed (`add`, `max`, ... too). What takes an `axis` takes negative ones. Lists are not arrays:
+`asarray` makes them one.
 """
 
 from math import e, inf, nan, pi
