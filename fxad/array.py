@@ -132,8 +132,15 @@ class Array(Conversions, Methods, Updatable):
         """The error for a tracer met where its trace is not: `what` it is to whom, and what is being traced there."""
         raise AssertionError("an array with a value belongs to no trace")
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        return runtime.to_dlpack(self._buffer, **kwargs)
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        return runtime.to_dlpack(self._buffer, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return runtime.dlpack_device(self._buffer)

@@ -79,6 +79,14 @@ def test_copysign_of_nan(dtype: str) -> None:
     np.testing.assert_array_equal(np.signbit(np.asarray(fnp.copysign(x, y))), [True, False, True])
 
 
+@pytest.mark.parametrize("y", [2.0, -2.0])
+def test_slopes_where_the_remainder_is_zero(y: float) -> None:
+    """The signs of zeros are kept without losing the derivative there."""
+    for x in (4.0, -4.0, 3.0, -3.0):
+        slope = fx.grad(lambda x: fnp.remainder(x, y))(x)
+        assert float(slope) == 1.0
+
+
 # ---------------------------------------------------------------------------------------------------- complex numbers
 
 
