@@ -2,7 +2,8 @@
 
 A square x of bounded elements becomes D + x / scale with D diagonal: dominant in its diagonal, so that it has an
 inverse; and with the entries of D apart, so that a symmetric one has distinct eigenvalues (Gershgorin's circles do not
-meet). Of a decomposition only what is unique goes on: not the signs of eigenvectors.
+meet). Of a decomposition only what is unique goes on: not the signs of eigenvectors. They are asked for nevertheless:
+the derivative needs them, and LAPACK's values differ in the last bit where they are left out.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ def decomposition(g: Growth, x: Atom) -> None:
         case "cholesky":
             g.emit(Fact(-3, 3, False), Cholesky(), _matrix(g, a, symmetric=True))
         case "eigh":
-            values = g.builder(Eigh(True, False), _matrix(g, a, symmetric=True))[0]
+            values = g.builder(Eigh(True, True), _matrix(g, a, symmetric=True))[0]
             g.add(values, unknown)
         case "qr":
             for v in g.builder(Qr(False), a):
                 g.add(v, unknown)
         case "svd":
-            g.add(g.builder(Svd(False, False), _matrix(g, a, symmetric=True))[0], unknown)
+            g.add(g.builder(Svd(True, False), _matrix(g, a, symmetric=True))[0], unknown)
         case _:
             g.emit(unknown, Expm(), _scaled(g, a, 0.2))
 
