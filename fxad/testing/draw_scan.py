@@ -41,10 +41,13 @@ def _scan(draw: st.DrawFn, smooth: bool) -> Spec:
     last = carry if counts else draw(st.sampled_from([carry, carry, carry, h]))
     body = b.build([last, *counted, *draw(st.lists(st.sampled_from(others), max_size=2))], "step")
     length = draw(st.sampled_from([2, 3, 1, 0]))
-    prim = Scan(body, length, draw(st.booleans()), draw(st.sampled_from([1, 2, 4])), 1, 1 + len(count))
+    unroll = draw(st.sampled_from([1, 2, 4]))
+    upto = unroll == 1 and draw(st.booleans())
+    prim = Scan(body, length, draw(st.booleans()), unroll, 1, 1 + len(count), upto)
+    bound = [(index, Domain(whole=(-1, 4)))] * upto
     start = [(index, Domain(whole=(-2, 2)))] * len(count)
     xs = aval.with_shape((length, *aval.shape))
-    return prim, [(aval, ORDINARY), (aval, ORDINARY), *start, (xs, ORDINARY)]
+    return prim, [*bound, (aval, ORDINARY), (aval, ORDINARY), *start, (xs, ORDINARY)]
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({Scan: _scan})

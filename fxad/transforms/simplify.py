@@ -123,11 +123,13 @@ def _loop(b: Builder, loop: While, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[
 def _scan(b: Builder, scan: Scan, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
     """No step gives the first carry. Carries that no step changes, and stacks of literals or of slices that are there
     already, are known without the loop."""
-    _, first, xs = scan.steps.split(ins)
+    _, first, xs = scan.steps.split(scan.counted(ins)[1])
     if not scan.length:
         return [*first, *[Lit.of(0, v.aval) for v in eqn.outs[scan.n_carry :]]]
     outs = b.copy(Eqn(scan, ins, eqn.outs, eqn.source), ins)
     carry = [a if s else v for a, v, s in zip(first, outs, passing(scan.steps), strict=False)]
+    if scan.upto:  # slices that are not run over give zeros
+        return [*carry, *outs[scan.n_carry :]]
     runs = dict(zip(scan.steps.split(scan.body.ins)[2], xs, strict=True))
     stacks = [
         y.with_aval(v.aval.shape) if isinstance(y, Lit) else runs.get(y, v)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeAlias, final
+from typing import ClassVar, Final, TypeAlias, TypeVar, final
 
 import numpy as np
 
+from fxad import dtypes
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.interpret import run
 from fxad.ir import (
@@ -23,6 +24,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    Lit,
     NDArray,
     Prune,
     Region,
@@ -34,10 +36,14 @@ from fxad.ir import (
 from fxad.primitives.control import scan_lowering as loops
 from fxad.primitives.control.bodies import spread_tangents
 from fxad.primitives.control.scan_derivative import Outside, adjoint, counted, fused, halves, linear_body
-from fxad.primitives.control.scan_parts import Steps, marked, slimmed
-from fxad.primitives.shape import broadcast_to_axis, move_axis
+from fxad.primitives.control.scan_parts import Steps, marked, slimmed, stopping
+from fxad.primitives.reduce import ReduceMax
+from fxad.primitives.shape import Iota, broadcast_to_axis, move_axis
 
 Dims: TypeAlias = tuple[int | None, ...]
+T = TypeVar("T")
+
+COUNT: Final = Aval((), dtypes.int32)
 
 
 @final
@@ -49,7 +55,9 @@ class Scan(HigherOrder, Linear):
     Type:   operands: constants, first carry, arrays of `length` slices; body: (constants, carry, slices) -> (carry,
             slices of results); results: last carry, stacked results.
     Rule:   `reverse` runs from the last slice to the first; results keep the place of their slice. `unroll` steps make
-            one trip of the loop; it changes no value.
+            one trip of the loop; it changes no value. With `upto` there is one more operand, before all others: i32[],
+            how many of the slices, counted from the first, are run over; the stacked results of the others are zero,
+            and they cost nothing.
     Cost:   arrays are read and written in place, a slice a step.
     Source: stablehlo.while
     """
@@ -61,6 +69,7 @@ class Scan(HigherOrder, Linear):
     unroll: int
     n_consts: int
     n_carry: int
+    upto: bool = False
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
@@ -76,13 +85,21 @@ class Scan(HigherOrder, Linear):
 
     def over(self, steps: Steps, *, backward: bool = False) -> Scan:
         """A scan of the same length over other steps, from the other end if `backward`."""
-        return Scan(steps.body, self.length, self.reverse != backward, self.unroll, steps.n_consts, steps.n_carry)
+        reverse = self.reverse != backward
+        return Scan(steps.body, self.length, reverse, self.unroll, steps.n_consts, steps.n_carry, self.upto)
+
+    def counted(self, values: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
+        """What stands for the count, if there is one, and for the operands of the body."""
+        return tuple(values[: self.upto]), tuple(values[self.upto :])
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         self._check_parameters()
-        if len(avals) != len(self.body.ins):
-            raise ArgumentError(f"scan: {self.body.name} takes {len(self.body.ins)} operands, got {len(avals)}")
-        consts, carry, xs = self.steps.split(avals)
+        count, operands = self.counted(avals)
+        if count not in ((), (COUNT,)):
+            raise ShapeError(f"scan: the count of slices to run over must be {COUNT}, got {count[0]}")
+        if len(operands) != len(self.body.ins):
+            raise ArgumentError(f"scan: {self.body.name} takes {len(self.body.ins)} operands, got {len(operands)}")
+        consts, carry, xs = self.steps.split(operands)
         for group, have in (("constant", consts), ("carry", carry), ("xs", xs)):
             self._check_group(group, have)
         outs = self.body.out_avals
@@ -92,6 +109,10 @@ class Scan(HigherOrder, Linear):
         for field, least in (("length", 0), ("unroll", 1), ("n_consts", 0), ("n_carry", 0)):
             if getattr(self, field) < least:
                 raise ParameterError(f"scan: {field} is {getattr(self, field)}, less than {least}")
+        if self.upto and (self.unroll != 1 or self.length >= 1 << 31):
+            raise ParameterError(
+                f"scan: up to a count, unroll must be 1 and length less than 2**31, got {self.unroll} and {self.length}"
+            )
         n, n_out = self.n_consts + self.n_carry, len(self.body.outs)
         if n > len(self.body.ins) or self.n_carry > n_out:
             raise ParameterError(
@@ -116,9 +137,11 @@ class Scan(HigherOrder, Linear):
                 )
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        consts, carry, xs = self.steps.split(args)
-        ys = [np.empty((self.length, *a.shape), a.dtype) for a in self.body.out_avals[self.n_carry :]]
-        for i in reversed(range(self.length)) if self.reverse else range(self.length):
+        count, operands = self.counted(args)
+        consts, carry, xs = self.steps.split(operands)
+        ys = [np.zeros((self.length, *a.shape), a.dtype) for a in self.body.out_avals[self.n_carry :]]
+        indices = range(min(int(count[0]), self.length) if count else self.length)
+        for i in reversed(indices) if self.reverse else indices:
             outs = run(self.body, (*consts, *carry, *[x[i] for x in xs]))
             carry = outs[: self.n_carry]
             for y, row in zip(ys, outs[self.n_carry :], strict=True):
@@ -128,21 +151,23 @@ class Scan(HigherOrder, Linear):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        consts, carry, xs = self.steps.split(args)
+        count, operands = self.counted(args)
+        consts, carry, xs = self.steps.split(operands)
         n, counts = self.length, (self.n_consts, self.n_carry)
-        if n <= max(self.unroll, 1):
+        if n <= max(self.unroll, 1) and not (n and self.upto):
             if n:
                 return hlo.call(loops.straight(self.body, n, 0, self.reverse, *counts), (*consts, *xs, *carry))
             return *carry, *[hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
         blank = [hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
         index = loops.index_aval(n)
-        more = loops.condition(self.body, n, self.unroll, *counts)
-        trip = loops.trip(self.body, n, self.reverse, self.unroll, *counts)
+        more = loops.condition(self.body, n, self.unroll, *counts, self.upto)
+        trip = loops.trip(self.body, n, self.reverse, self.unroll, *counts, self.upto)
+        bound = hlo.op("stablehlo.minimum", (*count, hlo.constant(Lit.of(n, COUNT))), (COUNT,)) if count else ()
         _, *state = hlo.op(
             "stablehlo.while",
             (hlo.constant(Zero(index).instantiate()), *carry, *blank),
             (index, *outs),
-            regions=(more, Region(trip, (*consts, *xs))),
+            regions=(Region(more, bound), Region(trip, (*bound, *consts, *xs))),
         )
         rest = n % self.unroll
         if not rest:
@@ -150,20 +175,23 @@ class Scan(HigherOrder, Linear):
         return hlo.call(loops.straight(self.body, n, n - rest, self.reverse, *counts), (*consts, *xs, *state))
 
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        slim = slimmed(self.steps, eqn.ins, used, prune)
+        count, operands = self.counted(eqn.ins)
+        slim = slimmed(self.steps, operands, used, prune)
         if slim.steps == self.steps:
             return eqn
-        return Eqn(
-            self.over(slim.steps), tuple([eqn.ins[k] for k in slim.ins]), tuple(marked(eqn.outs, slim.outs)), eqn.source
-        )
+        ins = (*count, *[operands[k] for k in slim.ins])
+        return Eqn(self.over(slim.steps), ins, tuple(marked(eqn.outs, slim.outs)), eqn.source)
 
     # ---------------------------------------------------------------------------------------------------- batching
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        if self.upto and dims[0] is not None:
+            return self._batch_counted(ctx, args, dims)
+        count, args = self.counted(args)
         consts, carry, xs = self.steps.split(args)
-        of_consts, of_carry, of_xs = self.steps.split(dims)
+        of_consts, of_carry, of_xs = self.steps.split(self.counted(dims)[1])
         # slices are along axis 0, so no array can have the mapped axis there
         xs = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, of_xs, strict=True)])
         of_rows = tuple([d if d is None else max(d - 1, 0) for d in of_xs])
@@ -175,22 +203,36 @@ class Scan(HigherOrder, Linear):
                 for a, d, to in zip(carry, of_carry, of_state, strict=True)
             ]
         )
-        outs = ctx(self.with_bodies((body,)), *consts, *carry, *xs)
+        outs = ctx(self.with_bodies((body,)), *count, *consts, *carry, *xs)
         return outs, (*of_state, *[None if d is None else d + 1 for d in out_dims[self.n_carry :]])
+
+    def _batch_counted(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        """Each example has its own count: as many steps as the greatest, each of them with a branch."""
+        (counts, *operands), (_, *where) = args, dims
+        steps = stopping(self.steps)
+        consts, carry, xs = self.steps.split(operands)
+        of_consts, of_carry, of_xs = self.steps.split(where)
+        index = ctx.one(Iota((self.length,), COUNT.dtype, 0))
+        every = (ctx.one(ReduceMax((0,)), counts), *consts, counts, *carry, *xs, index)
+        return self.over(steps).batch(ctx, every, (None, *of_consts, dims[0], *of_carry, *of_xs, None))
 
     # ---------------------------------------------------------------------------------------------- differentiation
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        count, primals = self.counted(primals)
+        tangents = tangents[len(count) :]
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         if ctx.split:
-            return self._split(ctx, primals, tangents, nonzero)
+            return self._split(ctx, count, primals, tangents, nonzero)
         both = fused(self.steps, ctx.recur_fused, nonzero)
         dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
         groups = zip(self.steps.split(primals), self.steps.split(dots), self.steps.split(both.ins), strict=True)
         operands = [a for values, ts, marks in groups for a in (*values, *marked(ts, marks))]
-        outs = ctx(self.over(both.steps), *operands)
+        outs = ctx(self.over(both.steps), *count, *operands)
         n, at = self.n_carry, both.steps.n_carry
         n_ys = len(self.body.outs) - n
         results = (*outs[:n], *outs[at : at + n_ys])
@@ -198,12 +240,17 @@ class Scan(HigherOrder, Linear):
         return results, spread_tangents(found, both.outs, [v.aval for v in results])
 
     def _split(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: tuple[bool, ...]
+        self,
+        ctx: JvpCtx,
+        count: tuple[Atom, ...],
+        primals: tuple[Atom, ...],
+        tangents: tuple[Tangent, ...],
+        nonzero: tuple[bool, ...],
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        outside = Outside(ctx, primals, self.length, self.reverse, self.length > self.unroll)
+        outside = Outside(ctx, primals, self.length, self.reverse, self.upto or self.length > self.unroll)
         both = halves(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
-        outs = ctx(self.over(both.primal), *consts, *both.hoisted, *carry, *xs)
+        outs = ctx(self.over(both.primal), *count, *consts, *both.hoisted, *carry, *xs)
         results = outs[: len(self.body.outs)]
         stacks = (*xs, *both.counts, *outs[self.n_carry :])
         of_consts, of_carry, of_xs = [
@@ -211,21 +258,24 @@ class Scan(HigherOrder, Linear):
         ]
         linear = self.over(both.linear)
         operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.stacked])
-        dots = ctx.lin(linear, *operands) if linear.body.outs else ()
+        dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
         return results, spread_tangents(dots, both.outs, [v.aval for v in results])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return linear_body(self.body, self.n_consts, self.n_carry, mask)
+        count, operands = self.counted(mask)
+        return not any(count) and linear_body(self.body, self.n_consts, self.n_carry, operands)
 
     def transpose(
         self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
     ) -> tuple[Cotangent | None, ...]:
+        bound, args = self.counted(args)
+        count = [a for a in bound if not isinstance(a, Hole)]
         mask = tuple([isinstance(a, Hole) for a in args])
         steps, places = self.steps, list(range(len(args)))
         operands: dict[int, Atom] = {k: a for k, a in enumerate(args) if not isinstance(a, Hole)}
         if not all(steps.split(mask)[1]):
             apart = counted(steps, mask)
-            stacks = ctx(self.over(apart.known), *[operands[k] for k in apart.ins])[apart.known.n_carry :]
+            stacks = ctx(self.over(apart.known), *count, *[operands[k] for k in apart.ins])[apart.known.n_carry :]
             operands.update(enumerate(stacks, len(args)))
             places = [*apart.places, *range(len(args), len(args) + len(stacks))]
             cts = (*marked(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
@@ -236,6 +286,7 @@ class Scan(HigherOrder, Linear):
         consts, _, xs = steps.split(places)
         outs = ctx(
             self.over(back.steps, backward=True),
+            *count,
             *[operands[k] for k in consts if k in operands],
             *[Zero(args[k].aval).instantiate() for k in marked([k for k in consts if k not in operands], back.consts)],
             *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in marked(cts[:n], back.carry)],
@@ -244,7 +295,8 @@ class Scan(HigherOrder, Linear):
         )
         moved = marked([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
         bars = dict(zip(moved, outs, strict=True))
-        return tuple([bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)])
+        found = [bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)]
+        return (*[None for _ in count], *found)
 
 
 def _carry_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, rows: Dims) -> tuple[Dims, Dims]:

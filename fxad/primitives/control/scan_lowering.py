@@ -22,29 +22,32 @@ def index_aval(length: int) -> Aval:
 
 
 @by_value
-def condition(body: Jaxpr, length: int, unroll: int, n_consts: int, n_carry: int) -> Jaxpr:
-    """(index, carry, arrays that are written) -> whether another trip is to be made."""
+def condition(body: Jaxpr, length: int, unroll: int, n_consts: int, n_carry: int, upto: bool) -> Jaxpr:
+    """(index, carry, arrays that are written) -> whether another trip is to be made. `upto`: a bound comes first."""
     b = Builder()
     steps, index = Steps(body, n_consts, n_carry), index_aval(length)
+    bound = b.input(index) if upto else Lit.of(length - length % unroll, index)
     i = b.input(index)
     b.inputs(_carried(steps, length))
-    return b.build((b.one(LT, i, Lit.of(length - length % unroll, index)),), f"more_{body.name}")
+    return b.build((b.one(LT, i, bound),), f"more_{body.name}")
 
 
 @by_value
-def trip(body: Jaxpr, length: int, reverse: bool, unroll: int, n_consts: int, n_carry: int) -> Jaxpr:
+def trip(body: Jaxpr, length: int, reverse: bool, unroll: int, n_consts: int, n_carry: int, upto: bool) -> Jaxpr:
     """(constants, arrays that are read, index, carry, arrays that are written) -> (index, carry, arrays): `unroll`
-    steps."""
+    steps. `upto`: a bound comes first."""
     b = Builder()
     steps, index = Steps(body, n_consts, n_carry), index_aval(length)
+    bound = b.input(index) if upto else None
     consts, _, slices = steps.split(body.in_avals)
     fixed = b.inputs(consts)
     xs = b.inputs(_stacked(slices, length))
     i = b.input(index)
     state: tuple[Atom, ...] = b.inputs(_carried(steps, length))
+    last = b.one(SUB, bound, Lit.of(1, index)) if bound and reverse else Lit.of(length - 1, index)
     for k in range(unroll):
         at = b.one(ADD, i, Lit.of(k, index)) if k else i
-        slot = b.one(SUB, Lit.of(length - 1, index), at) if reverse else at
+        slot = b.one(SUB, last, at) if reverse else at
         state = _step(b, steps, fixed, xs, state, slot)
     return b.build((b.one(ADD, i, Lit.of(unroll, index)), *state), f"step_{body.name}")
 

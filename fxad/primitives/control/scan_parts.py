@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar, final
 
+from fxad import dtypes
 from fxad.builder import Builder
-from fxad.ir import Atom, Jaxpr, Lit, Prune
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Prune, Zero
+from fxad.primitives.elementwise import LT, SELECT_N
+from fxad.primitives.shape import spread
 
 T = TypeVar("T")
 Marks: TypeAlias = tuple[bool, ...]
+
+_INDEX: Final = Aval((), dtypes.int32)
 
 
 @final
@@ -101,3 +106,19 @@ def slimmed(steps: Steps, operands: Sequence[Atom], used: Marks, prune: Prune) -
     made = b.build(b.inline(slim, [env[k] for k in where(needed)]), body.name)
     order = tuple([k for group in groups for k in group])
     return Slim(Steps(made, len(groups[0]), len(groups[1])), order, (*live, *ys))
+
+
+def stopping(steps: Steps) -> Steps:
+    """Steps that do nothing beyond a count, which is a further constant, the last; the index is a further slice, the
+    last. The carry stays, and results are zero."""
+    body, n = steps.body, steps.n_carry
+    consts, carry, xs = steps.split(body.in_avals)
+    b = Builder()
+    fixed = b.inputs(consts)
+    count = b.input(_INDEX)
+    state, slices = b.inputs(carry), b.inputs(xs)
+    taken = b.one(LT, b.input(_INDEX), count)
+    outs = b.inline(body, (*fixed, *state, *slices))
+    others: list[Atom] = [*state, *[Zero(a.aval).instantiate() for a in outs[n:]]]
+    kept = [b.one(SELECT_N, spread(b, taken, a.aval.shape, ()), o, a) for a, o in zip(outs, others, strict=True)]
+    return Steps(b.build(kept, body.name), steps.n_consts + 1, n)

@@ -32,18 +32,17 @@ from fxad.ir import (
 )
 from fxad.primitives.control.bodies import either, literals, marked, over, spread_tangents
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.scan import COUNT, Scan
 from fxad.primitives.control.scan_derivative import Outside, fused, halves
 from fxad.primitives.control.scan_parts import Marks, Steps, passing
 from fxad.primitives.control.while_steps import (
     STEP,
     any_live,
     bounded,
-    guarded,
+    counting,
     per_example,
     stack_of,
     storing,
-    taken,
     with_constants,
 )
 from fxad.primitives.shape import broadcast_to_axis
@@ -63,7 +62,7 @@ class While(HigherOrder):
           each is stacked, `max_steps` high, and zero for steps that are not taken.
     Rule: batched, each example stops when its own predicate fails: its carry is frozen, bit for bit, while others go
           on. Forward mode carries tangents beside the carry. Reverse mode wants `max_steps`: what the linear half needs
-          of each step is a row, and the linear half is a `scan` that skips the steps not taken.
+          of each step is a row, and the linear half is a `scan` over the rows of the steps that were taken.
     Source: stablehlo.while
     """
 
@@ -339,20 +338,21 @@ class While(HigherOrder):
             )
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts(tangents)
-        around = Outside(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 1)
+        around = Outside(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)
         both = halves(around, self.steps, ctx.recur, nonzero)
-        loop = While(self.cond, taken(both.primal), self.n_cond, both.primal.n_consts, self.max_steps)
-        outs = ctx(loop, *of_cond, *of_body, *both.hoisted, *carry)
-        results, stacks = outs[: len(self.body.outs)], (*both.counts, *outs[len(carry) :])
+        cond, body = counting(self.cond, self.n_cond), counting(both.primal.body, both.primal.n_consts, adding=True)
+        loop = While(cond, body, self.n_cond, both.primal.n_consts, self.max_steps)
+        count, *outs = ctx(loop, *of_cond, *of_body, *both.hoisted, Lit.of(0, COUNT), *carry)
+        results, stacks = tuple(outs[: len(self.body.outs)]), (*both.counts, *outs[len(carry) :])
         of_consts, of_carry, _ = self.steps.split(both.ins)
-        linear = guarded(both.linear)
+        linear = both.linear
         dots = ctx.lin(
-            Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry),
+            Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry, True),
+            count,
             *marked(const_dots, of_consts),
             *both.invariant,
             *marked(carry_dots, of_carry),
             *[stacks[k] for k in both.stacked],
-            stacks[-1],
         )
         return results, spread_tangents(dots, both.outs, [v.aval for v in results])
 

@@ -10,8 +10,6 @@ from fxad.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Zero
 from fxad.memo import by_value
 from fxad.primitives.argmax import ArgMax
-from fxad.primitives.control.cond import INDEX, Cond
-from fxad.primitives.control.scan_parts import Steps
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N, STOP_GRADIENT
 from fxad.primitives.reduce import ReduceOr
@@ -126,19 +124,10 @@ def with_constants(body: Jaxpr, n_consts: int, still: tuple[bool, ...], outs: Se
     return b.build([results[k] for k in outs], body.name)
 
 
-def taken(steps: Steps) -> Jaxpr:
-    """The body with a further row that says that the step was taken: 1, where rows of other steps are 0."""
-    body = steps.body
-    return Jaxpr(body.ins, body.eqns, (*body.outs, Lit.of(1, INDEX)), body.name)
-
-
-def guarded(steps: Steps) -> Steps:
-    """Linear steps with a further slice that says whether the step was taken: if not, the carry stays and rows are
-    zero, at the cost of a branch."""
-    body, n = steps.body, steps.n_carry
-    _, carry, _ = steps.split(body.ins)
-    rows = [Zero(a).instantiate() for a in body.out_avals[n:]]
-    skip = Jaxpr(body.ins, (), (*carry, *rows), "skip")
-    b = Builder.like(skip)
-    index = b.input(INDEX)
-    return Steps(b.build(b(Cond((skip, body)), index, *body.ins), body.name), steps.n_consts, n)
+def counting(body: Jaxpr, n_consts: int, *, adding: bool = False) -> Jaxpr:
+    """The body over a carry that begins with the number of steps taken; with `adding` it gives the next one."""
+    b = Builder()
+    consts = b.inputs(body.in_avals[:n_consts])
+    count = b.input(STEP)
+    outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
+    return b.build((b.one(ADD, count, Lit.of(1, STEP)), *outs) if adding else outs, body.name)
