@@ -86,9 +86,10 @@ def split_keys(key: Array, num: int) -> list[Array]:
 
 
 def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
-    """A new key from a key and a number, such as a step count: one per number, and none of them from `split`.
+    """A new key from a key and a number, such as a step count: another one for each number.
 
     Type:   u32[2], an integer without axes -> u32[2]; of the integer the lower 32 bits count.
+    Law:    fold_in(key, k) == split(key, n)[k] for k < n: of one key, take keys by one of the two only.
     Source: the key encrypts the number; bit for bit `jax.random.fold_in`.
     Raises: ArgumentError, DTypeError, ShapeError; ParameterError for a Python int of more than 32 bits.
     """
