@@ -27,10 +27,11 @@ def while_loop(
     `max_steps` bounds the loop: after so many steps it ends, predicate or not, under every transformation alike.
 
     Rule:   under vmap each example stops when its own predicate fails, and keeps its carry bit for bit. Forward mode
-            (jvp, jacfwd) works always. Reverse mode (grad, vjp) wants `max_steps`, and no more than integers may depend
-            on the loop otherwise.
-    Cost:   reverse mode stores what the steps computed and their derivatives need: `max_steps` times the residuals of
-            one step, whatever the number of steps that are taken, and once what does not change from step to step.
+            (jvp, jacfwd) works always. Reverse mode (grad, vjp) wants `max_steps`, unless what is differentiated
+            depends on the loop through integers only.
+    Cost:   reverse mode keeps what the derivative of a step needs and is not cheap to compute again: memory for
+            `max_steps` times that, however many steps are taken, and once for what is the same in all steps. Its time
+            follows the steps that are taken.
     Raises: TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
     """
     steps = _limit(max_steps)
