@@ -9,13 +9,13 @@ from fxad import dtypes
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, NotLinearError, ParameterError, ShapeError
 from fxad.interpret import run
-from fxad.ir import Aval, Jaxpr, Lit, NDArray, Zero
+from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Zero
 from fxad.lower import lower_jaxpr
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.remat import Remat, in_the_open, is_opaque
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.scan_parts import Steps
-from fxad.primitives.control.scan_residuals import counters, unchanging
+from fxad.primitives.control.scan_residuals import counters, thrifty, unchanging
 from fxad.primitives.elementwise import ADD, EXP, GT, MUL, NEG, SIN, SQUARE, SUB, TANH, ConvertElementType
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.transforms import cse, dce, inline, jvp, linearize, simplify, transpose, vjp_fused, vmap
@@ -241,6 +241,44 @@ def test_a_square_keeps_its_operand_only() -> None:
         "f64[4,3]",
     ]  # h before each step, and xs
     check(Scan(body, 4, False, 1, 0, 1), floats(3) / 3, floats(4, 3) / 3)
+
+
+def test_arithmetic_on_broadcasts_is_not_done_again() -> None:
+    wide = Aval((3, 3), "float64")
+    b = Builder()
+    h, x = b.inputs((wide, V))
+    rows, columns = [b.one(BroadcastInDim((3, 3), (k,)), x) for k in (0, 1)]
+    d = b.one(SUB, rows, columns)
+    body = b.build((b.one(MUL, b.one(MUL, h, d), d),), "body")
+    split = linearize(program(Scan(body, 4, False, 1, 0, 1), wide, V.with_shape((4, 3))), (True, False))
+    assert [str(a) for a in split.primal.out_avals[1:]] == ["f64[4,3,3]"]
+
+
+@pytest.mark.parametrize(("unroll", "opaque"), [(1, False), (4, True)])
+def test_recomputation_stands_apart_where_the_steps_do_not(unroll: int, opaque: bool) -> None:
+    b = Builder()
+    inner = b.build((b.one(SIN, b.one(SIN, b.input(V))),), "inner")
+    b = Builder()
+    body = b.build(b(Call(program(Remat(inner), V)), b.input(V)), "body")
+    scan = Scan(body, 4, False, unroll, 0, 1)
+    backward = vjp_fused(program(scan, V), (True,))
+    first, second = [e.prim for e in backward.eqns if isinstance(e.prim, Scan)]
+    assert not is_opaque(first.body)
+    assert is_opaque(second.body) is opaque
+    assert not is_opaque(in_the_open(second.body))
+    check(scan, floats(3))
+
+
+def test_bytes_of_residuals_never_grow() -> None:
+    for body, nonzero in ((step(), (True, True, False, True)), (dead(), (True,) * 5), (nested(), (True,) * 3)):
+        split = linearize(body, nonzero)
+        n = len(body.outs)
+        for free in (frozenset[Atom](), frozenset[Atom](body.ins)):
+            before, after = [
+                sum([a.aval.size * a.aval.dtype.itemsize for a in set(s.primal.outs[n:]) - free])
+                for s in (split, thrifty(split, n, free))
+            ]
+            assert after <= before
 
 
 def test_unchanging_values() -> None:
