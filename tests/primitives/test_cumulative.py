@@ -1,0 +1,144 @@
+"""Running totals and recurrences: the laws, axes long enough to be cut, edges, derivatives, messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fxad import dtypes
+from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ShapeError
+from fxad.interpret import run
+from fxad.ir import Aval, NDArray, Primitive
+from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, LinearRecurrence
+from fxad.transforms.jvp import jvp
+from tests.primitives.harness import avals_of, check, floats, program, same, second_order, xla
+
+NAN, INF = np.nan, np.inf
+KINDS = (CumSum, CumProd, CumMax, CumMin, CumLogSumExp)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+def test_laws(kind: type[CumSum]) -> None:
+    check(kind(1, kind in (CumProd, CumMin)), floats(2, 4), batching=False)
+    for empty in (floats(3, 0), floats(0, 3)):
+        p = program(kind(0, False), *avals_of(empty))
+        same(xla(p, empty), run(p, (empty,)))
+
+
+def test_laws_of_recurrences() -> None:
+    check(LinearRecurrence(1, True), floats(2, 6), floats(2, 6)[::-1].copy(), batching=False)
+    check(LinearRecurrence(0, False), floats(0, 2), floats(0, 2), batching=False)
+
+
+@pytest.mark.parametrize(
+    ("prim", "shape"),
+    [
+        (CumSum(0, True), (1000,)),
+        (CumLogSumExp(1, False), (3, 500)),
+        (CumMax(0, True), (300, 300)),
+        (CumProd(0, False), (65,)),
+        (LinearRecurrence(0, True), (500, 3)),
+        (LinearRecurrence(0, False), (100,)),
+    ],
+    ids=str,
+)
+def test_long_axes(prim: Primitive, shape: tuple[int, ...]) -> None:
+    """Cut into pieces that are run through side by side, or gone through by rows."""
+    args = (np.random.default_rng(0).uniform(-1, 1, shape),) * (2 if isinstance(prim, LinearRecurrence) else 1)
+    p = program(prim, *avals_of(*args))
+    same(xla(p, *args), run(p, args))
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(CumMax, "bool"), (CumMin, "u16"), (CumProd, "i8"), (CumSum, "i64"), (CumLogSumExp, "bf16"), (CumSum, "c64")],
+)
+def test_dtypes(kind: type[CumSum], dtype: str) -> None:
+    for size in (9, 80):
+        x = (np.arange(size) % 3).astype(dtypes.as_dtype(dtype))
+        p = program(kind(0, False), *avals_of(x))
+        same(xla(p, x), run(p, (x,)))
+
+
+def test_narrow_floats_are_added_in_float32() -> None:
+    x = np.ones(4096, dtypes.bfloat16)
+    for done in (run(program(CumSum(0, False), *avals_of(x)), (x,)), xla(program(CumSum(0, False), *avals_of(x)), x)):
+        assert float(done[0][-1]) == 4096  # bfloat16 itself would stop at 256
+
+
+@pytest.mark.parametrize("x", [[-INF, -INF, 3], [1, INF, -INF, 2], [1e300, 1e300, NAN, 1]])
+@pytest.mark.parametrize("kind", [CumMax, CumMin, CumLogSumExp], ids=lambda k: k.name)
+def test_edges(kind: type[CumMax], x: list[float]) -> None:
+    given = np.array(x * 20)
+    p = program(kind(0, False), *avals_of(given))
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(xla(p, given)[0], run(p, (given,))[0])
+
+
+def tangent(prim: Primitive, x: list[float]) -> NDArray:
+    p = program(prim, Aval((len(x),), "f64"))
+    return run(jvp(p, (True,))[0], (np.array(x, np.float64), 10.0 ** np.arange(len(x))))[-1]
+
+
+def test_products_with_zeros() -> None:
+    np.testing.assert_array_equal(tangent(CumProd(0, False), [2, 0, 3, 0, 5]), [1, 20, 60, 0, 0])
+
+
+def test_extrema_take_the_tangent_of_the_first() -> None:
+    np.testing.assert_array_equal(tangent(CumMax(0, False), [1, 1, 0, 2, 2]), [1, 1, 1, 1000, 1000])
+    np.testing.assert_array_equal(tangent(CumMin(0, True), [1, 2, 0, 3, 3]), [100, 100, 100, 1e4, 1e4])
+    np.testing.assert_array_equal(tangent(CumMax(0, False), [1, NAN, 2]), [1, 10, 10])
+
+
+def test_sums_of_nothing_have_no_slope() -> None:
+    np.testing.assert_allclose(tangent(CumLogSumExp(0, False), [-INF, -INF, 1.0, -INF]), [0, 0, 100, 100])
+
+
+@pytest.mark.parametrize("kind", [CumProd, CumLogSumExp], ids=lambda k: k.name)
+def test_second_derivatives(kind: type[CumSum]) -> None:
+    x, h = np.array([0.5, -1.5, 2.0]), 1e-4
+    hessian = second_order(program(kind(0, False), Aval((3,), "f64")), x)
+    grid = np.eye(3) * h
+
+    def f(z: NDArray) -> NDArray:
+        return run(program(kind(0, False), Aval((3,), "f64")), (z,))[0]
+
+    want = [[(f(x + u + v) - f(x + u - v) - f(x - u + v) + f(x - u - v)) / (4 * h * h) for v in grid] for u in grid]
+    np.testing.assert_allclose(hessian, want, atol=1e-6)
+
+
+F, S = Aval((2, 3), "f32"), Aval((), "f32")
+
+
+@pytest.mark.parametrize(
+    ("prim", "avals", "error", "message"),
+    [
+        (CumSum(0, False), (), ArgumentError, "cumsum: takes 1 operand, got 0"),
+        (CumSum(2, False), (F,), AxisError, "cumsum: axis 2 is out of range for an operand with 2 axes"),
+        (
+            CumProd(0, False),
+            (Aval((), "f32"),),
+            AxisError,
+            "cumprod: axis 0 is out of range for an operand with 0 axes",
+        ),
+        (CumSum(0, False), (Aval((2,), "bool"),), DTypeError, "cumsum: is not defined for bool[2]"),
+        (CumMax(0, False), (Aval((2,), "c64"),), DTypeError, "cummax: is not defined for c64[2]"),
+        (CumLogSumExp(0, False), (Aval((2,), "i32"),), DTypeError, "cumlogsumexp: is not defined for i32[2]"),
+        (
+            LinearRecurrence(0, False),
+            (F, Aval((3,), "f32")),
+            ShapeError,
+            "linear_recurrence: operands differ: operand 0 f32[2,3], operand 1 f32[3]",
+        ),
+        (
+            LinearRecurrence(0, False),
+            (F, Aval((2, 3), "f64")),
+            DTypeError,
+            "linear_recurrence: operands differ: operand 0 f32[2,3], operand 1 f64[2,3]",
+        ),
+    ],
+)
+def test_messages(prim: Primitive, avals: tuple[Aval, ...], error: type[FxadError], message: str) -> None:
+    with pytest.raises(error) as e:
+        prim.abstract_eval(*avals)
+    assert e.value.message == message
