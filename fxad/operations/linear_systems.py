@@ -28,6 +28,7 @@ from fxad.primitives.linalg import (
     factored,
 )
 from fxad.primitives.linalg import matrices as mx
+from fxad.primitives.linalg.family import numbers
 from fxad.primitives.shape import Reshape, Transpose
 
 Results: TypeAlias = tuple[Atom, ...]
@@ -36,14 +37,16 @@ Results: TypeAlias = tuple[Atom, ...]
 # ---------------------------------------------------------------------------------------------------------- operands
 
 
-def promoted(emit: Emit, x: Atom) -> Atom:
-    """`x`, integers and bools as float64."""
-    return x if x.aval.dtype in dtypes.INEXACT else convert(emit, x, dtypes.float64)
+def promoted(op: str, emit: Emit, x: Atom) -> Atom:
+    """`x`, integers and bools as float64. Raises: DTypeError for a dtype that LAPACK does not know."""
+    x = x if x.aval.dtype in dtypes.INEXACT else convert(emit, x, dtypes.float64)
+    numbers(op, x.aval)
+    return x
 
 
 def promoted_together(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
     """Two operands in the dtype in which they are computed together."""
-    x, y = promoted(emit, x), promoted(emit, y)
+    x, y = promoted(op, emit, x), promoted(op, emit, y)
     dtype = common(op, x.aval.dtype, y.aval.dtype)
     return convert(emit, x, dtype), convert(emit, y, dtype)
 
@@ -112,7 +115,7 @@ def _one_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
 
 def inv(emit: Emit, a: Atom) -> Results:
     """The inverse: infinities and nan where there is none."""
-    a = promoted(emit, a)
+    a = promoted("inv", emit, a)
     square("inv", a)
     return (emit.one(Solve(False), a, *factored(emit, a), mx.identity(emit, a.aval)),)
 
@@ -213,7 +216,7 @@ def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> Re
 
 def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Results:
     """P, L and U with x = P L U, or P L and U."""
-    x = promoted(emit, x)
+    x = promoted("lu", emit, x)
     batch, m, n = matrix("lu", x)
     k, one = min(m, n), emit.one
     factors, pivots = emit(LU, x)
@@ -236,9 +239,9 @@ _SMALL: Final = 3  # up to here a determinant is written out
 
 def det(emit: Emit, a: Atom) -> Results:
     """The determinant: of up to 3 by 3 matrices a polynomial, else by the LU decomposition."""
-    a = promoted(emit, a)
+    a = promoted("det", emit, a)
     _, n = square("det", a)
-    if 0 < n <= _SMALL and a.aval.dtype in dtypes.INEXACT:
+    if 0 < n <= _SMALL:
         return (_written_out(emit, a, n),)
     return emit(DET, a, *factored(emit, a))
 
@@ -264,7 +267,7 @@ def _written_out(emit: Emit, a: Atom, n: int) -> Atom:
 
 def slogdet(emit: Emit, a: Atom) -> Results:
     """Sign and logarithm of the absolute value of the determinant."""
-    a = promoted(emit, a)
+    a = promoted("slogdet", emit, a)
     square("slogdet", a)
     return emit(SLOGDET, a, *factored(emit, a))
 

@@ -1,0 +1,287 @@
+"""fxad.numpy.linalg and fxad.lax.linalg: values against NumPy and SciPy, edges, failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import fxad as fx
+from fxad.numpy import linalg as L
+
+lax: Any = fx.lax.linalg
+RNG = np.random.default_rng(0)
+DTYPES = [np.float32, np.complex128]  # the laws of the primitives draw the others
+
+
+def values_of(x: Any) -> Any:
+    return np.asarray(x)
+
+
+def drawn(*shape: int, dtype: Any = np.float64) -> Any:
+    x = RNG.standard_normal(shape)
+    if np.dtype(dtype).kind == "c":
+        x = x + 1j * RNG.standard_normal(shape)
+    return x.astype(dtype)
+
+
+def adjoint(x: Any) -> Any:
+    return np.conj(np.swapaxes(values_of(x), -1, -2))
+
+
+def definite(x: Any) -> Any:
+    return x @ adjoint(x) + np.eye(x.shape[-1], dtype=x.dtype)
+
+
+def same(have: Any, want: Any) -> None:
+    have, want = values_of(have), values_of(want)
+    assert (have.shape, have.dtype) == (want.shape, want.dtype)
+    tol = 3e-3 if have.dtype in (np.float32, np.complex64) else 1e-8
+    np.testing.assert_allclose(have, want, tol, tol)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_systems(dtype: Any) -> None:
+    a, b, v = drawn(2, 4, 4, dtype=dtype), drawn(2, 4, 3, dtype=dtype), drawn(4, dtype=dtype)
+    same(L.solve(a, b), np.linalg.solve(a, b))
+    same(L.solve(a[0], v), np.linalg.solve(a[0], v))
+    same(L.solve(a, v), np.stack([np.linalg.solve(m, v) for m in a]))
+    same(L.solve(a[0], b), np.stack([np.linalg.solve(a[0], m) for m in b]))
+    same(L.inv(a), np.linalg.inv(a))
+    for n in (1, 2, 3, 4):
+        same(L.det(a[:, :n, :n]), np.linalg.det(a[:, :n, :n]))
+    for have, want in zip(L.slogdet(a), np.linalg.slogdet(a), strict=True):
+        same(have, want)
+    for n in (-2, -1, 0, 1, 2, 3, 5):
+        same(L.matrix_power(a / 2, n), np.linalg.matrix_power(a / 2, n))
+    t = drawn(2, 3, 6, dtype=dtype)
+    same(L.tensorsolve(t, b[0][:2, :3]), np.linalg.tensorsolve(t, b[0][:2, :3]))
+    same(L.tensorsolve(t.transpose(2, 0, 1), b[0][:2, :3], (0,)), np.linalg.tensorsolve(t, b[0][:2, :3]))
+    same(L.tensorinv(t), np.linalg.tensorinv(t))
+    ones = np.ones(3, dtype)
+    same(L.multi_dot([v, a[0], b[0], ones]), np.linalg.multi_dot([v, a[0], b[0], ones]))
+    same(L.block_diag(a[0], b[0], v), scipy.linalg.block_diag(a[0], b[0], v))
+    same(L.cross(b, b[:, ::-1].copy()), np.linalg.cross(b, b[:, ::-1]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_by_factors(dtype: Any) -> None:
+    a, v = drawn(4, 4, dtype=dtype), drawn(4, dtype=dtype)
+    factors, pivots = L.lu_factor(a)
+    want = scipy.linalg.lu_factor(a)
+    same(factors, want[0])
+    same(pivots, want[1])
+    tall = a + 4 * np.eye(4, dtype=dtype)
+    for trans in (0, 1, 2):
+        same(L.lu_solve((factors, pivots), v, trans), scipy.linalg.lu_solve(want, v, trans))
+        same(L.solve_triangular(tall, v, trans), scipy.linalg.solve_triangular(tall, v, trans))
+    for lower in (True, False):
+        same(L.cho_solve(L.cho_factor(definite(a), lower), v), np.linalg.solve(definite(a), v))
+    for shape in ((4, 4), (5, 3), (3, 5)):
+        x = drawn(*shape, dtype=dtype)
+        p, low, up = [values_of(m) for m in L.lu(x)]
+        same(p.astype(dtype) @ low @ up, x)
+        same(values_of(L.lu(x, permute_l=True)[0]), p.astype(dtype) @ low)
+        packed, _, order = lax.lu(x)
+        same(np.tril(packed, -1)[:, : min(shape)], np.tril(low, -1))
+        same(x[values_of(order)], low @ up)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(4, 4), (5, 3), (3, 5)])
+def test_decompositions(dtype: Any, m: int, n: int) -> None:
+    x, k = drawn(2, m, n, dtype=dtype), min(m, n)
+    for mode, size in (("reduced", k), ("complete", m)):
+        q, r = L.qr(x) if mode == "reduced" else L.qr(x, mode="complete")
+        same(values_of(q) @ values_of(r), x)
+        same(adjoint(q) @ values_of(q), np.broadcast_to(np.eye(size, dtype=dtype), (2, size, size)))
+    same(L.qr(x, mode="r"), L.qr(x).R)
+    u, s, vh = L.svd(x, full_matrices=False)
+    same((values_of(u) * values_of(s)[:, None, :]) @ values_of(vh), x)
+    same(s, np.linalg.svdvals(x))
+    assert [f.shape for f in L.svd(x)] == [(2, m, m), (2, k), (2, n, n)]
+    same(L.svd(x, compute_uv=False), L.svdvals(x))
+    same(lax.svd(x, compute_uv=False), L.svdvals(x))
+    same(L.pinv(x), np.linalg.pinv(x))
+    same(L.pinv(x, rtol=np.array([0.5, 0.1])), np.linalg.pinv(x, rtol=np.array([0.5, 0.1])))
+    same(L.matrix_rank(x), np.linalg.matrix_rank(x).astype(np.int32))
+    same(L.matrix_rank(x, rtol=0.5), np.linalg.matrix_rank(x, rtol=0.5).astype(np.int32))
+    b = drawn(m, 2, dtype=dtype)
+    found, left, rank, values = L.lstsq(x[0], b)
+    want = np.linalg.lstsq(x[0], b)
+    same(found, want[0])
+    same(left, np.sum(np.abs(b - x[0] @ want[0]) ** 2, axis=0))
+    assert int(rank) == want[2]
+    same(values, want[3])
+    packed, taus = lax.geqrf(x)
+    reflected = lax.householder_product(values_of(packed)[..., :, :k].copy(), taus)
+    same(reflected, L.qr(x).Q)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_eigenvalues(dtype: Any) -> None:
+    a = drawn(2, 4, 4, dtype=dtype)
+    h = definite(a)
+    same(L.cholesky(h), np.linalg.cholesky(h))
+    same(L.cholesky(h, upper=True), adjoint(np.linalg.cholesky(h)))
+    same(L.cholesky(np.tril(h), symmetrize_input=False), np.linalg.cholesky(h))
+    for w, v in (L.eigh(h), L.eigh(h, "U"), L.eigh(np.triu(h), "U", False)):
+        same(w, np.linalg.eigvalsh(h))
+        same(h @ values_of(v), values_of(v) * values_of(w)[:, None, :])
+    same(L.eigvalsh(h), np.linalg.eigvalsh(h))
+    same(L.pinv(h, hermitian=True), np.linalg.inv(h))
+    v, w = lax.eigh(h)
+    same(h @ values_of(v), values_of(v) * values_of(w)[:, None, :])
+    wide = a.astype(np.result_type(dtype, np.complex64))
+    values, right = L.eig(a)
+    same(wide @ values_of(right), values_of(right) * values_of(values)[:, None, :])
+    for have, matrix in zip(values_of(L.eigvals(a)), wide, strict=True):
+        same(np.poly(have).astype(wide.dtype), np.poly(matrix).astype(wide.dtype))
+    values, left, right = lax.eig(a)
+    same(adjoint(left) @ wide, values_of(values)[..., None] * adjoint(left))
+    same(np.linalg.norm(values_of(left), axis=-2), np.ones((2, 4), values.real.dtype))
+    assert len(lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_norms(dtype: Any) -> None:
+    x = drawn(2, 3, 4, dtype=dtype)
+    for order in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf):
+        same(L.matrix_norm(x, ord=order), np.linalg.norm(x, order, axis=(-2, -1)))
+        same(L.norm(x, order, (2, 0), True), np.linalg.norm(x, order, (2, 0), True))
+    a = drawn(2, 3, 3, dtype=dtype)
+    for p in (None, 2, -2, "fro", 1, -1, np.inf):
+        same(L.cond(a, p), np.linalg.cond(a, p))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [0.01, 1.0, 20.0])
+def test_expm(dtype: Any, size: float) -> None:
+    a = drawn(2, 3, 3, dtype=dtype) * dtype(size / 4)
+    want = scipy.linalg.expm(a.astype(np.result_type(dtype, np.float64)))
+    np.testing.assert_allclose(values_of(L.expm(a)), want, rtol=1e-3 if dtype == np.float32 else 1e-9, atol=1e-3)
+
+
+def test_expm_beyond_numbers() -> None:
+    """Each matrix of a batch is squared as often as it needs, and one that is not finite does not hold up the rest."""
+    batch = np.stack([np.diag([1.0, 2.0]), np.full((2, 2), np.nan), np.diag([800.0, -800.0]), np.zeros((2, 2))])
+    out = values_of(L.expm(batch))
+    same(out[0], np.diag(np.exp([1.0, 2.0])))
+    assert np.isnan(out[1]).all()
+    assert np.isinf(out[2, 0, 0])
+    same(out[3], np.eye(2))
+
+
+def test_tridiagonal_solve() -> None:
+    for dtype in DTYPES:
+        d, dl, du, b = (
+            drawn(2, 4, dtype=dtype) + 5,
+            *[drawn(2, 4, dtype=dtype) for _ in range(2)],
+            drawn(2, 4, 3, dtype=dtype),
+        )
+        a = np.stack([np.diag(d[i]) + np.diag(dl[i, 1:], -1) + np.diag(du[i, :-1], 1) for i in range(2)])
+        same(a @ values_of(lax.tridiagonal_solve(dl, d, du, b)), b)
+
+
+def test_triangular_solve() -> None:
+    a, b = drawn(3, 3, dtype=np.complex128) + 3 * np.eye(3), drawn(3, 2, dtype=np.complex128)
+    same(lax.triangular_solve(a, b, left_side=True), np.linalg.solve(np.triu(a), b))
+    same(lax.triangular_solve(a, b.T, lower=True, transpose_a=True), np.linalg.solve(np.tril(a), b).T)
+    same(lax.triangular_solve(a, b, left_side=True, conjugate_a=True), np.linalg.solve(np.triu(a).conj(), b))
+    unit = np.tril(a, -1) + np.eye(3)
+    same(
+        lax.triangular_solve(a, b[:, 0], left_side=True, lower=True, unit_diagonal=True), np.linalg.solve(unit, b[:, 0])
+    )
+    same(lax.triangular_solve(a, b[:, 0]), np.linalg.solve(np.triu(a).T, b[:, 0]))
+
+
+def test_integers_are_float64() -> None:
+    a = np.array([[2, 1], [1, 3]], np.int32)
+    for name in ("inv", "det", "cholesky", "eigvalsh", "svdvals", "expm", "pinv"):
+        assert getattr(L, name)(a).dtype == np.float64
+    same(L.solve(a, np.array([1, 2])), np.linalg.solve(a, np.array([1, 2])))
+    same(L.det(a.astype(bool)), np.float64(0))
+    assert L.matrix_power(a, 3).dtype == np.int32
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 3, 3)])
+def test_empty_squares(shape: tuple[int, ...]) -> None:
+    z = np.zeros(shape)
+    for name in ("inv", "det", "cholesky", "eigvalsh", "pinv", "svdvals"):
+        same(getattr(L, name)(z), values_of(getattr(np.linalg, name)(z)))
+    same(L.expm(z), z)
+    same(L.solve(z, np.zeros((*shape[:-1], 2))), np.zeros((*shape[:-1], 2)))
+    assert [x.shape for x in (*L.slogdet(z), *L.eigh(z), *L.eig(z), *L.lu_factor(z))] == [
+        *[shape[:-2]] * 2,
+        *[shape[:-1], shape] * 2,
+        *[shape, shape[:-1]],
+    ]
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (2, 3, 0)])
+def test_empty_matrices(shape: tuple[int, ...]) -> None:
+    z = np.zeros(shape)
+    for have, want in zip(
+        (*L.qr(z), *L.qr(z, mode="complete")), (*np.linalg.qr(z), *np.linalg.qr(z, "complete")), strict=True
+    ):
+        same(have, want)
+    for full in (True, False):
+        for have, want in zip(L.svd(z, full_matrices=full), np.linalg.svd(z, full), strict=True):
+            same(have, want)
+    same(L.pinv(z), np.linalg.pinv(z))
+    same(L.matrix_rank(z), np.zeros(shape[:-2], np.int32))
+    same(lax.lu(z)[2], np.broadcast_to(np.arange(shape[-2], dtype=np.int32), shape[:-1]))
+
+
+def test_what_fails_is_nan() -> None:
+    """For its own matrix only."""
+    good, nan = np.diag([4.0, 9.0]), np.full((2, 2), np.nan)
+    factor = values_of(L.cholesky(np.stack([good, -good, nan])))
+    same(factor[0], np.diag([2.0, 3.0]))
+    assert np.isnan(factor[1]).all()
+    assert np.isnan(factor[2]).any()
+    for f in (L.eigh, L.eig, L.svd, L.qr):
+        for part in f(np.stack([good, nan])):
+            assert np.isfinite(values_of(part)[0]).all()
+            assert np.isnan(values_of(part)[1]).any()
+    zero = np.zeros((2, 2))
+    assert not np.isfinite(values_of(L.solve(zero, np.ones(2)))).any()
+    assert not np.isfinite(values_of(L.inv(zero))).any()
+    same(L.slogdet(zero).sign, 0.0)
+    same(L.slogdet(zero).logabsdet, -np.inf)
+    same(L.det(np.zeros((4, 4))), 0.0)
+    line = np.zeros(3)
+    assert np.isnan(values_of(lax.tridiagonal_solve(line, line, line, np.ones((3, 1))))).all()
+
+
+def test_mapped_right_hand_sides_are_factored_once() -> None:
+    """vmap over b alone makes columns of one system, not systems."""
+    a, b = drawn(3, 3), drawn(5, 3)
+    mapped = fx.vmap(lambda y: L.solve(a, y))
+    same(mapped(b), np.linalg.solve(a, b.T).T)
+    text = fx.trace(mapped, b).text()
+    assert "f64[5,3,3]" not in text
+    same(
+        fx.vmap(L.solve)(np.stack([a, a + 1]), b[:2]),
+        np.stack([np.linalg.solve(a, b[0]), np.linalg.solve(a + 1, b[1])]),
+    )
+    same(
+        fx.vmap(L.solve, in_axes=(0, None))(np.stack([a, a + 1]), b[0]),
+        np.stack([np.linalg.solve(m, b[0]) for m in (a, a + 1)]),
+    )
+
+
+def test_derivatives_factor_once() -> None:
+    """The gradient of a solve uses the factors of the solve."""
+    for f in (lambda a, b: L.solve(a, b).sum(), lambda a, b: L.slogdet(a)[1] + b.sum()):
+        program = fx.trace(fx.grad(f, argnums=(0, 1)), drawn(3, 3), drawn(3))
+        assert program.text().count(" = lu ") == 1
+
+
+def test_small_determinants_have_derivatives_everywhere() -> None:
+    rank_one = np.outer([1.0, 2.0, 3.0], [1.0, 1.0, 2.0])
+    same(fx.grad(L.det)(rank_one[:2, :2]), np.array([[2.0, -2.0], [-1.0, 1.0]]))
+    assert np.isfinite(values_of(fx.grad(L.det)(rank_one))).all()
+    same(fx.grad(lambda x: L.eigvalsh(x)[0])(np.eye(2)).sum(), 1.0)
