@@ -216,6 +216,8 @@ def test_counters_are_not_stored(reverse: bool) -> None:
     assert len(split.primal.eqns[-1].outs) == 2
     assert [str(a) for a in split.primal.out_avals[2:]] == ["i32[4]"]
     check(Scan(body, 4, reverse, 1, 0, 2), floats(3), np.asarray(-1, np.int32))
+    # backward from a count that is not known, they are
+    check(Scan(body, 4, reverse, 1, 0, 2, True), np.asarray(2, np.int32), floats(3), np.asarray(-1, np.int32))
 
 
 def test_cheap_values_are_computed_again_from_smaller_ones() -> None:

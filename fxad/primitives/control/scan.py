@@ -247,7 +247,8 @@ class Scan(HigherOrder, Linear):
         tangents: tuple[Tangent, ...],
         nonzero: tuple[bool, ...],
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        outside = Outside(ctx, primals, self.length, self.reverse, self.upto or self.length > self.unroll)
+        apart = self.upto or self.length > self.unroll
+        outside = Outside(ctx, primals, self.length, self.reverse, apart, self.upto)
         both = halves(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
         outs = ctx(self.over(both.primal), *count, *consts, *both.hoisted, *carry, *xs)
