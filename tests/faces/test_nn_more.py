@@ -1,0 +1,316 @@
+"""nn beyond the basics: every activation beside jax's, masks, edges, attention, initialisers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special as sp
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import nn, random
+from fxad.array import Array
+from fxad.errors import DTypeError, FxadError, ParameterError, ShapeError
+from fxad.nn import initializers
+
+RNG = np.random.default_rng(5)
+POINTS = np.concatenate([np.linspace(-8, 8, 32), [-100.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 100.0]])
+INF = np.inf
+
+ACTIVATIONS = [
+    "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "identity", "leaky_relu",
+    "log_sigmoid", "mish", "relu", "relu6", "selu", "sigmoid", "silu", "soft_sign", "softplus", "sparse_plus",
+    "squareplus", "swish", "tanh",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_are_jax_s(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    fn, peer = getattr(nn, name), getattr(jax.nn, name)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(np.asarray(fn(POINTS)), np.asarray(peer(POINTS)), rtol=1e-12, atol=1e-12)
+        want = np.asarray(jax.grad(lambda x: peer(x).sum())(POINTS))
+    np.testing.assert_allclose(np.asarray(fx.grad(lambda x: fn(x).sum())(fnp.asarray(POINTS))), want, atol=1e-9)
+
+
+def test_sparse_sigmoid_is_the_derivative_of_sparse_plus() -> None:
+    slope = fx.grad(lambda x: nn.sparse_plus(x).sum())(fnp.asarray(POINTS))
+    np.testing.assert_allclose(np.asarray(slope), np.asarray(nn.sparse_sigmoid(POINTS)))
+
+
+def test_log1mexp() -> None:
+    x = np.array([1e-12, 0.1, 0.6, 0.8, 50.0])
+    want = np.where(x < 1, np.log(-np.expm1(-x)), np.log1p(-np.exp(-x)))
+    np.testing.assert_allclose(np.asarray(nn.log1mexp(x)), want, rtol=1e-12)
+    slope = np.asarray(fx.grad(lambda x: nn.log1mexp(x).sum())(fnp.asarray(x)))
+    np.testing.assert_allclose(slope, 1 / np.expm1(x), rtol=1e-9)
+
+
+def test_parameters_may_be_learnt_and_are_told_apart_by_bits() -> None:
+    x = fnp.asarray(np.array([-2.0, 3.0]))
+    slope = fx.grad(lambda a: nn.leaky_relu(x, a).sum())(fnp.asarray(np.float64(0.1)))
+    assert float(slope) == -2.0
+    signs = [np.signbit(np.asarray(nn.leaky_relu(-x, a)))[1] for a in (0.0, -0.0)]
+    assert signs == [True, False]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_the_dtype_is_kept(dtype: str) -> None:
+    x = fnp.asarray(np.linspace(-2, 2, 6, dtype=np.float32)).astype(dtype)
+    for name in (*ACTIVATIONS, "softmax", "log_softmax", "logsumexp", "standardize"):
+        assert getattr(nn, name)(x).dtype == x.dtype, name
+
+
+def test_integers_are_computed_as_floats() -> None:
+    assert nn.relu(np.array([-1, 2])).dtype == np.int64
+    assert nn.softplus(np.array([-1, 2])).dtype == np.float64
+
+
+# ------------------------------------------------------------------------------------------------------- normalisations
+
+X = RNG.standard_normal((3, 4))
+MASK = np.array([[1, 1, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]], bool)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, (0, 1)])
+def test_masks(axis: int | tuple[int, ...]) -> None:
+    with np.errstate(all="ignore"):
+        want = np.where(MASK, sp.softmax(np.where(MASK, X, -INF), axis), 0)
+        log_want = np.where(MASK, sp.log_softmax(np.where(MASK, X, -INF), axis), -INF)
+    np.testing.assert_allclose(np.asarray(nn.softmax(X, axis, MASK)), np.nan_to_num(want), atol=1e-12)
+    np.testing.assert_allclose(np.asarray(nn.log_softmax(X, axis, MASK)), log_want, atol=1e-12)
+    np.testing.assert_allclose(
+        np.asarray(nn.logsumexp(X, axis, where=MASK)), sp.logsumexp(np.where(MASK, X, -INF), axis), atol=1e-12
+    )
+
+    def loss(x: Array) -> Array:
+        return (nn.softmax(x, axis, MASK) * X).sum() + fnp.where(MASK, nn.log_softmax(x, axis, MASK), 0).sum()
+
+    assert np.isfinite(np.asarray(fx.grad(loss)(fnp.asarray(X)))).all()
+
+
+EDGES: list[tuple[list[float], float, list[float]]] = [
+    ([-INF, -INF], -INF, [0, 0]),
+    ([-INF, 1.0], 1.0, [0, 1]),
+    ([INF, 1.0], INF, [np.nan, 0]),
+    ([np.nan, 1.0], np.nan, [np.nan, np.nan]),
+]
+
+
+@pytest.mark.parametrize(("x", "value", "slope"), EDGES)
+def test_logsumexp_at_the_edges(x: list[float], value: float, slope: list[float]) -> None:
+    at = fnp.asarray(np.array(x))
+    np.testing.assert_array_equal(np.asarray(nn.logsumexp(at)), value)
+    np.testing.assert_array_equal(np.asarray(fx.grad(lambda x: nn.logsumexp(x))(at)), slope)
+
+
+def test_logsumexp_over_nothing() -> None:
+    np.testing.assert_array_equal(np.asarray(nn.logsumexp(np.zeros((2, 0)), 1)), [-INF, -INF])
+
+
+@pytest.mark.parametrize("axis", [None, 0, (0, 1)])
+def test_weighted_logsumexp(axis: Any) -> None:
+    b = RNG.standard_normal((3, 4))
+    b[0, 0] = 0
+    have, sign = nn.logsumexp(X, axis, b, return_sign=True)
+    want, want_sign = sp.logsumexp(X, axis, b, return_sign=True)
+    np.testing.assert_allclose(np.asarray(have), want, atol=1e-12)
+    np.testing.assert_array_equal(np.asarray(sign), want_sign)
+    np.testing.assert_allclose(np.asarray(nn.logsumexp(X, axis, np.abs(b))), sp.logsumexp(X, axis, np.abs(b)))
+    values, signs = nn.logsumexp(X, axis, return_sign=True)
+    np.testing.assert_array_equal(np.asarray(signs), np.ones(values.shape))
+    negative = nn.logsumexp(X, axis, -np.abs(b))
+    assert np.isnan(np.asarray(negative)).all()
+
+
+def test_softmax_of_infinities() -> None:
+    np.testing.assert_array_equal(np.asarray(nn.softmax(np.array([-INF, 1.0]))), [0, 1])
+    assert np.isnan(np.asarray(nn.softmax(np.array([-INF, -INF])))).all()
+
+
+def test_standardize() -> None:
+    have: Any = np.asarray(nn.standardize(X))
+    np.testing.assert_allclose(have, (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5))
+    same: Any = np.asarray(nn.standardize(X, 0, mean=0.0, variance=1.0, epsilon=0.0))
+    np.testing.assert_allclose(same, X)
+    kept = np.array([True, True, False, True])
+    part = X[:, kept]
+    want: Any = (X - part.mean(1, keepdims=True)) / np.sqrt(part.var(1, keepdims=True) + 1e-5)
+    masked: Any = np.asarray(nn.standardize(X, where=kept))
+    np.testing.assert_allclose(masked, want)
+
+
+def test_one_hot_of_small_integers() -> None:
+    assert int(np.asarray(nn.one_hot(np.array([44], np.uint8), 300)).sum()) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------ attention
+
+B, T, S, N, H = 2, 3, 5, 4, 6
+Q = RNG.standard_normal((B, T, N, H))
+
+
+def _reference(q: Any, k: Any, v: Any, allowed: Any = True, bias: Any = 0.0, scale: float = H**-0.5) -> Any:
+    groups = q.shape[2] // k.shape[2]
+    k, v = np.repeat(k, groups, 2), np.repeat(v, groups, 2)
+    scores = np.einsum("btnh,bsnh->bnts", q, k) * scale + bias
+    weights = sp.softmax(np.where(allowed, scores, -1e300), -1)
+    return np.einsum("bnts,bsnh->btnh", weights, v)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_attention(heads: int) -> None:
+    k, v = RNG.standard_normal((2, B, S, heads, H))
+    here, there = np.arange(T)[:, None], np.arange(S)
+    bias, mask = RNG.standard_normal((1, N, T, S)), RNG.random((B, 1, T, S)) < 0.7
+    lengths = np.array([2, 5], np.int32)
+    behind = there < lengths[:, None, None, None]
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({}, _reference(Q, k, v)),
+        ({"is_causal": True}, _reference(Q, k, v, here >= there)),
+        ({"bias": bias, "mask": mask, "scale": 0.3}, _reference(Q, k, v, mask, bias, 0.3)),
+        ({"key_value_seq_lengths": lengths}, _reference(Q, k, v, behind)),
+        ({"local_window_size": (1, 0)}, _reference(Q, k, v, (here <= there + 1) & (here >= there))),
+        ({"local_window_size": 1}, _reference(Q, k, v, abs(here - there) <= 1)),
+    ]
+    for options, want in cases:
+        np.testing.assert_allclose(np.asarray(nn.dot_product_attention(Q, k, v, **options)), want, atol=1e-9)
+    alone = nn.dot_product_attention(Q[0], k[0], v[0])
+    np.testing.assert_allclose(np.asarray(alone), _reference(Q, k, v)[0], atol=1e-9)
+
+
+def test_rows_of_padded_queries_are_zero_and_no_nan_comes_back() -> None:
+    k, v = RNG.standard_normal((2, B, S, N, H))
+    lengths = np.array([1, 3], np.int32)
+
+    def attend(q: Array) -> Array:
+        return nn.dot_product_attention(q, k, v, mask=np.zeros((1, 1, T, S), bool), query_seq_lengths=lengths)
+
+    out = np.asarray(attend(fnp.asarray(Q)))
+    assert not out[0, 1:].any()
+    np.testing.assert_allclose(out[1], np.broadcast_to(v[1].mean(0), (T, N, H)), atol=1e-9)
+    assert np.isfinite(np.asarray(fx.grad(lambda q: attend(q).sum())(fnp.asarray(Q)))).all()
+
+
+def test_attention_in_half_precision() -> None:
+    half = Q.astype(np.float16)
+    out = nn.dot_product_attention(half, half, half)
+    assert out.dtype == np.float16
+    np.testing.assert_allclose(np.asarray(out), _reference(Q, Q, Q), atol=1e-2)
+
+
+# --------------------------------------------------------------------------------------------------------- initialisers
+
+SCALED = ("glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal", "lecun_uniform")
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_variance_scaling_is_jax_s(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    key, shape = random.key(3), (3, 3, 4, 5)
+    want = getattr(jax.nn.initializers, name)()(np.asarray(key), shape, np.float32)
+    have = getattr(initializers, name)()(key, shape)
+    np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-5, atol=1e-7)
+
+
+def test_variances() -> None:
+    """Of n draws the variance is off by its square root of 2 / n: four of those would be one failure in 15,000."""
+    key, shape = random.key(0), (40, 50, 60)
+    n = 40 * 50 * 60
+    for mode, fan in (("fan_in", 2000), ("fan_out", 2400), ("fan_avg", 2200), ("fan_geo_avg", np.sqrt(2000 * 2400))):
+        for kind in ("uniform", "normal", "truncated_normal"):
+            x = np.asarray(initializers.variance_scaling(3.0, mode, kind)(key, shape), np.float64)
+            assert abs(x.var() * fan / 3 - 1) < 4 * np.sqrt(2 / n)
+    x = np.asarray(initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0)(key, shape))
+    assert abs(x.var() * 50 - 1) < 4 * np.sqrt(2 / n)
+
+
+def test_plain_initialisers() -> None:
+    key = random.key(1)
+    np.testing.assert_array_equal(np.asarray(initializers.zeros(key, (2, 3))), np.zeros((2, 3), np.float32))
+    np.testing.assert_array_equal(np.asarray(initializers.ones(None, (2,), "int32")), np.ones(2, np.int32))
+    np.testing.assert_array_equal(np.asarray(initializers.constant(0.5)(key, (2,))), np.full(2, 0.5, np.float32))
+    assert np.asarray(initializers.normal(0.1)(key, (1000,))).std() < 0.12
+    top = np.asarray(initializers.uniform(0.3)(key, (1000,)))
+    assert (top.min() >= 0, top.max() < 0.3) == (True, True)
+    cut = np.asarray(initializers.truncated_normal(0.1, lower=-1.0, upper=0.5)(key, (1000,)))
+    assert (cut.min() >= -0.1, cut.max() <= 0.05) == (True, True)
+
+
+def test_orthogonal_initialisers() -> None:
+    key = random.key(2)
+    for shape in ((3, 4, 8), (2, 8), (8, 2)):
+        q = np.asarray(initializers.orthogonal(2.0)(key, shape), np.float64).reshape(-1, shape[-1]) / 2
+        gram = q.T @ q if q.shape[0] >= q.shape[1] else q @ q.T
+        np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-6)
+    kernel = np.asarray(initializers.delta_orthogonal()(key, (3, 5, 2, 4)), np.float64)
+    np.testing.assert_allclose(kernel[1, 2] @ kernel[1, 2].T, np.eye(2), atol=1e-6)
+    kernel[1, 2] = 0
+    assert not kernel.any()
+
+
+ERRORS: list[tuple[Callable[[], object], type[FxadError], str]] = [
+    (
+        lambda: initializers.variance_scaling(1.0, "fan", "normal"),
+        ParameterError,
+        "variance_scaling: mode 'fan' is not one of fan_in, fan_out, fan_avg, fan_geo_avg",
+    ),
+    (
+        lambda: initializers.variance_scaling(1.0, "fan_in", "cauchy"),
+        ParameterError,
+        "variance_scaling: distribution 'cauchy' is not one of uniform, normal, truncated_normal",
+    ),
+    (
+        lambda: initializers.he_normal()(random.key(0), (3,)),
+        ShapeError,
+        "variance_scaling: shape (3,) has no axis of inputs and one of outputs",
+    ),
+    (
+        lambda: initializers.orthogonal()(random.key(0), (3, 3), "int32"),
+        DTypeError,
+        "orthogonal: int32 holds no fractions",
+    ),
+    (
+        lambda: initializers.delta_orthogonal()(random.key(0), (3, 4, 2)),
+        ShapeError,
+        (
+            "delta_orthogonal: shape (3, 4, 2) is not (*spatial, inputs, outputs) of 1 to 3 spatial axes and no fewer "
+            "outputs than inputs"
+        ),
+    ),
+    (lambda: nn.glu(np.ones(3)), ShapeError, "glu: axis 0 of f64[3] has an odd size"),
+    (
+        lambda: nn.dot_product_attention(Q, Q[:, :, :3], Q[:, :, :3]),
+        ShapeError,
+        "dot_product_attention: 3 heads of key and value do not divide 4 heads of query",
+    ),
+    (
+        lambda: nn.dot_product_attention(Q, Q, Q[:, :2]),
+        ShapeError,
+        (
+            "dot_product_attention: query f64[2,3,4,6], key f64[2,3,4,6] and value f64[2,2,4,6] are not [B,T,N,H], "
+            "[B,S,K,H] and [B,S,K,H]"
+        ),
+    ),
+    (
+        lambda: nn.dot_product_attention(Q, Q, Q, mask=np.ones((3, 3))),
+        ParameterError,
+        "dot_product_attention: mask must be bool, got f64[1,1,3,3]",
+    ),
+    (
+        lambda: nn.dot_product_attention(Q, Q, Q, bias=np.ones((3, 1, 3, 3))),
+        ShapeError,
+        "dot_product_attention: bias f64[3,1,3,3] does not broadcast to (2, 4, 3, 3)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), ERRORS)
+def test_messages(call: Callable[[], object], kind: type[FxadError], message: str) -> None:
+    with pytest.raises(kind) as e:
+        call()
+    assert e.value.message == message
