@@ -35,9 +35,9 @@ def decomposition(g: Growth, x: Atom) -> None:
             lu, pivots = g.builder(Lu(), g.builder.one(ew.STOP_GRADIENT, a))
             g.emit(Fact(-8, 8, False), Solve(g.draw(st.booleans())), a, lu, pivots, b)
         case "triangular":
-            b = g.within(g.like(Aval((2, n), dtype)), 2.0)
-            flags: list[bool] = [g.draw(st.booleans()) for _ in range(3)]
-            g.emit(Fact(-20, 20, False), TriangularSolve(False, *flags, False), a, b)
+            b = g.within(g.like(Aval((n, n), dtype)), 2.0)
+            left, lower, transposed, unit = [bool(g.draw(st.booleans())) for _ in range(4)]
+            g.emit(Fact(-20, 20, False), TriangularSolve(left, lower, transposed, False, unit), a, b)
         case "det" | "slogdet" as kind:
             lu, pivots = g.builder(Lu(), g.builder.one(ew.STOP_GRADIENT, a))
             for v in g.builder(Det() if kind == "det" else Slogdet(), a, lu, pivots):
