@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, asarray, aval_of, binder
+from fxad.array import Array, ArrayLike, asarray, aval_of, binder, is_scalar
 from fxad.ir import Aval, Lit, as_shape
 from fxad.operations import elementwise, promotion, shapes
 from fxad.primitives.shape import Iota
@@ -30,13 +30,15 @@ def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: object = None
     if isinstance(fill_value, Array):
         filled = fill_value if dtype is None else convert(fill_value, dtypes.as_dtype(dtype))
         return binder().apply(shapes.broadcast_to, (filled,), (sizes,))[0]
+    if dtype is not None and is_scalar(fill_value):  # an int may fit the dtype that would not fit int32
+        aval = Aval(sizes, dtypes.as_dtype(dtype))
+        promotion.scalar_dtype(cast("promotion.Scalar", fill_value), aval.dtype)
+        return splat(Lit.of(cast("np.generic", fill_value), aval))
     own = aval_of(fill_value, "full: fill_value")
     if own.shape:
         filled = asarray(fill_value) if dtype is None else asarray(fill_value, dtype)
         return binder().apply(shapes.broadcast_to, (filled,), (sizes,))[0]
     aval = Aval(sizes, own.dtype if dtype is None else dtypes.as_dtype(dtype))
-    if isinstance(fill_value, bool | int | float | complex):
-        promotion.scalar_dtype(fill_value, aval.dtype)  # an int that does not fit is an error
     return splat(Lit.of(cast("np.generic", fill_value), aval))
 
 

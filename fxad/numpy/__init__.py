@@ -15,6 +15,11 @@ Dtypes, the same on every platform and under every setting:
   element, and count from the end when negative.
 - Comparisons of complex numbers by order are errors, as is a cast from complex to real.
 
+The standard is that of 2025.12 (tests/conformance holds it as data). Where it leaves a choice: `//` and `%` of
+infinities follow Python; int64 with uint64 is float64; operators mix kinds as NumPy does; the extrema of nothing are
+errors; results whose size depends on values are to be had outside traced functions, or with a `size`. Beyond it,
+`x.T` reverses the axes of any array.
+
 Arrays are immutable, and functions return new ones; nothing has an `out` argument. `x.at[index].set(value)` is x with
 what an index picks changed (`add`, `max`, ... too). What takes an `axis` takes negative ones. Lists are not arrays:
 `asarray` makes them one.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fxad import dtypes, lax
 from fxad.array import Array, ArrayLike, aval_of, binder
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, DTypeError, ParameterError, described
 from fxad.numpy.calls import as_array, call, placed
 from fxad.operations import elementwise, promotion, shapes
 from fxad.primitives.elementwise import FLOOR
@@ -123,6 +123,7 @@ def linspace(
     if num < 0:
         raise ParameterError(f"linspace: {num} values")
     want = None if dtype is None else dtypes.as_dtype(dtype)
+    start, stop = [float(v) if type(v) is int else v for v in (start, stop)]
     a, b = as_array("linspace", start), as_array("linspace", stop, 1)
     if want is not None:  # before anything is rounded: a Python number alone would be float32
         inner = promotion.common("linspace", want, dtypes.float32)
@@ -245,6 +246,8 @@ def _nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
         value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if found else None)
     except ValueError:
         raise ArgumentError("asarray: the rows of nested lists must have one length") from None
+    except OverflowError as e:
+        raise DTypeError(f"asarray: {e}", remedy="give a wider dtype") from None
     return as_array("asarray", value.astype(dtype))
 
 
@@ -264,9 +267,9 @@ def _dtype_of(found: list[object]) -> dtypes.DType:
             d = aval_of(leaf, "asarray: an element").dtype
             strong = d if strong is None else promotion.common("asarray", strong, d)
     weak = [cast("promotion.Scalar", leaf) for leaf in found if _is_scalar(leaf)]
-    for leaf in weak:
-        if strong is None or promotion.kind(promotion.scalar_dtype(leaf)) > promotion.kind(strong):
-            strong = promotion.scalar_dtype(leaf)
+    alone = promotion.alone(weak)
+    if alone is not None and (strong is None or promotion.kind(alone) > promotion.kind(strong)):
+        strong = alone
     for leaf in weak:
         promotion.scalar_dtype(leaf, strong)  # an int that does not fit is an error
     return strong or dtypes.float32

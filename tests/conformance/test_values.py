@@ -505,3 +505,27 @@ def test_named_results() -> None:
 @pytest.mark.parametrize("name", ["meshgrid", "broadcast_arrays", "unstack", "nonzero"])
 def test_tuples(name: str) -> None:
     assert type(getattr(fnp, name)(fnp.ones(2))) is tuple
+
+
+def test_numbers_that_need_a_wide_dtype() -> None:
+    """A Python int is checked against the dtype that is given, not against the one it would have alone."""
+    makers: list[Case] = [
+        lambda v, d: fnp.asarray(v, dtype=d),
+        lambda v, d: fnp.asarray([v], dtype=d)[0],
+        lambda v, d: fnp.full(2, v, dtype=d)[1],
+        lambda v, d: fnp.full_like(fnp.zeros(2, dtype=d), v)[0],
+    ]
+    for make in makers:
+        assert int(make(2**40, fnp.int64)) == 2**40
+        assert int(make(2**64 - 1, fnp.uint64)) == 2**64 - 1
+        assert float(make(2**70, fnp.float32)) == 2.0**70
+        for value, dtype in ((300, fnp.int8), (-1, fnp.uint8), (2**31, fnp.int32)):
+            with pytest.raises(TypeError, match=r"does not fit in u?int|out of bounds for u?int"):
+                make(value, dtype)
+    with pytest.raises(TypeError, match="2147483648 does not fit in int32"):
+        fnp.asarray(2**31)
+    close(fnp.asarray([1.0, 2**40]), np.array([1, 2**40], np.float32))
+    close(fnp.linspace(0, 2**40, 3, dtype=fnp.float64), np.linspace(0, 2**40, 3))
+    close(fnp.linspace(0.1, 1, 4, dtype=fnp.float64), np.linspace(0.1, 1, 4))
+    close(fnp.arange(2**40, 2**40 + 3, dtype=fnp.int64), np.arange(2**40, 2**40 + 3))
+    assert int((fnp.asarray([1], dtype=fnp.int64) + 2**40)[0]) == 2**40 + 1
