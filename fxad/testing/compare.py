@@ -185,6 +185,6 @@ def pairing_error(xs: Values, ys: Values, us: Values, vs: Values, tol: float = 1
     """Whether <xs, ys> and <us, vs> differ, relative to the sum of the magnitudes of the products."""
     left, right = pairing(xs, ys), pairing(us, vs)
     pairs = [*zip(xs, ys, strict=True), *zip(us, vs, strict=True)]
-    size = max(1.0, sum([float(np.sum(np.abs(wide(x) * wide(y)))) for x, y in pairs]))
+    size = max(sum([float(np.sum(np.abs(wide(x) * wide(y)))) for x, y in pairs]), 1.0)  # in this order nan is kept
     # where a value is infinite or nan, both sides are
     return "" if not np.isfinite(size) or abs(left - right) <= tol * size else f"{left} differs from {right}"
