@@ -16,7 +16,7 @@ from fxad.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.calls import as_array
-from fxad.primitives.random import THREEFRY2X32_LOOP
+from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, Threefry2x32
 from fxad.random.arguments import key_of, shape_of
 from fxad.random.cipher import encrypted, encrypted_counters
 from fxad.random.staging import staged
@@ -76,13 +76,18 @@ def split(key: ArrayLike, num: int | Sequence[int] = 2) -> Array:
 
 def split_all(key: Array, shape: Shape) -> Array:
     """`split` inside a sampler."""
-    return fnp.stack(encrypted_counters(key, shape, THREEFRY2X32_LOOP), -1)
+    return _split(key, shape, THREEFRY2X32_LOOP)
 
 
 def split_keys(key: Array, num: int) -> list[Array]:
     """`split` inside a sampler: the new keys one by one, or, of keys u32[...,2], those of each."""
-    pairs = split_all(key, (num,))
+    # a key for each element: a loop over so many would cost more than the copies that it prevents
+    pairs = _split(key, (num,), THREEFRY2X32_LOOP if key.ndim == 1 else THREEFRY2X32)
     return [pairs[..., k, :] for k in range(num)]
+
+
+def _split(key: Array, shape: Shape, prim: Threefry2x32) -> Array:
+    return fnp.stack(encrypted_counters(key, shape, prim), -1)
 
 
 def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
