@@ -31,4 +31,12 @@ def prune(jaxpr: Jaxpr, used: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]
 
 def _slim(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
     """An equation without the results of its bodies that nobody uses, where its primitive knows how."""
-    return eqn.prim.slim(eqn, used, prune) if isinstance(eqn.prim, HigherOrder) else eqn
+    if not isinstance(eqn.prim, HigherOrder):
+        return eqn
+    live = {v for v, u in zip(eqn.outs, used, strict=True) if u}
+    while True:
+        # again and again: a literal that moved into a body may be able to move on, into a body in there
+        slim = eqn.prim.slim(eqn, tuple([v in live for v in eqn.outs]), prune)
+        if slim is eqn or not isinstance(slim.prim, HigherOrder):
+            return slim
+        eqn = slim

@@ -478,3 +478,16 @@ def test_a_mistake_in_a_branch_names_the_users_line() -> None:
 
     with pytest.raises(ShapeError, match=r"(?s)do not broadcast.*test_control_flow.py:\d+ in .*bad"):
         lax.cond(True, bad, lambda x: x, F)
+
+
+def test_a_literal_moves_through_a_branch_into_the_loop_there() -> None:
+    def f(p: fx.Array) -> fx.Array:
+        def repeated(a: fx.Array) -> fx.Array:
+            return lax.scan(lambda carry, _: (carry, a + a), 0.0, None, length=2)[1]
+
+        return lax.cond(p, repeated, lambda a: fnp.full((2,), 3.0), 1.0)
+
+    out = fx.dce(fx.trace(f, fx.Spec((), "bool")))
+    assert fx.dce(out).jaxpr is out.jaxpr
+    (eqn,) = [e for e in out.jaxpr.eqns if e.prim.name == "cond"]
+    assert len(eqn.ins) == 1
