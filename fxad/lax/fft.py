@@ -28,5 +28,5 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
     """
     kind = str(fft_type).upper()
     if kind not in KINDS:
-        raise ParameterError(f"fft: {fft_type!r} is not one of {' '.join(KINDS)}")
+        raise ParameterError(f"fft: {kind!r} is not one of {' '.join(KINDS)}")
     return binder().bind(Fft(kind, sizes((fft_lengths,))), (x,))[0]

@@ -128,7 +128,7 @@ def _fraction(hlo: Hlo, args: tuple[HloValue, ...], here: HloValue, t: Aval) -> 
         below = m + m * rest / over + (a + m) * (a * y - b * x + 1 + m * (1 + y)) / (over + 2)
         d, c = 1 / _away(below + above * d), _away(below + above / c)
         change = c * d
-        return abs(change - 1) > x.eps, (m, c, d, h * change)
+        return abs(change - 1) > 4 * x.eps, (m, c, d, h * change)
 
     return converged(hlo, "beta_fraction", here, args, t, start, step, keep=(3,))
 

@@ -119,7 +119,7 @@ def fraction(hlo: Hlo, a: HloValue, x: HloValue, here: HloValue, t: Aval, slope:
         yc = y * c
         p, q = p1 * z - p2 * yc, q1 * z - q2 * yc
         new = (abs(q) > 0).where(p / q, r)
-        going = abs(new - r) > abs(new) * r.eps
+        going = abs(new - r) > abs(new) * (2 * r.eps)
         scale = (abs(p) > 1 / r.eps).where(r.eps, r.like(1))
         values = (c, y, z, p1 * scale, q1 * scale, p * scale, q * scale, new)
         if not slope:
@@ -128,7 +128,7 @@ def fraction(hlo: Hlo, a: HloValue, x: HloValue, here: HloValue, t: Aval, slope:
         dp = dp1 * z - p1 - dp2 * yc + p2 * c
         dq = dq1 * z - q1 - dq2 * yc + q2 * c
         dnew = (abs(q) > 0).where((dp - new * dq) / q, dr)
-        going = going | (abs(dnew - dr) > (abs(dnew) + abs(new)) * r.eps)
+        going = going | (abs(dnew - dr) > (abs(dnew) + abs(new)) * (2 * r.eps))
         return going, (*values, dp1 * scale, dq1 * scale, dp * scale, dq * scale, dnew)
 
     return converged(hlo, "gamma_fraction", here, (a, x), t, start, step, keep=(7, 12) if slope else (7,))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,12 @@ import numpy.typing as npt
 from fxad.ir import NDArray
 
 Doubles = npt.NDArray[np.float64]
+
+
+@cache
+def _rule() -> tuple[Doubles, Doubles]:
+    """Gauss and Legendre's rule of 60 nodes."""
+    return np.polynomial.legendre.leggauss(60)
 
 
 def scipy_special(name: str, *args: NDArray) -> NDArray:
@@ -59,7 +66,7 @@ def _lower_slope(a: float, x: float, psi: float) -> float:
 
 def _upper_slope(a: float, x: float, psi: float) -> float:
     """-(d igamma / da) / (d igamma / dx): the integral of exp(-s) (1 + s/x)^(a-1) (log(x + s) - psi) over s > 0."""
-    nodes, weights = np.polynomial.legendre.leggauss(60)
+    nodes, weights = _rule()
     # the integrand falls like exp(-s (1 - (a-1)/x)) at first and like exp(-s) at last
     width = 1 / max(1 - (a - 1) / x, 1 / math.sqrt(x)) if a > 1 else 1.0
     edges = np.concatenate([[0.0], np.geomspace(width / 8, 60 * width, 24)])

@@ -1,0 +1,163 @@
+"""Special functions that XLA lacks, against scipy: digits over the plane, edges, derivatives, messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import special as sp
+
+from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ShapeError
+from fxad.ir import Aval, Primitive
+from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E, ZETA
+from fxad.primitives.elementwise.beta import REGULARIZED_INCOMPLETE_BETA as BETAINC
+from fxad.primitives.elementwise.gamma import IGAMMA, IGAMMA_GRAD_A, IGAMMAC, RANDOM_GAMMA_GRAD
+from fxad.primitives.elementwise.references import gamma_slopes
+from fxad.transforms.jvp import jvp
+from tests.primitives.harness import avals_of, program, same, xla
+
+Doubles = npt.NDArray[np.float64]
+NAN, INF = np.nan, np.inf
+RNG = np.random.default_rng(0)
+
+
+def plane(low: float, high: float, spread: bool, count: int = 400) -> tuple[Doubles, Doubles]:
+    """Shape parameters over orders of magnitude, and x far from them or near."""
+    a = 10 ** RNG.uniform(low, high, count)
+    near = np.clip(a + np.sqrt(a) * RNG.standard_normal(count), 1e-3, None)
+    return a, a * 10 ** RNG.uniform(-1, 1, count) if spread else near
+
+
+def units(have: npt.NDArray[np.generic], want: Doubles, dtype: type[np.floating]) -> float:
+    """The greatest relative error, in units of the dtype's precision, of what is not tiny."""
+    seen = np.abs(want) > 1e-30
+    return float(np.max(np.abs(have.astype(np.float64) - want)[seen] / np.abs(want)[seen]) / np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize(("low", "high"), [(-3, 1.5), (1, 4)])
+def test_incomplete_gamma(low: float, high: float, spread: bool, dtype: type[np.floating]) -> None:
+    a, x = [v.astype(dtype) for v in plane(low, high, spread)]
+    # far from the mode a rounding of the operands themselves moves the value by this much
+    allowed = 400 if not spread or high < 2 else 4000
+    for prim, reference in ((IGAMMA, sp.gammainc), (IGAMMAC, sp.gammaincc)):
+        want = reference(a.astype(np.float64), x.astype(np.float64))
+        assert units(xla(program(prim, *avals_of(a, x)), a, x)[0], want, dtype) < allowed
+
+
+@pytest.mark.parametrize(("low", "high"), [(-3, 0), (0, 3)])
+def test_slopes_in_a(low: float, high: float) -> None:
+    a, x = plane(low, high, False, 60)
+    h = a * 1e-3
+    steps = [sp.gammainc(a + k * h, x) - sp.gammainc(a - k * h, x) for k in (1, 2, 3)]
+    differences = (45 * steps[0] - 9 * steps[1] + steps[2]) / (60 * h)
+    seen = np.abs(differences) > 1e-6 * np.abs(differences).max()
+    for slope in (gamma_slopes(a, x)[0], xla(program(IGAMMA_GRAD_A, *avals_of(a, x)), a, x)[0]):
+        np.testing.assert_allclose(slope.astype(np.float64)[seen], differences[seen], rtol=1e-6)
+    density = np.exp((a - 1) * np.log(x) - x - sp.gammaln(a))
+    found = xla(program(RANDOM_GAMMA_GRAD, *avals_of(a, x)), a, x)[0]
+    np.testing.assert_allclose(found.astype(np.float64)[seen], -(differences / density)[seen], rtol=1e-5)
+    narrow = xla(program(RANDOM_GAMMA_GRAD, *avals_of(*[v.astype(np.float32) for v in (a, x)])), *[
+        v.astype(np.float32) for v in (a, x)
+    ])[0]  # fmt: skip
+    np.testing.assert_allclose(narrow, found, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("low", "high"), [(-2, 2), (1, 5)])
+def test_incomplete_beta(low: float, high: float, dtype: type[np.floating]) -> None:
+    a, b = [(10 ** RNG.uniform(low, high, 400)).astype(dtype) for _ in range(2)]
+    mean = a / (a + b)
+    noise = np.sqrt(mean * (1 - mean) / (a + b + 1)) * RNG.standard_normal(400)
+    for x in (RNG.uniform(0, 1, 400).astype(dtype), np.clip(mean + noise, 1e-4, 1 - 1e-4).astype(dtype)):
+        want = sp.betainc(*[v.astype(np.float64) for v in (a, b, x)])
+        assert units(xla(program(BETAINC, *avals_of(a, b, x)), a, b, x)[0], want, dtype) < 2000
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bessel_and_zeta(dtype: type[np.floating]) -> None:
+    x = np.concatenate([np.linspace(-30, 30, 601), np.geomspace(30, 1e20, 50)]).astype(dtype)
+    for prim, reference in ((BESSEL_I0E, sp.i0e), (BESSEL_I1E, sp.i1e)):
+        assert units(xla(program(prim, *avals_of(x)), x)[0], reference(x.astype(np.float64)), dtype) < 20
+    s, q = RNG.uniform(1.01, 20, 300).astype(dtype), RNG.uniform(0.1, 50, 300).astype(dtype)
+    want = sp.zeta(s.astype(np.float64), q.astype(np.float64))
+    assert units(xla(program(ZETA, *avals_of(s, q)), s, q)[0], want, dtype) < 20
+
+
+@pytest.mark.parametrize(
+    ("prim", "args", "want"),
+    [
+        (IGAMMA, ([0, 0, 1, 1, INF, INF, 2, -1, 1, NAN], [0, 1, 0, INF, 1, INF, -1, 1, NAN, 1]),
+         [NAN, 1, 0, 1, 0, NAN, NAN, NAN, NAN, NAN]),
+        (IGAMMAC, ([0, 0, 1, 1, INF, INF, 2, -1, 1, NAN], [0, 1, 0, INF, 1, INF, -1, 1, NAN, 1]),
+         [NAN, 0, 1, 0, 1, NAN, NAN, NAN, NAN, NAN]),
+        (IGAMMA_GRAD_A, ([0, 1, 1, 2, NAN], [1, 0, INF, -1, 1]), [NAN, 0, 0, NAN, NAN]),
+        (RANDOM_GAMMA_GRAD, ([0, 1, 2, NAN], [1, 0, -1, 1]), [NAN, 0, NAN, NAN]),
+        (BETAINC, ([1, 1, 1, 1, 0, -1, NAN], [2, 2, 2, 2, 1, 1, 1], [0, 1, -0.1, 1.1, 0.5, 0.5, 0.5]),
+         [0, 1, NAN, NAN, NAN, NAN, NAN]),
+        (BESSEL_I0E, ([0, INF, -INF, NAN],), [1, 0, 0, NAN]),
+        (BESSEL_I1E, ([0, NAN],), [0, NAN]),
+    ],
+)  # fmt: skip
+def test_edges(prim: Primitive, args: tuple[list[float], ...], want: list[float]) -> None:
+    given = [np.array(a, np.float64) for a in args]
+    np.testing.assert_allclose(xla(program(prim, *avals_of(*given)), *given)[0], want, atol=1e-14)
+    np.testing.assert_allclose(prim.impl(*given)[0], want, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("prim", [IGAMMA, IGAMMAC, RANDOM_GAMMA_GRAD, ZETA], ids=lambda p: p.name)
+def test_narrow_floats(prim: Primitive, dtype: str) -> None:
+    aval = Aval((3,), dtype)
+    args = np.array([1.5, 2, 3]).astype(aval.dtype), np.array([0.5, 2, 4]).astype(aval.dtype)
+    same(xla(program(prim, aval, aval), *args), prim.impl(*args))
+
+
+def test_a_value_does_not_depend_on_its_neighbours() -> None:
+    """However long others take to converge."""
+    a, x = np.array([0.7, 900.0, 3.0]), np.array([0.4, 905.0, 9.0])
+    for prim in (IGAMMAC, RANDOM_GAMMA_GRAD):
+        (all_three,) = xla(program(prim, *avals_of(a, x)), a, x)
+        alone = [
+            xla(program(prim, *avals_of(a[k : k + 1], x[k : k + 1])), a[k : k + 1], x[k : k + 1])[0][0]
+            for k in range(3)
+        ]
+        np.testing.assert_allclose(all_three, alone, rtol=1e-15)
+
+
+def refusal(prim: Primitive, mask: tuple[bool, ...]) -> NotDifferentiableError:
+    with pytest.raises(NotDifferentiableError) as e:
+        jvp(program(prim, *[Aval((), "f32")] * len(mask)), mask)
+    return e.value
+
+
+def test_derivatives_that_are_not_known() -> None:
+    for prim in (IGAMMA_GRAD_A, RANDOM_GAMMA_GRAD):
+        e = refusal(prim, (True, False))
+        assert e.message == f"{prim.name}: the second derivative in the shape parameter a is not known"
+        assert e.remedy == "apply stop_gradient to the first operand"
+    assert refusal(ZETA, (True, False)).message == "zeta: the derivative in the exponent x is not known"
+    e = refusal(BETAINC, (False, True, True))
+    assert e.message == "regularized_incomplete_beta: the derivative in b is not known"
+    assert e.remedy == "apply stop_gradient to the first two operands"
+
+
+F = Aval((2,), "f32")
+
+
+@pytest.mark.parametrize(
+    ("prim", "avals", "error", "message"),
+    [
+        (IGAMMA, (F,), ArgumentError, "igamma: takes 2 operands, got 1"),
+        (IGAMMA, (F, Aval((3,), "f32")), ShapeError, "igamma: shapes differ: lhs f32[2], rhs f32[3]"),
+        (ZETA, (Aval((), "i32"), Aval((), "i32")), DTypeError, "zeta: takes float (not float8) operands, got i32[]"),
+        (BETAINC, (F, F), ArgumentError, "regularized_incomplete_beta: takes 3 operands, got 2"),
+        (BETAINC, (F, F, Aval((2,), "f64")), DTypeError,
+         "regularized_incomplete_beta: dtypes differ: operand 0 f32[2], operand 1 f32[2], operand 2 f64[2]"),
+    ],
+)  # fmt: skip
+def test_messages(prim: Primitive, avals: tuple[Aval, ...], error: type[FxadError], message: str) -> None:
+    with pytest.raises(error) as e:
+        prim.abstract_eval(*avals)
+    assert e.value.message == message
