@@ -68,7 +68,8 @@ class Growth:
         if not atom.aval.inexact:
             fact = UNKNOWN
         self.facts[atom] = fact
-        self.pool.append(atom)
+        if atom.aval.dtype in self.dtypes:  # others, such as float8, go no further: not every function takes them
+            self.pool.append(atom)
         return atom
 
     def input(self, aval: Aval) -> Atom:

@@ -366,8 +366,7 @@ def _applied(g: Growth, _: Atom) -> None:
     fixed = [kind is ew.Clamp and k != 1 for k in range(len(operands))]
     args = [_suiting(g, aval, domain, f) for (aval, domain), f in zip(operands, fixed, strict=True)]
     for v in g.builder(prim, *args):
-        if v.aval.dtype in g.dtypes:  # float8 goes no further: not every function takes it
-            g.add(v, Fact(-1e6, 1e6, False))
+        g.add(v, Fact(-1e6, 1e6, False))
 
 
 def _suiting(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
