@@ -20,6 +20,7 @@ examples:
 	python examples/digits.py
 	python examples/per_example_gradients.py
 	python examples/newton.py
+	python examples/characters.py
 
 # The laws at 2,000 examples each.
 deep:

@@ -43,6 +43,13 @@ def test_newton_converges_quadratically() -> None:
     assert norms[2] < 1e-12
 
 
+def test_characters_learns_more_than_frequencies(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = load("characters").main(["--steps", "100", "--length", "40"])
+    assert figures["held out"] < figures["unigram"] - 0.6, "100 steps give 2.2 nats against 3.1, the full run 2.0"
+    assert figures["remat"] < figures["plain"] / 2, "temporaries of a step, whose layers are rematerialised"
+    assert "|" in capsys.readouterr().out, "prompt and continuation"
+
+
 def test_every_example_is_tested() -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     assert [p.stem for p in EXAMPLES.glob("*.py") if f'load("{p.stem}")' not in here] == []
