@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fxad.array import Array, ArrayLike, aval_of, binder
 from fxad.operations.axes import axis_of
-from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, LinearRecurrence
+from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum
+from fxad.primitives.recurrence import LinearRecurrence
 
 
 def _axis(name: str, operand: ArrayLike, axis: int) -> int:

@@ -14,7 +14,6 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
     Atom,
     Aval,
@@ -24,7 +23,6 @@ from fxad.ir import (
     Hlo,
     HloValue,
     Hole,
-    Jaxpr,
     JvpCtx,
     Linear,
     Lit,
@@ -36,7 +34,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.attrs import i64s
-from fxad.primitives.checks import axis_of, operands
+from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -55,26 +53,12 @@ from fxad.primitives.elementwise import (
 )
 from fxad.primitives.elementwise.family import WIDER, widened
 from fxad.primitives.indexing import Gather
+from fxad.primitives.recurrence import SUMMED, LinearRecurrence, check_alike, shifted, zero_of
 from fxad.primitives.reduce import ORDERED, extreme
 from fxad.primitives.running import Join, Parts, running
-from fxad.primitives.shape import ExpandDims, Iota, broadcast_to_axis
-from fxad.primitives.slicing import Pad
+from fxad.primitives.shape import ExpandDims, Iota
 
-_SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
 _WINDOW: Final = 16  # up to here XLA's window reduction is best: longer ones it takes apart, which takes long
-
-
-def shifted(emit: Emit, x: Atom, axis: int, reverse: bool, first: Lit) -> Atom:
-    """Each element's predecessor along an axis; before the first stands `first`."""
-    if not x.aval.shape[axis]:
-        return x
-    here = tuple([int(a == axis) for a in range(x.aval.ndim)])
-    back, none = tuple([-h for h in here]), (0,) * x.aval.ndim
-    return emit.one(Pad(back, here, none) if reverse else Pad(here, back, none), x, first)
-
-
-def _zero(x: Aval) -> Lit:
-    return Lit(bytes(x.dtype.itemsize), x.with_shape(()))
 
 
 def difference(emit: Emit, a: Atom, b: Atom) -> Atom:
@@ -89,23 +73,6 @@ def log_of_sum(emit: Emit, left: Parts, right: Parts) -> Parts:
     more = emit.one(LOG1P, emit.one(EXP, emit.one(NEG, emit.one(ABS, difference(emit, a, b)))))
     infinite = emit.one(EQ, emit.one(ABS, top), Lit.of(np.inf, top.aval))
     return (emit.one(SELECT_N, infinite, emit.one(ADD, top, more), top),)
-
-
-def compose(emit: Emit, left: Parts, right: Parts) -> Parts:
-    """The map y -> right(left(y)) for maps y -> a y + b."""
-    (a, b), (c, d) = left, right
-    return emit.one(MUL, a, c), emit.one(ADD, emit.one(MUL, c, b), d)
-
-
-def _check(prim: Primitive, axis: int, takes: frozenset[DType], *avals: Aval) -> None:
-    x = avals[0]
-    axis_of(prim.name, axis, x.ndim)
-    for k, a in enumerate(avals):
-        if a.dtype not in takes:
-            raise DTypeError(f"{prim.name}: is not defined for {a}")
-        if a is not x:
-            error = ShapeError if a.shape != x.shape else DTypeError
-            raise error(f"{prim.name}: operands differ: operand 0 {x}, operand {k} {a}")
 
 
 class Cumulative(Primitive):
@@ -135,7 +102,7 @@ class Cumulative(Primitive):
         """The same along another axis."""
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        _check(self, self.axis, self.takes, *operands(self, avals, 1))
+        check_alike(self, self.axis, self.takes, *operands(self, avals, 1))
         return avals
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -189,7 +156,7 @@ class CumSum(Cumulative, Linear):
     """
 
     name: ClassVar[str] = "cumsum"
-    takes: ClassVar[frozenset[DType]] = _SUMMED
+    takes: ClassVar[frozenset[DType]] = SUMMED
     applies: ClassVar[str] = "stablehlo.add"
     axis: int
     reverse: bool
@@ -233,7 +200,7 @@ class CumProd(Cumulative):
     """
 
     name: ClassVar[str] = "cumprod"
-    takes: ClassVar[frozenset[DType]] = _SUMMED
+    takes: ClassVar[frozenset[DType]] = SUMMED
     applies: ClassVar[str] = "stablehlo.multiply"
     axis: int
     reverse: bool
@@ -294,7 +261,7 @@ class CumExtremum(Cumulative):
     def _places(self, emit: Emit, y: Atom) -> Atom:
         """Where the extremum so far was first attained."""
         n = y.aval.shape[self.axis]
-        ahead = shifted(emit, y, self.axis, self.reverse, _zero(y.aval))
+        ahead = shifted(emit, y, self.axis, self.reverse, zero_of(y.aval))
         # a new one differs from the one before; a nan differs from itself, and there is no newer one
         nans = emit.one(AND, emit.one(NE, y, y), emit.one(NE, ahead, ahead))
         same = emit.one(OR, nans, emit.one(EQ, y, ahead))
@@ -394,78 +361,6 @@ class CumLogSumExp(Cumulative):
             for part in (ahead, x)
         ]
         return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), old, ctx.lin_one(MUL, t, new))
-
-
-@final
-@primitive
-class LinearRecurrence(Linear):
-    """y[i] = a[i] y[i - 1] + b[i] along `axis`, with y = 0 before the first; from the end with `reverse`.
-
-    Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
-    Rule: linear in b; the transpose is the recurrence from the other end with the next factor. d/da is the recurrence
-          of da[i] y[i - 1].
-    Cost: one pass.
-    Source: Blelloch, Prefix Sums and Their Applications (1990), 1.4.
-    """
-
-    name: ClassVar[str] = "linear_recurrence"
-    takes: ClassVar[frozenset[DType]] = _SUMMED & dtypes.INEXACT
-    axis: int
-    reverse: bool
-
-    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        _check(self, self.axis, self.takes, *operands(self, avals, 2))
-        return avals[:1]
-
-    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        a, b = [np.moveaxis(widened(x), self.axis, 0) for x in args]
-        y, last = np.empty_like(b), np.zeros(b.shape[1:], b.dtype)
-        for i in reversed(range(len(b))) if self.reverse else range(len(b)):
-            y[i] = last = a[i] * last + b[i]
-        return (np.moveaxis(y, 0, self.axis).astype(args[0].dtype),)
-
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        x = ins[0]
-        if x.size == 0 or x.shape[self.axis] == 1:
-            return args[1:]
-        wide = x.with_dtype(dtypes.float32) if x.dtype.itemsize < 4 else x
-        given = args if wide is x else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
-        program = running(self.name, (wide, wide), compose, (1.0, 0.0), self.axis, self.reverse)
-        done = hlo.call(Jaxpr(program.ins, program.eqns, program.outs[1:], program.name), given)
-        return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
-
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        at = next(d for d in dims if d is not None)
-        args = tuple([broadcast_to_axis(ctx, x, d, ctx.size, at) for x, d in zip(args, dims, strict=True)])
-        return ctx(LinearRecurrence(self.axis + (self.axis >= at), self.reverse), *args), (at,)
-
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        (a, b), (ta, tb) = primals, tangents
-        y = ctx.one(self, a, b)
-        if not isinstance(ta, Zero):
-            ahead = shifted(ctx, y, self.axis, self.reverse, _zero(y.aval))
-            tb = ctx.add(tb, ctx.lin_one(MUL, ta, ahead))
-        return (y,), ctx.lin(self, a, tb)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (False, True)
-
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
-        (ct,), (a, b) = cts, args
-        if isinstance(a, Hole) or not isinstance(b, Hole):
-            raise AssertionError("transpose: a recurrence is linear in b only")
-        if isinstance(ct, Zero):
-            return None, Zero(b.aval)
-        behind = shifted(ctx, a, self.axis, not self.reverse, _zero(a.aval))
-        return None, ctx.one(LinearRecurrence(self.axis, not self.reverse), behind, ct)
 
 
 CUMULATIVE: Final = (CumSum, CumProd, CumMax, CumMin, CumLogSumExp, LinearRecurrence)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import special as sp
@@ -10,7 +12,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.array import Array
-from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError
 from tests.faces.oracle import Value, check, close, names
 
 RNG = np.random.default_rng(0)
@@ -177,7 +179,7 @@ def test_special_derivatives() -> None:
 
 
 def test_messages() -> None:
-    for error, message, call in (
+    cases: tuple[tuple[type[FxadError], str, Callable[[], object]], ...] = (
         (AxisError, "sort: axis 2 is out of range for an array with 2 axes", lambda: fnp.sort(X, 2)),
         (AxisError, "partition: place 4 is out of range for an axis of 4 elements", lambda: fnp.partition(X, 4)),
         (ArgumentError, "lexsort: takes at least one key", lambda: fnp.lexsort(())),
@@ -199,7 +201,8 @@ def test_messages() -> None:
         (ParameterError, "fftfreq: the number of samples must be positive, got 0", lambda: fnp.fft.fftfreq(0)),
         (ParameterError, "fft: 'DCT' is not one of FFT IFFT RFFT IRFFT", lambda: lax.fft(Z, "dct", (4,))),
         (ParameterError, "multigammaln: the dimension must be positive, got 0", lambda: lax.multigammaln(X, 0)),
-    ):
+    )
+    for error, message, call in cases:
         with pytest.raises(error) as e:
             call()
         assert e.value.message == message

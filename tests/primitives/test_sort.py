@@ -19,7 +19,7 @@ NAN, INF = np.nan, np.inf
 
 
 def places(shape: tuple[int, ...], axis: int) -> npt.NDArray[np.int32]:
-    return np.indices(shape)[axis].astype(np.int32)
+    return np.asarray(np.indices(shape)[axis], np.int32)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_order(dtype: str, size: int) -> None:
         odd = rng.choice([NAN, -INF, INF, -0.0, 0.0, -NAN, -1.0], size)
         x = np.where(rng.random(size) < 0.3, odd, x).astype(x.dtype)
     if x.dtype in dtypes.COMPLEX:
-        x = (x + 1j * rng.integers(-2, 3, size)).astype(x.dtype)
+        x = (wide(x) + 1j * rng.integers(-2, 3, size)).astype(x.dtype)
     alone, both = program(Sort(0, 1), *avals_of(x)), program(Sort(0, 1), *avals_of(x, places(x.shape, 0)))
     np.testing.assert_array_equal(wide(xla(alone, x)[0]), wide(run(alone, (x,))[0]))
     for have, want in zip(xla(both, x, places(x.shape, 0)), run(both, (x, places(x.shape, 0))), strict=True):
@@ -95,6 +95,7 @@ def test_tangents_follow_their_elements() -> None:
 
 def test_top_k_takes_the_first_of_equal_ones_and_nan_first() -> None:
     x = np.array([1, NAN, 3, -0.0, 0.0, 3, -INF, INF] * 8, np.float32)
+    order: NDArray = np.array([])
     for k in (4, 40):  # by selection, by sorting
         values, order = xla(program(TopK(k), *avals_of(x)), x)
         wants = run(program(TopK(k), *avals_of(x)), (x,))

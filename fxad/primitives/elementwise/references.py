@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from functools import cache
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,7 @@ import numpy.typing as npt
 from fxad.ir import NDArray
 
 Doubles = npt.NDArray[np.float64]
-
-
-@cache
-def _rule() -> tuple[Doubles, Doubles]:
-    """Gauss and Legendre's rule of 60 nodes."""
-    return np.polynomial.legendre.leggauss(60)
+Rule = tuple[Doubles, Doubles]  # nodes and weights of a quadrature
 
 
 def scipy_special(name: str, *args: NDArray) -> NDArray:
@@ -31,11 +26,12 @@ def scipy_special(name: str, *args: NDArray) -> NDArray:
 
 def gamma_slopes(a: NDArray, x: NDArray) -> tuple[Doubles, Doubles]:
     """The derivative of igamma(a, x) in a, and that of a gamma sample x in its shape a."""
-    both = np.frompyfunc(_gamma_slopes, 2, 2)(a.astype(np.float64), x.astype(np.float64))
+    rule = np.polynomial.legendre.leggauss(60)
+    both = np.frompyfunc(partial(_gamma_slopes, rule), 2, 2)(a.astype(np.float64), x.astype(np.float64))
     return np.asarray(both[0], np.float64), np.asarray(both[1], np.float64)
 
 
-def _gamma_slopes(a: float, x: float) -> tuple[float, float]:
+def _gamma_slopes(rule: Rule, a: float, x: float) -> tuple[float, float]:
     if not (a > 0 and x >= 0):
         return math.nan, math.nan
     if x == 0 or math.isinf(x) or math.isinf(a):
@@ -44,7 +40,7 @@ def _gamma_slopes(a: float, x: float) -> tuple[float, float]:
     psi = float(scipy_special("digamma", np.asarray(a + 1)))  # of a: that less 1 / a
     log_rise = (a - 1) * math.log(x) - x - math.lgamma(a)  # of d igamma / dx
     if x > 1 and x > a:
-        value = -_upper_slope(a, x, psi - 1 / a)
+        value = -_upper_slope(rule, a, x, psi - 1 / a)
     else:
         value = _lower_slope(a, x, psi)
     rise = math.exp(log_rise)
@@ -64,9 +60,9 @@ def _lower_slope(a: float, x: float, psi: float) -> float:
     return (slope + total * (math.log(x) - psi)) * x / a
 
 
-def _upper_slope(a: float, x: float, psi: float) -> float:
+def _upper_slope(rule: Rule, a: float, x: float, psi: float) -> float:
     """-(d igamma / da) / (d igamma / dx): the integral of exp(-s) (1 + s/x)^(a-1) (log(x + s) - psi) over s > 0."""
-    nodes, weights = _rule()
+    nodes, weights = rule
     # the integrand falls like exp(-s (1 - (a-1)/x)) at first and like exp(-s) at last
     width = 1 / max(1 - (a - 1) / x, 1 / math.sqrt(x)) if a > 1 else 1.0
     edges = np.concatenate([[0.0], np.geomspace(width / 8, 60 * width, 24)])
