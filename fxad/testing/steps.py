@@ -20,8 +20,11 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.cumulative import CumMax, CumMin
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.elementwise.bessel import Zeta
+from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.gamma import Incomplete
+from fxad.primitives.elementwise.special import Polygamma
 from fxad.primitives.indexing import Gather, ScatterAdd
 from fxad.primitives.linalg import (
     ExpmFrechet,
@@ -354,8 +357,9 @@ _ROUGH: Final = (
     *(ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin),
     *(Sort, CumMax, CumMin, ReduceWindowMax, ReduceWindowMin, ScatterMul, ScatterExtremum, Selection),
 )
-_ONCE: Final = (Incomplete,)  # second derivatives that are not known
-_SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, (*_ROUGH, *_ONCE))])
+# derivatives that are not known, in an operand or of second order
+_PARTLY: Final = (Incomplete, RegularizedIncompleteBeta, Zeta, Polygamma)
+_SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, (*_ROUGH, *_PARTLY))])
 
 
 def _applied(g: Growth, _: Atom) -> None:

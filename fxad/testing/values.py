@@ -46,12 +46,12 @@ ORDINARY: Final = Domain()
 SPECIAL: Final = Domain(special=True)
 
 
-def shapes(max_rank: int = 3, sizes: Sequence[int] = _SIZES, min_rank: int = 0) -> st.SearchStrategy[Shape]:
+def shapes(max_rank: int = 5, sizes: Sequence[int] = _SIZES, min_rank: int = 0) -> st.SearchStrategy[Shape]:
     """Shapes of few small axes, empty ones included."""
     return st.lists(st.sampled_from(sizes), min_size=min_rank, max_size=max_rank).map(tuple)
 
 
-def avals(of: Iterable[DType] = dtypes.ALL, max_rank: int = 3) -> st.SearchStrategy[Aval]:
+def avals(of: Iterable[DType] = dtypes.ALL, max_rank: int = 5) -> st.SearchStrategy[Aval]:
     """Types with one of the dtypes `of`, 0-d and empty ones included."""
     chosen = frozenset(of)
     return st.builds(Aval, shapes(max_rank), st.sampled_from([d for d in dtypes.ALL if d in chosen]))
