@@ -22,6 +22,7 @@ class Exp(Unary):
     """e to the power x.
 
     Type:   a float or complex operand.
+    Rule:   d = y.
     Source: stablehlo.exponential
     """
 
@@ -43,6 +44,7 @@ class Exp2(Unary):
     """2 to the power x; exact for integral x.
 
     Type:   a float or complex operand.
+    Rule:   d = log(2) y.
     Source: stablehlo.power of 2
     """
 
@@ -67,6 +69,7 @@ class Expm1(Unary):
     """exp(x) - 1, accurate for small x.
 
     Type:   a float or complex operand.
+    Rule:   d = exp(x).
     Source: stablehlo.exponential_minus_one
     """
 
@@ -89,6 +92,7 @@ class Log(Unary):
     """The natural logarithm; -inf at 0, nan below.
 
     Type:   a float or complex operand.
+    Rule:   d = 1 / x, inf at 0.
     Source: stablehlo.log
     """
 
@@ -110,6 +114,7 @@ class Log1p(Unary):
     """log(1 + x), accurate for small x.
 
     Type:   a float or complex operand.
+    Rule:   d = 1 / (1 + x), inf at -1.
     Source: stablehlo.log_plus_one
     """
 

@@ -93,6 +93,7 @@ class Square(Unary):
     """x * x.
 
     Type:   a numeric operand; integers wrap.
+    Rule:   d = 2 x.
     Source: stablehlo.multiply
     """
 
@@ -117,6 +118,7 @@ class IntegerPow(Unary):
     """x to the power `n`; 1 for n = 0, whatever x.
 
     Type:   a numeric operand; n >= 0 for integers, which wrap.
+    Rule:   d = n x^(n-1), 0 for n = 0.
     Source: stablehlo.multiply, by repeated squaring.
     """
 

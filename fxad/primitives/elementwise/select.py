@@ -174,6 +174,7 @@ class Floor(Unary):
     """The largest integral value not above x.
 
     Type:   a float operand.
+    Rule:   piecewise constant: the tangent is `Zero`.
     Source: stablehlo.floor
     """
 
@@ -194,6 +195,7 @@ class Ceil(Unary):
     """The smallest integral value not below x.
 
     Type:   a float operand.
+    Rule:   piecewise constant: the tangent is `Zero`.
     Source: stablehlo.ceil
     """
 
@@ -218,6 +220,7 @@ class Round(Unary):
     """The nearest integral value; halves away from zero or to the even one, as `method` says.
 
     Type:   a float operand; `method` is "away_from_zero" or "to_nearest_even".
+    Rule:   piecewise constant: the tangent is `Zero`.
     Source: stablehlo.round_nearest_afz, stablehlo.round_nearest_even
     """
 
@@ -257,6 +260,7 @@ class Nextafter(Binary):
     """The float next to x in the direction of y.
 
     Type:   two float operands of one type, not float8.
+    Rule:   refused: a step to the neighbouring float has no derivative.
     Source: chlo.next_after
     """
 

@@ -38,6 +38,7 @@ class Erf(Unary):
     """The error function, 2/sqrt(pi) times the integral of exp(-s^2) from 0 to x.
 
     Type:   a float operand.
+    Rule:   d = 2/sqrt(pi) exp(-x^2).
     Source: chlo.erf
     """
 
@@ -58,6 +59,7 @@ class Erfc(Unary):
     """1 - erf(x), accurate for large x.
 
     Type:   a float operand, not float8.
+    Rule:   d = -2/sqrt(pi) exp(-x^2).
     Source: chlo.erfc
     """
 
@@ -100,6 +102,7 @@ class Lgamma(Unary):
     """log |gamma(x)|; inf at 0, -1, -2, ...
 
     Type:   a float operand.
+    Rule:   d = digamma(x).
     Source: chlo.lgamma
     """
 
@@ -120,6 +123,7 @@ class Digamma(Unary):
     """The derivative of lgamma; nan at 0, -1, -2, ...
 
     Type:   a float operand.
+    Rule:   d = polygamma(1, x).
     Source: chlo.digamma
     """
 

@@ -21,6 +21,7 @@ class Sin(Unary):
     """Sine.
 
     Type:   a float or complex operand.
+    Rule:   d = cos(x).
     Source: stablehlo.sine
     """
 
@@ -42,6 +43,7 @@ class Cos(Unary):
     """Cosine.
 
     Type:   a float or complex operand.
+    Rule:   d = -sin(x).
     Source: stablehlo.cosine
     """
 
@@ -183,6 +185,7 @@ class Sinh(Unary):
     """Hyperbolic sine.
 
     Type:   a float or complex operand.
+    Rule:   d = cosh(x).
     Source: chlo.sinh
     """
 
@@ -204,6 +207,7 @@ class Cosh(Unary):
     """Hyperbolic cosine.
 
     Type:   a float or complex operand.
+    Rule:   d = sinh(x).
     Source: chlo.cosh
     """
 
