@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -140,7 +141,7 @@ def table(title: str, rows: Iterable[Row]) -> Table:
     for r in rows:
         style = {None: "default", True: "green", False: "bold red"}[r.met]
         *cells, ratio, budget, verdict = r.cells()
-        out.add_row(*cells, f"[{style}]{ratio}[/]", budget, f"[{style}]{verdict}[/]")
+        out.add_row(*map(escape, cells), f"[{style}]{ratio}[/]", budget, f"[{style}]{verdict}[/]")
     return out
 
 

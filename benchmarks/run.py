@@ -17,7 +17,17 @@ from rich.progress import track
 from benchmarks.harness import Row, show
 
 # Each in an interpreter of its own: what one leaves behind (programs, compiled code) is no burden on the next.
-MODULES = ("bench_trace", "bench_lower", "bench_call", "bench_import", "bench_models", "bench_remat")
+MODULES = (
+    "bench_trace",
+    "bench_faces",
+    "bench_lower",
+    "bench_eager",
+    "bench_call",
+    "bench_import",
+    "bench_models",
+    "bench_remat",
+    "bench_functions",
+)
 
 RUN = (
     "import json, sys; from dataclasses import asdict; from benchmarks import {0};"

@@ -1,0 +1,70 @@
+"""Tracing single functions of the faces, per use. `python -m benchmarks.bench_faces`.
+
+A use may be several equations, and is more of them in jax: what is compared is the price of writing the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fxad as fx
+from benchmarks.harness import Contest, Row, compare_once, show
+from benchmarks.models.face import OURS, THEIRS, Face, Given, given
+
+TIMES = 200
+SHAPE = (8, 8)
+
+Use = Callable[[Given], Any]
+
+USES: dict[str, Use] = {
+    "lax.dynamic_slice": lambda o: o.lax.dynamic_slice(o.x, (o.i, o.i), (2, 2)),
+    "x[i], of a traced i": lambda o: o.x[o.i],
+    "x[3]": lambda o: o.x[3],
+    "x[1:3, ::-1]": lambda o: o.x[1:3, ::-1],
+    "where(x < y, x, y)": lambda o: o.np.where(o.x < o.y, o.x, o.y),
+    "sum(x)": lambda o: o.np.sum(o.x),
+    "x @ y": lambda o: o.x @ o.y,
+    "einsum('ij,kj->ki')": lambda o: o.np.einsum("ij,kj->ki", o.x, o.y),
+    "nn.softmax": lambda o: o.nn.softmax(o.x, axis=-1),
+    "x.at[i].set(1)": lambda o: o.x.at[o.i].set(1),
+}
+
+
+def repeated(use: Use, face: Face) -> Callable[[Any, Any, Any], Any]:
+    """The line, `TIMES` times; a new function object each time."""
+
+    def f(x: Any, y: Any, i: Any) -> Any:
+        operands, out = given(face, x, y, i), x
+        for _ in range(TIMES):
+            out = use(operands)
+        return out
+
+    return f
+
+
+def tracing(name: str, use: Use) -> Row:
+    """One line of the table."""
+    specs = fx.Spec(SHAPE, "float32"), fx.Spec(SHAPE, "float32"), fx.Spec((), "int32")
+    values = jnp.ones(SHAPE, np.float32), jnp.ones(SHAPE, np.float32), jnp.asarray(np.int32(3))
+
+    def mine() -> Contest:
+        return lambda: fx.trace(repeated(use, OURS), *specs)
+
+    def peer() -> Contest:
+        return lambda: jax.make_jaxpr(repeated(use, THEIRS))(*values)
+
+    return compare_once(f"trace: {name}", mine, peer, per=TIMES, budget=0.25, rounds=15)
+
+
+def rows() -> list[Row]:
+    """All measurements."""
+    return [tracing(name, use) for name, use in USES.items()]
+
+
+if __name__ == "__main__":
+    show("Tracing the faces", rows())

@@ -1,0 +1,1 @@
+"""What is measured, written once over a `Face` for both libraries."""

@@ -1,0 +1,71 @@
+"""What a model is written against, and what a model is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fxad as fx
+import fxad.lax
+import fxad.nn
+import fxad.numpy as fnp
+import fxad.random
+
+Tree = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A library: modules of the same names, and `vmap`."""
+
+    np: ModuleType
+    nn: ModuleType
+    lax: ModuleType
+    random: ModuleType
+    vmap: Callable[..., Any]
+
+
+OURS = Face(fnp, fxad.nn, fxad.lax, fxad.random, fx.vmap)
+THEIRS = Face(jnp, jax.nn, jax.lax, jax.random, jax.vmap)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a single line is written against: modules, two arrays, and an index."""
+
+    np: ModuleType
+    nn: ModuleType
+    lax: ModuleType
+    x: Any
+    y: Any
+    i: Any
+
+
+def given(face: Face, x: Any, y: Any, i: Any = 0) -> Given:
+    """The modules of a library beside arrays of it."""
+    return Given(face.np, face.nn, face.lax, x, y, i)
+
+
+Loss = Callable[[Face, Tree, Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A loss over parameters and two batches (trees of arrays, as the parameters), with values to start from."""
+
+    name: str
+    loss: Loss
+    params: Tree
+    x: Tree
+    y: Tree
+
+
+def normal(rng: np.random.Generator, *shape: int) -> Any:
+    """Normal numbers, in float32; of a matrix, such that its product with a vector keeps the size."""
+    return (rng.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32)
