@@ -21,6 +21,7 @@ examples:
 	python examples/per_example_gradients.py
 	python examples/newton.py
 	python examples/characters.py
+	python examples/orbits.py
 
 # The laws at 2,000 examples each.
 deep:

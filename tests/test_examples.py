@@ -50,6 +50,16 @@ def test_characters_learns_more_than_frequencies(capsys: pytest.CaptureFixture[s
     assert "|" in capsys.readouterr().out, "prompt and continuation"
 
 
+def test_orbits_finds_masses_within_their_error_bars() -> None:
+    figures = load("orbits").main([])
+    assert figures["drift"] < 1e-4, "relative, of the energy"
+    assert 0.9 < figures["misfit"] < 1.1, "1,440 coordinates: 1 +- 0.04"
+    assert figures["chi squared"] < 40, "of 16 unknowns: above 40 once in 1,300 times"
+    assert figures["worst"] < 1e-3, "relative, of all masses"
+    assert figures["between modes"] < 1e-9
+    assert figures["remat"] < figures["plain"] / 20, "temporaries of the gradient: 120 intervals of 20 steps"
+
+
 def test_every_example_is_tested() -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     assert [p.stem for p in EXAMPLES.glob("*.py") if f'load("{p.stem}")' not in here] == []

@@ -1,0 +1,198 @@
+"""Weigh planets by watching them: an N-body model fitted through `lax.scan`.
+
+    python examples/orbits.py
+
+A star and three heavy planets are simulated by leapfrog, and seen every few days through a telescope that is a little
+off. From what was seen, masses and velocities are found again, with error bars, by Gauss and Newton's method; its
+Jacobian is forward mode through the loop over 2,400 steps (`jacfwd`). Reverse mode through the same loop gives the same
+gradient; this script prints what it stores, with and without `remat`.
+
+The steps that made the observations are those that are fitted: this tests the derivatives, not the integrator. How good
+that one is, the energy tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, random
+
+# Astronomical units, years, masses of the sun: the earth would go round once a year.
+GRAVITY = 4 * np.pi**2
+MASS = (1.0, 0.010, 0.030, 0.015)
+RADIUS = (0.0, 1.0, 1.9, 3.3)
+ANGLE = (0.0, 0.4, 2.6, 4.4)
+TILT = (0.0, 0.05, -0.02, 0.08)
+
+STEP = 1 / 200  # years
+SEEN = 120  # times
+BETWEEN = 20  # steps from one time to the next
+NOISE = 1e-4  # au: standard deviation of each coordinate that is seen
+BODIES = len(MASS)
+GUESS = np.array([0.1, *[0.5] * (BODIES - 1), *[0.05] * 3 * BODIES])  # how far off it is: log masses, velocities
+
+
+@fx.tree.dataclass
+class System:
+    """Bodies: masses [n], positions and velocities [n, 3]."""
+
+    mass: fx.Array
+    position: fx.Array
+    velocity: fx.Array
+
+
+@fx.tree.dataclass
+class Evidence:
+    """What is known: the unknowns roughly, positions at the beginning, and what was seen `until` a time."""
+
+    guess: fx.Array
+    position: fx.Array
+    seen: fx.Array
+    until: fx.Array
+
+
+def planets() -> System:
+    """The truth: planets on tilted circles, with the star at rest."""
+    radius, angle, tilt, mass = [np.array(x) for x in (RADIUS, ANGLE, TILT, MASS)]
+    out = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
+    along = np.stack([-np.sin(angle) * np.cos(tilt), np.cos(angle) * np.cos(tilt), np.sin(tilt)], axis=1)
+    speed = np.sqrt(GRAVITY * mass[0] / np.maximum(radius, 0.5)) * (radius > 0)
+    return System(*[fnp.asarray(x) for x in (mass, out * radius[:, None], along * speed[:, None])])
+
+
+def acceleration(mass: fx.Array, position: fx.Array) -> fx.Array:
+    """Newton's law, for each body the sum over all others."""
+    apart = position[None] - position[:, None]
+    # nothing pulls at itself: a distance of 1 instead of 0, for the power to have a derivative
+    squared = fnp.sum(apart * apart, axis=-1) + fnp.eye(BODIES, dtype=np.float64)
+    return GRAVITY * fnp.einsum("j,ijk,ij->ik", mass, apart, squared**-1.5)
+
+
+def leapfrog(_: fx.Array, s: System) -> System:
+    """Half a kick, a drift, half a kick: second order, and symplectic."""
+    velocity = s.velocity + STEP / 2 * acceleration(s.mass, s.position)
+    position = s.position + STEP * velocity
+    return System(s.mass, position, velocity + STEP / 2 * acceleration(s.mass, position))
+
+
+def interval(s: System, _: None) -> tuple[System, System]:
+    """From one time of seeing to the next."""
+    s = lax.fori_loop(0, BETWEEN, leapfrog, s)
+    return s, s
+
+
+def simulate(start: System, *, lean: bool = False) -> System:
+    """The system at each time of seeing; with `lean`, reverse mode computes each interval again."""
+    return lax.scan(fx.remat(interval) if lean else interval, start, length=SEEN)[1]
+
+
+def energy(s: System) -> fx.Array:
+    """Kinetic and potential energy of all bodies."""
+    apart = s.position[None] - s.position[:, None]
+    distance = fnp.sqrt(fnp.sum(apart * apart, axis=-1) + fnp.eye(BODIES, dtype=np.float64))
+    pairs = fnp.triu(s.mass[:, None] * s.mass / distance, 1)
+    return fnp.sum(s.mass[:, None] * s.velocity**2) / 2 - GRAVITY * fnp.sum(pairs)
+
+
+def unknowns(s: System) -> fx.Array:
+    """What is to be found, as a vector: logarithms of the masses, which keep them positive, and velocities."""
+    return fnp.concat([fnp.log(s.mass), s.velocity.ravel()])
+
+
+def residuals(x: fx.Array, known: Evidence, *, lean: bool = False) -> fx.Array:
+    """What unknowns `x` leave unexplained, in standard deviations: of the guess, and of what was seen."""
+    start = System(fnp.exp(x[:BODIES]), known.position, x[BODIES:].reshape(BODIES, 3))
+    apart = (simulate(start, lean=lean).position - known.seen) / NOISE
+    apart = fnp.where(fnp.arange(SEEN)[:, None, None] < known.until, apart, 0)
+    return fnp.concat([(x - known.guess) / GUESS, apart.ravel()])
+
+
+def misfit(x: fx.Array, known: Evidence, *, lean: bool = False) -> fx.Array:
+    """Half the sum of squares."""
+    r = residuals(x, known, lean=lean)
+    return r @ r / 2
+
+
+def newton(x: fx.Array, known: Evidence, damping: fx.Array) -> tuple[fx.Array, fx.Array, fx.Array]:
+    """A step of Gauss and Newton, damped as Levenberg and Marquardt do; with the gradient and the curvature at `x`."""
+    jacobian = fx.jacfwd(residuals)(x, known)
+    gradient, curvature = jacobian.T @ residuals(x, known), jacobian.T @ jacobian
+    damped = curvature + damping * fnp.diag(fnp.diagonal(curvature))
+    return x - fnp.linalg.solve(damped, gradient), gradient, curvature
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, float]:
+    """Simulate, watch and weigh; returns the figures."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(argv)
+    began = time.perf_counter()
+
+    true = planets()
+    at_noise, at_guess = random.split(random.key(options.seed))
+    orbits = fx.jit(simulate)(true)
+    energies = np.asarray(fx.jit(fx.vmap(energy))(orbits))
+    drift = float(np.ptp(energies) / np.abs(energies[0]))
+    years = SEEN * BETWEEN * STEP
+    print(f"{BODIES} bodies, {SEEN * BETWEEN:,} steps, {years:.0f} years; energy constant to {drift:.1e}")
+
+    seen = orbits.position + NOISE * random.normal(at_noise, orbits.position.shape, np.float64)
+    truth = unknowns(true)
+    x = guess = truth + GUESS * random.normal(at_guess, truth.shape, np.float64)
+    known = Evidence(guess, true.position, seen, fnp.asarray(SEEN))
+
+    value, step = fx.jit(misfit), fx.jit(newton)
+    gradients = [fx.jit(fx.grad(fx.trace(partial(misfit, lean=lean), x, known))) for lean in (False, True)]
+    kib = [run.memory().temp_bytes / 1024 for run in gradients]
+    print(f"temporaries of the gradient: {kib[0]:,.0f} KiB, with remat of each interval {kib[1]:,.0f} KiB")
+
+    # Far off, the misfit of many revolutions has many minima: begin with a few times, and double them.
+    print("times   steps   misfit of each coordinate (expected: 1)")
+    now = np.inf
+    for until in (3, 6, 12, 24, 60, SEEN):
+        part = replace(known, until=fnp.asarray(until))
+        now, damping, steps, gain = float(value(x, part)), 1e-3, 0, 1.0
+        while gain > 1e-6 and steps < 30:
+            moved = step(x, part, fnp.asarray(damping))[0]
+            then, steps = float(value(moved, part)), steps + 1
+            if then < now:
+                x, gain, now, damping = moved, 1 - then / now, then, damping / 10
+            else:
+                damping *= 10
+        print(f"{until:5d}   {steps:5d}   {2 * now / (until * BODIES * 3):.3f}")
+
+    _, forward, curvature = step(x, known, fnp.asarray(0.0))
+    reverse = [np.asarray(run(x, known)) for run in gradients]
+    off = np.asarray(x - truth)
+    bars = np.sqrt(np.diag(np.linalg.inv(np.asarray(curvature))))
+    print("mass in suns   found      error bar  off by, in error bars")
+    for k in range(BODIES):
+        mass = float(np.exp(x[k]))
+        print(f"{MASS[k]:<12}   {mass:<8.6f}   {mass * bars[k]:.6f}   {off[k] / bars[k]:+.1f}")
+    distance = float(off @ np.asarray(curvature) @ off)
+    print(f"all {len(off)} unknowns: chi squared {distance:.1f}, expected {len(off)} +- {(2 * len(off)) ** 0.5:.0f}")
+    scale = np.sqrt(np.diag(np.asarray(curvature)))  # of each component of the gradient, by chance
+    between = max(float(np.max(np.abs(g - np.asarray(forward)) / scale)) for g in reverse)
+    print(f"forward and reverse mode differ by {between:.1e} of the gradient's standard deviation")
+    print(f"{time.perf_counter() - began:.1f} s in all")
+    return {
+        "drift": drift,
+        "misfit": 2 * now / (SEEN * BODIES * 3),
+        "chi squared": distance,
+        "worst": float(np.max(np.abs(off[:BODIES]))),
+        "between modes": between,
+        "plain": kib[0],
+        "remat": kib[1],
+    }
+
+
+if __name__ == "__main__":
+    main()
