@@ -34,6 +34,7 @@ bench:
 # What is generated: the rule matrix.
 docs:
 	python docs/generate.py
+	python docs/outputs.py docs/tutorial*.md
 
 format:
 	ruff check --fix .

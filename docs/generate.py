@@ -204,8 +204,8 @@ def field_of(cls: type[Primitive], name: str) -> str:
 def rule(cls: type[Primitive], found: Sequence[Asked]) -> str:
     """The cell of the rule. Raises: LookupError where nothing says it."""
     text = field_of(cls, "Rule")
-    if not text and all(a.discrete for a in found):
-        return "discrete: nothing to derive."
+    if not text and all(a.discrete or not any(a.operands) for a in found):
+        return "nothing to derive."
     if not text:
         raise LookupError(f"{cls.__name__} has a derivative, but its docstring has no field Rule")
     return text

@@ -1,0 +1,56 @@
+"""What the Python blocks of a page print: the `text` block after one is what it printed, and a test keeps it so.
+
+python docs/outputs.py docs/tutorial-lax.md ...    run pages, write what their blocks print
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?P<output>\n```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
+
+
+def refreshed(page: Path) -> str:
+    """The text of a page with the outputs of its blocks as they are now. They run in order, in one namespace."""
+    text = page.read_text(encoding="utf-8")
+    module, before = ModuleType("page"), sys.modules.get("page")
+    sys.modules["page"] = module  # where dataclasses and pickle look for the classes of a page
+    parts, end = [], 0
+    try:
+        with np.printoptions():
+            for block in BLOCK.finditer(text):
+                printed = _run(page, text.count("\n", 0, block.start("code")), block["code"], module)
+                parts.append(text[end : block.end("code")] + "```\n")
+                parts.append(f"\n```text\n{printed}```\n" if block["output"] else "")
+                end = block.end()
+    finally:
+        sys.modules.pop("page")
+        if before is not None:
+            sys.modules["page"] = before
+    return "".join([*parts, text[end:]])
+
+
+def _run(page: Path, line: int, code: str, module: ModuleType) -> str:
+    out = io.StringIO()
+    with redirect_stdout(out):  # as many empty lines first as make tracebacks point into the page
+        exec(compile("\n" * line + code, str(page), "exec"), module.__dict__)
+    return "".join([f"{printed.rstrip()}\n" for printed in out.getvalue().splitlines()])
+
+
+def main(pages: Sequence[str]) -> int:
+    """Write the outputs of pages."""
+    for page in map(Path, pages):
+        page.write_text(refreshed(page), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
