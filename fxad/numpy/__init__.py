@@ -26,6 +26,19 @@ what an index picks changed (`add`, `max`, ... too). What takes an `axis` takes 
 """
 
 from math import e, inf, nan, pi
+from typing import Final
+
+from numpy import (
+    complexfloating,
+    dtype,
+    floating,
+    generic,
+    inexact,
+    integer,
+    number,
+    signedinteger,
+    unsignedinteger,
+)
 
 from fxad.array import Array
 from fxad.dtypes import (
@@ -33,6 +46,11 @@ from fxad.dtypes import (
     bool_,
     complex64,
     complex128,
+    float8_e4m3b11fnuz,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
     float16,
     float32,
     float64,
@@ -46,6 +64,25 @@ from fxad.dtypes import (
     uint64,
 )
 from fxad.numpy import fft, linalg
+from fxad.numpy.assembling import (
+    atleast_3d,
+    block,
+    cross,
+    diagflat,
+    dsplit,
+    dstack,
+    einsum_path,
+    hsplit,
+    kron,
+    mask_indices,
+    matvec,
+    resize,
+    rollaxis,
+    rot90,
+    trim_zeros,
+    vecmat,
+    vsplit,
+)
 from fxad.numpy.binary import (
     add,
     allclose,
@@ -118,6 +155,30 @@ from fxad.numpy.cumulative import (
     ediff1d,
 )
 from fxad.numpy.dependent import repeat
+from fxad.numpy.functional import (
+    apply_along_axis,
+    apply_over_axes,
+    fromfunction,
+    vectorize,
+)
+from fxad.numpy.grids import (
+    c_,
+    geomspace,
+    index_exp,
+    logspace,
+    mgrid,
+    ogrid,
+    r_,
+    s_,
+)
+from fxad.numpy.histograms import (
+    bincount,
+    digitize,
+    histogram,
+    histogram2d,
+    histogram_bin_edges,
+    histogramdd,
+)
 from fxad.numpy.indexing import (
     append,
     argwhere,
@@ -146,6 +207,63 @@ from fxad.numpy.indexing import (
     where,
 )
 from fxad.numpy.info import NamespaceInfo, __array_namespace_info__
+from fxad.numpy.nans import (
+    nanargmax,
+    nanargmin,
+    nancumprod,
+    nancumsum,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
+from fxad.numpy.numbers import (
+    array_equiv,
+    array_repr,
+    array_str,
+    copy,
+    fabs,
+    float_power,
+    fmax,
+    fmin,
+    frexp,
+    gcd,
+    iscomplex,
+    iscomplexobj,
+    isneginf,
+    isposinf,
+    isreal,
+    isrealobj,
+    isscalar,
+    iterable,
+    lcm,
+    ldexp,
+    logaddexp2,
+    modf,
+    packbits,
+    sort_complex,
+    spacing,
+    unpackbits,
+)
+from fxad.numpy.padding import (
+    pad,
+)
+from fxad.numpy.polynomials import (
+    poly,
+    polyadd,
+    polyder,
+    polydiv,
+    polyfit,
+    polyint,
+    polymul,
+    polysub,
+    polyval,
+    roots,
+    vander,
+)
 from fxad.numpy.products import (
     dot,
     einsum,
@@ -172,6 +290,12 @@ from fxad.numpy.reductions import (
     std,
     sum,
     var,
+)
+from fxad.numpy.set_algebra import (
+    intersect1d,
+    setdiff1d,
+    setxor1d,
+    union1d,
 )
 from fxad.numpy.sets import (
     UniqueAll,
@@ -204,7 +328,6 @@ from fxad.numpy.shapes import (
     hstack,
     matrix_transpose,
     moveaxis,
-    pad,
     permute_dims,
     ravel,
     reshape,
@@ -221,6 +344,19 @@ from fxad.numpy.shapes import (
     unstack,
     vstack,
 )
+from fxad.numpy.signal import (
+    bartlett,
+    blackman,
+    convolve,
+    correlate,
+    gradient,
+    hamming,
+    hanning,
+    interp,
+    kaiser,
+    trapezoid,
+    unwrap,
+)
 from fxad.numpy.sorting import (
     argpartition,
     argsort,
@@ -233,6 +369,26 @@ from fxad.numpy.special import (
     i0,
     sinc,
 )
+from fxad.numpy.statistics import (
+    average,
+    corrcoef,
+    cov,
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+)
+from fxad.numpy.storing import (
+    frombuffer,
+    fromfile,
+    fromiter,
+    fromstring,
+    load,
+    save,
+    savez,
+)
 from fxad.numpy.types import (
     FloatInfo,
     IntInfo,
@@ -240,6 +396,7 @@ from fxad.numpy.types import (
     finfo,
     iinfo,
     isdtype,
+    issubdtype,
     ndim,
     promote_types,
     result_type,
@@ -315,33 +472,50 @@ __array_api_version__ = API_VERSIONS[-1]
 ndarray = Array
 bool = bool_  # the standard's name
 newaxis = None
+single, double, csingle, cdouble = float32, float64, complex64, complex128  # NumPy's names from C
+euler_gamma: Final = 0.57721566490153286
 
 __all__ = [
     "FloatInfo", "IntInfo", "NamespaceInfo", "UniqueAll", "UniqueCounts", "UniqueInverse", "__array_api_version__",
     "__array_namespace_info__", "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle",
-    "any", "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
-    "argmin", "argpartition", "argsort", "argwhere", "around", "array", "array_equal", "array_split", "asarray", "asin",
-    "asinh", "astype", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "bfloat16", "bitwise_and", "bitwise_count",
-    "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool",
-    "bool_", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "can_cast", "cbrt", "ceil", "choose", "clip",
-    "column_stack", "complex128", "complex64", "compress", "concat", "concatenate", "conj", "conjugate", "copysign",
-    "cos", "cosh", "count_nonzero", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "deg2rad", "degrees",
-    "delete", "diag", "diag_indices", "diag_indices_from", "diagonal", "diff", "divide", "divmod", "dot", "e",
-    "ediff1d", "einsum", "empty", "empty_like", "equal", "exp", "exp2", "expand_dims", "expm1", "extract", "eye", "fft",
-    "fill_diagonal", "finfo", "fix", "flatnonzero", "flip", "fliplr", "flipud", "float16", "float32", "float64",
-    "floor", "floor_divide", "fmod", "from_dlpack", "full", "full_like", "greater", "greater_equal", "heaviside",
-    "hstack", "hypot", "i0", "identity", "iinfo", "imag", "indices", "inf", "inner", "insert", "int16", "int32",
-    "int64", "int8", "invert", "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan", "ix_", "left_shift", "less",
-    "less_equal", "lexsort", "linalg", "linspace", "log", "log10", "log1p", "log2", "logaddexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid",
-    "min", "minimum", "mod", "moveaxis", "multiply", "nan", "nan_to_num", "ndarray", "ndim", "negative", "newaxis",
-    "nextafter", "nonzero", "not_equal", "ones", "ones_like", "outer", "pad", "partition", "permute_dims", "pi",
-    "piecewise", "positive", "pow", "power", "prod", "promote_types", "ptp", "put", "put_along_axis", "rad2deg",
-    "radians", "ravel", "ravel_multi_index", "real", "reciprocal", "remainder", "repeat", "reshape", "result_type",
-    "right_shift", "rint", "roll", "round", "searchsorted", "select", "shape", "sign", "signbit", "sin", "sinc", "sinh",
-    "size", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take",
-    "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace", "transpose", "tri", "tril", "tril_indices",
-    "tril_indices_from", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "uint16", "uint32",
-    "uint64", "uint8", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unravel_index",
-    "unstack", "var", "vdot", "vecdot", "vstack", "where", "zeros", "zeros_like",
+    "any", "append", "apply_along_axis", "apply_over_axes", "arange", "arccos", "arccosh", "arcsin", "arcsinh",
+    "arctan", "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "argwhere", "around", "array",
+    "array_equal", "array_equiv", "array_repr", "array_split", "array_str", "asarray", "asin", "asinh", "astype",
+    "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bartlett", "bfloat16", "bincount",
+    "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "blackman", "block", "bool", "bool_", "broadcast_arrays", "broadcast_shapes",
+    "broadcast_to", "c_", "can_cast", "cbrt", "cdouble", "ceil", "choose", "clip", "column_stack", "complex128",
+    "complex64", "complexfloating", "compress", "concat", "concatenate", "conj", "conjugate", "convolve", "copy",
+    "copysign", "corrcoef", "correlate", "cos", "cosh", "count_nonzero", "cov", "cross", "csingle", "cumprod", "cumsum",
+    "cumulative_prod", "cumulative_sum", "deg2rad", "degrees", "delete", "diag", "diag_indices", "diag_indices_from",
+    "diagflat", "diagonal", "diff", "digitize", "divide", "divmod", "dot", "double", "dsplit", "dstack", "dtype", "e",
+    "ediff1d", "einsum", "einsum_path", "empty", "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims",
+    "expm1", "extract", "eye", "fabs", "fft", "fill_diagonal", "finfo", "fix", "flatnonzero", "flip", "fliplr",
+    "flipud", "float16", "float32", "float64", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+    "float8_e5m2fnuz", "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "frexp",
+    "from_dlpack", "frombuffer", "fromfile", "fromfunction", "fromiter", "fromstring", "full", "full_like", "gcd",
+    "generic", "geomspace", "gradient", "greater", "greater_equal", "hamming", "hanning", "heaviside", "histogram",
+    "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack", "hypot", "i0", "identity", "iinfo", "imag",
+    "index_exp", "indices", "inexact", "inf", "inner", "insert", "int16", "int32", "int64", "int8", "integer", "interp",
+    "intersect1d", "invert", "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isin", "isinf", "isnan",
+    "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable", "ix_", "kaiser", "kron", "lcm",
+    "ldexp", "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace", "load", "log", "log10", "log1p",
+    "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace",
+    "mask_indices", "matmul", "matrix_transpose", "matvec", "max", "maximum", "mean", "median", "meshgrid", "mgrid",
+    "min", "minimum", "mod", "modf", "moveaxis", "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin",
+    "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile",
+    "nanstd", "nansum", "nanvar", "ndarray", "ndim", "negative", "newaxis", "nextafter", "nonzero", "not_equal",
+    "number", "ogrid", "ones", "ones_like", "outer", "packbits", "pad", "partition", "percentile", "permute_dims", "pi",
+    "piecewise", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval",
+    "positive", "pow", "power", "prod", "promote_types", "ptp", "put", "put_along_axis", "quantile", "r_", "rad2deg",
+    "radians", "ravel", "ravel_multi_index", "real", "reciprocal", "remainder", "repeat", "reshape", "resize",
+    "result_type", "right_shift", "rint", "roll", "rollaxis", "roots", "rot90", "round", "s_", "save", "savez",
+    "searchsorted", "select", "setdiff1d", "setxor1d", "shape", "sign", "signbit", "signedinteger", "sin", "sinc",
+    "single", "sinh", "size", "sort", "sort_complex", "spacing", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace", "transpose",
+    "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from", "trim_zeros", "triu", "triu_indices",
+    "triu_indices_from", "true_divide", "trunc", "uint16", "uint32", "uint64", "uint8", "union1d", "unique",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unpackbits", "unravel_index", "unsignedinteger",
+    "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat", "vectorize", "vsplit", "vstack", "where", "zeros",
+    "zeros_like",
 ]  # fmt: skip

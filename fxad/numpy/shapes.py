@@ -191,21 +191,6 @@ def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Array:
     return call("tile", shapes.tile, (x,), sizes((repetitions,)))
 
 
-def pad(
-    x: ArrayLike,
-    pad_width: int | Sequence[int] | Sequence[Sequence[int]],
-    mode: str = "constant",
-    *,
-    constant_values: ArrayLike = 0,
-) -> Array:
-    """A value put in around the elements of each axis: one width, (before, after), or one such pair for each axis."""
-    if mode != "constant":
-        raise ParameterError(f"pad: mode {mode!r} is not one of fxad's", remedy="use mode='constant', or concat")
-    ndim = aval_of(x, "pad: argument 0").ndim
-    widths = np.broadcast_to(np.asarray(pad_width), (ndim, 2))
-    return call("pad", shapes.pad, (x, constant_values), tuple([(int(a), int(b)) for a, b in widths]))
-
-
 # -------------------------------------------------------------------------------------------------------- diagonals
 
 

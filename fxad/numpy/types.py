@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
@@ -124,6 +125,29 @@ def isdtype(dtype: object, kind: object) -> bool:
     if isinstance(kind, str) and kind in _KINDS:
         return given in _KINDS[kind]
     return given is dtypes.as_dtype(kind)
+
+
+# NumPy's classes of dtypes, and the dtypes of fxad in each: NumPy does not know that bfloat16 is floating.
+_CLASSES: Final = MappingProxyType(
+    {
+        np.generic: frozenset(dtypes.ALL),
+        np.number: dtypes.NUMERIC,
+        np.integer: dtypes.INTEGER,
+        np.signedinteger: dtypes.SIGNED,
+        np.unsignedinteger: dtypes.UNSIGNED,
+        np.inexact: dtypes.INEXACT,
+        np.floating: dtypes.FLOATING,
+        np.complexfloating: dtypes.COMPLEX,
+    }
+)
+
+
+def issubdtype(dtype: object, kind: object, /) -> bool:
+    """Whether a dtype is of one of NumPy's classes (`floating`, `integer`, ...), or of a class that is within it, or is
+    a dtype; `isdtype` is the standard's."""
+    classes: Mapping[object, frozenset[DType]] = _CLASSES
+    wanted = classes.get(kind) or frozenset({dtypes.as_dtype(kind)})
+    return (classes.get(dtype) or frozenset({_dtype_of(dtype)})) <= wanted
 
 
 def shape(x: ArrayLike) -> tuple[int, ...]:

@@ -1,0 +1,233 @@
+"""Arrays put together, taken apart and turned in NumPy's other ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TypeAlias
+
+import opt_einsum
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike, aval_of
+from fxad.errors import ParameterError, ShapeError
+from fxad.ir import as_shape
+from fxad.numpy.calls import as_array
+from fxad.numpy.creation import full, ones
+from fxad.numpy.dependent import known
+from fxad.numpy.indexing import nonzero
+from fxad.numpy.linalg.norms import cross as cross_of_three
+from fxad.numpy.products import matmul
+from fxad.numpy.shapes import (
+    array_split,
+    concat,
+    diag,
+    flip,
+    matrix_transpose,
+    moveaxis,
+    split,
+    swapaxes,
+)
+from fxad.numpy.staging import written
+from fxad.operations.axes import axis_of, distinct
+
+Blocks: TypeAlias = "ArrayLike | Sequence[Blocks]"
+Parts: TypeAlias = "int | Sequence[int]"
+
+
+def atleast_3d(x: ArrayLike) -> Array:
+    """x with axes put in until it has three: a vector is in the middle, a matrix in front."""
+    array = as_array("atleast_3d", x)
+    if array.ndim > 2:
+        return array
+    return array.reshape(1, -1, 1) if array.ndim < 2 else array[:, :, None]
+
+
+def dstack(arrays: Sequence[ArrayLike], /) -> Array:
+    """Arrays one after the other along the third axis, which matrices and vectors get."""
+    return concat([atleast_3d(as_array("dstack", a, k)) for k, a in enumerate(arrays)], 2)
+
+
+def hsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
+    """Parts of x along the second axis, or along the only one."""
+    return _split("hsplit", x, indices_or_sections, 1 if aval_of(x, "hsplit: argument 0").ndim > 1 else 0, 1)
+
+
+def vsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
+    """Parts of x along the first of at least two axes."""
+    return _split("vsplit", x, indices_or_sections, 0, 2)
+
+
+def dsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
+    """Parts of x along the third axis."""
+    return _split("dsplit", x, indices_or_sections, 2, 3)
+
+
+def _split(name: str, x: ArrayLike, parts: Parts, axis: int, ndim: int) -> list[Array]:
+    array = as_array(name, x)
+    if array.ndim < ndim:
+        raise ShapeError(f"{name}: takes an array with at least {ndim} axes, got {array.aval}")
+    return split(array, parts, axis) if isinstance(parts, int) else array_split(array, parts, axis)
+
+
+def block(arrays: Blocks) -> Array:
+    """An array out of nested lists of arrays: the innermost are put together along the last axis, those around them
+    along the one before, and so on. All lists are nested equally deep."""
+    depth = _depth(arrays)
+    leaves = [as_array("block", a) for a in _flat(arrays)]
+    ndim = max([depth, *[a.ndim for a in leaves]])
+    return _blocks(arrays, depth, ndim)
+
+
+def _depth(arrays: Blocks) -> int:
+    if not isinstance(arrays, list):
+        return 0
+    depths = {_depth(a) for a in arrays}
+    if len(depths) != 1:
+        problem = (
+            "an empty list" if not depths else f"lists nested {min(depths)} and {max(depths)} deep beside each other"
+        )
+        raise ParameterError(f"block: {problem}", remedy="nest all lists equally deep; none is empty")
+    return 1 + depths.pop()
+
+
+def _flat(arrays: Blocks) -> list[ArrayLike]:
+    return [leaf for a in arrays for leaf in _flat(a)] if isinstance(arrays, list) else [arrays]  # type: ignore[list-item]
+
+
+def _blocks(arrays: Blocks, depth: int, ndim: int) -> Array:
+    if not isinstance(arrays, list):
+        array = as_array("block", arrays)  # type: ignore[arg-type]
+        return array.reshape((1,) * (ndim - array.ndim) + array.shape)
+    return concat([_blocks(a, depth - 1, ndim) for a in arrays], ndim - depth)
+
+
+# ------------------------------------------------------------------------------------------------- turned and moved
+
+
+def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
+    """x turned k times by a right angle in the plane of two axes, from the first towards the second."""
+    array = as_array("rot90", x)
+    if len(axes) != 2:
+        raise ParameterError(f"rot90: axes {tuple(axes)} must be two")
+    a, b = distinct("rot90", tuple(axes), array.ndim)
+    k %= 4
+    if k == 0:
+        return array
+    if k == 2:
+        return flip(array, (a, b))
+    return swapaxes(flip(array, b), a, b) if k == 1 else flip(swapaxes(array, a, b), b)
+
+
+def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Array:
+    """An axis moved to before where axis `start` is; `moveaxis` says it more plainly."""
+    array = as_array("rollaxis", x)
+    a = axis_of("rollaxis", axis, array.ndim)
+    to = start + array.ndim if start < 0 else start
+    if not 0 <= to <= array.ndim:
+        raise ParameterError(f"rollaxis: start {start} is out of range for {array.aval}")
+    return moveaxis(array, a, to - 1 if a < to else to)
+
+
+def resize(x: ArrayLike, new_shape: int | Sequence[int]) -> Array:
+    """The elements in another shape, as often as it takes to fill it, the last of them left out."""
+    array = as_array("resize", x)
+    shape = as_shape((new_shape,) if isinstance(new_shape, int) else new_shape)
+    n, size = prod(shape), array.size
+    if not size:
+        return full(shape, 0, array.dtype)
+    times = -(-n // size)
+    flat = array.reshape(-1)
+    return (concat([flat] * times)[:n] if times else flat[:0]).reshape(shape)
+
+
+def trim_zeros(x: ArrayLike, trim: str = "fb") -> Array:
+    """A vector without the zeros at its front ("f" in `trim`) and back ("b").
+
+    Rule: the size depends on the values, so not in a traced function.
+    """
+    array = as_array("trim_zeros", x)
+    if array.ndim != 1 or not set(trim.lower()) <= {"f", "b"}:
+        raise ParameterError(f"trim_zeros: takes a vector, and 'f', 'b' or 'fb', got {array.aval} and {trim!r}")
+    there = known("trim_zeros", array, "slice the array where you know it to be zero").nonzero()[0]
+    first, last = (int(there[0]), int(there[-1]) + 1) if there.size else (array.size, array.size)
+    return array[first if "f" in trim.lower() else 0 : last if "b" in trim.lower() else array.size]
+
+
+def diagflat(v: ArrayLike, k: int = 0) -> Array:
+    """A matrix with the elements of v on diagonal k, zeros elsewhere."""
+    return diag(as_array("diagflat", v).reshape(-1), k)
+
+
+def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0) -> tuple[Array, ...]:
+    """The indices of what a function like `triu(x, k)` leaves of an n by n matrix of ones."""
+    return nonzero(mask_func(ones((n, n), dtypes.int32), k))
+
+
+# --------------------------------------------------------------------------------------------------------- products
+
+
+def kron(a: ArrayLike, b: ArrayLike) -> Array:
+    """The Kronecker product: b times each element of a, in the place of that element."""
+    return written(_kron, as_array("kron", a), as_array("kron", b, 1))
+
+
+def _kron(a: Array, b: Array) -> Array:
+    n = max(a.ndim, b.ndim)
+    sizes, inner = [(1,) * (n - x.ndim) + x.shape for x in (a, b)]
+    a = a.reshape([m for size in sizes for m in (size, 1)])
+    b = b.reshape([m for size in inner for m in (1, size)])
+    return (a * b).reshape([p * q for p, q in zip(sizes, inner, strict=True)])
+
+
+def cross(
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Array:
+    """The vector product along axes of size 3, or of size 2: what is missing is 0, and of two such only the third
+    element is given. `axisc` is where the vectors of the result stand; `axis` is all three.
+    """
+    one, two, out = (axisa, axisb, axisc) if axis is None else (axis, axis, axis)
+    x, y = as_array("cross", a), as_array("cross", b, 1)
+    x = moveaxis(x, axis_of("cross", one, x.ndim), -1)
+    y = moveaxis(y, axis_of("cross", two, y.ndim), -1)
+    for k, v in enumerate((x, y)):
+        if v.shape[-1] not in (2, 3):
+            raise ShapeError(f"cross: vectors must have 2 or 3 elements, those of argument {k} have {v.shape[-1]}")
+    if x.shape[-1] == y.shape[-1] == 2:
+        return written(_flat_cross, x, y)
+    x, y = [v if v.shape[-1] == 3 else concat([v, full((*v.shape[:-1], 1), 0, v.dtype)], -1) for v in (x, y)]
+    return moveaxis(cross_of_three(x, y), -1, out)
+
+
+def _flat_cross(x: Array, y: Array) -> Array:
+    return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
+
+
+def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Matrices times vectors, on the last axes; those before broadcast."""
+    a, b = as_array("matvec", x1), as_array("matvec", x2, 1)
+    if a.ndim < 2 or not b.ndim:
+        raise ShapeError(f"matvec: takes matrices and vectors, got {a.aval} and {b.aval}")
+    return matmul(a, b[..., None]).squeeze(-1)
+
+
+def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Vectors, conjugated, times matrices, on the last axes; those before broadcast."""
+    a, b = as_array("vecmat", x1), as_array("vecmat", x2, 1)
+    if not a.ndim or b.ndim < 2:
+        raise ShapeError(f"vecmat: takes vectors and matrices, got {a.aval} and {b.aval}")
+    return matmul(matrix_transpose(b), a.conj()[..., None]).squeeze(-1)
+
+
+def einsum_path(subscripts: str, *operands: ArrayLike, optimize: str | bool = "auto") -> tuple[list[object], str]:
+    """The order in which `einsum` would contract, as NumPy gives it, and opt_einsum's account of what it costs."""
+    shapes = [aval_of(x, f"einsum_path: argument {k + 1}").shape for k, x in enumerate(operands)]
+    how = "auto" if optimize is True else [tuple(range(len(shapes)))] if optimize is False else optimize
+    path, account = opt_einsum.contract_path(subscripts, *shapes, shapes=True, optimize=how)
+    return ["einsum_path", *path], str(account)
+
+
+__all__ = [
+    "atleast_3d", "block", "cross", "diagflat", "dsplit", "dstack", "einsum_path", "hsplit", "kron", "mask_indices",
+    "matvec", "resize", "rollaxis", "rot90", "trim_zeros", "vecmat", "vsplit",
+]  # fmt: skip

@@ -1,0 +1,192 @@
+"""Functions that apply functions: a Python function is traced once, over one example, and mapped over the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from functools import wraps
+from typing import Final, TypeAlias, cast
+
+from fxad.array import Array, ArrayLike, binder
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.ir import Shape
+from fxad.numpy.calls import as_array
+from fxad.numpy.indexing import indices
+from fxad.numpy.shapes import broadcast_shapes, moveaxis
+from fxad.operations.axes import axis_of, frozen
+from fxad.trace import trace_flat
+from fxad.transforms import vmap
+
+Results: TypeAlias = "Array | tuple[Array, ...]"
+
+_NAME: Final = r"[A-Za-z_]\w*|\d+"
+_CORE: Final = rf"\((?:(?:{_NAME})(?:,(?:{_NAME}))*)?\)"
+_SIGNATURE: Final = re.compile(rf"(?:{_CORE}(?:,{_CORE})*)?->{_CORE}(?:,{_CORE})*")
+
+
+def vectorize(
+    pyfunc: Callable[..., object],
+    *,
+    excluded: Collection[int | str] = frozenset(),
+    signature: str | None = None,
+) -> Callable[..., Results]:
+    """A function of numbers as a function of arrays that broadcast; with a `signature`, a function of small arrays.
+
+    Rule:   "(m,n),(n)->(m)" says which axes, at the end, belong to one example, and which sizes are equal; those before
+            broadcast, and the function is mapped over them. Positions and keywords in `excluded` are handed over as
+            they are; other keyword arguments are arrays that are mapped too.
+    Cost:   the function is traced over one example: no loop.
+    Raises: ShapeError, ArgumentError naming the function and the argument.
+    """
+    cores = None if signature is None else _parsed(signature)
+    name = getattr(pyfunc, "__name__", "function")
+
+    @wraps(pyfunc, updated=())
+    def mapped(*args: object, **kwargs: object) -> Results:
+        slots: list[int | str] = [*range(len(args)), *kwargs]
+        given = dict(zip(slots, (*args, *kwargs.values()), strict=True))
+        free = [k for k in slots if k not in excluded]
+
+        def example(*xs: Array) -> object:
+            own = {**given, **dict(zip(free, xs, strict=True))}
+            return pyfunc(*[own[k] for k in range(len(args))], **{k: own[k] for k in kwargs})
+
+        arrays = [as_array(f"vectorize: {name}", cast("ArrayLike", given[k]), i) for i, k in enumerate(free)]
+        ins = [()] * len(free) if cores is None else cores[0]
+        if len(ins) != len(free):
+            raise ArgumentError(f"vectorize: {name} takes {len(ins)} arrays by {signature!r}, got {len(free)}")
+        sizes = _sizes(name, signature, ins, arrays)
+        results, single = _mapped(f"vectorize({name})", example, arrays, [len(core) for core in ins])
+        _check_results(name, signature, cores, sizes, arrays, results)
+        return results[0] if single else tuple(results)
+
+    return mapped
+
+
+Core: TypeAlias = "tuple[str, ...]"
+
+
+def _parsed(signature: str) -> tuple[list[Core], list[Core]]:
+    text = signature.replace(" ", "")
+    if not _SIGNATURE.fullmatch(text):
+        raise ParameterError(
+            f"vectorize: signature {signature!r} does not parse", remedy="write it as in '(m,n),(n)->(m)'"
+        )
+    before, after = [
+        [tuple([c for c in core[1:-1].split(",") if c]) for core in re.findall(_CORE, part)]
+        for part in text.split("->")
+    ]
+    return before, after
+
+
+def _sizes(name: str, signature: str | None, ins: Sequence[Core], arrays: list[Array]) -> dict[str, int]:
+    """The size of each axis of an example. Raises: ShapeError where two differ."""
+    sizes: dict[str, int] = {}
+    for k, (core, x) in enumerate(zip(ins, arrays, strict=True)):
+        if x.ndim < len(core):
+            raise ShapeError(f"vectorize: argument {k} of {name} has {x.ndim} axes, {signature!r} wants {len(core)}")
+        for label, n in zip(core, x.shape[x.ndim - len(core) :], strict=True):
+            wanted = sizes.setdefault(label, int(label) if label.isdecimal() else n)
+            if n != wanted:
+                raise ShapeError(
+                    f"vectorize: axis {label} of {name} has sizes {wanted} and {n}, by argument {k}: {x.aval}"
+                )
+    return sizes
+
+
+def _check_results(
+    name: str,
+    signature: str | None,
+    cores: tuple[list[Core], list[Core]] | None,
+    sizes: dict[str, int],
+    arrays: list[Array],
+    results: list[Array],
+) -> None:
+    if cores is None:
+        return
+    ins, outs = cores
+    if len(outs) != len(results):
+        raise ArgumentError(f"vectorize: {name} gives {len(results)} results, {signature!r} says {len(outs)}")
+    lead = max([x.ndim - len(core) for core, x in zip(ins, arrays, strict=True)], default=0)
+    for k, (core, y) in enumerate(zip(outs, results, strict=True)):
+        own = y.shape[lead:]
+        known = tuple([sizes.setdefault(c, n) for c, n in zip(core, own, strict=False)])
+        if len(own) != len(core) or known != own:
+            raise ShapeError(f"vectorize: result {k} of {name} has shape {own}, {signature!r} says ({','.join(core)})")
+
+
+def _mapped(name: str, fn: Callable[..., object], arrays: list[Array], cores: list[int]) -> tuple[list[Array], bool]:
+    """`fn` of examples, mapped over the leading axes of the arrays, which broadcast: its results, whether it is one."""
+    leads = [x.shape[: x.ndim - n] for x, n in zip(arrays, cores, strict=True)]
+    shape = broadcast_shapes(*leads)
+    avals = [x.aval.with_shape(x.shape[len(lead) :]) for x, lead in zip(arrays, leads, strict=True)]
+    single = True
+
+    def flat(xs: list[Array]) -> Sequence[object]:
+        nonlocal single
+        out = fn(*xs)
+        single = not isinstance(out, tuple | list)
+        return [out] if single else list(cast("Sequence[object]", out))
+
+    program, captured = trace_flat(flat, avals, name)
+    for k in reversed(range(len(shape))):
+        if shape[k] == 1:
+            continue
+        # where a result or an argument of size 1 goes along, it has no axis
+        has = [len(lead) - len(shape) + k >= 0 and lead[len(lead) - len(shape) + k] != 1 for lead in leads]
+        dims = (*[None] * len(captured), *[0 if h else None for h in has])
+        program, _ = vmap(program, shape[k], dims, (0,) * len(program.outs))
+    squeezed = [
+        x.reshape([n for n in lead if n != 1] + list(x.shape[len(lead) :]))
+        for x, lead in zip(arrays, leads, strict=True)
+    ]
+    outs = binder().call(program, [*captured, *squeezed])
+    mapped = len([n for n in shape if n != 1])
+    return [y.reshape(shape + y.shape[mapped:]) for y in outs], single
+
+
+def apply_along_axis(
+    func1d: Callable[..., object], axis: int, arr: ArrayLike, *args: object, **kwargs: object
+) -> Results:
+    """A function of vectors, applied to those along an axis; the axes of its result stand in the place of it."""
+    array = as_array("apply_along_axis", arr, 2)
+    k = axis_of("apply_along_axis", axis, array.ndim)
+    name = getattr(func1d, "__name__", "function")
+    rows = moveaxis(array, k, -1)
+    results, single = _mapped(f"apply_along_axis({name})", lambda x: func1d(x, *args, **kwargs), [rows], [1])
+    lead, outs = array.ndim - 1, []
+    for y in results:
+        more = y.ndim - lead
+        outs.append(moveaxis(y, tuple(range(lead, y.ndim)), tuple(range(k, k + more))) if more else y)
+    return outs[0] if single else tuple(outs)
+
+
+def apply_over_axes(func: Callable[[Array, int], ArrayLike], a: ArrayLike, axes: int | Sequence[int]) -> Array:
+    """A function of an array and an axis, applied along one axis after the other; an axis it drops has size 1 after."""
+    out = as_array("apply_over_axes", a, 1)
+    n = out.ndim
+    given = frozen(axes)
+    for axis in (given,) if isinstance(given, int) else given or ():
+        k = axis_of("apply_over_axes", axis, n)
+        found = as_array("apply_over_axes", func(out, k))
+        if found.ndim not in (n, n - 1):
+            raise ShapeError(
+                f"apply_over_axes: the function makes {found.aval} of {out.aval}", remedy="keep or drop the axis"
+            )
+        out = found if found.ndim == n else found.reshape(out.shape[:k] + (1,) + out.shape[k + 1 :])
+    return out
+
+
+def fromfunction(
+    function: Callable[..., object], shape: int | Sequence[int], *, dtype: object = float, **kwargs: object
+) -> object:
+    """What a function makes of the index along each axis of every place of a shape."""
+    if not callable(function):
+        raise ArgumentError(f"fromfunction: argument 0 must be a function, got {described(function)}")
+    sizes: Shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    grid = indices(sizes, "int32")
+    assert isinstance(grid, Array)
+    return function(*[grid[k].astype(dtype) for k in range(len(sizes))], **kwargs)
+
+
+__all__ = ["apply_along_axis", "apply_over_axes", "fromfunction", "vectorize"]

@@ -1,0 +1,207 @@
+"""Grids, indices written down, and arrays put together by indexing: `mgrid[0:2, 0:3]`, `r_[a, 0, b]`."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, TypeAlias, final
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike
+from fxad.errors import ArgumentError, ParameterError, described
+from fxad.numpy.binary import power, where
+from fxad.numpy.calls import as_array
+from fxad.numpy.creation import arange, asarray, linspace, zeros
+from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis, stack
+from fxad.numpy.staging import written
+from fxad.numpy.types import result_type
+from fxad.numpy.unary import abs, exp, log, sign
+from fxad.operations import promotion
+
+Span: TypeAlias = "slice | tuple[slice, ...]"
+
+
+def _points(name: str, span: object) -> Array:
+    """The points a slice names: with an imaginary step, so many from start to stop, that one included."""
+    if not isinstance(span, slice):
+        raise ArgumentError(f"{name}: takes slices, got {described(span)}", remedy=f"write {name}[start:stop:step]")
+    start = 0 if span.start is None else span.start
+    step = 1 if span.step is None else span.step
+    if span.stop is None:
+        raise ParameterError(f"{name}: {span} has no end", remedy=f"write {name}[start:stop]")
+    if isinstance(step, complex):
+        return linspace(start, span.stop, int(math.fabs(step.imag)))
+    return arange(start, span.stop, step)
+
+
+def _lines(name: str, spans: Span) -> list[Array]:
+    """The points along each axis, shaped so that they broadcast together."""
+    given = spans if isinstance(spans, tuple) else (spans,)
+    lines = [_points(name, s) for s in given]
+    dtype = result_type(*lines) if lines else dtypes.int32
+    n = len(lines)
+    return [x.astype(dtype).reshape([-1 if a == k else 1 for a in range(n)]) for k, x in enumerate(lines)]
+
+
+@final
+class _Mesh:
+    """`mgrid[0:2, 0:3]`: the coordinates of every point of a grid, stacked."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "fxad.numpy.mgrid"
+
+    def __getitem__(self, spans: Span) -> Array:
+        axes = _lines("mgrid", spans)
+        if not isinstance(spans, tuple):
+            return axes[0]
+        return stack(broadcast_arrays(*axes)) if axes else zeros((0,), dtypes.int32)
+
+
+@final
+class _Open:
+    """`ogrid[0:2, 0:3]`: the coordinates along each axis of a grid, which broadcast together."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "fxad.numpy.ogrid"
+
+    def __getitem__(self, spans: Span) -> Array | tuple[Array, ...]:
+        axes = _lines("ogrid", spans)
+        return tuple(axes) if isinstance(spans, tuple) else axes[0]
+
+
+@final
+class _Index:
+    """`s_[1:, None]`: the index as a value; `index_exp` makes it a tuple."""
+
+    __slots__ = ("_always_tuple",)
+
+    def __init__(self, always_tuple: bool) -> None:
+        self._always_tuple = always_tuple
+
+    def __repr__(self) -> str:
+        return f"fxad.numpy.{'index_exp' if self._always_tuple else 's_'}"
+
+    def __getitem__(self, index: object) -> object:
+        return (index,) if self._always_tuple and not isinstance(index, tuple) else index
+
+
+@final
+class _Together:
+    """`r_[a, 0, 1:5]`: arrays, scalars and spans one after the other along the first axis; `c_` along the last, as
+    columns. The first item may be "axis,ndim,where": the axis, how many axes there are at least, and where in them
+    those stand that an array has."""
+
+    __slots__ = ("_axis", "_name", "_ndim", "_where")
+
+    def __init__(self, name: str, axis: int, ndim: int, where: int) -> None:
+        self._name, self._axis, self._ndim, self._where = name, axis, ndim, where
+
+    def __repr__(self) -> str:
+        return f"fxad.numpy.{self._name}"
+
+    def __getitem__(self, items: object) -> Array:
+        given = list(items) if isinstance(items, tuple) else [items]
+        axis, ndim, where_ = self._axis, self._ndim, self._where
+        if given and isinstance(given[0], str):
+            axis, ndim, where_ = self._directive(given.pop(0))
+        # scalars take the dtype of arrays beside them
+        parts = [x if isinstance(x, bool | int | float | complex) else self._part(x, ndim, where_) for x in given]
+        dtype = result_type(*parts) if parts else dtypes.float32
+        shaped = [x if isinstance(x, Array) else asarray(x, dtype).reshape((1,) * max(ndim, 1)) for x in parts]
+        return concat([x.astype(dtype) for x in shaped], axis)
+
+    def _directive(self, text: object) -> tuple[int, int, int]:
+        try:
+            numbers = [int(n) for n in str(text).split(",")]
+        except ValueError:
+            raise ParameterError(
+                f"{self._name}: {text!r} does not say an axis", remedy="write 'axis', 'axis,ndim' or 'axis,ndim,where'"
+            ) from None
+        axis, ndim, where_ = [*numbers, *(self._axis, self._ndim, self._where)[len(numbers) :]]
+        return axis, ndim, where_
+
+    def _part(self, x: object, ndim: int, where_: int) -> Array:
+        array = _points(self._name, x) if isinstance(x, slice) else asarray(x)  # type: ignore[arg-type]
+        more = ndim - array.ndim
+        if more <= 0:
+            return array
+        own = array.ndim
+        array = array.reshape(*[1] * more, *array.shape)
+        front = where_ if where_ >= 0 else more + where_ + 1
+        order = list(range(more))
+        order[front:front] = range(more, more + own)
+        return array.transpose(order)
+
+
+mgrid: Final = _Mesh()
+ogrid: Final = _Open()
+s_: Final = _Index(False)
+index_exp: Final = _Index(True)
+r_: Final = _Together("r_", 0, 1, -1)
+c_: Final = _Together("c_", -1, 2, 0)
+
+
+# ------------------------------------------------------------------------------------------------- in equal factors
+
+
+def logspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    *,
+    endpoint: bool = True,
+    base: ArrayLike = 10.0,
+    dtype: object = None,
+    axis: int = 0,
+) -> Array:
+    """`num` values from base**start to base**stop in equal factors."""
+    want = None if dtype is None else dtypes.as_dtype(dtype)
+    a, b, c = [as_array("logspace", v, k) for k, v in ((0, start), (1, stop), (4, base))]
+    return written(_powers, a, b, c, num, bool(endpoint), want, axis)
+
+
+def _powers(
+    start: Array, stop: Array, base: Array, num: int, endpoint: bool, want: dtypes.DType | None, axis: int
+) -> Array:
+    places = linspace(start, stop, num, endpoint=endpoint, axis=axis)
+    out = power(base.astype(promotion.inexact(base.dtype)), places)
+    return out.astype(want or places.dtype)
+
+
+def geomspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    *,
+    endpoint: bool = True,
+    dtype: object = None,
+    axis: int = 0,
+) -> Array:
+    """`num` values from start to stop in equal factors; both of one sign, and neither 0 (what has none is nan)."""
+    want = None if dtype is None else dtypes.as_dtype(dtype)
+    for k, v in enumerate((start, stop)):
+        if isinstance(v, bool | int | float | complex) and v == 0:
+            raise ParameterError(f"geomspace: argument {k} is 0, which no factor leads away from")
+    a, b = as_array("geomspace", start), as_array("geomspace", stop, 1)
+    return written(_factors, a, b, num, bool(endpoint), want, axis)
+
+
+def _factors(start: Array, stop: Array, num: int, endpoint: bool, want: dtypes.DType | None, axis: int) -> Array:
+    dtype = result_type(start, stop)
+    dtype = dtype if dtype in dtypes.INEXACT else dtypes.float32
+    a, b = broadcast_arrays(start.astype(dtype), stop.astype(dtype))
+    if dtype in dtypes.COMPLEX:
+        unit = a / abs(a).astype(dtype)
+    else:
+        unit = where(sign(a) == sign(b), sign(a), float("nan"))
+    out = moveaxis(exp(linspace(log(a / unit), log(b / unit), num, endpoint=endpoint)), 0, -1) * unit[..., None]
+    ends = ([a[..., None]] if num else []) + (
+        [out[..., 1:-1], b[..., None]] if endpoint and num > 1 else [out[..., 1:]]
+    )
+    return moveaxis(concat(ends, -1), -1, axis).astype(want or dtype)
+
+
+__all__ = ["c_", "geomspace", "index_exp", "logspace", "mgrid", "ogrid", "r_", "s_"]

@@ -1,0 +1,227 @@
+"""Counting what falls where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
+from fxad.numpy.binary import where
+from fxad.numpy.calls import as_array
+from fxad.numpy.creation import asarray, full, linspace, ones
+from fxad.numpy.dependent import known
+from fxad.numpy.reductions import amax, amin
+from fxad.numpy.shapes import broadcast_to, diff, flip, stack
+from fxad.numpy.sorting import searchsorted
+from fxad.numpy.staging import written
+from fxad.numpy.types import result_type
+from fxad.operations import promotion
+
+Bins: TypeAlias = "int | str | ArrayLike | Sequence[float]"
+Range: TypeAlias = "Sequence[ArrayLike] | None"
+
+
+def bincount(
+    x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None
+) -> Array:
+    """How often each of 0, 1, 2, ... is in a vector of integers, or the sum of the `weights` there.
+
+    Type:   int32, or the dtype of the weights, float32 for weights of integers.
+    Rule:   with a `length`, so many: numbers that are not below it are left out, and so are those below 0. Without, one
+            more than the greatest number, and at least `minlength`: the size depends on the values, so not in a traced
+            function.
+    """
+    array = as_array("bincount", x)
+    if array.ndim != 1 or array.dtype in dtypes.INEXACT:
+        raise DTypeError(f"bincount: takes a vector of integers, got {array.aval}")
+    w = None if weights is None else as_array("bincount", weights, 1)
+    if w is not None and w.shape != array.shape:
+        raise ShapeError(f"bincount: weights {w.aval} for {array.aval}")
+    if length is None:
+        values = known("bincount", array, "say length=: how many numbers to count")
+        if values.size and values.min() < 0:
+            raise ParameterError(f"bincount: {values.min()} is below 0")
+        length = max(minlength, int(values.max()) + 1 if values.size else 0)
+    elif length < 0 or minlength > length:
+        raise ParameterError(f"bincount: length {length} must not be below 0 or minlength {minlength}")
+    return written(_counted, array, w, length)
+
+
+def _counted(x: Array, w: Array | None, n: int) -> Array:
+    """How often each of n numbers is in x; others are left out."""
+    if w is None:
+        w = full((), 1)
+    elif w.dtype not in dtypes.INEXACT:
+        w = w.astype(dtypes.float32)
+    if x.dtype is dtypes.bool_ or x.dtype.itemsize < 4:
+        x = x.astype(dtypes.int32)
+    zeros = full((n,), 0, w.dtype)
+    # places below 0 would count from the end
+    return zeros.at[where((x >= 0) & (x < n), x, n)].add(w, mode="drop") if n else zeros
+
+
+def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = False) -> Array:
+    """The number of the bin of each element: 0 before the first edge; the edges go up or down.
+
+    Rule: an element on an edge belongs to the bin above it, or to the one below it if `right`.
+    """
+    array, edges = as_array("digitize", x), asarray(bins)
+    if edges.ndim != 1:
+        raise ShapeError(f"digitize: bins must have one axis, got {edges.aval}")
+    if dtypes.COMPLEX & {array.dtype, edges.dtype}:
+        raise DTypeError(f"digitize: complex numbers have no order, got {array.aval} and {edges.aval}")
+    return written(_digitized, array, edges, bool(right))
+
+
+def _digitized(x: Array, edges: Array, right: bool) -> Array:
+    if not edges.size:
+        return full(x.shape, 0)
+    side = "left" if right else "right"
+    up, down = searchsorted(edges, x, side), edges.size - searchsorted(flip(edges), x, side)
+    return where(edges[0] <= edges[-1], up, down)
+
+
+# ------------------------------------------------------------------------------------------------------- histograms
+
+
+def histogram_bin_edges(x: ArrayLike, bins: Bins = 10, range: Range = None, weights: ArrayLike | None = None) -> Array:
+    """The edges between which `histogram` counts: so many bins of one size over a range, or the edges given.
+
+    Rule: no range is from the least element to the greatest, and one of size 1 around them where they are equal. The
+          name of one of NumPy's estimators makes the number of bins depend on the values: not in a traced function.
+    """
+    del weights  # NumPy's signature; the edges do not depend on them
+    array = as_array("histogram_bin_edges", x)
+    return _edges("histogram_bin_edges", array, bins, range)
+
+
+def _edges(name: str, x: Array, bins: object, range: Range) -> Array:
+    if isinstance(bins, str):
+        values = known(name, x, "say how many bins there are")
+        limits = None if range is None else tuple([float(np.asarray(v)) for v in range])
+        return asarray(np.histogram_bin_edges(values, bins, limits)).astype(_edge_dtype(x))  # type: ignore[call-overload]
+    if isinstance(bins, int | np.integer):
+        if bins < 1:
+            raise ParameterError(f"{name}: {bins} bins; there must be at least 1")
+        if range is None:
+            return written(_even, x, None, None, int(bins))
+        low, high = range
+        if isinstance(low, int | float) and isinstance(high, int | float) and not low <= high:
+            raise ParameterError(f"{name}: range from {low} to {high}: the first must not be the greater one")
+        ends = [asarray(v, _edge_dtype(x)) for v in (low, high)]
+        return written(_even, x, *ends, int(bins))
+    edges = asarray(bins)  # type: ignore[arg-type]
+    if edges.ndim != 1 or edges.dtype in dtypes.COMPLEX:
+        raise ArgumentError(f"{name}: bins must be an int or a vector of edges, got {described(bins)}")
+    return edges
+
+
+def _edge_dtype(x: Array) -> dtypes.DType:
+    return x.dtype if x.dtype in dtypes.FLOATING else dtypes.float32
+
+
+def _even(x: Array, low: Array | None, high: Array | None, bins: int) -> Array:
+    dtype = _edge_dtype(x)
+    if low is None or high is None:
+        low, high = (amin(x), amax(x)) if x.size else (full((), 0.0, dtype), full((), 1.0, dtype))
+    low, high = low.astype(dtype), high.astype(dtype)
+    one = low == high
+    return linspace(where(one, low - 0.5, low), where(one, high + 0.5, high), bins + 1)
+
+
+def histogram(
+    x: ArrayLike,
+    bins: Bins = 10,
+    range: Range = None,
+    density: bool = False,
+    weights: ArrayLike | None = None,
+) -> tuple[Array, Array]:
+    """How many elements are in each bin, or the sum of their weights, and the edges of the bins.
+
+    Type:   counts are int32; the dtype of the weights, where there are any; floating if `density`.
+    Rule:   each bin has its left edge, the last one also its right edge; elements outside are left out. `density`
+            divides by the total and the size of each bin: the integral is 1.
+    """
+    array = as_array("histogram", x)
+    edges = _edges("histogram", array, bins, range)
+    w = None if weights is None else as_array("histogram", weights, 4)
+    if w is not None and w.shape != array.shape:
+        raise ShapeError(f"histogram: weights {w.aval} for {array.aval}")
+    return written(_histogram, array.reshape(-1, 1), w if w is None else w.reshape(-1), bool(density), edges), edges
+
+
+def histogram2d(
+    x: ArrayLike,
+    y: ArrayLike,
+    bins: Bins | Sequence[Bins] = 10,
+    range: Sequence[Range] | None = None,
+    density: bool = False,
+    weights: ArrayLike | None = None,
+) -> tuple[Array, Array, Array]:
+    """`histogram` of points (x, y): the counts, and the edges along both axes. Bins are for both axes, or a pair."""
+    a, b = as_array("histogram2d", x), as_array("histogram2d", y, 1)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise ShapeError(f"histogram2d: takes two vectors of one size, got {a.aval} and {b.aval}")
+    pair = isinstance(bins, Sequence) and not isinstance(bins, str) and len(bins) == 2
+    each = bins if pair or isinstance(bins, int) else [bins, bins]
+    counts, edges = histogramdd(stack([a, b], 1), each, range, density, weights)  # type: ignore[arg-type]
+    return counts, edges[0], edges[1]
+
+
+def histogramdd(
+    sample: ArrayLike | Sequence[ArrayLike],
+    bins: int | Sequence[Bins] = 10,
+    range: Sequence[Range] | None = None,
+    density: bool = False,
+    weights: ArrayLike | None = None,
+) -> tuple[Array, tuple[Array, ...]]:
+    """`histogram` of points, the rows of a matrix (or the elements of so many vectors): the counts, and the edges along
+    each axis. Bins and ranges are for all axes, or one for each."""
+    if isinstance(sample, list | tuple):
+        points = stack([as_array("histogramdd", s, k) for k, s in enumerate(sample)], 1)
+    else:
+        points = as_array("histogramdd", sample)
+    points = points.reshape(-1, 1) if points.ndim == 1 else points
+    if points.ndim != 2:
+        raise ShapeError(f"histogramdd: points must be the rows of a matrix, got {points.aval}")
+    d = points.shape[1]
+    each = [bins] * d if isinstance(bins, int) else list(bins)
+    limits = [None] * d if range is None else list(range)
+    if len(each) != d or len(limits) != d:
+        raise ShapeError(f"histogramdd: {len(each)} bins and {len(limits)} ranges for points of {d} coordinates")
+    columns = zip(each, limits, strict=True)
+    edges = tuple([_edges("histogramdd", points[:, k], b, r) for k, (b, r) in enumerate(columns)])
+    w = None if weights is None else as_array("histogramdd", weights, 4)
+    if w is not None and w.shape != points.shape[:1]:
+        raise ShapeError(f"histogramdd: weights {w.aval} for {points.shape[0]} points")
+    return written(_histogram, points, w, bool(density), *edges), edges
+
+
+def _histogram(points: Array, w: Array | None, density: bool, *edges: Array) -> Array:
+    shape = tuple([e.size - 1 for e in edges])
+    place, inside = full((points.shape[0],), 0), full((points.shape[0],), True)
+    for k, e in enumerate(edges):
+        x = points[:, k]
+        at = searchsorted(e, x, "right")
+        at = where(x == e[-1], shape[k], at)
+        inside = inside & (at >= 1) & (at <= shape[k])
+        place = place * shape[k] + at - 1
+    n = int(np.prod(shape))
+    weights = ones(place.shape, dtypes.int32) if w is None else w
+    counts = full((n,), 0, weights.dtype).at[where(inside, place, n)].add(weights, mode="drop").reshape(shape)
+    if not density:
+        return counts
+    out = counts.astype(
+        result_type(*[_edge_dtype(e) for e in edges], *([] if w is None else [promotion.inexact(w.dtype)]))
+    )
+    for k, e in enumerate(edges):
+        size = diff(e).astype(out.dtype)
+        out = out / broadcast_to(size.reshape([-1 if a == k else 1 for a in np.arange(len(shape)).tolist()]), shape)
+    return out / counts.sum().astype(out.dtype)
+
+
+__all__ = ["bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]

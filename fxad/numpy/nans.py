@@ -1,0 +1,166 @@
+"""Reductions that pass over nans: their derivative there is 0."""
+
+from __future__ import annotations
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike
+from fxad.dtypes import DType
+from fxad.numpy.binary import where
+from fxad.numpy.calls import as_array, call
+from fxad.numpy.cumulative import cumprod, cumsum
+from fxad.numpy.staging import written
+from fxad.numpy.statistics import computed, stated
+from fxad.numpy.unary import conj, isnan, real, sqrt
+from fxad.operations import reductions
+from fxad.operations.axes import Axes, axes_of, frozen
+
+
+def _dtype(dtype: object) -> DType | None:
+    return None if dtype is None else dtypes.as_dtype(dtype)
+
+
+def _without(x: Array, value: float) -> Array:
+    """x with a value in place of nans."""
+    return where(isnan(x), value, x) if x.dtype in dtypes.INEXACT else x
+
+
+def nansum(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
+    """Sum over axes of the elements that are not nan."""
+    return written(_sum, as_array("nansum", x), frozen(axis), _dtype(dtype), bool(keepdims))
+
+
+def _sum(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
+    return call("nansum", reductions.sum, (_without(x, 0),), axis, keepdims, dtype)
+
+
+def nanprod(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
+    """Product over axes of the elements that are not nan."""
+    return written(_prod, as_array("nanprod", x), frozen(axis), _dtype(dtype), bool(keepdims))
+
+
+def _prod(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
+    return call("nanprod", reductions.prod, (_without(x, 1),), axis, keepdims, dtype)
+
+
+def nancumsum(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
+    """The sum of the elements up to each along an axis, nan counted as 0; of all elements in a row for None."""
+    return written(_cumsum, as_array("nancumsum", x), axis, _dtype(dtype))
+
+
+def _cumsum(x: Array, axis: int | None, dtype: DType | None) -> Array:
+    return cumsum(_without(x, 0), axis, dtype)
+
+
+def nancumprod(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
+    """The product of the elements up to each along an axis, nan counted as 1; of all elements in a row for None."""
+    return written(_cumprod, as_array("nancumprod", x), axis, _dtype(dtype))
+
+
+def _cumprod(x: Array, axis: int | None, dtype: DType | None) -> Array:
+    return cumprod(_without(x, 1), axis, dtype)
+
+
+def nanmax(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
+    """Greatest element over axes that is not nan; nan where there is none."""
+    return written(_extremum, as_array("nanmax", x), frozen(axis), bool(keepdims), True)
+
+
+def nanmin(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
+    """Least element over axes that is not nan; nan where there is none."""
+    return written(_extremum, as_array("nanmin", x), frozen(axis), bool(keepdims), False)
+
+
+def _extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
+    name, op = ("nanmax", reductions.max) if greatest else ("nanmin", reductions.min)
+    if x.dtype not in dtypes.INEXACT:
+        return call(name, op, (x,), axis, keepdims)
+    found = call(name, op, (_without(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
+    return where(isnan(x).all(axis, keepdims=keepdims), float("nan"), found)
+
+
+def nanargmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    """Where the greatest element is that is not nan, as int32, and -1 where there is none (NumPy raises an error)."""
+    return written(_place, as_array("nanargmax", x), axis, bool(keepdims), True)
+
+
+def nanargmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    """Where the least element is that is not nan, as int32, and -1 where there is none (NumPy raises an error)."""
+    return written(_place, as_array("nanargmin", x), axis, bool(keepdims), False)
+
+
+def _place(x: Array, axis: int | None, keepdims: bool, greatest: bool) -> Array:
+    name, op = ("nanargmax", reductions.argmax) if greatest else ("nanargmin", reductions.argmin)
+    found = call(name, op, (_without(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
+    if x.dtype not in dtypes.INEXACT:
+        return found
+    missing = isnan(x)
+    # an infinity of the wrong sign is as good as what stands in for a nan: take the first of those that are none
+    first = call(name, reductions.argmin, (missing.astype(dtypes.int32),), axis, keepdims)
+    best = call(name, reductions.max if greatest else reductions.min, (_filled(x, greatest),), axis, keepdims)
+    bound = -float("inf") if greatest else float("inf")
+    return where(missing.all(axis, keepdims=keepdims), -1, where(best == bound, first, found))
+
+
+def _filled(x: Array, greatest: bool) -> Array:
+    return _without(x, -float("inf") if greatest else float("inf"))
+
+
+def nanmean(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
+    """Mean over axes of the elements that are not nan; nan where there are none."""
+    array = as_array("nanmean", x)
+    return written(_mean, array, axes_of("nanmean", axis, array.ndim), _dtype(dtype), bool(keepdims))
+
+
+def _mean(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool) -> Array:
+    y = computed(x if dtype is None else x.astype(dtype))
+    count = (~isnan(y)).sum(axes, keepdims=keepdims).astype(dtypes.real_part(y.dtype))
+    return (_without(y, 0).sum(axes, keepdims=keepdims) / count).astype(dtype or stated(x))
+
+
+def nanvar(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    correction: float = 0.0,
+    ddof: float | None = None,
+    dtype: object = None,
+    keepdims: bool = False,
+) -> Array:
+    """Variance over axes of the elements that are not nan: mean squared distance from their mean, divided by their
+    count less `correction` (or `ddof`); nan where that leaves none."""
+    array, less = as_array("nanvar", x), correction if ddof is None else ddof
+    return written(_var, array, axes_of("nanvar", axis, array.ndim), _dtype(dtype), bool(keepdims), less)
+
+
+def nanstd(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    correction: float = 0.0,
+    ddof: float | None = None,
+    dtype: object = None,
+    keepdims: bool = False,
+) -> Array:
+    """Standard deviation over axes of the elements that are not nan: the root of `nanvar`."""
+    array, less = as_array("nanstd", x), correction if ddof is None else ddof
+    return written(_std, array, axes_of("nanstd", axis, array.ndim), _dtype(dtype), bool(keepdims), less)
+
+
+def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, less: float) -> Array:
+    y = computed(x if dtype is None else x.astype(dtype))
+    missing = isnan(y)
+    count = (~missing).sum(axes, keepdims=True).astype(dtypes.real_part(y.dtype))
+    y = where(missing, 0, y)
+    # held at 1 so that nothing is divided by 0: where there are no elements the result is nan anyway
+    off = where(missing, 0, y - y.sum(axes, keepdims=True) / where(count == 0, 1, count))
+    square = real(off * conj(off)).sum(axes, keepdims=True)
+    left = count - less
+    out = square / where(left > 0, left, float("nan"))
+    out = out if keepdims else out.squeeze(axes)
+    return out.astype(dtypes.real_part(dtype or stated(x)))
+
+
+def _std(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, less: float) -> Array:
+    return sqrt(_var(x, axes, dtype, keepdims, less))

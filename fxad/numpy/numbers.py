@@ -1,0 +1,341 @@
+"""Numbers taken apart and asked about, element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from fxad import dtypes, lax
+from fxad.array import Array, ArrayLike, aval_of
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ParameterError
+from fxad.numpy.binary import array_equal, equal, maximum, minimum, nextafter, power, remainder, where
+from fxad.numpy.calls import as_array
+from fxad.numpy.dependent import known
+from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
+from fxad.numpy.sorting import sort
+from fxad.numpy.staging import written, written_all
+from fxad.numpy.types import finfo, result_type
+from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, sign, trunc
+from fxad.operations import promotion
+from fxad.operations.axes import axis_of
+
+# ----------------------------------------------------------------------------------------------------- of integers
+
+
+def gcd(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The greatest common divisor of x1 and x2, which are integers; never below 0."""
+    return written(_gcd, *_integers("gcd", x1, x2))
+
+
+def lcm(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The least common multiple of x1 and x2, which are integers; never below 0."""
+    return written(_lcm, *_integers("lcm", x1, x2))
+
+
+def _integers(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
+    a, b = _pair(name, x1, x2)
+    if a.dtype not in dtypes.INTEGER:
+        raise DTypeError(f"{name}: takes integers, got {a.dtype.name}")
+    return a, b
+
+
+def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
+    """Two arguments in their common dtype."""
+    dtype = result_type(*[x if isinstance(x, bool | int | float | complex) else aval_of(x) for x in (x1, x2)])
+    a, b = as_array(name, x1), as_array(name, x2, 1)
+    return a.astype(dtype), b.astype(dtype)
+
+
+def _gcd(x: Array, y: Array) -> Array:
+    def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        a, b = state
+        more = b != 0
+        return where(more, b, a), where(more, remainder(a, where(more, b, 1)), b)
+
+    a, b = broadcast_arrays(abs(x), abs(y))
+    return lax.while_loop(lambda state: (state[1] != 0).any(), step, (a, b))[0]
+
+
+def _lcm(x: Array, y: Array) -> Array:
+    divisor = _gcd(x, y)
+    return abs(x // where(divisor == 0, 1, divisor) * y)
+
+
+def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") -> Array:
+    """Eight bools (or integers that are not 0) along an axis to one uint8, zeros put in at the end; flat for None.
+
+    Rule: the first one is the highest bit for `bitorder` "big", the lowest for "little".
+    """
+    array = as_array("packbits", x)
+    if array.dtype in dtypes.INEXACT:
+        raise DTypeError(f"packbits: takes bools or integers, got {array.aval}", remedy="use x != 0")
+    array = array.reshape(-1) if axis is None else array
+    return written(_packed, array, axis_of("packbits", axis or 0, array.ndim), _bits(bitorder, "packbits"))
+
+
+def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
+    """The bits of uint8 along an axis, as uint8 0 and 1; flat for None: `count` of them, without so many below 0."""
+    array = as_array("unpackbits", x)
+    if array.dtype is not dtypes.uint8:
+        raise DTypeError(f"unpackbits: takes uint8, got {array.aval}", remedy="use astype('uint8')")
+    array = array.reshape(-1) if axis is None else array
+    return written(_unpacked, array, axis_of("unpackbits", axis or 0, array.ndim), count, _bits(bitorder, "unpackbits"))
+
+
+def _bits(bitorder: str, name: str) -> tuple[int, ...]:
+    if bitorder not in ("big", "little"):
+        raise ParameterError(f"{name}: bitorder must be 'big' or 'little', got {bitorder!r}")
+    return tuple(range(7, -1, -1)) if bitorder == "big" else tuple(range(8))
+
+
+def _packed(x: Array, axis: int, bits: tuple[int, ...]) -> Array:
+    x = moveaxis(x.astype(dtypes.bool_).astype(dtypes.uint8), axis, -1)
+    missing = -x.shape[-1] % 8
+    if missing:
+        x = concat([x, lax.full((*x.shape[:-1], missing), 0, dtypes.uint8)], -1)
+    x = x.reshape(*x.shape[:-1], x.shape[-1] // 8, 8)
+    out = x[..., 0] << bits[0]
+    for k, bit in enumerate(bits[1:], 1):
+        out = out | (x[..., k] << bit)
+    return moveaxis(out, -1, axis)
+
+
+def _unpacked(x: Array, axis: int, count: int | None, bits: tuple[int, ...]) -> Array:
+    x = moveaxis(x, axis, -1)
+    n = 8 * x.shape[-1]
+    out = concat([((x >> bit) & 1)[..., None] for bit in bits], -1).reshape(*x.shape[:-1], n)
+    if count is not None:
+        end = count if count >= 0 else n + count
+        more = lax.full((*x.shape[:-1], max(end - n, 0)), 0, dtypes.uint8)
+        out = concat([out[..., : max(end, 0)], more], -1)
+    return moveaxis(out, -1, axis)
+
+
+# ----------------------------------------------------------------------------------------------- of floating numbers
+
+# For each float format: the integer of its size, the bits of its fraction, the greatest exponent.
+_FORMAT: Final = {
+    dtypes.float32: (dtypes.int32, 23, 127),
+    dtypes.float64: (dtypes.int64, 52, 1023),
+}
+
+
+def _floating(name: str, x: ArrayLike, k: int = 0) -> Array:
+    array = as_array(name, x, k)
+    if array.dtype in dtypes.COMPLEX:
+        raise DTypeError(f"{name}: takes real values, got {array.aval}")
+    return array.astype(promotion.inexact(array.dtype))
+
+
+def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 * 2**x2 for integers x2, without 2**x2 overflowing."""
+    exponent = as_array("ldexp", x2, 1)
+    if exponent.dtype not in dtypes.INTEGER:
+        raise DTypeError(f"ldexp: exponents must be integers, got {exponent.aval}")
+    return written(_scaled, _floating("ldexp", x1), exponent)
+
+
+def _wide(x: Array) -> Array:
+    """x in a format that is taken apart here."""
+    return x if x.dtype in _FORMAT else x.astype(dtypes.float32)
+
+
+def _scaled(x: Array, exponent: Array) -> Array:
+    dtype, x = x.dtype, _wide(x)
+    integer, fraction, most = _FORMAT[x.dtype]
+    wanted = result_type(exponent, dtypes.int32)
+    # twice the range of exponents leads from any number to 0 or to an infinity, in at most three steps
+    left = minimum(maximum(exponent.astype(wanted), -3 * most), 3 * most).astype(integer)
+    for _ in range(3):
+        step = minimum(maximum(left, 1 - most), most)
+        x = x * lax.bitcast_convert_type((step + most) << fraction, x.dtype)
+        left = left - step
+    return x.astype(dtype)
+
+
+def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
+    """x as m * 2**k: m from 1/2 up to 1, or 0, and k int32; infinities and nan are their own m, with k = 0."""
+    mantissa, exponent = written_all(_apart, _floating("frexp", x))
+    return mantissa, exponent
+
+
+def _apart(x: Array) -> tuple[Array, Array]:
+    dtype, x = x.dtype, _wide(x)
+    integer, fraction, most = _FORMAT[x.dtype]
+    small = abs(x) < finfo(x.dtype).smallest_normal
+    bits = lax.bitcast_convert_type(where(small, x * 2.0**fraction, x), integer)
+    exponent = ((bits >> fraction) & (2 * most + 1)) - (most - 1) - where(small, fraction, 0)
+    none = (x == 0) | isnan(x) | isinf(x)
+    exponent = where(none, 0, exponent)
+    return where(none, x, _scaled(x, -exponent)).astype(dtype), exponent.astype(dtypes.int32)
+
+
+def modf(x: ArrayLike, /) -> tuple[Array, Array]:
+    """The fraction and the integral part of x, both with its sign."""
+    fraction, whole = written_all(_fraction, _floating("modf", x))
+    return fraction, whole
+
+
+def _fraction(x: Array) -> tuple[Array, Array]:
+    whole = trunc(x)
+    return where(isinf(x), 0, x - whole), whole
+
+
+def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The greater of x1 and x2; the other one where one is nan."""
+    return written(_but_nan, *_pair("fmax", x1, x2), True)
+
+
+def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """The lesser of x1 and x2; the other one where one is nan."""
+    return written(_but_nan, *_pair("fmin", x1, x2), False)
+
+
+def _but_nan(x: Array, y: Array, greater: bool) -> Array:
+    if x.dtype not in dtypes.INEXACT:
+        return maximum(x, y) if greater else minimum(x, y)
+    x, y = where(isnan(x), y, x), where(isnan(y), x, y)
+    return maximum(x, y) if greater else minimum(x, y)
+
+
+def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 to the power x2 in float64, or in complex128 where one is complex."""
+    a, b = as_array("float_power", x1), as_array("float_power", x2, 1)
+    dtype = dtypes.complex128 if dtypes.COMPLEX & {a.dtype, b.dtype} else dtypes.float64
+    return power(a.astype(dtype), b.astype(dtype))
+
+
+def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """log2(2**x1 + 2**x2), without overflow."""
+    a, b = _pair("logaddexp2", x1, x2)
+    return written(_logaddexp2, _floating("logaddexp2", a), _floating("logaddexp2", b, 1))
+
+
+def _logaddexp2(x: Array, y: Array) -> Array:
+    gap = x - y
+    soft = log1p(exp2(-abs(gap))) / math.log(2)
+    # equal infinities: their difference is nan, their sum is themselves; a nan stays one
+    return where(isnan(gap), x + y, maximum(x, y) + soft)
+
+
+def fabs(x: ArrayLike, /) -> Array:
+    """The absolute value of real x, floating."""
+    return abs(_floating("fabs", x))
+
+
+def spacing(x: ArrayLike, /) -> Array:
+    """The distance from x to the next number further from 0, with the sign of x."""
+    return written(_spacing, _floating("spacing", x))
+
+
+def _spacing(x: Array) -> Array:
+    x = lax.stop_gradient(x)
+    away = nextafter(x, where(sign(x) < 0, -math.inf, math.inf))
+    return where(isinf(x), math.nan, away - x)
+
+
+# -------------------------------------------------------------------------------------------------------- questions
+
+
+def isposinf(x: ArrayLike, /) -> Array:
+    """Whether x is infinite and above 0."""
+    return equal(_ordered("isposinf", x), math.inf)
+
+
+def isneginf(x: ArrayLike, /) -> Array:
+    """Whether x is infinite and below 0."""
+    return equal(_ordered("isneginf", x), -math.inf)
+
+
+def _ordered(name: str, x: ArrayLike) -> Array:
+    array = as_array(name, x)
+    if array.dtype in dtypes.COMPLEX:
+        raise DTypeError(f"{name}: complex infinities have no sign, got {array.aval}")
+    return array if array.dtype in dtypes.FLOATING else array.astype(dtypes.float32)
+
+
+def isreal(x: ArrayLike, /) -> Array:
+    """Whether the imaginary part is 0."""
+    return equal(as_array("isreal", x).imag, 0)
+
+
+def iscomplex(x: ArrayLike, /) -> Array:
+    """Whether the imaginary part is not 0."""
+    return as_array("iscomplex", x).imag != 0
+
+
+def isrealobj(x: ArrayLike, /) -> bool:
+    """Whether the dtype is not complex."""
+    return not iscomplexobj(x)
+
+
+def iscomplexobj(x: ArrayLike, /) -> bool:
+    """Whether the dtype is complex."""
+    return aval_of(x, "iscomplexobj: argument 0").dtype in dtypes.COMPLEX
+
+
+def isscalar(element: object, /) -> bool:
+    """Whether something is one number: a Python or NumPy scalar, or an fxad array without axes."""
+    return (
+        element.ndim == 0
+        if isinstance(element, Array)
+        else isinstance(element, bool | int | float | complex | np.generic)
+    )
+
+
+def iterable(y: object, /) -> bool:
+    """Whether something can be gone through with `for`."""
+    return bool(np.iterable(y)) and not (isinstance(y, Array) and y.ndim == 0)
+
+
+def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Whether x1 and x2 have equal elements once they are broadcast; False where they do not broadcast."""
+    a, b = as_array("array_equiv", x1), as_array("array_equiv", x2, 1)
+    sizes = zip(a.shape[::-1], b.shape[::-1], strict=False)
+    if not all([n == m or 1 in (n, m) for n, m in sizes]):
+        return lax.full((), False)
+    return array_equal(*broadcast_arrays(a, b))
+
+
+def array_repr(
+    x: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
+    """The array as text, as NumPy writes it with its type; `numpy.set_printoptions` holds."""
+    return np.array_repr(
+        known("array_repr", x, "return the array and write it outside"), max_line_width, precision, suppress_small
+    )
+
+
+def array_str(
+    x: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
+    """The elements as text, as NumPy writes them; `numpy.set_printoptions` holds."""
+    return np.array_str(
+        known("array_str", x, "return the array and write it outside"), max_line_width, precision, suppress_small
+    )
+
+
+def sort_complex(x: ArrayLike, /) -> Array:
+    """The elements in order, by real and then by imaginary parts, as complex numbers."""
+    array = as_array("sort_complex", x)
+    return sort(array if array.dtype in dtypes.COMPLEX else array.astype(_complex(array.dtype)))
+
+
+def _complex(dtype: DType) -> DType:
+    narrow = dtypes.float64 if dtype.itemsize > 4 or dtype in {dtypes.int32, dtypes.uint32} else dtypes.float32
+    return dtypes.complex_of(narrow)
+
+
+def copy(x: ArrayLike, /) -> Array:
+    """The array: it cannot change, so it is its own copy."""
+    return as_array("copy", x)
+
+
+__all__ = [
+    "array_equiv", "array_repr", "array_str", "copy", "fabs", "float_power", "fmax", "fmin", "frexp", "gcd",
+    "iscomplex", "iscomplexobj", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "iterable", "lcm", "ldexp",
+    "logaddexp2", "modf", "packbits", "sort_complex", "spacing", "unpackbits",
+]  # fmt: skip

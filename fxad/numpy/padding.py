@@ -1,0 +1,221 @@
+"""Elements put in around an array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.numpy.binary import subtract
+from fxad.numpy.calls import as_array, call
+from fxad.numpy.creation import asarray, linspace
+from fxad.numpy.reductions import amax, amin, mean
+from fxad.numpy.shapes import broadcast_to, concat, flip
+from fxad.numpy.staging import written
+from fxad.numpy.statistics import median
+from fxad.numpy.unary import round
+from fxad.operations import shapes
+from fxad.operations.axes import axis_of
+
+Widths: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]] | Mapping[int, int | Sequence[int]]"
+Pairs: TypeAlias = "tuple[tuple[int, int], ...]"
+
+MODES: Final = (
+    "constant", "edge", "linear_ramp", "maximum", "mean", "median", "minimum", "reflect", "symmetric", "wrap", "empty",
+)  # fmt: skip
+
+
+def pad(
+    x: ArrayLike,
+    pad_width: Widths,
+    mode: str = "constant",
+    *,
+    constant_values: ArrayLike | Sequence[ArrayLike] | Sequence[Sequence[ArrayLike]] = 0,
+    end_values: ArrayLike | Sequence[ArrayLike] | Sequence[Sequence[ArrayLike]] = 0,
+    stat_length: int | Sequence[int] | Sequence[Sequence[int]] | None = None,
+    reflect_type: str = "even",
+) -> Array:
+    """Elements put in around those of each axis: one width, (before, after), a pair for each axis, or {axis: widths}.
+
+    Rule:   "constant" puts in `constant_values`, "edge" the outermost elements, "wrap" those of the other end,
+            "reflect" and "symmetric" the mirrored array without and with its outermost elements (`reflect_type` "odd":
+            turned around them), "linear_ramp" steps to `end_values`; "maximum", "mean", "median", "minimum" what these
+            are of the `stat_length` outermost elements, or of all; "empty" zeros. Values and lengths are given as
+            widths are.
+    Raises: ParameterError, ShapeError for widths that do not fit, and for elements mirrored out of none.
+    """
+    array = as_array("pad", x)
+    widths = _widths(pad_width, array)
+    if mode not in MODES:
+        raise ParameterError(f"pad: mode {mode!r} is not one of fxad's", remedy=f"use one of {' '.join(MODES)}")
+    if reflect_type not in ("even", "odd"):
+        raise ParameterError(f"pad: reflect_type {reflect_type!r} is not 'even' or 'odd'")
+    if mode in ("constant", "empty"):
+        return _constant(array, widths, 0 if mode == "empty" else constant_values)
+    for axis, (n, width) in enumerate(zip(array.shape, widths, strict=True)):
+        if not n and any(width):
+            raise ShapeError(
+                f"pad: axis {axis} of {array.aval} is empty: there is nothing to pad with in mode {mode!r}",
+                remedy="use mode='constant'",
+            )
+    if mode == "linear_ramp":
+        ends = _per_side("end_values", end_values, array.ndim)
+        return written(_ramps, array, ends.astype(array.dtype), widths)
+    if mode in ("maximum", "mean", "median", "minimum"):
+        return written(_statistics, array, widths, mode, _lengths(stat_length, array))
+    if mode == "edge":
+        return written(_edges, array, widths)
+    return written(_mirrored, array, widths, mode, reflect_type == "odd")
+
+
+# -------------------------------------------------------------------------------------------------------- arguments
+
+
+def _widths(given: Widths, x: Array) -> Pairs:
+    if isinstance(given, Mapping):
+        pairs = [(0, 0)] * x.ndim
+        for axis, width in given.items():
+            before, after = np.broadcast_to(np.asarray(width), (2,)).tolist()
+            pairs[axis_of("pad", axis, x.ndim)] = before, after
+        return _checked(np.asarray(pairs).reshape(x.ndim, 2), x, given)
+    if isinstance(given, Array):
+        raise ArgumentError(
+            f"pad: widths must be ints, got {described(given)}",
+            remedy="sizes are static: they cannot depend on the values of arrays",
+        )
+    return _checked(np.asarray(given), x, given)
+
+
+def _checked(widths: np.ndarray, x: Array, given: object) -> Pairs:  # type: ignore[type-arg]
+    try:
+        pairs = np.broadcast_to(widths, (x.ndim, 2))
+    except ValueError:
+        raise ShapeError(f"pad: widths {given} are not one pair, or one for each of the axes of {x.aval}") from None
+    if pairs.dtype.kind not in "iu" and pairs.size:
+        raise ParameterError(f"pad: widths {given} must be ints")
+    if pairs.size and pairs.min() < 0:
+        raise ShapeError(f"pad: widths {given} must not be below 0", remedy="slice the array to make it smaller")
+    return tuple([(int(a), int(b)) for a, b in pairs])
+
+
+def _lengths(given: int | Sequence[int] | Sequence[Sequence[int]] | None, x: Array) -> Pairs:
+    """How many elements from each end go into a statistic: all for None."""
+    if given is None:
+        return tuple([(n, n) for n in x.shape])
+    pairs = np.broadcast_to(np.asarray(given), (x.ndim, 2)).tolist()
+    if any([k < 1 for pair in pairs for k in pair]):
+        raise ParameterError(f"pad: stat_length {given} must be at least 1")
+    return tuple([(min(a, n), min(b, n)) for (a, b), n in zip(pairs, x.shape, strict=True)])
+
+
+def _per_side(name: str, values: object, ndim: int) -> Array:
+    """Values for both ends of each axis, in an array of shape (ndim, 2)."""
+    array = asarray(values)  # type: ignore[arg-type]
+    if array.shape not in ((), (1,), (2,), (ndim, 1), (1, 2), (ndim, 2), (1, 1)):
+        raise ShapeError(f"pad: {name} of shape {array.shape} are not one pair, or one for each of {ndim} axes")
+    return broadcast_to(array, (ndim, 2))
+
+
+# ------------------------------------------------------------------------------------------------------------ modes
+
+
+def _constant(x: Array, widths: Pairs, values: object) -> Array:
+    if isinstance(values, bool | int | float | complex) or (isinstance(values, Array | np.ndarray) and not values.ndim):
+        return call("pad", shapes.pad, (x, values), widths)
+    given = _per_side("constant_values", values, x.ndim)
+    return written(_constants, x, given.astype(x.dtype), widths)
+
+
+def _constants(x: Array, values: Array, widths: Pairs) -> Array:
+    none = [(0, 0)] * x.ndim
+    for axis, (before, after) in enumerate(widths):
+        for side, width in enumerate(((before, 0), (0, after))):
+            if any(width):
+                each = (*none[:axis], width, *none[axis + 1 :])
+                x = call("pad", shapes.pad, (x, values[axis, side]), each)
+    return x
+
+
+def _window(x: Array, axis: int, start: int, stop: int) -> Array:
+    return x[(*[slice(None)] * axis, slice(start, stop))]
+
+
+def _repeated(x: Array, axis: int, n: int) -> Array:
+    """An array of size 1 along an axis, n times."""
+    return broadcast_to(x, (*x.shape[:axis], n, *x.shape[axis + 1 :]))
+
+
+def _edges(x: Array, widths: Pairs) -> Array:
+    for axis, (before, after) in enumerate(widths):
+        n = x.shape[axis]
+        first, last = _window(x, axis, 0, 1), _window(x, axis, n - 1, n)
+        x = _joined([_repeated(first, axis, before), x, _repeated(last, axis, after)], axis)
+    return x
+
+
+def _joined(parts: list[Array], axis: int) -> Array:
+    kept = [p for p in parts if p.shape[axis]]
+    return concat(kept, axis) if kept else parts[0]
+
+
+def _ramps(x: Array, ends: Array, widths: Pairs) -> Array:
+    for axis, (before, after) in enumerate(widths):
+        n = x.shape[axis]
+        first, last = _window(x, axis, 0, 1).squeeze(axis), _window(x, axis, n - 1, n).squeeze(axis)
+        up = linspace(ends[axis, 0], first, before, endpoint=False, dtype=x.dtype, axis=axis)
+        down = linspace(ends[axis, 1], last, after, endpoint=False, dtype=x.dtype, axis=axis)
+        x = _joined([up, x, flip(down, axis)], axis)
+    return x
+
+
+def _statistics(x: Array, widths: Pairs, mode: str, lengths: Pairs) -> Array:
+    of = {"maximum": amax, "minimum": amin, "mean": mean, "median": median}[mode]
+    for axis, ((before, after), (few, many)) in enumerate(zip(widths, lengths, strict=True)):
+        n = x.shape[axis]
+        ends = [of(w, axis, keepdims=True) for w in (_window(x, axis, 0, few), _window(x, axis, n - many, n))]
+        if x.dtype in dtypes.INTEGER and mode in ("mean", "median"):
+            ends = [round(e) for e in ends]
+        first, last = [e.astype(x.dtype) for e in ends]
+        x = _joined([_repeated(first, axis, before), x, _repeated(last, axis, after)], axis)
+    return x
+
+
+def _mirrored(x: Array, widths: Pairs, mode: str, odd: bool) -> Array:
+    for axis, (before, after) in enumerate(widths):
+        n = x.shape[axis]
+        if mode == "reflect" and n == 1:  # a single element is its own mirror image
+            x = _edges(x, tuple([(before, after) if a == axis else (0, 0) for a in range(x.ndim)]))
+            continue
+        left, right = _blocks(x, axis, mode, odd, -before, 0), _blocks(x, axis, mode, odd, n, n + after)
+        x = _joined([*left, x, *right], axis)
+    return x
+
+
+def _blocks(x: Array, axis: int, mode: str, odd: bool, start: int, stop: int) -> list[Array]:
+    """The places from `start` to `stop` of x repeated for ever: block k in order, for odd k mirrored unless wrapped."""
+    n = x.shape[axis]
+    period = n - 1 if mode == "reflect" else n
+    out = []
+    while start < stop:
+        k, first = divmod(start, period)
+        last = min(period, first + stop - start)
+        if mode == "wrap" or k % 2 == 0:
+            part = _window(x, axis, first, last)
+        else:
+            part = flip(_window(x, axis, n - last, n - first), axis)
+        if odd and mode != "wrap":
+            part = _turned(x, part, axis, k)
+        out.append(part)
+        start += last - first
+    return out
+
+
+def _turned(x: Array, part: Array, axis: int, k: int) -> Array:
+    """Block k of a mirrored array that is turned around its ends: their distance further with each block."""
+    n = x.shape[axis]
+    low, high = _window(x, axis, 0, 1), _window(x, axis, n - 1, n)
+    return part + k * (high - low) if k % 2 == 0 else subtract(low + high, part) + k * (high - low)

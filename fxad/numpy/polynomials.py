@@ -1,0 +1,254 @@
+"""Polynomials as vectors of coefficients, the highest power first."""
+
+from __future__ import annotations
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike
+from fxad.errors import ParameterError, ShapeError
+from fxad.lax import scan
+from fxad.numpy.calls import as_array
+from fxad.numpy.creation import eye, full
+from fxad.numpy.dependent import known
+from fxad.numpy.linalg import eigvals, inv, lstsq
+from fxad.numpy.products import matmul
+from fxad.numpy.shapes import concat, flip
+from fxad.numpy.signal import convolve
+from fxad.numpy.staging import written
+from fxad.numpy.types import finfo, result_type
+from fxad.numpy.unary import real, sqrt
+from fxad.operations import promotion
+
+
+def _vector(name: str, p: ArrayLike, k: int = 0) -> Array:
+    array = as_array(name, p, k)
+    if array.ndim > 1:
+        raise ShapeError(f"{name}: argument {k} must be a vector of coefficients, got {array.aval}")
+    return array.reshape(-1)
+
+
+def _floating(x: Array) -> Array:
+    return x.astype(promotion.inexact(x.dtype))
+
+
+def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
+    """The polynomial at x, by Horner's rule: a loop over the coefficients, `unroll` of them a turn."""
+    return written(_horner, _vector("polyval", p), as_array("polyval", x, 1), unroll)
+
+
+def _horner(p: Array, x: Array, unroll: int) -> Array:
+    dtype = result_type(p, x)
+    p, x = p.astype(dtype), x.astype(dtype)
+    out = full(x.shape, 0, dtype)
+    if p.size > unroll:
+        return scan(lambda y, c: (y * x + c, None), out, p, unroll=unroll)[0]
+    for k in range(p.size):
+        out = out * x + p[k]
+    return out
+
+
+def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
+    """The sum of two polynomials."""
+    return written(_sum, _vector("polyadd", a1), _vector("polyadd", a2, 1), False)
+
+
+def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
+    """The difference of two polynomials."""
+    return written(_sum, _vector("polysub", a1), _vector("polysub", a2, 1), True)
+
+
+def _sum(a: Array, b: Array, less: bool) -> Array:
+    n = max(a.size, b.size)
+    a, b = [concat([full((n - p.size,), 0, p.dtype), p]) if p.size < n else p for p in (a, b)]
+    return a - b if less else a + b
+
+
+def polymul(a1: ArrayLike, a2: ArrayLike) -> Array:
+    """The product of two polynomials: the convolution of their coefficients.
+
+    Rule: as long as the coefficients given say; NumPy drops leading zeros first, which depends on values.
+    """
+    return convolve(_vector("polymul", a1), _vector("polymul", a2, 1))
+
+
+def polydiv(u: ArrayLike, v: ArrayLike) -> tuple[Array, Array]:
+    """The quotient of two polynomials and what is left.
+
+    Rule: what is left has the degree that v allows; NumPy drops its leading zeros, which depends on values.
+    """
+    a, b = _vector("polydiv", u), _vector("polydiv", v, 1)
+    n = max(a.size - b.size + 1, 0)
+    both = written(_divided, a, b)
+    return (both[:n], both[n:]) if n else (full((1,), 0, both.dtype), both)
+
+
+def _divided(u: Array, v: Array) -> Array:
+    """The quotient and what is left, one behind the other."""
+    dtype = promotion.inexact(result_type(u, v))
+    u, v = u.astype(dtype), v.astype(dtype)
+    for k in range(u.size - v.size + 1):
+        factor = u[k] / v[0]
+        rest = u[k + 1 : k + v.size] - factor * v[1:]
+        u = concat([u[:k], factor[None], rest, u[k + v.size :]])
+    return u
+
+
+def polyder(p: ArrayLike, m: int = 1) -> Array:
+    """The m-th derivative of a polynomial."""
+    array = _vector("polyder", p)
+    if m < 0:
+        raise ParameterError(f"polyder: order {m} is below 0", remedy="use polyint")
+    return written(_derived, array, m)
+
+
+def _derived(p: Array, m: int) -> Array:
+    for _ in range(m):
+        powers = [p.size - 1 - k for k in range(p.size - 1)]
+        p = concat([p[k : k + 1] * power for k, power in enumerate(powers)]) if powers else p[:0]
+    return p
+
+
+def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
+    """The m-th antiderivative of a polynomial, with the constants k: one for each integration, or one for all; 0."""
+    array = _floating(_vector("polyint", p))
+    if m < 0:
+        raise ParameterError(f"polyint: order {m} is below 0", remedy="use polyder")
+    constants = full((m,), 0, array.dtype) if k is None else _vector("polyint", k, 2)
+    if constants.size not in (1, m):
+        raise ShapeError(f"polyint: {constants.size} constants for {m} integrations")
+    return written(_integrated, array, constants, m)
+
+
+def _integrated(p: Array, constants: Array, m: int) -> Array:
+    dtype = result_type(p, promotion.inexact(constants.dtype))
+    p, constants = p.astype(dtype), constants.astype(dtype)
+    for j in range(m):
+        terms = [p[k : k + 1] / (p.size - k) for k in range(p.size)]
+        own = min(j, constants.size - 1)
+        p = concat([*terms, constants[own : own + 1]])
+    return p
+
+
+def poly(seq_of_zeros: ArrayLike) -> Array:
+    """The polynomial with leading coefficient 1 and these roots; of a matrix, with its eigenvalues as roots."""
+    array = as_array("poly", seq_of_zeros)
+    if array.ndim == 2 and array.shape[0] == array.shape[1] and array.size:
+        array = eigvals(array)
+    if array.ndim > 1:
+        raise ShapeError(f"poly: takes a vector of roots or a square matrix, got {array.aval}")
+    return written(_product, _floating(array.reshape(-1)))
+
+
+def _product(roots: Array) -> Array:
+    out = full((1,), 1, roots.dtype)
+    for k in range(roots.size):
+        zero = full((1,), 0, roots.dtype)
+        out = concat([out, zero]) - concat([zero, roots[k] * out])
+    return out
+
+
+def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
+    """The roots of a polynomial, complex: the eigenvalues of its companion matrix.
+
+    Rule: leading zeros are dropped and trailing ones are roots, so their number depends on values. With `strip_zeros`
+          False the first coefficient must not be zero, and the function can be traced.
+    """
+    array = _floating(_vector("roots", p))
+    if not strip_zeros:
+        return written(_companion_roots, array)
+    values = known("roots", array, "use roots(p, strip_zeros=False) where the first coefficient is not 0")
+    there = values.nonzero()[0]
+    first, last = (int(there[0]), int(there[-1])) if there.size else (0, -1)
+    found = written(_companion_roots, array[first : last + 1])
+    return concat([found, full((values.size - 1 - last if there.size else 0,), 0, found.dtype)])
+
+
+def _companion_roots(p: Array) -> Array:
+    n = p.size - 1
+    if n < 1:
+        complexes = p.dtype if p.dtype in dtypes.COMPLEX else dtypes.complex_of(result_type(p, dtypes.float32))
+        return full((0,), 0, complexes)
+    p = p.astype(result_type(p, dtypes.float32))
+    return eigvals(concat([(-p[1:] / p[0])[None], eye(n, dtype=p.dtype)[:-1]]))
+
+
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
+    """The powers of a vector's elements in rows, from the highest down; from 0 up if `increasing`."""
+    array = as_array("vander", x)
+    if array.ndim != 1:
+        raise ShapeError(f"vander: takes a vector, got {array.aval}")
+    n = array.size if N is None else N
+    if n < 0:
+        raise ParameterError(f"vander: {n} columns")
+    return written(_powers, array, n, bool(increasing))
+
+
+def _powers(x: Array, n: int, increasing: bool) -> Array:
+    x = x.astype(dtypes.int32) if x.dtype is dtypes.bool_ else x
+    columns = [full((x.size, 1), 1, x.dtype)]
+    for _ in range(n - 1):
+        columns.append(columns[-1] * x[:, None])
+    out = concat(columns, 1) if n else columns[0][:, :0]
+    return out if increasing else flip(out, 1)
+
+
+def polyfit(
+    x: ArrayLike,
+    y: ArrayLike,
+    deg: int,
+    rcond: float | None = None,
+    w: ArrayLike | None = None,
+    *,
+    cov: bool | str = False,
+) -> Array | tuple[Array, Array]:
+    """The polynomial of a degree nearest to the points (x, y): least squares, each distance times its weight in `w`.
+
+    Type: y may have a second axis, whose places are fitted each on its own.
+    Rule: singular values below `rcond` times the greatest count as 0; None is the precision times the number of points.
+          With `cov`, also the covariance of the coefficients; "unscaled": for weights that are 1 / sigma.
+    """
+    a, b = _floating(as_array("polyfit", x)), _floating(as_array("polyfit", y, 1))
+    if deg < 0:
+        raise ParameterError(f"polyfit: degree {deg} is below 0")
+    if a.ndim != 1 or b.ndim not in (1, 2) or a.size != b.shape[0] or not a.size:
+        raise ShapeError(f"polyfit: takes vectors of one size, at least 1, got {a.aval} and {b.aval}")
+    weights = None if w is None else _floating(as_array("polyfit", w, 4))
+    if weights is not None and weights.shape != a.shape:
+        raise ShapeError(f"polyfit: weights {weights.aval} for {a.size} points")
+    if cov is True and a.size <= deg + 1:
+        raise ParameterError(f"polyfit: {a.size} points leave nothing to find the covariance of {deg + 1} from")
+    fitted = written(_fitted, a, b, weights, deg, rcond)
+    return (fitted, written(_uncertainty, a, b, weights, fitted, deg, cov != "unscaled")) if cov else fitted
+
+
+def _scaled(x: Array, w: Array | None, deg: int) -> tuple[Array, Array]:
+    """Powers of x with columns of length 1, and the lengths they had."""
+    powers = _powers(x, deg + 1, False)
+    powers = powers if w is None else powers * w[:, None]
+    length = sqrt(real(powers * powers.conj()).sum(0))
+    return powers / length, length
+
+
+def _fitted(x: Array, y: Array, w: Array | None, deg: int, rcond: float | None) -> Array:
+    dtype = result_type(x, y)
+    x, y = x.astype(dtype), y.astype(dtype)
+    powers, length = _scaled(x, w, deg)
+    b = y if w is None else y * (w if y.ndim == 1 else w[:, None])
+    least = x.size * finfo(dtype).eps if rcond is None else rcond
+    found = lstsq(powers, b, least)[0]
+    return found / (length if y.ndim == 1 else length[:, None])
+
+
+def _uncertainty(x: Array, y: Array, w: Array | None, fitted: Array, deg: int, scaled: bool) -> Array:
+    powers, length = _scaled(x.astype(fitted.dtype), w, deg)
+    inverse = inv(matmul(powers.T, powers)) / (length[:, None] * length[None, :])
+    if not scaled:
+        return inverse
+    off = matmul(_powers(x.astype(fitted.dtype), deg + 1, False), fitted) - y
+    off = off if w is None else off * (w if y.ndim == 1 else w[:, None])
+    factor = (off * off).sum(0) / (x.size - deg - 1)
+    return inverse * factor if y.ndim == 1 else inverse[..., None] * factor
+
+
+__all__ = [
+    "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots", "vander",
+]  # fmt: skip

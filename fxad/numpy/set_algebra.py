@@ -1,0 +1,136 @@
+"""Vectors as sets: the results are in increasing order, each element once.
+
+Their sizes depend on values. So in a traced function each takes a `size`: the first elements, or all of them and then
+`fill_value` (None: the first one again, 0 where there is none).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike, asarray
+from fxad.numpy.binary import logical_xor, minimum, where
+from fxad.numpy.calls import as_array
+from fxad.numpy.creation import full
+from fxad.numpy.dependent import known, places
+from fxad.numpy.indexing import nonzero
+from fxad.numpy.sets import isin
+from fxad.numpy.shapes import concat
+from fxad.numpy.sorting import argsort, searchsorted
+from fxad.numpy.staging import written, written_all
+from fxad.numpy.types import result_type
+
+_SIZED: Final = "say size=: the result then has so many elements"
+
+
+def union1d(x1: ArrayLike, x2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
+    """The elements of x1 or x2, or both."""
+    a, b = _pair("union1d", x1, x2)
+    if size is None:
+        return asarray(np.union1d(known("union1d", a, _SIZED), known("union1d", b, _SIZED, 1)))
+    return _sized(concat([a, b]), None, None, "all", size, fill_value)[0]
+
+
+def setdiff1d(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    assume_unique: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array:
+    """The elements of x1 that are not in x2; in the order they have for `assume_unique`."""
+    a, b = _pair("setdiff1d", x1, x2)
+    if size is None:
+        values = known("setdiff1d", a, _SIZED), known("setdiff1d", b, _SIZED, 1)
+        return asarray(np.setdiff1d(*values, assume_unique=assume_unique))
+    return _sized(a, None, b, "outside", size, fill_value)[0]
+
+
+def setxor1d(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    assume_unique: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array:
+    """The elements that are in exactly one of x1 and x2."""
+    a, b = _pair("setxor1d", x1, x2)
+    if size is None:
+        values = known("setxor1d", a, _SIZED), known("setxor1d", b, _SIZED, 1)
+        return asarray(np.setxor1d(*values, assume_unique=assume_unique))
+    return _sized(concat([a, b]), a, b, "one", size, fill_value)[0]
+
+
+def intersect1d(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    assume_unique: bool = False,
+    return_indices: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array | tuple[Array, Array, Array]:
+    """The elements that are in x1 and in x2; with `return_indices` also where each is first in both.
+
+    Rule: behind the last element that there is, indices are the sizes of x1 and x2.
+    """
+    a, b = _pair("intersect1d", x1, x2)
+    if size is None:
+        values = known("intersect1d", a, _SIZED), known("intersect1d", b, _SIZED, 1)
+        both, first, second = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
+        return (asarray(both), places(first), places(second)) if return_indices else asarray(both)
+    found, there, first = _sized(a, None, b, "inside", size, fill_value)
+    return (found, first, written(_place, b, found, there)) if return_indices else found
+
+
+def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
+    a, b = as_array(name, x1).reshape(-1), as_array(name, x2, 1).reshape(-1)
+    dtype = result_type(a, b)
+    return a.astype(dtype), b.astype(dtype)
+
+
+def _sized(
+    x: Array, one: Array | None, other: Array | None, which: str, size: int, fill_value: ArrayLike | None
+) -> tuple[Array, ...]:
+    fill = None if fill_value is None else asarray(fill_value).astype(x.dtype)
+    if not x.size:
+        return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
+    return written_all(_kept, x, one, other, which, size, fill)
+
+
+def _kept(
+    x: Array, one: Array | None, other: Array | None, which: str, size: int, fill: Array | None
+) -> tuple[Array, Array, Array]:
+    """The distinct elements of x that are kept, which of them there are, and where in x they are."""
+    order = argsort(x)
+    ordered = x[order]
+    new = ordered[1:] != ordered[:-1]
+    if x.dtype in dtypes.INEXACT:  # nans are one element
+        new = new & ~((ordered[1:] != ordered[1:]) & (ordered[:-1] != ordered[:-1]))
+    keep = concat([full((1,), True), new])
+    if which == "one" and one is not None and other is not None:
+        keep = keep & logical_xor(isin(ordered, one), isin(ordered, other))
+    elif other is not None:
+        keep = keep & isin(ordered, other, invert=which == "outside")
+    (at,) = nonzero(keep, size=size, fill_value=x.size)
+    there, at = at < x.size, minimum(at, x.size - 1)
+    if fill is None:
+        fill = where(there[0], ordered[at[0]], 0) if size else full((), 0, x.dtype)
+    return where(there, ordered[at], fill), there, where(there, order[at], x.size)
+
+
+def _place(x: Array, wanted: Array, there: Array) -> Array:
+    """Where in x each of the wanted elements is first."""
+    if not x.size:
+        return full(wanted.shape, 0)
+    order = argsort(x)
+    at = minimum(searchsorted(x[order], wanted), x.size - 1)
+    return where(there, order[at], x.size)
+
+
+__all__ = ["intersect1d", "setdiff1d", "setxor1d", "union1d"]

@@ -1,0 +1,293 @@
+"""Sequences: filters, interpolation, differences, integrals and windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from fxad import dtypes, lax
+from fxad.array import Array, ArrayLike
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.numpy.binary import clip, divide, remainder, where
+from fxad.numpy.calls import as_array
+from fxad.numpy.creation import full, ones
+from fxad.numpy.cumulative import cumsum
+from fxad.numpy.shapes import concat, diff, flip, moveaxis
+from fxad.numpy.sorting import argsort, searchsorted
+from fxad.numpy.special import i0
+from fxad.numpy.staging import written
+from fxad.numpy.types import result_type
+from fxad.numpy.unary import abs, cos, sqrt
+from fxad.operations import promotion
+from fxad.operations.axes import axes_of, axis_of
+
+_OVERLAPS: Final = ("full", "same", "valid")
+
+
+def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, preferred_element_type: object = None) -> Array:
+    """The convolution of two vectors: sums of products of one and the other reversed, at every overlap ("full"), at as
+    many as the longer one has elements, in the middle ("same"), or where the shorter one fits in ("valid").
+    """
+    return _filtered("convolve", a, v, mode, preferred_element_type)
+
+
+def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, preferred_element_type: object = None) -> Array:
+    """The cross-correlation of two vectors: `convolve` of a and the conjugate of v reversed."""
+    return _filtered("correlate", a, v, mode, preferred_element_type)
+
+
+def _filtered(name: str, a: ArrayLike, v: ArrayLike, mode: str, preferred: object) -> Array:
+    x, y = as_array(name, a), as_array(name, v, 1)
+    if mode not in _OVERLAPS:
+        raise ParameterError(f"{name}: mode {mode!r} is not one of {' '.join(_OVERLAPS)}")
+    for k, array in enumerate((x, y)):
+        if array.ndim > 1 or not array.size:
+            raise ShapeError(f"{name}: argument {k} must be a vector that is not empty, got {array.aval}")
+    want = None if preferred is None else dtypes.as_dtype(preferred)
+    return written(_slid, x.reshape(-1), y.reshape(-1), mode, name == "correlate", want)
+
+
+def _slid(x: Array, y: Array, mode: str, correlated: bool, want: dtypes.DType | None) -> Array:
+    dtype = result_type(x, y)
+    inner = dtypes.int32 if dtype is dtypes.bool_ else dtype
+    x, y = x.astype(inner), y.astype(inner)
+    # the longer one stays; for a correlation, which is not symmetric, the overlaps then come in reverse order
+    swapped, y = x.size < y.size, y.conj() if correlated else y
+    x, y = (y, x) if swapped else (x, y)
+    n = y.size
+    before = {"full": n - 1, "same": n // 2, "valid": 0}[mode]
+    after = {"full": n - 1, "same": n - 1 - before, "valid": 0}[mode]
+    kernel = y if correlated else flip(y)
+    padding = ((before, after),)
+    out = lax.conv_general_dilated(x[None, None], kernel[None, None], (1,), padding, preferred_element_type=want)[0, 0]
+    out = flip(out) if correlated and swapped else out
+    return out != 0 if dtype is dtypes.bool_ else out
+
+
+# ---------------------------------------------------------------------------------------------------- interpolation
+
+
+def interp(
+    x: ArrayLike,
+    xp: ArrayLike,
+    fp: ArrayLike,
+    left: ArrayLike | None = None,
+    right: ArrayLike | None = None,
+    period: float | None = None,
+) -> Array:
+    """At each x the value of the line through the points (xp, fp), whose xp go up; `left` and `right` of them these
+    values, or those of the outermost points; with a `period`, the points are sorted and repeated.
+
+    Rule: the derivative with respect to x is the slope of the line, to the right at the points themselves.
+    """
+    at, places, values = [as_array("interp", a, k) for k, a in enumerate((x, xp, fp))]
+    if places.ndim != 1 or places.shape != values.shape or not places.size:
+        raise ShapeError(f"interp: xp and fp must be vectors of one size, at least 1, got {places.aval}, {values.aval}")
+    if dtypes.COMPLEX & {at.dtype, places.dtype}:
+        raise DTypeError(f"interp: x and xp must be real, got {at.aval} and {places.aval}")
+    if period is not None and not period:
+        raise ParameterError("interp: period is 0")
+    beyond = [None if v is None else as_array("interp", v, k) for k, v in ((3, left), (4, right))]
+    return written(_interpolated, at, places, values, *beyond, None if period is None else math.fabs(period))
+
+
+def _interpolated(
+    x: Array, xp: Array, fp: Array, left: Array | None, right: Array | None, period: float | None
+) -> Array:
+    real = promotion.inexact(result_type(x, xp))
+    dtype = result_type(real, promotion.inexact(fp.dtype))
+    x, xp, fp = x.astype(real), xp.astype(real), fp.astype(dtype)
+    if period is not None:
+        x, xp = remainder(x, period), remainder(xp, period)
+        order = argsort(xp)
+        xp, fp = xp[order], fp[order]
+        xp = concat([xp[-1:] - period, xp, xp[:1] + period])
+        fp = concat([fp[-1:], fp, fp[:1]])
+    n = xp.size
+    if n == 1:
+        out = full(x.shape, fp[0])
+    else:
+        k = clip(searchsorted(xp, x, "right"), 1, n - 1)
+        a, b = xp[k - 1], xp[k]
+        still = b == a  # points above each other
+        share = where(still, 0, divide(x - a, where(still, 1, b - a)))
+        out = fp[k - 1] + share * (fp[k] - fp[k - 1])
+    if period is None:
+        out = where(x < xp[0], fp[0] if left is None else left.astype(dtype), out)
+        out = where(x > xp[-1], fp[-1] if right is None else right.astype(dtype), out)
+    return out
+
+
+# -------------------------------------------------------------------------------------- differences and integrals
+
+
+def gradient(
+    f: ArrayLike, *varargs: ArrayLike, axis: int | Sequence[int] | None = None, edge_order: int = 1
+) -> Array | list[Array]:
+    """The slopes of f along axes, by central differences, at the ends by differences of order `edge_order` (1 or 2): a
+    list where there are several axes.
+
+    Rule: `varargs` is the distance of neighbours, one for each axis, or the coordinates of the places along each axis.
+    """
+    array = as_array("gradient", f)
+    given = (axis,) if isinstance(axis, int) else axis
+    axes = tuple(range(array.ndim)) if given is None else tuple([axis_of("gradient", a, array.ndim) for a in given])
+    axes_of("gradient", axes, array.ndim)  # none is there twice
+    if edge_order not in (1, 2):
+        raise ParameterError(f"gradient: edge_order must be 1 or 2, got {edge_order}")
+    if len(varargs) not in (0, 1, len(axes)):
+        raise ParameterError(f"gradient: {len(varargs)} distances for {len(axes)} axes")
+    steps = [as_array("gradient", v, k + 1) for k, v in enumerate(varargs or (1,))]
+    steps = steps * len(axes) if len(steps) == 1 else steps
+    for a, h in zip(axes, steps, strict=True):
+        if array.shape[a] < edge_order + 1:
+            raise ShapeError(f"gradient: axis {a} of {array.aval} has fewer than {edge_order + 1} elements")
+        if h.ndim > 1 or (h.ndim and h.shape != (array.shape[a],)):
+            raise ShapeError(f"gradient: coordinates {h.aval} for axis {a} of {array.aval}")
+    slopes = [written(_slope, array, h, a, edge_order) for a, h in zip(axes, steps, strict=True)]
+    return slopes[0] if len(slopes) == 1 else slopes
+
+
+def _slope(f: Array, h: Array, axis: int, order: int) -> Array:
+    f = f.astype(promotion.inexact(f.dtype))
+    h = h.astype(f.dtype)
+    f = moveaxis(f, axis, -1)
+    n = f.shape[-1]
+    gaps = diff(h) if h.ndim else None
+    if gaps is None:
+        inner = (f[..., 2:] - f[..., :-2]) / (2 * h)
+        d0 = d1 = e0 = e1 = h
+    else:
+        p, q = gaps[:-1], gaps[1:]
+        low, high = -q / (p * (p + q)), p / (q * (p + q))
+        inner = low * f[..., :-2] + (q - p) / (p * q) * f[..., 1:-1] + high * f[..., 2:]
+        d0, d1, e1, e0 = gaps[0], gaps[min(1, n - 2)], gaps[-1], gaps[max(n - 3, 0)]
+    if order == 1:
+        first, last = (f[..., 1:2] - f[..., :1]) / d0, (f[..., -1:] - f[..., -2:-1]) / e1
+    else:
+        first = _end(f[..., :1], f[..., 1:2], f[..., 2:3], d0, d1)
+        last = -_end(f[..., -1:], f[..., -2:-1], f[..., -3:-2], e1, e0)
+    return moveaxis(concat([first, inner, last], -1), -1, axis)
+
+
+def _end(a: Array, b: Array, c: Array, p: Array, q: Array) -> Array:
+    """The slope at the first of three points, p and q apart."""
+    return -(2 * p + q) / (p * (p + q)) * a + (p + q) / (p * q) * b - p / (q * (p + q)) * c
+
+
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1) -> Array:
+    """The integral along an axis of the line through the points, at the coordinates x or so far apart."""
+    array = as_array("trapezoid", y)
+    k = axis_of("trapezoid", axis, array.ndim)
+    if x is None:
+        return written(_trapezoid, array, None, as_array("trapezoid", dx, 2).astype(_floating_of(array)), k)
+    at = as_array("trapezoid", x, 1)
+    if at.ndim == 1 and at.shape != (array.shape[k],):
+        raise ShapeError(f"trapezoid: coordinates {at.aval} for axis {axis} of {array.aval}")
+    return written(_trapezoid, array, at, None, k)
+
+
+def _floating_of(x: Array) -> dtypes.DType:
+    return promotion.inexact(x.dtype)
+
+
+def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
+    y = moveaxis(y.astype(_floating_of(y)), axis, -1)
+    if x is not None:
+        dx = diff(x) if x.ndim == 1 else diff(moveaxis(x, axis, -1))
+    return (dx * (y[..., 1:] + y[..., :-1])).sum(-1) / 2
+
+
+def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> Array:
+    """p with whole periods added, such that neighbours along an axis differ by at most half a period wherever they
+    differ by at least `discont` (half a period, where it is not given)."""
+    array = as_array("unwrap", p)
+    if array.dtype in dtypes.COMPLEX:
+        raise DTypeError(f"unwrap: takes real values, got {array.aval}")
+    return written(_unwrapped, array, discont, axis_of("unwrap", axis, array.ndim), period)
+
+
+def _unwrapped(p: Array, discont: float | None, axis: int, period: float) -> Array:
+    whole = p.dtype in dtypes.INTEGER and isinstance(period, int)
+    p = moveaxis(p if whole else p.astype(_floating_of(p)), axis, -1)
+    step = diff(p)
+    half: float = period // 2 if whole else period / 2
+    moved = remainder(step + half, period) - half
+    if not whole or period % 2 == 0:  # half a period up stays half a period up
+        moved = where((moved == -half) & (step > 0), half, moved)
+    change = where(abs(step) < (period / 2 if discont is None else discont), 0, moved - step)
+    out = concat([p[..., :1], p[..., 1:] + cumsum(change, -1).astype(p.dtype)], -1)
+    return moveaxis(out, -1, axis)
+
+
+# ---------------------------------------------------------------------------------------------------------- windows
+
+
+def bartlett(M: int) -> Array:
+    """The triangular window with M points, as float32."""
+    return _window("bartlett", M)
+
+
+def blackman(M: int) -> Array:
+    """The Blackman window with M points, as float32: three terms of a cosine series."""
+    return _window("blackman", M)
+
+
+def hamming(M: int) -> Array:
+    """The Hamming window with M points, as float32: a cosine on a pedestal."""
+    return _window("hamming", M)
+
+
+def hanning(M: int) -> Array:
+    """The Hann window with M points, as float32: a raised cosine."""
+    return _window("hanning", M)
+
+
+def kaiser(M: int, beta: ArrayLike) -> Array:
+    """The Kaiser window with M points, as float32 or in the dtype of `beta`: a Bessel function."""
+    n = _points("kaiser", M)
+    b = as_array("kaiser", beta, 1)
+    if b.ndim:
+        raise ShapeError(f"kaiser: beta must be one number, got {b.aval}")
+    return written(_kaiser, n, b if b.dtype in dtypes.FLOATING else b.astype(dtypes.float32))
+
+
+def _points(name: str, M: int) -> int:
+    if not isinstance(M, int | np.integer):
+        raise ParameterError(f"{name}: the number of points must be an int, got {type(M).__qualname__}")
+    return max(int(M), 0)
+
+
+def _window(name: str, M: int) -> Array:
+    n = _points(name, M)
+    return ones((n,)) if n <= 1 else written(_shaped, n, name)
+
+
+def _shaped(n: int, name: str) -> Array:
+    k = lax.iota(dtypes.float64, n)
+    turn = 2 * math.pi / (n - 1) * k
+    if name == "bartlett":
+        out = 1 - abs(k * (2 / (n - 1)) - 1)
+    elif name == "blackman":
+        out = 0.42 - 0.5 * cos(turn) + 0.08 * cos(2 * turn)
+    else:
+        base = 0.54 if name == "hamming" else 0.5
+        out = base - (1 - base) * cos(turn)
+    return out.astype(dtypes.float32)
+
+
+def _kaiser(n: int, beta: Array) -> Array:
+    if n <= 1:
+        return full((n,), 1, beta.dtype)
+    b, middle = beta.astype(dtypes.float64), (n - 1) / 2
+    off = (lax.iota(dtypes.float64, n) - middle) / middle
+    return (i0(b * sqrt(clip(1 - off * off, 0))) / i0(b)).astype(beta.dtype)
+
+
+__all__ = [
+    "bartlett", "blackman", "convolve", "correlate", "gradient", "hamming", "hanning", "interp", "kaiser", "trapezoid",
+    "unwrap",
+]  # fmt: skip

@@ -1,0 +1,72 @@
+"""How a function that is a few others put together becomes equations: traced once per types.
+
+Such a function is Python over arrays, one operation a line, for it to be read. Its program is looked up by the types of
+its operands and its other arguments. A short one is copied, equation by equation; a longer one is called, so that it is
+traced, differentiated and batched once however often it is used. An eager call is one compiled program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final, cast
+
+import numpy as np
+
+from fxad.array import Array, aval_of, binder
+from fxad.ir import Atom, Aval, Emit, Jaxpr, equation
+from fxad.recent import Recent
+from fxad.trace import trace_flat
+
+Written = Callable[..., Array]
+_ARRAYS: Final = (Array, np.ndarray, np.generic)
+_SHORT: Final = 4
+_programs: Final[Recent[Hashable, Jaxpr]] = Recent(2048)
+
+
+def written(fn: Written, *args: object) -> Array:
+    """`fn(*args)`: arrays are operands, all else (hashable) is part of the program."""
+    return _staged(fn, args)[0]
+
+
+def written_all(fn: Callable[..., tuple[Array, ...]], *args: object) -> tuple[Array, ...]:
+    """`fn(*args)` for a function with several results."""
+    return _staged(fn, args)
+
+
+def _staged(fn: Callable[..., object], args: tuple[object, ...]) -> tuple[Array, ...]:
+    places = tuple([isinstance(a, _ARRAYS) for a in args])
+    operands = tuple([a for a, is_array in zip(args, places, strict=True) if is_array])
+    avals = tuple([aval_of(a) for a in operands])
+    # 0.0 == -0.0 and 1 == True, but they are not the same program: hence the text
+    static = tuple([None if is_array else (a, repr(a)) for a, is_array in zip(args, places, strict=True)])
+    key = fn, avals, static
+    program = _programs.get(key)
+    if program is None:
+        program = _traced(fn, avals, static)
+        _programs.put(key, program)
+    if len(program.eqns) > _SHORT:
+        return binder().call(program, operands)
+    return binder().apply(_copied, operands, (program,))
+
+
+def _traced(fn: Callable[..., object], avals: tuple[Aval, ...], static: tuple[tuple[object, str] | None, ...]) -> Jaxpr:
+    def applied(arrays: list[Array]) -> list[Array]:
+        given = iter(arrays)
+        out = fn(*[next(given) if s is None else s[0] for s in static])
+        return cast("list[Array]", list(out) if isinstance(out, tuple | list) else [out])
+
+    name = fn.__name__.lstrip("_")
+    program, captured = trace_flat(applied, avals, name)
+    assert not captured, f"{name} closes over an array"
+    # where it was used first is not where it is used next
+    return Jaxpr(program.ins, tuple([equation(e.prim, e.ins, e.outs, None) for e in program.eqns]), program.outs, name)
+
+
+def _copied(emit: Emit, *args: object) -> tuple[Atom, ...]:
+    """The equations of a program over the operands before it, at the user's line."""
+    *atoms, program = args
+    assert isinstance(program, Jaxpr)
+    env: dict[Atom, Atom] = dict(zip(program.ins, cast("list[Atom]", atoms), strict=True))
+    for eqn in program.eqns:
+        env.update(zip(eqn.outs, emit(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
+    return tuple([env.get(a, a) for a in program.outs])

@@ -1,0 +1,402 @@
+"""Averages, orders and how things vary together. Of integers and bools they are float32, as `mean` is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.array import Array, ArrayLike
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.numpy.binary import clip, logical_or, where
+from fxad.numpy.calls import as_array
+from fxad.numpy.creation import asarray, full
+from fxad.numpy.cumulative import cumsum
+from fxad.numpy.products import matmul
+from fxad.numpy.shapes import broadcast_arrays, broadcast_to, concat, matrix_transpose, moveaxis, take_along_axis
+from fxad.numpy.sorting import argsort, sort
+from fxad.numpy.staging import written, written_all
+from fxad.numpy.types import result_type
+from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
+from fxad.operations.axes import Axes, axes_of, frozen
+
+Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
+
+
+def computed(x: Array) -> Array:
+    """x in the dtype that its statistics are computed in: float64 for integers and bools."""
+    return x if x.dtype in dtypes.INEXACT else x.astype(dtypes.float64)
+
+
+def stated(x: Array) -> DType:
+    """The dtype of statistics of x: float32 for integers and bools."""
+    return x.dtype if x.dtype in dtypes.INEXACT else dtypes.float32
+
+
+# --------------------------------------------------------------------------------------------------------- averages
+
+
+def average(
+    x: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, *, keepdims: bool = False
+) -> Array | tuple[Array, Array]:
+    """The mean over axes, weighted where there are `weights`; with the sum of the weights if `returned`.
+
+    Type:   weights of the shape of x, or of its sizes along `axis`.
+    Rule:   weights that sum to 0 give nan or infinities.
+    """
+    array = as_array("average", x)
+    axes = axes_of("average", axis, array.ndim)
+    if weights is None:
+        mean = array.mean(axes, keepdims=keepdims)
+        count = array.size / mean.size if mean.size else 0
+        return (mean, full(mean.shape, count, mean.dtype)) if returned else mean
+    w = as_array("average", weights, 2)
+    given = axes if axis is None else tuple(np.atleast_1d(np.asarray(frozen(axis))).tolist())
+    order = [a % array.ndim for a in given] if array.ndim else []
+    if w.shape not in (array.shape, tuple([array.shape[a] for a in order])):
+        raise ShapeError(
+            f"average: weights of shape {w.shape} for axis {axis} of {array.aval}",
+            remedy="give weights of the shape of the array, or one for each place along the axes",
+        )
+    mean, total = written_all(_weighted, array, w, axes, tuple(order), bool(keepdims))
+    return (mean, total) if returned else mean
+
+
+def _weighted(x: Array, w: Array, axes: tuple[int, ...], order: tuple[int, ...], keepdims: bool) -> tuple[Array, Array]:
+    if w.shape != x.shape:
+        back = sorted(range(len(order)), key=order.__getitem__)
+        w = w.transpose(back).reshape([n if a in axes else 1 for a, n in enumerate(x.shape)])
+    dtype = result_type(stated(x), w) if w.dtype in dtypes.INEXACT else stated(x)
+    inner = dtype if x.dtype in dtypes.INEXACT else result_type(dtype, dtypes.float64)
+    x, w = x.astype(inner), broadcast_to(w.astype(inner), x.shape)
+    total = w.sum(axes, keepdims=keepdims)
+    return ((x * w).sum(axes, keepdims=keepdims) / total).astype(dtype), total.astype(dtype)
+
+
+def cov(
+    m: ArrayLike,
+    y: ArrayLike | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
+    *,
+    dtype: object = None,
+) -> Array:
+    """The covariances of the rows of m (and of y), each of which is a variable, its columns the observations.
+
+    Rule: columns are the variables unless `rowvar`. Sums of products are divided by the number of observations less 1,
+          less 0 with `bias`, less `ddof`; `fweights` says how often each was made, `aweights` how much it counts.
+    """
+    rows = [_variables("cov", k, v, rowvar) for k, v in ((0, m), (1, y)) if v is not None]
+    n = rows[0].shape[1]
+    if rows[-1].shape[1] != n:
+        raise ShapeError(f"cov: {n} observations in m and {rows[-1].shape[1]} in y")
+    less = ddof if ddof is not None else 0 if bias else 1
+    weights = [_observed(name, w, n) for name, w in (("fweights", fweights), ("aweights", aweights))]
+    if weights[0] is not None and weights[0].dtype not in dtypes.INTEGER:
+        raise DTypeError(f"cov: fweights must be integers, got {weights[0].aval}", remedy="use aweights")
+    want = None if dtype is None else dtypes.as_dtype(dtype)
+    return written(_cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, less, want)
+
+
+def _variables(name: str, k: int, x: ArrayLike, rowvar: bool) -> Array:
+    array = as_array(name, x, k)
+    if array.ndim > 2:
+        raise ShapeError(f"{name}: argument {k} must have at most two axes, got {array.aval}")
+    if array.ndim < 2:
+        return array.reshape(1, -1)
+    return array if rowvar else matrix_transpose(array)
+
+
+def _observed(name: str, weights: ArrayLike | None, n: int) -> Array | None:
+    if weights is None:
+        return None
+    array = as_array("cov", weights)
+    if array.shape != (n,):
+        raise ShapeError(f"cov: {name} {array.aval} for {n} observations")
+    return array
+
+
+def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, less: int, want: DType | None) -> Array:
+    both = [m] if y is None else [m, y]
+    dtype = want or result_type(*[stated(x) for x in both])
+    x = concat([computed(x) for x in both])
+    x = x.astype(dtype) if want is not None else x
+    w = None
+    for given in (often, much):
+        if given is not None:
+            w = given.astype(dtypes.real_part(x.dtype)) * (1 if w is None else w)
+    if w is None:
+        count: Array | int = x.shape[1]
+        center, norm = x.sum(1, keepdims=True) / (x.shape[1] or np.nan), full((), count - less, x.dtype)
+    else:
+        count = w.sum()
+        center = (x * w).sum(1, keepdims=True) / count
+        norm = count - less * (count if much is None else (w * much).sum()) / count
+    off = x - center
+    weighted = off if w is None else off * w
+    product = matmul(weighted, matrix_transpose(off.conj()))
+    # as many as are taken off, or fewer: nothing is known
+    return (product / where(norm.real > 0, norm, np.nan)).astype(dtype).squeeze()
+
+
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: object = None) -> Array:
+    """The correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
+    return written(_correlations, cov(x, y, rowvar, dtype=dtype))
+
+
+def _correlations(c: Array) -> Array:
+    if not c.ndim:
+        return c / c
+    spread = sqrt(real(c.diagonal()))
+    r = c / spread[:, None] / spread[None, :]
+    if r.dtype in dtypes.COMPLEX:
+        parts = clip(r.real, -1, 1).astype(r.dtype), clip(r.imag, -1, 1).astype(r.dtype)
+        return parts[0] + 1j * parts[1]
+    return clip(r, -1, 1)
+
+
+# ----------------------------------------------------------------------------------------------------------- orders
+
+# Continuous ones: the place of q among n elements is n*q + a + q*(1 - a - b) - 1 (Hyndman and Fan, 1996).
+_PLOTTED: Final = MappingProxyType(
+    {
+        "linear": (1.0, 1.0),
+        "interpolated_inverted_cdf": (0.0, 1.0),
+        "hazen": (0.5, 0.5),
+        "weibull": (0.0, 0.0),
+        "median_unbiased": (1 / 3, 1 / 3),
+        "normal_unbiased": (3 / 8, 3 / 8),
+    }
+)
+# Those whose result is an element.
+_PICKED: Final = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
+METHODS: Final = (*_PLOTTED, *_PICKED, "midpoint", "averaged_inverted_cdf")
+
+
+def quantile(
+    x: ArrayLike,
+    q: Probabilities,
+    axis: Axes = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    weights: ArrayLike | None = None,
+) -> Array:
+    """The value below which a part q of the elements over axes lies, 0 <= q <= 1; nan where one is nan.
+
+    Type:   the axes of q first. `method` "lower", "higher", "nearest", "inverted_cdf", "closest_observation" give
+            elements, in the dtype of x; the others lie between two of them.
+    Rule:   nan for a q outside [0, 1]; a Python number that is, is an error. `weights`, of the shape of x or of its
+            size along `axis`, are for "inverted_cdf", and say how much each element counts.
+    Cost:   a sort; its derivative is a gather.
+    Raises: ParameterError, DTypeError for complex x.
+    """
+    return _quantile("quantile", x, q, 1, axis, method, keepdims, False, weights)
+
+
+def percentile(
+    x: ArrayLike,
+    q: Probabilities,
+    axis: Axes = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    weights: ArrayLike | None = None,
+) -> Array:
+    """`quantile` of q / 100."""
+    return _quantile("percentile", x, q, 100, axis, method, keepdims, False, weights)
+
+
+def nanquantile(
+    x: ArrayLike,
+    q: Probabilities,
+    axis: Axes = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    weights: ArrayLike | None = None,
+) -> Array:
+    """`quantile` of the elements that are not nan; nan where there are none."""
+    return _quantile("nanquantile", x, q, 1, axis, method, keepdims, True, weights)
+
+
+def nanpercentile(
+    x: ArrayLike,
+    q: Probabilities,
+    axis: Axes = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    weights: ArrayLike | None = None,
+) -> Array:
+    """`nanquantile` of q / 100."""
+    return _quantile("nanpercentile", x, q, 100, axis, method, keepdims, True, weights)
+
+
+def median(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
+    """The element in the middle over axes, or the mean of the two; nan where one is nan."""
+    return _quantile("median", x, 0.5, 1, axis, "midpoint", keepdims, False, None)
+
+
+def nanmedian(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
+    """`median` of the elements that are not nan; nan where there are none."""
+    return _quantile("nanmedian", x, 0.5, 1, axis, "midpoint", keepdims, True, None)
+
+
+def _quantile(
+    name: str,
+    x: ArrayLike,
+    q: Probabilities,
+    whole: int,
+    axis: Axes,
+    method: str,
+    keepdims: bool,
+    skip: bool,
+    weights: ArrayLike | None,
+) -> Array:
+    array = as_array(name, x)
+    axes = axes_of(name, axis, array.ndim)
+    if method not in METHODS:
+        raise ParameterError(f"{name}: method {method!r} is not known", remedy=f"use one of {' '.join(METHODS)}")
+    if array.dtype in dtypes.COMPLEX:
+        raise DTypeError(f"{name}: complex numbers have no order, got {array.aval}")
+    if not all([array.shape[a] for a in axes]):
+        raise ShapeError(f"{name}: {array.aval} has no elements along axis {axis}")
+    if weights is None:
+        return written(_ordered, array, _probabilities(name, q, whole), whole, axes, method, bool(keepdims), skip)
+    if method != "inverted_cdf":
+        raise ParameterError(f"{name}: weights are for method 'inverted_cdf', not {method!r}")
+    w = as_array(name, weights, 2)
+    if w.shape != array.shape:
+        if len(axes) != 1 or w.shape != (array.shape[axes[0]],):
+            raise ShapeError(f"{name}: weights of shape {w.shape} for axis {axis} of {array.aval}")
+        w = w.reshape([-1 if a == axes[0] else 1 for a in range(array.ndim)])
+    return written(_by_weight, array, w, _probabilities(name, q, whole), whole, axes, bool(keepdims), skip)
+
+
+def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
+    """q: a Python number as part of the program, so that its places are known; else an array."""
+    given = q if isinstance(q, Array) else np.asarray(q)
+    if isinstance(given, Array) or isinstance(q, np.ndarray | np.generic):
+        if given.dtype not in dtypes.FLOATING and given.dtype not in dtypes.INTEGER:
+            raise DTypeError(f"{name}: q must be real, got {given.dtype.name}")
+        return asarray(given)
+    if given.dtype.kind not in "iuf":
+        raise DTypeError(f"{name}: q must be real, got {q!r:.60}")
+    if not ((given >= 0) & (given <= whole)).all():
+        raise ParameterError(f"{name}: q must lie between 0 and {whole}, got {q!r:.60}")
+    return asarray(given.astype(np.float64)) if given.ndim else float(given)
+
+
+def _last(x: Array, axes: tuple[int, ...]) -> Array:
+    """The axes as a single last one."""
+    if len(axes) == 1:
+        return moveaxis(x, axes[0], -1)
+    stay = [a for a in range(x.ndim) if a not in axes]
+    return x.transpose([*stay, *axes]).reshape([*[x.shape[a] for a in stay], -1])
+
+
+def _placed(y: Array, x: Array, q: Array | float, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Results with the axis of q last, as the caller wants them: the axes of q first."""
+    rest = [1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes]
+    shape = q.shape if isinstance(q, Array) else ()
+    return moveaxis(y, -1, 0).reshape([*shape, *rest])
+
+
+def _real(q: Array | float, whole: int) -> Array:
+    """q as a vector of parts, in its own precision, at least float32."""
+    if not isinstance(q, Array):
+        return full((1,), q / whole, dtypes.float64)
+    q = q.reshape(-1)
+    return q.astype(result_type(q, dtypes.float32) if q.dtype in dtypes.FLOATING else dtypes.float64) / whole
+
+
+def _ordered(
+    x: Array, q: Array | float, whole: int, axes: tuple[int, ...], method: str, keepdims: bool, skip: bool
+) -> Array:
+    dtype = x.dtype if method in _PICKED and x.dtype is not dtypes.bool_ else stated(x)
+    y = sort(_last(x if method in _PICKED else computed(x), axes))
+    parts = _real(q, whole)
+    missing = isnan(y)
+    n = (~missing).sum(-1, keepdims=True).astype(parts.dtype) if skip else full((1,), y.shape[-1], parts.dtype)
+    at = _places(n, parts, method)
+    last = n - 1
+    low = clip(floor(at), 0, last)
+    high = clip(floor(at) + 1, 0, last)
+    share = _share(at, method).astype(y.dtype if y.dtype in dtypes.FLOATING else dtypes.float32)
+    a, b = _element(y, low), _element(y, high)
+    if method not in _PICKED:
+        gap = where(logical_or(a == b, share == 0), 0, b - a)  # of equal infinities it would be nan
+        a = where(share < 0.5, a + gap * share, where(share == 1, b, b - gap * (1 - share)))
+    wrong = (parts < 0) | (parts > 1) | isnan(parts)
+    if y.dtype in dtypes.FLOATING:
+        wrong = wrong | ((n == 0) if skip else missing[..., -1:])
+        a = where(wrong, np.nan, a)
+    return _placed(a.astype(dtype), x, q, axes, keepdims)
+
+
+def _element(y: Array, at: Array) -> Array:
+    """The elements at places, which are whole numbers, of a last axis."""
+    places = at.astype(dtypes.int32)
+    if places.ndim == 1:
+        return y[..., places]
+    return take_along_axis(y, places, -1)
+
+
+def _places(n: Array, q: Array, method: str) -> Array:
+    """Where part q of n elements in order is; whole numbers for methods that pick an element."""
+    if method in _PLOTTED:
+        a, b = _PLOTTED[method]
+        return n * q + (a + q * (1 - a - b)) - 1
+    if method in ("inverted_cdf", "averaged_inverted_cdf"):
+        at = n * q - 1
+        return ceil(at) if method == "inverted_cdf" else at
+    if method == "closest_observation":
+        at = n * q - 1.5
+        even = (at == floor(at)) & (floor(at) % 2 == 1)
+        return where(even, floor(at), floor(at) + 1)
+    at = (n - 1) * q
+    if method == "midpoint":
+        return (floor(at) + ceil(at)) / 2
+    return {"lower": floor, "higher": ceil, "nearest": rint}[method](at)
+
+
+def _share(at: Array, method: str) -> Array:
+    """How much of the next element there is in the result."""
+    share = at - floor(at)
+    return where(share == 0, 0.5, 1.0).astype(at.dtype) if method == "averaged_inverted_cdf" else share
+
+
+def _by_weight(
+    x: Array, w: Array, q: Array | float, whole: int, axes: tuple[int, ...], keepdims: bool, skip: bool
+) -> Array:
+    y, w = [_last(v, axes) for v in broadcast_arrays(x, w)]
+    parts = _real(q, whole)
+    missing = isnan(y)
+    w = w.astype(result_type(w, dtypes.float64 if w.dtype in dtypes.INTEGER else dtypes.float32))
+    w = where(missing, 0, w) if skip else w
+    order = argsort(y)
+    y, w = take_along_axis(y, order), take_along_axis(w, order)
+    reached = cumsum(w, -1)
+    total = reached[..., -1:]
+    # the first element that counts and up to which a part q lies
+    here = (reached[..., None, :] >= (parts * total)[..., None]) & (reached[..., None, :] > 0)
+    found = here.argmax(-1)
+    out = take_along_axis(y, found)
+    if y.dtype in dtypes.FLOATING:
+        wrong = (parts < 0) | (parts > 1) | (total == 0 if skip else missing.any(-1, keepdims=True))
+        out = where(wrong, np.nan, out)
+    return _placed(out, x, q, axes, keepdims)
+
+
+__all__ = [
+    "METHODS", "average", "corrcoef", "cov", "median", "nanmedian", "nanpercentile", "nanquantile", "percentile",
+    "quantile",
+]  # fmt: skip
