@@ -22,6 +22,7 @@ examples:
 	python examples/newton.py
 	python examples/characters.py
 	python examples/orbits.py
+	python examples/sampler.py
 
 # The laws at 2,000 examples each.
 deep:

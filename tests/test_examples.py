@@ -7,7 +7,12 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import random
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -58,6 +63,54 @@ def test_orbits_finds_masses_within_their_error_bars() -> None:
     assert figures["worst"] < 1e-3, "relative, of all masses"
     assert figures["between modes"] < 1e-9
     assert figures["remat"] < figures["plain"] / 20, "temporaries of the gradient: 120 intervals of 20 steps"
+
+
+def test_sampler_agrees_with_integration() -> None:
+    figures = load("sampler").main([])
+    assert figures["off"] < 4.5, "standard errors, the greatest of ten"
+    assert figures["size"] > 4000, "of 24,000 draws"
+    assert figures["r_hat"] < 1.01
+    assert figures["mu"] == pytest.approx(4.4, abs=0.2), "as published, with these priors"
+    assert figures["tau"] == pytest.approx(3.6, abs=0.2)
+
+
+def test_sampler_agrees_with_a_conjugate_model() -> None:
+    """Regression with normal priors and noise: the posterior is a normal distribution known in closed form."""
+    sampler = load("sampler")
+    rng = np.random.default_rng(0)
+    design = np.column_stack([rng.normal(size=(20, 3)), np.ones(20)])
+    y = design @ [1.0, -0.5, 0.0, 2.0] + rng.normal(size=20)
+    covariance = np.linalg.inv(design.T @ design + np.eye(4))
+
+    def log_density(x: dict[str, fx.Array]) -> fx.Array:
+        error = design[:, :3].astype(np.float32) @ x["slopes"] + x["offset"] - y.astype(np.float32)
+        return -0.5 * (fnp.sum(error**2) + fnp.sum(x["slopes"] ** 2) + x["offset"] ** 2)
+
+    like = {"offset": fnp.asarray(0.0), "slopes": fnp.zeros(3)}
+    run = fx.vmap(lambda key: sampler.chain(log_density, like, key, warm_up=300, draws=1000)[0])
+    drawn = fx.jit(run)(random.split(random.key(0), 8))
+    draws = fnp.concat([drawn["slopes"], drawn["offset"][..., None]], axis=-1)
+    mean, size, r_hat = [np.asarray(x, np.float64) for x in sampler.diagnose(draws)]
+    assert np.all(r_hat < 1.01)
+    assert np.all(np.abs(mean - covariance @ design.T @ y) < 4.5 * np.sqrt(np.diag(covariance) / size))
+    found = np.cov(np.asarray(draws, np.float64).reshape(-1, 4).T)
+    scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
+    assert np.max(np.abs(found - covariance) / scale) < 0.1
+
+
+def test_sampler_knows_what_draws_are_worth() -> None:
+    """Draws that remember half of the one before are worth a third of independent ones."""
+    noise = np.random.default_rng(0).normal(size=(8, 2000, 1))
+    draws = np.zeros_like(noise)
+    for k in range(1, 2000):
+        draws[:, k] = 0.5 * draws[:, k - 1] + noise[:, k]
+    diagnose = fx.jit(load("sampler").diagnose)
+    _, size, r_hat = diagnose(fnp.asarray(draws))
+    assert float(size[0]) == pytest.approx(16000 / 3, rel=0.1)
+    assert float(r_hat[0]) < 1.01
+    _, size, r_hat = diagnose(fnp.asarray(draws + np.arange(8)[:, None, None]))
+    assert float(r_hat[0]) > 1.5, "chains that do not mix"
+    assert float(size[0]) < 50
 
 
 def test_every_example_is_tested() -> None:
