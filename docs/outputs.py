@@ -29,7 +29,7 @@ def refreshed(page: Path) -> str:
             for block in BLOCK.finditer(text):
                 printed = _run(page, text.count("\n", 0, block.start("code")), block["code"], module)
                 parts.append(text[end : block.end("code")] + "```\n")
-                parts.append(f"\n```text\n{printed}```\n" if block["output"] else "")
+                parts.append(f"\n```text\n{printed}```\n" if block["output"] and printed else "")
                 end = block.end()
     finally:
         sys.modules.pop("page")
@@ -42,7 +42,7 @@ def _run(page: Path, line: int, code: str, module: ModuleType) -> str:
     out = io.StringIO()
     with redirect_stdout(out):  # as many empty lines first as make tracebacks point into the page
         exec(compile("\n" * line + code, str(page), "exec"), module.__dict__)
-    return "".join([f"{printed.rstrip()}\n" for printed in out.getvalue().splitlines()])
+    return "".join([f"{printed.rstrip()}\n" for printed in out.getvalue().rstrip().splitlines()])
 
 
 def main(pages: Sequence[str]) -> int:

@@ -68,7 +68,7 @@ class Conversions:
     def __setitem__(self, index: object, value: object) -> None:
         raise ArgumentError(
             f"setitem: an array is immutable: {self.aval}",
-            remedy="fxad.numpy.where or fxad.lax.dynamic_update_slice give a new array with other elements",
+            remedy="x.at[index].set(value) gives a new array with other elements",
         )
 
     # ------------------------------------------------------------------------------------------------------ numbers
