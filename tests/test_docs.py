@@ -8,7 +8,10 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import fxad.numpy as fnp
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
@@ -38,6 +41,26 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = LINK.findall(page.read_text(encoding="utf-8"))
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert missing == []
+
+
+def named(cell: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", cell))
+
+
+def test_what_numpy_has_is_here_or_left_out_with_a_reason() -> None:
+    page = (ROOT / "docs" / "numpy-coverage.md").read_text(encoding="utf-8")
+    here = set(dir(fnp))
+    left_out, _, others = page.partition("## Different on purpose")
+    names = {n for line in left_out.splitlines() if line.startswith("| `") for n in named(line.split("|")[1])}
+    assert names & here == set()
+    assert names <= {*dir(np), "row_stack", "float128", "complex256"}, "what NumPy does not have cannot be left out"
+    if np.lib.NumpyVersion(np.__version__) < "2.5.0":
+        assert set(np.__all__) - here - names == set()
+    for line in others.splitlines():
+        if line.startswith(("| `lax`", "| `random`", "| `nn`")):
+            _, face, left, _, _ = line.split("|")
+            module = importlib.import_module(f"fxad.{named(face).pop()}")
+            assert [n for n in sorted(named(left)) if hasattr(module, n)] == []
 
 
 def test_decisions_are_indexed() -> None:
