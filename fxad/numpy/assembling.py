@@ -149,8 +149,8 @@ def trim_zeros(x: ArrayLike, trim: str = "fb") -> Array:
     array = as_array("trim_zeros", x)
     if array.ndim != 1 or not set(trim.lower()) <= {"f", "b"}:
         raise ParameterError(f"trim_zeros: takes a vector, and 'f', 'b' or 'fb', got {array.aval} and {trim!r}")
-    there = known("trim_zeros", array, "slice the array where you know it to be zero").nonzero()[0]
-    first, last = (int(there[0]), int(there[-1]) + 1) if there.size else (array.size, array.size)
+    there = known("trim_zeros", x, "slice the array where you know it to be zero").nonzero()[0]
+    first, last = (int(there[0]), int(there[-1]) + 1) if there.size else (array.size, 0)
     return array[first if "f" in trim.lower() else 0 : last if "b" in trim.lower() else array.size]
 
 

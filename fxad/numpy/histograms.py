@@ -42,7 +42,7 @@ def bincount(
     if w is not None and w.shape != array.shape:
         raise ShapeError(f"bincount: weights {w.aval} for {array.aval}")
     if length is None:
-        values = known("bincount", array, "say length=: how many numbers to count")
+        values = known("bincount", x, "say length=: how many numbers to count")
         if values.size and values.min() < 0:
             raise ParameterError(f"bincount: {values.min()} is below 0")
         length = max(minlength, int(values.max()) + 1 if values.size else 0)
@@ -69,7 +69,8 @@ def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = Fals
 
     Rule: an element on an edge belongs to the bin above it, or to the one below it if `right`.
     """
-    array, edges = as_array("digitize", x), asarray(bins)
+    array = as_array("digitize", x)
+    edges = _given(bins, array)
     if edges.ndim != 1:
         raise ShapeError(f"digitize: bins must have one axis, got {edges.aval}")
     if dtypes.COMPLEX & {array.dtype, edges.dtype}:
@@ -85,6 +86,12 @@ def _digitized(x: Array, edges: Array, right: bool) -> Array:
     return where(edges[0] <= edges[-1], up, down)
 
 
+def _given(edges: object, x: Array) -> Array:
+    """Edges as an array; numbers take the dtype of the array they meet."""
+    listed = isinstance(edges, list | tuple) and x.dtype in dtypes.FLOATING
+    return asarray(edges, x.dtype if listed else None)  # type: ignore[arg-type]
+
+
 # ------------------------------------------------------------------------------------------------------- histograms
 
 
@@ -96,14 +103,14 @@ def histogram_bin_edges(x: ArrayLike, bins: Bins = 10, range: Range = None, weig
     """
     del weights  # NumPy's signature; the edges do not depend on them
     array = as_array("histogram_bin_edges", x)
-    return _edges("histogram_bin_edges", array, bins, range)
+    return _edges("histogram_bin_edges", array, bins, range, x)
 
 
-def _edges(name: str, x: Array, bins: object, range: Range) -> Array:
+def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | None = None) -> Array:
     if isinstance(bins, str):
-        values = known(name, x, "say how many bins there are")
-        limits = None if range is None else tuple([float(np.asarray(v)) for v in range])
-        return asarray(np.histogram_bin_edges(values, bins, limits)).astype(_edge_dtype(x))  # type: ignore[call-overload]
+        values = known(name, x if value is None else value, "say how many bins there are")
+        limits = None if range is None else (float(np.asarray(range[0])), float(np.asarray(range[1])))
+        return asarray(np.histogram_bin_edges(values, bins, limits)).astype(_edge_dtype(x))
     if isinstance(bins, int | np.integer):
         if bins < 1:
             raise ParameterError(f"{name}: {bins} bins; there must be at least 1")
@@ -114,7 +121,7 @@ def _edges(name: str, x: Array, bins: object, range: Range) -> Array:
             raise ParameterError(f"{name}: range from {low} to {high}: the first must not be the greater one")
         ends = [asarray(v, _edge_dtype(x)) for v in (low, high)]
         return written(_even, x, *ends, int(bins))
-    edges = asarray(bins)  # type: ignore[arg-type]
+    edges = _given(bins, x)
     if edges.ndim != 1 or edges.dtype in dtypes.COMPLEX:
         raise ArgumentError(f"{name}: bins must be an int or a vector of edges, got {described(bins)}")
     return edges
@@ -147,7 +154,7 @@ def histogram(
             divides by the total and the size of each bin: the integral is 1.
     """
     array = as_array("histogram", x)
-    edges = _edges("histogram", array, bins, range)
+    edges = _edges("histogram", array, bins, range, x)
     w = None if weights is None else as_array("histogram", weights, 4)
     if w is not None and w.shape != array.shape:
         raise ShapeError(f"histogram: weights {w.aval} for {array.aval}")
@@ -181,7 +188,7 @@ def histogramdd(
 ) -> tuple[Array, tuple[Array, ...]]:
     """`histogram` of points, the rows of a matrix (or the elements of so many vectors): the counts, and the edges along
     each axis. Bins and ranges are for all axes, or one for each."""
-    if isinstance(sample, list | tuple):
+    if isinstance(sample, Sequence):
         points = stack([as_array("histogramdd", s, k) for k, s in enumerate(sample)], 1)
     else:
         points = as_array("histogramdd", sample)

@@ -11,14 +11,14 @@ from fxad import dtypes, lax
 from fxad.array import Array, ArrayLike, aval_of
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError
-from fxad.numpy.binary import array_equal, equal, maximum, minimum, nextafter, power, remainder, where
+from fxad.numpy.binary import array_equal, equal, maximum, minimum, power, remainder, where
 from fxad.numpy.calls import as_array
 from fxad.numpy.dependent import known
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
 from fxad.numpy.sorting import sort
 from fxad.numpy.staging import written, written_all
 from fxad.numpy.types import finfo, result_type
-from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, sign, trunc
+from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
 from fxad.operations import promotion
 from fxad.operations.axes import axis_of
 
@@ -232,9 +232,11 @@ def spacing(x: ArrayLike, /) -> Array:
 
 
 def _spacing(x: Array) -> Array:
-    x = lax.stop_gradient(x)
-    away = nextafter(x, where(sign(x) < 0, -math.inf, math.inf))
-    return where(isinf(x), math.nan, away - x)
+    info = finfo(x.dtype)
+    _, exponent = _apart(x)
+    step = _scaled(lax.full(x.shape, info.eps, _wide(x).dtype), exponent - 1).astype(x.dtype)
+    step = where(x == 0, info.smallest_subnormal, maximum(step, info.smallest_subnormal))
+    return where(isinf(x) | isnan(x), math.nan, where(x < 0, -step, step))
 
 
 # -------------------------------------------------------------------------------------------------------- questions

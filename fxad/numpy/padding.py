@@ -10,6 +10,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.array import Array, ArrayLike
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.ir import NDArray
 from fxad.numpy.binary import subtract
 from fxad.numpy.calls import as_array, call
 from fxad.numpy.creation import asarray, linspace
@@ -82,17 +83,18 @@ def _widths(given: Widths, x: Array) -> Pairs:
             before, after = np.broadcast_to(np.asarray(width), (2,)).tolist()
             pairs[axis_of("pad", axis, x.ndim)] = before, after
         return _checked(np.asarray(pairs).reshape(x.ndim, 2), x, given)
-    if isinstance(given, Array):
+    values: object = given
+    if isinstance(values, Array):
         raise ArgumentError(
-            f"pad: widths must be ints, got {described(given)}",
+            f"pad: widths must be ints, got {described(values)}",
             remedy="sizes are static: they cannot depend on the values of arrays",
         )
     return _checked(np.asarray(given), x, given)
 
 
-def _checked(widths: np.ndarray, x: Array, given: object) -> Pairs:  # type: ignore[type-arg]
+def _checked(widths: NDArray, x: Array, given: object) -> Pairs:
     try:
-        pairs = np.broadcast_to(widths, (x.ndim, 2))
+        pairs = np.broadcast_to(widths if widths.size else widths.reshape(-1, 2), (x.ndim, 2))
     except ValueError:
         raise ShapeError(f"pad: widths {given} are not one pair, or one for each of the axes of {x.aval}") from None
     if pairs.dtype.kind not in "iu" and pairs.size:

@@ -39,8 +39,13 @@ def _horner(p: Array, x: Array, unroll: int) -> Array:
     dtype = result_type(p, x)
     p, x = p.astype(dtype), x.astype(dtype)
     out = full(x.shape, 0, dtype)
+
+    def step(value: Array, coefficient: Array) -> tuple[Array, None]:
+        return value * x + coefficient, None
+
     if p.size > unroll:
-        return scan(lambda y, c: (y * x + c, None), out, p, unroll=unroll)[0]
+        value, _ = scan(step, out, p, unroll=unroll)
+        return value
     for k in range(p.size):
         out = out * x + p[k]
     return out
@@ -129,7 +134,7 @@ def _integrated(p: Array, constants: Array, m: int) -> Array:
 
 
 def poly(seq_of_zeros: ArrayLike) -> Array:
-    """The polynomial with leading coefficient 1 and these roots; of a matrix, with its eigenvalues as roots."""
+    """The polynomial with leading coefficient 1 and these roots; of a matrix, its eigenvalues, and then complex."""
     array = as_array("poly", seq_of_zeros)
     if array.ndim == 2 and array.shape[0] == array.shape[1] and array.size:
         array = eigvals(array)
@@ -155,8 +160,8 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     array = _floating(_vector("roots", p))
     if not strip_zeros:
         return written(_companion_roots, array)
-    values = known("roots", array, "use roots(p, strip_zeros=False) where the first coefficient is not 0")
-    there = values.nonzero()[0]
+    values = known("roots", p, "use roots(p, strip_zeros=False) where the first coefficient is not 0")
+    there = values.reshape(-1).nonzero()[0]
     first, last = (int(there[0]), int(there[-1])) if there.size else (0, -1)
     found = written(_companion_roots, array[first : last + 1])
     return concat([found, full((values.size - 1 - last if there.size else 0,), 0, found.dtype)])

@@ -12,6 +12,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.array import Array, ArrayLike, asarray
+from fxad.ir import NDArray
 from fxad.numpy.binary import logical_xor, minimum, where
 from fxad.numpy.calls import as_array
 from fxad.numpy.creation import full
@@ -28,9 +29,9 @@ _SIZED: Final = "say size=: the result then has so many elements"
 
 def union1d(x1: ArrayLike, x2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """The elements of x1 or x2, or both."""
-    a, b = _pair("union1d", x1, x2)
     if size is None:
-        return asarray(np.union1d(known("union1d", a, _SIZED), known("union1d", b, _SIZED, 1)))
+        return asarray(np.union1d(*_known("union1d", x1, x2)))
+    a, b = _pair("union1d", x1, x2)
     return _sized(concat([a, b]), None, None, "all", size, fill_value)[0]
 
 
@@ -43,11 +44,11 @@ def setdiff1d(
     fill_value: ArrayLike | None = None,
 ) -> Array:
     """The elements of x1 that are not in x2; in the order they have for `assume_unique`."""
-    a, b = _pair("setdiff1d", x1, x2)
     if size is None:
-        values = known("setdiff1d", a, _SIZED), known("setdiff1d", b, _SIZED, 1)
+        values = _known("setdiff1d", x1, x2)
         return asarray(np.setdiff1d(*values, assume_unique=assume_unique))
-    return _sized(a, None, b, "outside", size, fill_value)[0]
+    a, b = _pair("setdiff1d", x1, x2)
+    return _sized(a, None, b, "outside", size, fill_value)[0].astype(as_array("setdiff1d", x1).dtype)
 
 
 def setxor1d(
@@ -59,10 +60,10 @@ def setxor1d(
     fill_value: ArrayLike | None = None,
 ) -> Array:
     """The elements that are in exactly one of x1 and x2."""
-    a, b = _pair("setxor1d", x1, x2)
     if size is None:
-        values = known("setxor1d", a, _SIZED), known("setxor1d", b, _SIZED, 1)
+        values = _known("setxor1d", x1, x2)
         return asarray(np.setxor1d(*values, assume_unique=assume_unique))
+    a, b = _pair("setxor1d", x1, x2)
     return _sized(concat([a, b]), a, b, "one", size, fill_value)[0]
 
 
@@ -79,11 +80,11 @@ def intersect1d(
 
     Rule: behind the last element that there is, indices are the sizes of x1 and x2.
     """
-    a, b = _pair("intersect1d", x1, x2)
     if size is None:
-        values = known("intersect1d", a, _SIZED), known("intersect1d", b, _SIZED, 1)
-        both, first, second = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
-        return (asarray(both), places(first), places(second)) if return_indices else asarray(both)
+        values = _known("intersect1d", x1, x2)
+        both, *at = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
+        return (asarray(both), places(at[0]), places(at[1])) if return_indices else asarray(both)
+    a, b = _pair("intersect1d", x1, x2)
     found, there, first = _sized(a, None, b, "inside", size, fill_value)
     return (found, first, written(_place, b, found, there)) if return_indices else found
 
@@ -94,13 +95,18 @@ def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
     return a.astype(dtype), b.astype(dtype)
 
 
+def _known(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[NDArray, NDArray]:
+    return known(name, x1, _SIZED).reshape(-1), known(name, x2, _SIZED, 1).reshape(-1)
+
+
 def _sized(
     x: Array, one: Array | None, other: Array | None, which: str, size: int, fill_value: ArrayLike | None
-) -> tuple[Array, ...]:
+) -> tuple[Array, Array, Array]:
     fill = None if fill_value is None else asarray(fill_value).astype(x.dtype)
     if not x.size:
         return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
-    return written_all(_kept, x, one, other, which, size, fill)
+    found, there, first = written_all(_kept, x, one, other, which, size, fill)
+    return found, there, first
 
 
 def _kept(

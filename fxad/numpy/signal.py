@@ -196,9 +196,10 @@ def _floating_of(x: Array) -> dtypes.DType:
 
 def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
     y = moveaxis(y.astype(_floating_of(y)), axis, -1)
+    both = y[..., 1:] + y[..., :-1]
     if x is not None:
-        dx = diff(x) if x.ndim == 1 else diff(moveaxis(x, axis, -1))
-    return (dx * (y[..., 1:] + y[..., :-1])).sum(-1) / 2
+        both = both * diff(x if x.ndim == 1 else moveaxis(x, axis, -1))
+    return (both if dx is None else both * dx).sum(-1) / 2
 
 
 def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> Array:

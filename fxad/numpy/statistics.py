@@ -17,7 +17,15 @@ from fxad.numpy.calls import as_array
 from fxad.numpy.creation import asarray, full
 from fxad.numpy.cumulative import cumsum
 from fxad.numpy.products import matmul
-from fxad.numpy.shapes import broadcast_arrays, broadcast_to, concat, matrix_transpose, moveaxis, take_along_axis
+from fxad.numpy.shapes import (
+    broadcast_arrays,
+    broadcast_to,
+    concat,
+    diagonal,
+    matrix_transpose,
+    moveaxis,
+    take_along_axis,
+)
 from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.staging import written, written_all
 from fxad.numpy.types import result_type
@@ -154,7 +162,7 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, d
 def _correlations(c: Array) -> Array:
     if not c.ndim:
         return c / c
-    spread = sqrt(real(c.diagonal()))
+    spread = sqrt(real(diagonal(c)))
     r = c / spread[:, None] / spread[None, :]
     if r.dtype in dtypes.COMPLEX:
         parts = clip(r.real, -1, 1).astype(r.dtype), clip(r.imag, -1, 1).astype(r.dtype)

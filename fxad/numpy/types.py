@@ -128,7 +128,7 @@ def isdtype(dtype: object, kind: object) -> bool:
 
 
 # NumPy's classes of dtypes, and the dtypes of fxad in each: NumPy does not know that bfloat16 is floating.
-_CLASSES: Final = MappingProxyType(
+_CLASSES: Final[Mapping[object, frozenset[DType]]] = MappingProxyType(
     {
         np.generic: frozenset(dtypes.ALL),
         np.number: dtypes.NUMERIC,
@@ -145,9 +145,8 @@ _CLASSES: Final = MappingProxyType(
 def issubdtype(dtype: object, kind: object, /) -> bool:
     """Whether a dtype is of one of NumPy's classes (`floating`, `integer`, ...), or of a class that is within it, or is
     a dtype; `isdtype` is the standard's."""
-    classes: Mapping[object, frozenset[DType]] = _CLASSES
-    wanted = classes.get(kind) or frozenset({dtypes.as_dtype(kind)})
-    return (classes.get(dtype) or frozenset({_dtype_of(dtype)})) <= wanted
+    wanted = _CLASSES.get(kind) or frozenset({dtypes.as_dtype(kind)})
+    return (_CLASSES.get(dtype) or frozenset({_dtype_of(dtype)})) <= wanted
 
 
 def shape(x: ArrayLike) -> tuple[int, ...]:

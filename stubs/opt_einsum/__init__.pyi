@@ -5,5 +5,8 @@ from typing import Literal
 
 def get_symbol(i: int) -> str: ...
 def contract_path(
-    subscripts: str, *operands: Sequence[int], shapes: Literal[True]
+    subscripts: str,
+    *operands: Sequence[int],
+    shapes: Literal[True],
+    optimize: str | Sequence[tuple[int, ...]] = ...,
 ) -> tuple[list[tuple[int, ...]], object]: ...

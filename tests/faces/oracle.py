@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+import fxad.numpy as fnp
 from fxad.array import Array, asarray, aval_of
 from fxad.interpret import run
 from fxad.ir import Jaxpr
@@ -59,3 +60,14 @@ def check(
         for y, w in zip(list(got) if isinstance(got, tuple | list) else [got], wanted, strict=True):
             assert isinstance(y, Array)
             close(y, w, dtype=dtype)
+
+
+def same(name: str, *args: Value, dtype: bool = True, eager: bool = False, **given: object) -> None:
+    """A function of the NumPy face means what NumPy's of that name does; `given` are not arrays."""
+    check(
+        lambda *xs: getattr(fnp, name)(*xs, **given),
+        lambda *xs: getattr(np, name)(*xs, **given),
+        *args,
+        dtype=dtype,
+        eager=eager,
+    )
