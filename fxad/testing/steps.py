@@ -36,6 +36,7 @@ from fxad.primitives.linalg import (
     TridiagonalSolve,
 )
 from fxad.primitives.linalg.family import Matrixwise
+from fxad.primitives.random import GammaSample
 from fxad.primitives.reduce import ReduceMax, ReduceProd
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin
 from fxad.primitives.scatter_combine import ScatterExtremum, ScatterMul
@@ -351,15 +352,15 @@ def _call(g: Growth, _: Atom) -> None:
 
 # matrices are made to suit: `matrix_steps`
 _MATRICES: Final = (Matrixwise, Solve, TriangularSolve, TridiagonalSolve, Pinv, ExpmFrechet, HouseholderProduct, Geqrf)
-_APPLIED: Final = tuple([k for k in ALL if not issubclass(k, (HigherOrder, ew.Nextafter, *_MATRICES))])
+# derivatives that are not known, in an operand, of second order or where updates meet: laws differentiate all programs
+_PARTLY: Final = (Incomplete, RegularizedIncompleteBeta, Zeta, Polygamma, ScatterMul)
+_APPLIED: Final = tuple([k for k in ALL if not issubclass(k, (HigherOrder, ew.Nextafter, *_MATRICES, *_PARTLY))])
 # derivatives by convention, and answers that jump
 _ROUGH: Final = (
-    *(ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin),
-    *(Sort, CumMax, CumMin, ReduceWindowMax, ReduceWindowMin, ScatterMul, ScatterExtremum, Selection),
+    *(ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin, GammaSample),
+    *(Sort, CumMax, CumMin, ReduceWindowMax, ReduceWindowMin, ScatterExtremum, Selection),
 )
-# derivatives that are not known, in an operand or of second order
-_PARTLY: Final = (Incomplete, RegularizedIncompleteBeta, Zeta, Polygamma)
-_SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, (*_ROUGH, *_PARTLY))])
+_SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, _ROUGH)])
 
 
 def _applied(g: Growth, _: Atom) -> None:
