@@ -28,18 +28,17 @@ HELD_OUT = 3  # sonnets
 CONTEXT = 64  # characters that a prediction may look back at
 WIDTH, HEADS, LAYERS = 64, 4, 2
 BATCH = 8
+QUIET = 0.3  # what layers add at the beginning, beside what comes in
 RATE, DECAY, BETA_1, BETA_2 = 1e-2, 0.1, 0.9, 0.95
 
 
 @fx.tree.dataclass
 class Block:
-    """A layer: attention, then a network of its own at each position."""
+    """A layer: attention, then a network of its own at each position. Normalisations need no gain before a matrix."""
 
-    gain_attend: fx.Array
     query_key_value: fx.Array
-    near: fx.Array
+    near: fx.Array  # [HEADS, CONTEXT]: how a head likes to look so many characters back
     out: fx.Array
-    gain_think: fx.Array
     up: fx.Array
     down: fx.Array
 
@@ -50,7 +49,6 @@ class Params:
 
     characters: fx.Array
     blocks: Block
-    gain: fx.Array
     head: fx.Array
 
 
@@ -72,39 +70,37 @@ def initial(key: fx.Array) -> Params:
     def block(key: fx.Array) -> Block:
         k = random.split(key, 4)
         return Block(
-            gain_attend=fnp.ones(WIDTH),
             query_key_value=normal(k[0], (WIDTH, 3 * WIDTH)),
+            # head k begins by looking k characters back: what comes next depends most on what came last
             near=-0.5 * fnp.abs(fnp.arange(CONTEXT) - fnp.arange(HEADS)[:, None]).astype(np.float32),
-            out=normal(k[1], (WIDTH, WIDTH)) * 0.3,
-            gain_think=fnp.ones(WIDTH),
+            out=normal(k[1], (WIDTH, WIDTH)) * QUIET,
             up=normal(k[2], (WIDTH, 4 * WIDTH)),
-            down=normal(k[3], (4 * WIDTH, WIDTH)) * 0.3,
+            down=normal(k[3], (4 * WIDTH, WIDTH)) * QUIET,
         )
 
     return Params(
         characters=random.normal(at_characters, (len(ALPHABET), WIDTH)),
         blocks=fx.vmap(block)(random.split(at_blocks, LAYERS)),
-        gain=fnp.ones(WIDTH),
         head=fnp.zeros((WIDTH, len(ALPHABET))),
     )
 
 
 def layer(x: fx.Array, block: Block) -> tuple[fx.Array, None]:
     """One layer, as a step of a scan: x is [batch, position, WIDTH]."""
-    heads = (nn.standardize(x) * block.gain_attend @ block.query_key_value).reshape(*x.shape[:2], 3 * HEADS, -1)
+    heads = (nn.standardize(x) @ block.query_key_value).reshape(*x.shape[:2], 3 * HEADS, -1)
     query, key, value = fnp.split(heads, 3, axis=2)
     here = fnp.arange(x.shape[1])
     bias = block.near[:, fnp.abs(here[:, None] - here)]
     attended = nn.dot_product_attention(query, key, value, bias, is_causal=True)
     x = x + attended.reshape(*x.shape) @ block.out
-    return x + nn.gelu(nn.standardize(x) * block.gain_think @ block.up) @ block.down, None
+    return x + nn.gelu(nn.standardize(x) @ block.up) @ block.down, None
 
 
 def logits(params: Params, text: fx.Array, *, lean: bool = True) -> fx.Array:
     """For each position of texts [batch, position], scores of the characters that may come next."""
     x = params.characters[text]
     x, _ = lax.scan(fx.remat(layer) if lean else layer, x, params.blocks)
-    return nn.standardize(x) * params.gain @ params.head
+    return nn.standardize(x) @ params.head
 
 
 def loss(params: Params, text: fx.Array, *, lean: bool = True) -> fx.Array:
@@ -182,8 +178,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
 
     value = fnp.asarray(fnp.nan)
     for k in range(options.steps):
-        rate = fnp.asarray(RATE * min(1, (k + 1) / 20) * (1 + np.cos(np.pi * k / options.steps)) / 2)
-        state, value = train(state, at_batches, text, rate.astype(np.float32))
+        rate = RATE * min(1, (k + 1) / 20) * (1 + np.cos(np.pi * k / options.steps)) / 2
+        state, value = train(state, at_batches, text, fnp.asarray(rate, dtype=np.float32))
         if k % 50 == 0 or k == options.steps - 1:
             print(f"step {k:4d}   loss {float(value):.3f}   {time.perf_counter() - start:5.1f} s")
 
