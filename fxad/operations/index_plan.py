@@ -24,6 +24,7 @@ from fxad.primitives.indexing import Gather
 from fxad.primitives.picking import Index, IndexVectors, place_dtype
 from fxad.primitives.shape import ExpandDims, Reshape, Rev, Squeeze
 from fxad.primitives.slicing import Slice
+from fxad.recent import Recent
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ _Entry: TypeAlias = "int | slice | None | EllipsisType | _Array | _Flag"
 _INSIDE: Final = "static indices run from -{n} to {n} - 1; an index that is a tracer is clipped instead"
 _NAME_OF_NONE: Final = "None"
 _FIRST: Final = Squeeze((0,))
+# what is known before the program runs reads the same each time
+_plans: Final[Recent[Hashable, tuple[Plan, tuple[object, ...]]]] = Recent(2048)
 _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
 
 
@@ -76,6 +79,18 @@ def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[Plan, tu
     Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for what is not an
             index; TracerError for a mask or a bound that is not known while tracing.
     """
+    name = spelled(index)
+    if name is None:
+        return _read(shape, index, checked)
+    key = shape, name, checked
+    known = _plans.get(key)
+    if known is None:
+        known = _read(shape, index, checked)
+        _plans.put(key, known)
+    return known
+
+
+def _read(shape: Shape, index: object, checked: bool) -> tuple[Plan, tuple[object, ...]]:
     if type(index) is int and shape and -shape[0] <= index < shape[0] and 0 not in shape:  # x[i] is common: be quick
         n, *rest = shape
         if n == 1:
