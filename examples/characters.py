@@ -3,8 +3,11 @@
     python examples/characters.py
 
 Two dozen of Shakespeare's sonnets; a causal transformer learns which character comes next, on all of them but the last
-three. The figure to beat is the unigram entropy: what a guesser pays who knows how often each character occurs, and no
-more. Layers are stacked and run by one `lax.scan`, whose body is rematerialised; this script prints what that saves.
+three, where it is tested. The figure to beat is their unigram entropy: what a guesser pays who knows how often each
+character occurs there, and no more. A few seconds make no poet, but common words, lines and the indented couplet.
+
+Layers are stacked and run by one `lax.scan`, whose body is rematerialised; this script prints what that saves. Keys are
+values: the draw of a batch is a function of a key and the number of the step, and the same run gives the same poem.
 """
 
 from __future__ import annotations
@@ -186,15 +189,15 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     whole = encode(unseen)
     pieces = windows(whole, fnp.arange(0, len(unseen) - CONTEXT, CONTEXT))
     held_out = float(fx.jit(loss)(state.params, pieces))
-    print(f"nats a character: {float(value):.2f} on what it trained on, {held_out:.2f} on what it never saw")
-    print(f"unigram entropy, which knows frequencies only: {entropy(TEXT):.2f}")
+    print(f"nats a character: {float(value):.2f} on the last batch, {held_out:.2f} on the sonnets it never saw")
+    print(f"their unigram entropy: {entropy(unseen):.2f}")
 
     poem = fx.jit(lambda params, key, prompt: write(params, key, prompt, options.length))
     drawn = poem(state.params, at_poem, whole[:CONTEXT])
     print(unseen[:CONTEXT] + "|" + "".join(ALPHABET[c] for c in np.asarray(drawn)))
     print(f"{time.perf_counter() - start:.1f} s in all")
     return {
-        "unigram": entropy(TEXT),
+        "unigram": entropy(unseen),
         "held out": held_out,
         "trained": float(value),
         "remat": kib,
