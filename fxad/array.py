@@ -287,6 +287,8 @@ class Eager:
 
     def getitem(self, x: Array, index: object) -> Array:
         """`x[index]`. Where a window starts is an operand: one program for x[0], x[1], ..."""
+        if type(x) is not Array:
+            x = self._operand("getitem", 0, x)
         shape = x.aval.shape
         key = index_plan.spelled(index)
         known = self._plans.get((shape, key)) if key is not None else None

@@ -19,7 +19,7 @@ from fxad.array import Array, aval_of, binder
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
-from fxad.trace import trace_flat
+from fxad.trace import raised_in, trace_flat
 from fxad.tree import Structure
 
 P = ParamSpec("P")
@@ -191,10 +191,10 @@ def trace_tree(
 
 
 def trace_leaves(
-    f: Callable[..., Any], in_tree: Structure, avals: Sequence[Aval], name: str
+    f: Callable[..., Any], in_tree: Structure, avals: Sequence[Aval], name: str, role: str = "trace of"
 ) -> tuple[Jaxpr, tuple[object, ...], Structure, Sequence[object]]:
     """`trace_tree` in parts: the jaxpr, what its leading operands stand for, the tree of the results, and the results
-    as `f` gave them, which tells a bare Python number from an array."""
+    as `f` gave them, which tells a bare Python number from an array. `role` is what `f` is, for messages."""
     out_tree: Structure | None = None
     leaves: Sequence[object] = ()
 
@@ -204,11 +204,11 @@ def trace_leaves(
         try:
             results = f(*args, **kwargs)
         except TypeError as e:
-            if e.__traceback__ is None or e.__traceback__.tb_next is None:  # not from inside `f`
-                _check_signature(f, name, args, kwargs)
+            if not (isinstance(e, FxadError) or raised_in(e.__traceback__)):  # not from inside `f`
+                _check_signature(f, f"{role} {name}", args, kwargs)
             raise
         leaves, out_tree = tree.flatten(results)
-        _check_results(name, leaves, out_tree)
+        _check_results(f"{role} {name}", leaves, out_tree)
         return leaves
 
     jaxpr, bound = trace_flat(flat, avals, name)
@@ -216,7 +216,7 @@ def trace_leaves(
     return jaxpr, bound, out_tree, leaves
 
 
-def _check_signature(f: Callable[..., Any], name: str, args: Sequence[object], kwargs: dict[str, object]) -> None:
+def _check_signature(f: Callable[..., Any], what: str, args: Sequence[object], kwargs: dict[str, object]) -> None:
     """Raises: ArgumentError when a function does not take these arguments."""
     try:
         signature = inspect.signature(f)
@@ -225,18 +225,18 @@ def _check_signature(f: Callable[..., Any], name: str, args: Sequence[object], k
     try:
         signature.bind(*args, **kwargs)
     except TypeError as e:
-        raise ArgumentError(f"trace of {name}: {e}", remedy=f"its signature is {name}{signature}") from None
+        raise ArgumentError(f"{what}: {e}", remedy=f"its signature is {name_of(f)}{signature}") from None
 
 
 _RESULTS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
-def _check_results(name: str, leaves: Sequence[object], out_tree: Structure) -> None:
+def _check_results(what: str, leaves: Sequence[object], out_tree: Structure) -> None:
     for k, leaf in enumerate(leaves):
         if not isinstance(leaf, _RESULTS):
             path = out_tree.accessors()[k].codify("result")
             raise ArgumentError(
-                f"trace of {name}: {path} is {described(leaf)}, not an array: {leaf!r:.60}",
+                f"{what}: {path} is {described(leaf)}, not an array: {leaf!r:.60}",
                 remedy="return arrays, Python numbers, or pytrees of them; register a class with fxad.tree.dataclass",
             )
 

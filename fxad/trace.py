@@ -292,7 +292,7 @@ def active() -> Trace | None:
     return found if isinstance(found, Trace) else None
 
 
-def _raised_in(traceback: TracebackType | None) -> str:
+def raised_in(traceback: TracebackType | None) -> str:
     """The user's line in a traceback: the innermost that is not fxad's own; empty when there is none."""
     source: Source = None
     while traceback is not None:
@@ -313,7 +313,7 @@ def tracing(name: str) -> Iterator[Trace]:
         with collector_paused():
             yield trace
     except FxadError as e:  # one that no equation raised: an argument, an axis, an index
-        raise e.located(where=_raised_in(e.__traceback__))
+        raise e.located(where=raised_in(e.__traceback__))
     finally:
         trace.alive = False
         _binder.reset(token)
@@ -349,6 +349,7 @@ __all__ = [
     "Tracer",
     "active",
     "bind",
+    "raised_in",
     "trace_flat",
     "tracing",
     "user_source",

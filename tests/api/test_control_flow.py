@@ -457,7 +457,7 @@ F = fnp.zeros(3)
         (
             lambda: lax.while_loop(lambda _: True, lambda a, b: a, F),
             ArgumentError,
-            "trace of <lambda>: missing a required argument: 'b'",
+            "while_loop: body_fun <lambda>: missing a required argument: 'b'",
             "its signature is <lambda>(a, b)",
         ),
     ],

@@ -245,7 +245,7 @@ untyped: Any = lax  # for calls that mypy refuses
          DTypeError, "scan: the carry changes its type: init['n'] is i32[], f <lambda> returns f32[] for it"),
         (lambda: untyped.scan(3, 0.0, length=2), ArgumentError, "scan: f is an int, not a function: 3"),
         (lambda: untyped.scan(lambda c, x: (c, "a"), 0.0, length=2), ArgumentError,
-         "trace of <lambda>: result[1] is a str, not an array: 'a'"),
+         "scan: f <lambda>: result[1] is a str, not an array: 'a'"),
         (lambda: untyped.map(lambda x: x, ()), ArgumentError, "map: xs has no leaves to tell the number of steps"),
         (lambda: untyped.map(lambda x: x, np.float32(1)), ShapeError, "map: xs is f32[], without an axis to run over"),
         (lambda: untyped.map(lambda x: x, floats(3), batch_size=0), ParameterError,

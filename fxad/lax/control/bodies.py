@@ -61,7 +61,7 @@ def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals:
     if not callable(fn):
         raise ArgumentError(f"{what} is {described(fn)}, not a function: {fn!r:.60}")
     whole = tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
-    jaxpr, captured, out_tree, leaves = trace_leaves(fn, whole, avals, name_of(fn))
+    jaxpr, captured, out_tree, leaves = trace_leaves(fn, whole, avals, name_of(fn), what)
     numbers = tuple([cast("promotion.Scalar", x) if is_scalar(x) else None for x in leaves])
     return Body(jaxpr, captured, out_tree, numbers)
 
