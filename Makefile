@@ -32,7 +32,7 @@ deep:
 bench:
 	python -m benchmarks.run --write docs/benchmarks.md
 
-# What is generated: the rule matrix.
+# What is generated: the rule matrix, and what the blocks of the tutorials print.
 docs:
 	python docs/generate.py
 	python docs/outputs.py docs/tutorial*.md
