@@ -117,10 +117,10 @@ def adapt(density: Density[T], x: T, keys: fx.Array) -> tuple[T, fx.Array]:
     return x, fnp.exp(averaged)
 
 
-def chain(density: Density[T], start: T, key: fx.Array, *, warm_up: int, draws: int) -> tuple[T, fx.Array]:
-    """A chain: its draws along axis 0 of each leaf, and how probable acceptance was for each."""
+def chain(density: Density[T], like: T, key: fx.Array, *, warm_up: int, draws: int) -> tuple[T, fx.Array]:
+    """A chain of trees like `like`: draws along axis 0 of each leaf, and how probable the acceptance of each was."""
     at_start, at_warm_up, at_draws = random.split(key, 3)
-    x, size = adapt(density, normal_like(at_start, start), random.split(at_warm_up, warm_up))
+    x, size = adapt(density, normal_like(at_start, like), random.split(at_warm_up, warm_up))
 
     def step(x: T, key: fx.Array) -> tuple[T, tuple[T, fx.Array]]:
         x, probability = transition(density, x, size, key)
