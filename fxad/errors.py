@@ -1,8 +1,8 @@
 """Every exception fxad raises.
 
 Each leaf is an `FxadError` and also the builtin a Python programmer would expect, so `except ValueError` keeps working.
-The message has one form: operation, what differs, the values; then, on lines of their own, the equation, the user's
-line and the remedy. Where the equation was written is added by whoever knows it (`located`), once; where that does not
+The message has one form: operation, what differs, the values; then, on lines of their own, the function that was called
+if its name is another, the equation, the user's line and the remedy. Where the equation was written is added by whoever knows it (`located`), once; where that does not
 apply, the line that called fxad stands in its place.
 """
 
@@ -10,19 +10,34 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FrameType
 from typing import Final, Self
 
 _HERE: Final = os.path.dirname(__file__) + os.sep
 
 
-def _caller() -> str:
-    """The innermost line on the stack that is not fxad's own; empty when there is none."""
-    frame = sys._getframe(2)
-    while frame.f_code.co_filename.startswith(_HERE):
+def _caller() -> tuple[str, str]:
+    """The innermost line on the stack that is not fxad's own, and what of fxad it called; empty where there is none."""
+    frame, inner = sys._getframe(2), None
+    while (code := frame.f_code).co_filename.startswith(_HERE) or code.co_qualname.startswith(_GENERATED):
         if frame.f_back is None:
-            return ""
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+            return "", ""
+        frame, inner = frame.f_back, frame
+    return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}", _public_name(inner) if inner else ""
+
+
+_GENERATED: Final = "__create_fn__."  # the __init__ of a dataclass
+
+
+def _public_name(frame: FrameType) -> str:
+    """What users call the function that a frame runs: its name in the outermost package that has it."""
+    name, module = frame.f_code.co_name, frame.f_globals.get("__name__", "")
+    parts = module.split(".")
+    for k in range(1, len(parts) + 1):
+        found = getattr(sys.modules.get(".".join(parts[:k])), name, None)
+        if getattr(found, "__code__", None) is frame.f_code:
+            return ".".join([*parts[:k], name])
+    return ""
 
 
 _VOWELS: Final = (*"aeiouAEIO", "nd")  # an ndarray
@@ -38,7 +53,8 @@ class FxadError(Exception):
     """Root of all fxad errors.
 
     `message` says operation, difference and values; `remedy` what to do; `equation` and `where` are filled in by the
-    pass that knows them. `caller` is the user's line that called fxad, taken when the error is made.
+    pass that knows them. `caller` is the user's line that called fxad and `function` what it called, taken when the
+    error is made.
     """
 
     def __init__(self, message: str, *, remedy: str = "", equation: str = "", where: str = "") -> None:
@@ -47,7 +63,7 @@ class FxadError(Exception):
         self.remedy = remedy
         self.equation = equation
         self.where = where
-        self.caller = _caller()
+        self.caller, self.function = _caller()
 
     def located(self, *, equation: str = "", where: str = "") -> Self:
         """Fill in the equation and the user's line where they are not known yet; returns the same error."""
@@ -57,6 +73,8 @@ class FxadError(Exception):
 
     def __str__(self) -> str:
         lines = [self.message]
+        if self.function and not self.message.startswith(self.function.rpartition(".")[2]):
+            lines.append(f"  function      {self.function}")  # the message names what it is made of
         if self.equation:
             lines.append(f"  equation      {self.equation}")
         if self.where:

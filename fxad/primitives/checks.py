@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Aval, Primitive
 
 
@@ -11,6 +11,11 @@ def operands(prim: Primitive, avals: tuple[Aval, ...], count: int) -> tuple[Aval
     if len(avals) != count:
         raise ArgumentError(f"{prim.name}: takes {count} operand{'s' * (count != 1)}, got {len(avals)}")
     return avals
+
+
+def mistyped(message: str, have: Aval, want: Aval) -> DTypeError | ShapeError:
+    """The error for an operand of another type than the one wanted."""
+    return DTypeError(message) if have.dtype != want.dtype else ShapeError(message)
 
 
 def axes_of(name: str, axes: tuple[int, ...], ndim: int) -> None:

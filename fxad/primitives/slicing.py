@@ -238,7 +238,7 @@ class Concatenate(Linear):
         axis_of("concatenate", axis, first.ndim)
         before, after, total = first.shape[:axis], first.shape[axis + 1 :], 0
         for k, x in enumerate(avals):
-            if x.shape[:axis] != before or x.shape[axis + 1 :] != after:
+            if x.ndim != first.ndim or x.shape[:axis] != before or x.shape[axis + 1 :] != after:
                 raise ShapeError(f"concatenate: shapes differ beside axis {axis}: operand 0 {first}, operand {k} {x}")
             if x.dtype != first.dtype:
                 raise DTypeError(f"concatenate: dtypes differ: operand 0 {first}, operand {k} {x}")

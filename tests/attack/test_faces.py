@@ -1,13 +1,17 @@
-"""What nobody expects a user to hand over: static values that are equal and differ, other types of sizes, wrong types."""
+"""What nobody expects to be handed over: static values that are equal and differ, other types of sizes, wrong types."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pytest
 
 import fxad as fx
+import fxad.lax as lax
 import fxad.numpy as fnp
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, FxadError
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -44,3 +48,30 @@ def test_a_static_nan_is_compiled_once() -> None:
     before = fx.cache.stats().misses
     fnp.nan_to_num(X, nan=float("nan"))
     assert fx.cache.stats().misses == before
+
+
+# --------------------------------------------------------------------------------------------- errors name the function
+
+
+@pytest.mark.parametrize(
+    ("call", "function"),
+    [
+        (lambda: fnp.fliplr(cast("fx.Array", "a")), "fxad.numpy.fliplr"),
+        (lambda: lax.broadcast(X, cast("tuple[int]", "abc")), "fxad.lax.broadcast"),
+        (lambda: lax.iota("abc", 3), "fxad.lax.iota"),
+        (lambda: fnp.linalg.multi_dot([X, X]), "fxad.numpy.linalg.multi_dot"),
+        (lambda: fx.trace(lambda x: fnp.zeros(cast("int", "a")), X), "fxad.numpy.zeros"),
+    ],
+)
+def test_an_error_names_the_function_that_was_called(call: Callable[[], object], function: str) -> None:
+    with pytest.raises(FxadError) as e:
+        call()
+    assert e.value.function == function
+    assert f"\n  function      {function}\n" in str(e.value)
+
+
+def test_a_message_that_names_the_function_does_not_name_it_again() -> None:
+    with pytest.raises(FxadError) as e:
+        fnp.flip(cast("fx.Array", "a"))
+    assert e.value.function == "fxad.numpy.flip"
+    assert "\n  function" not in str(e.value)

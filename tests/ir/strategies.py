@@ -76,6 +76,14 @@ avals = st.builds(Aval, st.lists(st.integers(0, 4), max_size=3) | st.just([2**40
 names = st.sampled_from(["f", "g", "<lambda>", "f#1", "", 'a"b', "λ", "two\nlines", "\ud800", "fn"]) | st.text()
 
 
+def forged(**parameters: object) -> Tagged:
+    """A primitive with parameters that its class refuses."""
+    made = Tagged()
+    for name, value in parameters.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
 @st.composite
 def literals(draw: st.DrawFn) -> Lit:
     """Any bits of any type."""

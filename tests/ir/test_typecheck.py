@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 
@@ -12,7 +11,7 @@ from fxad.ir import Aval, Eqn, Jaxpr, Lit, Place, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, SIN
 from fxad.typecheck import typecheck
-from tests.ir.strategies import Tagged, programs
+from tests.ir.strategies import forged, programs
 
 F3, F4, I3 = Aval((3,), "float32"), Aval((4,), "float32"), Aval((3,), "int32")
 X = Var(-1, F3)
@@ -81,8 +80,8 @@ ILL = {
         "f: equation 0 (sin): ArgumentError: sin: takes 1 operand, got 2",
     ),
     "a parameter that a program cannot hold": (
-        program(Eqn(Tagged(pairs=((1, np.int64(2)),)), (), ())),  # type: ignore[arg-type]  # what is tested
-        "f: equation 0 (tagged): parameter pairs is ((1, np.int64(2)),), which a program cannot hold",
+        program(Eqn(forged(pairs=((1, 2.0),)), (), ())),
+        "f: equation 0 (tagged): parameter pairs is ((1, 2.0),), which a program cannot hold",
     ),
 }
 

@@ -7,7 +7,7 @@ import pytest
 
 from fxad import dtypes
 from fxad.builder import Builder
-from fxad.errors import ArgumentError, NotLinearError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, NotLinearError, ParameterError, ShapeError
 from fxad.interpret import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Zero
 from fxad.lower import lower_jaxpr
@@ -432,9 +432,9 @@ def test_a_counter_is_not_batched() -> None:
     ("scan", "avals", "error", "message"),
     [
         (Scan(linear_step(), 2, False, 1, 1, 1), (V, V), ArgumentError, "scan: linear takes 3 operands, got 2"),
-        (Scan(linear_step(), 2, False, 1, 1, 1), (I, V, V), ShapeError,
+        (Scan(linear_step(), 2, False, 1, 1, 1), (I, V, V), DTypeError,
          "scan: constant 0 of linear is i32[], its body takes f64[3]"),
-        (Scan(linear_step(), 2, False, 1, 1, 1), (V, I, V), ShapeError,
+        (Scan(linear_step(), 2, False, 1, 1, 1), (V, I, V), DTypeError,
          "scan: carry 0 of linear is i32[], its body takes f64[3]"),
         (Scan(linear_step(), 2, False, 1, 1, 1), (V, V, V), ShapeError,
          "scan: xs 0 of linear is f64[3], its body takes 2 slices f64[3]"),

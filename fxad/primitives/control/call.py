@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, final
 
-from fxad.errors import ArgumentError, ShapeError
+from fxad.errors import ArgumentError
 from fxad.interpret import run
 from fxad.ir import (
     Atom,
@@ -30,6 +30,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.checks import mistyped
 from fxad.primitives.linearity import is_linear, is_zero
 
 
@@ -152,11 +153,11 @@ def slim_call(prim: HigherOrder, body: Jaxpr, eqn: Eqn, used: tuple[bool, ...], 
 
 
 def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:
-    """Check that operands have the types that `body` takes. Raises: ArgumentError, ShapeError."""
+    """Check that operands have the types that `body` takes. Raises: ArgumentError, DTypeError, ShapeError."""
     if avals == body.in_avals:
         return
     if len(avals) != len(body.ins):
         raise ArgumentError(f"{name}: {body.name} takes {len(body.ins)} operands, got {len(avals)}")
     for k, (have, want) in enumerate(zip(avals, body.in_avals, strict=True)):
         if have is not want:
-            raise ShapeError(f"{name}: operand {k} of {body.name} is {have}, its body takes {want}")
+            raise mistyped(f"{name}: operand {k} of {body.name} is {have}, its body takes {want}", have, want)

@@ -33,6 +33,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.checks import mistyped
 from fxad.primitives.control import scan_lowering as loops
 from fxad.primitives.control.bodies import spread_tangents
 from fxad.primitives.control.scan_derivative import Outside, adjoint, counted, fused, halves, linear_body
@@ -96,7 +97,7 @@ class Scan(HigherOrder, Linear):
         self._check_parameters()
         count, operands = self.counted(avals)
         if count not in ((), (COUNT,)):
-            raise ShapeError(f"scan: the count of slices to run over must be {COUNT}, got {count[0]}")
+            raise mistyped(f"scan: the count of slices to run over must be {COUNT}, got {count[0]}", count[0], COUNT)
         if len(operands) != len(self.body.ins):
             raise ArgumentError(f"scan: {self.body.name} takes {len(self.body.ins)} operands, got {len(operands)}")
         consts, carry, xs = self.steps.split(operands)
@@ -125,16 +126,16 @@ class Scan(HigherOrder, Linear):
                 raise ShapeError(f"scan: {self.body.name} takes {want} for carry {k} and gives {have}")
 
     def _check_group(self, group: str, avals: tuple[Aval, ...]) -> None:
-        """Check the operands of one group. Raises: ShapeError."""
+        """Check the operands of one group. Raises: DTypeError, ShapeError."""
         wants = dict(zip(("constant", "carry", "xs"), self.steps.split(self.body.in_avals), strict=True))[group]
         for k, (have, want) in enumerate(zip(avals, wants, strict=True)):
             if group != "xs":
                 if have is not want:
-                    raise ShapeError(f"scan: {group} {k} of {self.body.name} is {have}, its body takes {want}")
+                    message = f"scan: {group} {k} of {self.body.name} is {have}, its body takes {want}"
+                    raise mistyped(message, have, want)
             elif have is not want.with_shape((self.length, *want.shape)):
-                raise ShapeError(
-                    f"scan: {group} {k} of {self.body.name} is {have}, its body takes {self.length} slices {want}"
-                )
+                message = f"scan: {group} {k} of {self.body.name} is {have}, its body takes {self.length} slices {want}"
+                raise mistyped(message, have, want)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         count, operands = self.counted(args)
