@@ -2,8 +2,8 @@
 
 Each leaf is an `FxadError` and also the builtin a Python programmer would expect, so `except ValueError` keeps working.
 The message has one form: operation, what differs, the values; then, on lines of their own, the function that was called
-if its name is another, the equation, the user's line and the remedy. Where the equation was written is added by whoever knows it (`located`), once; where that does not
-apply, the line that called fxad stands in its place.
+if its name is another, the equation, the user's line and the remedy. Where the equation was written is added by whoever
+knows it (`located`), once; where that does not apply, the line that called fxad stands in its place.
 """
 
 from __future__ import annotations
