@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import opt_einsum
 
@@ -92,12 +92,12 @@ def _depth(arrays: Blocks) -> int:
 
 
 def _flat(arrays: Blocks) -> list[ArrayLike]:
-    return [leaf for a in arrays for leaf in _flat(a)] if isinstance(arrays, list) else [arrays]  # type: ignore[list-item]
+    return [leaf for a in arrays for leaf in _flat(a)] if isinstance(arrays, list) else [cast("ArrayLike", arrays)]
 
 
 def _blocks(arrays: Blocks, depth: int, ndim: int) -> Array:
     if not isinstance(arrays, list):
-        array = as_array("block", arrays)  # type: ignore[arg-type]
+        array = as_array("block", cast("ArrayLike", arrays))
         return array.reshape((1,) * (ndim - array.ndim) + array.shape)
     return concat([_blocks(a, depth - 1, ndim) for a in arrays], ndim - depth)
 

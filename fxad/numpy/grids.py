@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias, cast, final
 
 from fxad import dtypes
 from fxad.array import Array, ArrayLike
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.numpy.binary import power, where
 from fxad.numpy.calls import as_array
-from fxad.numpy.creation import arange, asarray, linspace, zeros
+from fxad.numpy.creation import Nested, arange, asarray, linspace, zeros
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis, stack
 from fxad.numpy.staging import written
 from fxad.numpy.types import result_type
@@ -124,7 +124,7 @@ class _Together:
         return axis, ndim, where_
 
     def _part(self, x: object, ndim: int, where_: int) -> Array:
-        array = _points(self._name, x) if isinstance(x, slice) else asarray(x)  # type: ignore[arg-type]
+        array = _points(self._name, x) if isinstance(x, slice) else asarray(cast("Nested", x))
         more = ndim - array.ndim
         if more <= 0:
             return array

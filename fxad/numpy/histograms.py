@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from fxad.array import Array, ArrayLike
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
 from fxad.numpy.binary import where
 from fxad.numpy.calls import as_array
-from fxad.numpy.creation import asarray, full, linspace, ones
+from fxad.numpy.creation import Nested, asarray, full, linspace, ones
 from fxad.numpy.dependent import known
 from fxad.numpy.reductions import amax, amin
 from fxad.numpy.shapes import broadcast_to, diff, flip, stack
@@ -89,7 +89,7 @@ def _digitized(x: Array, edges: Array, right: bool) -> Array:
 def _given(edges: object, x: Array) -> Array:
     """Edges as an array; numbers take the dtype of the array they meet."""
     listed = isinstance(edges, list | tuple) and x.dtype in dtypes.FLOATING
-    return asarray(edges, x.dtype if listed else None)  # type: ignore[arg-type]
+    return asarray(cast("Nested", edges), x.dtype if listed else None)
 
 
 # ------------------------------------------------------------------------------------------------------- histograms
@@ -175,7 +175,7 @@ def histogram2d(
         raise ShapeError(f"histogram2d: takes two vectors of one size, got {a.aval} and {b.aval}")
     pair = isinstance(bins, Sequence) and not isinstance(bins, str) and len(bins) == 2
     each = bins if pair or isinstance(bins, int) else [bins, bins]
-    counts, edges = histogramdd(stack([a, b], 1), each, range, density, weights)  # type: ignore[arg-type]
+    counts, edges = histogramdd(stack([a, b], 1), cast("int | Sequence[Bins]", each), range, density, weights)
     return counts, edges[0], edges[1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -117,10 +118,12 @@ def _unpacked(x: Array, axis: int, count: int | None, bits: tuple[int, ...]) -> 
 # ----------------------------------------------------------------------------------------------- of floating numbers
 
 # For each float format: the integer of its size, the bits of its fraction, the greatest exponent.
-_FORMAT: Final = {
-    dtypes.float32: (dtypes.int32, 23, 127),
-    dtypes.float64: (dtypes.int64, 52, 1023),
-}
+_FORMAT: Final = MappingProxyType(
+    {
+        dtypes.float32: (dtypes.int32, 23, 127),
+        dtypes.float64: (dtypes.int64, 52, 1023),
+    }
+)
 
 
 def _floating(name: str, x: ArrayLike, k: int = 0) -> Array:

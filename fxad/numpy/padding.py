@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import NDArray
 from fxad.numpy.binary import subtract
 from fxad.numpy.calls import as_array, call
-from fxad.numpy.creation import asarray, linspace
+from fxad.numpy.creation import Nested, asarray, linspace
 from fxad.numpy.reductions import amax, amin, mean
 from fxad.numpy.shapes import broadcast_to, concat, flip
 from fxad.numpy.staging import written
@@ -116,7 +116,7 @@ def _lengths(given: int | Sequence[int] | Sequence[Sequence[int]] | None, x: Arr
 
 def _per_side(name: str, values: object, ndim: int) -> Array:
     """Values for both ends of each axis, in an array of shape (ndim, 2)."""
-    array = asarray(values)  # type: ignore[arg-type]
+    array = asarray(cast("Nested", values))
     if array.shape not in ((), (1,), (2,), (ndim, 1), (1, 2), (ndim, 2), (1, 1)):
         raise ShapeError(f"pad: {name} of shape {array.shape} are not one pair, or one for each of {ndim} axes")
     return broadcast_to(array, (ndim, 2))

@@ -247,7 +247,7 @@ def _uncertainty(x: Array, y: Array, w: Array | None, fitted: Array, deg: int, s
     powers, length = _scaled(x.astype(fitted.dtype), w, deg)
     inverse = inv(matmul(powers.T, powers)) / (length[:, None] * length[None, :])
     if not scaled:
-        return inverse
+        return inverse if y.ndim == 1 else inverse[..., None]
     off = matmul(_powers(x.astype(fitted.dtype), deg + 1, False), fitted) - y
     off = off if w is None else off * (w if y.ndim == 1 else w[:, None])
     factor = (off * off).sum(0) / (x.size - deg - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +63,7 @@ def check(
             close(y, w, dtype=dtype)
 
 
-def same(name: str, *args: Value, dtype: bool = True, eager: bool = False, **given: object) -> None:
+def same(name: str, *args: Any, dtype: bool = True, eager: bool = False, **given: Any) -> None:
     """A function of the NumPy face means what NumPy's of that name does; `given` are not arrays."""
     check(
         lambda *xs: getattr(fnp, name)(*xs, **given),

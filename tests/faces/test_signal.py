@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import AxisError, DTypeError, FxadError, ParameterError, ShapeError
-from tests.faces.oracle import Value, check, close, same
+from tests.faces.oracle import Value, close, same
 
 RNG = np.random.default_rng(0)
 F = RNG.normal(size=(4, 5))
@@ -23,6 +23,8 @@ PLACES = np.array([0, 1, 3, 4, 7.0])
 @given(st.sampled_from(["full", "same", "valid"]), st.integers(1, 6), st.integers(1, 6), st.sampled_from("bifc"))
 def test_filters(mode: str, n: int, m: int, kind: str) -> None:
     dtype = {"b": np.bool_, "i": np.int32, "f": np.float32, "c": np.complex64}[kind]
+    x: Any
+    y: Any
     x, y = [(RNG.normal(size=k) * 5 + (2j if kind == "c" else 0)).astype(dtype) for k in (n, m)]
     y = y * dtype(1 + 1j) if kind == "c" else y
     same("convolve", x, y, mode=mode)
@@ -57,14 +59,15 @@ def test_interpolation_at_the_edge_of_its_meaning() -> None:
     same("interp", x, xp[:1], fp[:1])
     same("interp", x, xp, fp + 2j)
     assert fnp.interp(np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32), fp[:3]).dtype == np.float64
-    assert fnp.interp(np.float32(0.5), np.float32([0, 1]), np.float32([0, 1])).dtype == np.float32
+    single = [np.array(v, np.float32) for v in (0.5, [0, 1], [0, 1])]
+    assert fnp.interp(*single).dtype == np.float32
 
 
 def test_derivatives_of_interpolation() -> None:
     args = fnp.asarray([0.5, 1.5, 9.0]), fnp.asarray([0.0, 1, 2]), fnp.asarray([1.0, 3, 2])
     slopes = fx.grad(lambda *a: fnp.interp(*a).sum(), argnums=(0, 1, 2))(*args)
     for got, want in zip(slopes, ([2, -1, 0], [-1, -0.5, 0.5], [0.5, 1, 1.5]), strict=True):
-        close(got, np.float32(want))
+        close(got, np.array(want, np.float32))
 
 
 # -------------------------------------------------------------------------------------- differences and integrals
@@ -122,7 +125,7 @@ X = F[0]
     ("fn", "error", "message"),
     [
         (lambda: fnp.convolve(X, X, "half"), ParameterError, "convolve: mode 'half' is not one of full same valid"),
-        (lambda: fnp.correlate(X, X[:0]), ShapeError, "correlate: argument 1 must be a vector that is not empty, got f64[0]"),
+        (lambda: fnp.correlate(X, X[:0]), ShapeError, "correlate: argument 1 must be a vector that is not empty"),
         (lambda: fnp.interp(X, X, X[1:]), ShapeError, "interp: xp and fp must be vectors of one size, at least 1, got"),
         (lambda: fnp.interp(X, X, X, period=0), ParameterError, "interp: period is 0"),
         (lambda: fnp.interp(X + 1j, X, X), DTypeError, "interp: x and xp must be real, got c128[5] and f64[5]"),
@@ -133,7 +136,7 @@ X = F[0]
         (lambda: fnp.gradient(F, axis=(0, 0)), AxisError, "name one axis twice"),
         (lambda: fnp.trapezoid(F, X[:3]), ShapeError, "trapezoid: coordinates f64[3] for axis -1 of f64[4,5]"),
         (lambda: fnp.unwrap(X + 1j), DTypeError, "unwrap: takes real values, got c128[5]"),
-        (lambda: fnp.hanning(2.5), ParameterError, "hanning: the number of points must be an int, got float"),  # type: ignore[arg-type]
+        (lambda: fnp.hanning(cast("int", 2.5)), ParameterError, "hanning: the number of points must be an int"),
         (lambda: fnp.kaiser(3, X), ShapeError, "kaiser: beta must be one number, got f64[5]"),
     ],
 )  # fmt: skip

@@ -26,7 +26,7 @@ def test_quantiles(method: str) -> None:
     for q in (0.0, 0.3, 0.5, 1.0, (0.1, 0.5), ((0.2, 0.25), (0.75, 1))):
         for axis in (None, 0, (0, 1)):
             for keepdims in (False, True):
-                kw = {"q": q, "axis": axis, "method": method, "keepdims": keepdims}
+                kw: dict[str, Any] = {"q": q, "axis": axis, "method": method, "keepdims": keepdims}
                 same("quantile", X, **kw)
                 same("quantile", holes, **kw)
                 same("nanquantile", holes, **kw)
@@ -74,10 +74,10 @@ def test_probabilities_that_are_arrays() -> None:
 
 def test_derivative_goes_to_the_elements_between_which_the_result_lies() -> None:
     x = fnp.asarray([3.0, 1.0, 2.0, 10.0])
-    close(fx.grad(fnp.median)(x), np.float32([0.5, 0, 0.5, 0]))
-    close(fx.grad(lambda a: fnp.quantile(a, 0.25))(x), np.float32([0, 0.25, 0.75, 0]))
+    close(fx.grad(fnp.median)(x), np.array([0.5, 0, 0.5, 0], np.float32))
+    close(fx.grad(lambda a: fnp.quantile(a, 0.25))(x), np.array([0, 0.25, 0.75, 0], np.float32))
     holes = fnp.asarray([[1.0, np.nan, 3.0], [np.nan] * 3])
-    close(fx.grad(lambda a: fnp.nansum(fnp.nanmedian(a, 1)))(holes), np.float32([[0.5, 0, 0.5], [0, 0, 0]]))
+    close(fx.grad(lambda a: fnp.nansum(fnp.nanmedian(a, 1)))(holes), np.array([[0.5, 0, 0.5], [0, 0, 0]], np.float32))
 
 
 def test_averages() -> None:
