@@ -9,8 +9,9 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.array import Array, ArrayLike
 from fxad.errors import ShapeError
-from fxad.nn.staging import floating, written
+from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
+from fxad.numpy.staging import written
 from fxad.operations.axes import axis_of
 
 _SQRT_2_OVER_PI: Final = math.sqrt(2 / math.pi)

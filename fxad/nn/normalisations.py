@@ -8,8 +8,9 @@ import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.array import Array, ArrayLike, binder
 from fxad.errors import DTypeError
-from fxad.nn.staging import floating, written
+from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
+from fxad.numpy.staging import written
 from fxad.operations.axes import Axes, axes_of, axis_of
 from fxad.primitives.softmax import Softmax
 

@@ -1,11 +1,9 @@
-"""How a function of this package becomes equations: as those of `fxad.numpy` that are a few others put together."""
+"""What the functions of this package do with an argument first."""
 
 from __future__ import annotations
 
 from fxad.array import Array, ArrayLike
 from fxad.numpy.calls import as_array
-from fxad.numpy.staging import Written as Written
-from fxad.numpy.staging import written as written
 from fxad.operations import promotion
 
 

@@ -481,8 +481,8 @@ def test_a_mistake_in_a_branch_names_the_users_line() -> None:
 
 
 def test_a_literal_moves_through_a_branch_into_the_loop_there() -> None:
-    def f(p: fx.Array) -> fx.Array:
-        def repeated(a: fx.Array) -> fx.Array:
+    def f(p: fx.Array) -> Any:
+        def repeated(a: fx.Array) -> Any:
             return lax.scan(lambda carry, _: (carry, a + a), 0.0, None, length=2)[1]
 
         return lax.cond(p, repeated, lambda a: fnp.full((2,), 3.0), 1.0)
