@@ -221,7 +221,7 @@ class Qr(Matrixwise):
         if self.full_matrices and m > n:
             raise NotDifferentiableError(
                 f"qr: the last {m - n} columns of a full Q are any basis and have no derivative",
-                remedy="use qr(x, full_matrices=False)",
+                remedy="ask for the reduced form: full_matrices=False in lax.linalg, mode='reduced' in numpy.linalg",
             )
         q, r = ctx(self, x)
         one, lin = ctx.one, ctx.lin_one

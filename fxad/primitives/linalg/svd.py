@@ -96,7 +96,7 @@ class Svd(Matrixwise):
         if self.vectors and self.full_matrices and m != n:
             raise NotDifferentiableError(
                 f"svd: the last {abs(m - n)} vectors of full matrices are any basis and have no derivative",
-                remedy="use svd(x, full_matrices=False)",
+                remedy="ask for the reduced form: full_matrices=False",
             )
         s, u, vh = ctx(Svd(True, False), x)
         one, lin = ctx.one, ctx.lin_one
