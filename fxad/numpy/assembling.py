@@ -28,7 +28,7 @@ from fxad.numpy.shapes import (
     split,
     swapaxes,
 )
-from fxad.numpy.staging import written
+from fxad.numpy.staging import met, written
 from fxad.operations.axes import axis_of, distinct
 
 Blocks: TypeAlias = "ArrayLike | Sequence[Blocks]"
@@ -169,7 +169,7 @@ def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0) -
 
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """The Kronecker product: b times each element of a, in the place of that element."""
-    return written(_kron, as_array("kron", a), as_array("kron", b, 1))
+    return written(_kron, *met("kron", a, b))
 
 
 def _kron(a: Array, b: Array) -> Array:

@@ -13,6 +13,7 @@ from fxad.ir import Shape
 from fxad.numpy.calls import as_array
 from fxad.numpy.indexing import indices
 from fxad.numpy.shapes import broadcast_shapes, moveaxis
+from fxad.numpy.staging import met
 from fxad.operations.axes import axis_of, frozen
 from fxad.trace import trace_flat
 from fxad.transforms import vmap
@@ -51,7 +52,7 @@ def vectorize(
             own = {**given, **dict(zip(free, xs, strict=True))}
             return pyfunc(*[own[k] for k in range(len(args))], **{k: own[k] for k in kwargs})
 
-        arrays = [as_array(f"vectorize: {name}", cast("ArrayLike", given[k]), i) for i, k in enumerate(free)]
+        arrays = list(met(f"vectorize: {name}", *[given[k] for k in free]))
         ins = [()] * len(free) if cores is None else cores[0]
         if len(ins) != len(free):
             raise ArgumentError(f"vectorize: {name} takes {len(ins)} arrays by {signature!r}, got {len(free)}")

@@ -9,10 +9,9 @@ from fxad import dtypes
 from fxad.array import Array, ArrayLike
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.numpy.binary import power, where
-from fxad.numpy.calls import as_array
 from fxad.numpy.creation import Nested, arange, asarray, linspace, zeros
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis, stack
-from fxad.numpy.staging import written
+from fxad.numpy.staging import met, written
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import abs, exp, log, sign
 from fxad.operations import promotion
@@ -159,7 +158,7 @@ def logspace(
 ) -> Array:
     """`num` values from base**start to base**stop in equal factors."""
     want = None if dtype is None else dtypes.as_dtype(dtype)
-    a, b, c = [as_array("logspace", v, k) for k, v in ((0, start), (1, stop), (4, base))]
+    a, b, c = met("logspace", start, stop, base, dtype=want if want in dtypes.INEXACT else None)
     return written(_powers, a, b, c, num, bool(endpoint), want, axis)
 
 
@@ -185,7 +184,7 @@ def geomspace(
     for k, v in enumerate((start, stop)):
         if isinstance(v, bool | int | float | complex) and v == 0:
             raise ParameterError(f"geomspace: argument {k} is 0, which no factor leads away from")
-    a, b = as_array("geomspace", start), as_array("geomspace", stop, 1)
+    a, b = met("geomspace", start, stop, dtype=want if want in dtypes.INEXACT else None)
     return written(_factors, a, b, num, bool(endpoint), want, axis)
 
 

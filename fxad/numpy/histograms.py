@@ -17,7 +17,7 @@ from fxad.numpy.dependent import known
 from fxad.numpy.reductions import amax, amin
 from fxad.numpy.shapes import broadcast_to, diff, flip, stack
 from fxad.numpy.sorting import searchsorted
-from fxad.numpy.staging import written
+from fxad.numpy.staging import met, written
 from fxad.numpy.types import result_type
 from fxad.operations import promotion
 
@@ -71,6 +71,7 @@ def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = Fals
     """
     array = as_array("digitize", x)
     edges = _given(bins, array)
+    array, edges = met("digitize", x, edges)
     if edges.ndim != 1:
         raise ShapeError(f"digitize: bins must have one axis, got {edges.aval}")
     if dtypes.COMPLEX & {array.dtype, edges.dtype}:

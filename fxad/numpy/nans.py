@@ -12,7 +12,7 @@ from fxad.numpy.staging import written
 from fxad.numpy.statistics import computed, stated
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import reductions
-from fxad.operations.axes import Axes, axes_of, frozen
+from fxad.operations.axes import Axes, axes_of
 
 
 def _dtype(dtype: object) -> DType | None:
@@ -26,7 +26,8 @@ def _without(x: Array, value: float) -> Array:
 
 def nansum(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
     """Sum over axes of the elements that are not nan."""
-    return written(_sum, as_array("nansum", x), frozen(axis), _dtype(dtype), bool(keepdims))
+    array = as_array("nansum", x)
+    return written(_sum, array, axes_of("nansum", axis, array.ndim), _dtype(dtype), bool(keepdims))
 
 
 def _sum(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
@@ -35,7 +36,8 @@ def _sum(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
 
 def nanprod(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
     """Product over axes of the elements that are not nan."""
-    return written(_prod, as_array("nanprod", x), frozen(axis), _dtype(dtype), bool(keepdims))
+    array = as_array("nanprod", x)
+    return written(_prod, array, axes_of("nanprod", axis, array.ndim), _dtype(dtype), bool(keepdims))
 
 
 def _prod(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
@@ -62,12 +64,14 @@ def _cumprod(x: Array, axis: int | None, dtype: DType | None) -> Array:
 
 def nanmax(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """Greatest element over axes that is not nan; nan where there is none."""
-    return written(_extremum, as_array("nanmax", x), frozen(axis), bool(keepdims), True)
+    array = as_array("nanmax", x)
+    return written(_extremum, array, axes_of("nanmax", axis, array.ndim), bool(keepdims), True)
 
 
 def nanmin(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """Least element over axes that is not nan; nan where there is none."""
-    return written(_extremum, as_array("nanmin", x), frozen(axis), bool(keepdims), False)
+    array = as_array("nanmin", x)
+    return written(_extremum, array, axes_of("nanmin", axis, array.ndim), bool(keepdims), False)
 
 
 def _extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:

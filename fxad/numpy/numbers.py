@@ -17,7 +17,7 @@ from fxad.numpy.calls import as_array
 from fxad.numpy.dependent import known
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
 from fxad.numpy.sorting import sort
-from fxad.numpy.staging import written, written_all
+from fxad.numpy.staging import met, written, written_all
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
 from fxad.operations import promotion
@@ -45,8 +45,8 @@ def _integers(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
 
 def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
     """Two arguments in their common dtype."""
-    dtype = result_type(*[x if isinstance(x, bool | int | float | complex) else aval_of(x) for x in (x1, x2)])
-    a, b = as_array(name, x1), as_array(name, x2, 1)
+    a, b = met(name, x1, x2)
+    dtype = result_type(a, b)
     return a.astype(dtype), b.astype(dtype)
 
 
@@ -206,7 +206,7 @@ def _but_nan(x: Array, y: Array, greater: bool) -> Array:
 
 def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 to the power x2 in float64, or in complex128 where one is complex."""
-    a, b = as_array("float_power", x1), as_array("float_power", x2, 1)
+    a, b = met("float_power", x1, x2, dtype=dtypes.float64)
     dtype = dtypes.complex128 if dtypes.COMPLEX & {a.dtype, b.dtype} else dtypes.float64
     return power(a.astype(dtype), b.astype(dtype))
 
@@ -298,7 +298,7 @@ def iterable(y: object, /) -> bool:
 
 def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether x1 and x2 have equal elements once they are broadcast; False where they do not broadcast."""
-    a, b = as_array("array_equiv", x1), as_array("array_equiv", x2, 1)
+    a, b = met("array_equiv", x1, x2)
     sizes = zip(a.shape[::-1], b.shape[::-1], strict=False)
     if not all([n == m or 1 in (n, m) for n, m in sizes]):
         return lax.full((), False)

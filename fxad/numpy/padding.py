@@ -64,8 +64,7 @@ def pad(
                 remedy="use mode='constant'",
             )
     if mode == "linear_ramp":
-        ends = _per_side("end_values", end_values, array.ndim)
-        return written(_ramps, array, ends.astype(array.dtype), widths)
+        return written(_ramps, array, _per_side("end_values", end_values, array), widths)
     if mode in ("maximum", "mean", "median", "minimum"):
         return written(_statistics, array, widths, mode, _lengths(stat_length, array))
     if mode == "edge":
@@ -114,9 +113,9 @@ def _lengths(given: int | Sequence[int] | Sequence[Sequence[int]] | None, x: Arr
     return tuple([(min(a, n), min(b, n)) for (a, b), n in zip(pairs, x.shape, strict=True)])
 
 
-def _per_side(name: str, values: object, ndim: int) -> Array:
-    """Values for both ends of each axis, in an array of shape (ndim, 2)."""
-    array = asarray(cast("Nested", values))
+def _per_side(name: str, values: object, x: Array) -> Array:
+    """Values for both ends of each axis of x, in an array of shape (ndim, 2), in its dtype."""
+    array, ndim = asarray(cast("Nested", values), x.dtype), x.ndim
     if array.shape not in ((), (1,), (2,), (ndim, 1), (1, 2), (ndim, 2), (1, 1)):
         raise ShapeError(f"pad: {name} of shape {array.shape} are not one pair, or one for each of {ndim} axes")
     return broadcast_to(array, (ndim, 2))
@@ -128,8 +127,7 @@ def _per_side(name: str, values: object, ndim: int) -> Array:
 def _constant(x: Array, widths: Pairs, values: object) -> Array:
     if isinstance(values, bool | int | float | complex) or (isinstance(values, Array | np.ndarray) and not values.ndim):
         return call("pad", shapes.pad, (x, values), widths)
-    given = _per_side("constant_values", values, x.ndim)
-    return written(_constants, x, given.astype(x.dtype), widths)
+    return written(_constants, x, _per_side("constant_values", values, x), widths)
 
 
 def _constants(x: Array, values: Array, widths: Pairs) -> Array:

@@ -13,7 +13,7 @@ from fxad.numpy.linalg import eigvals, inv, lstsq
 from fxad.numpy.products import matmul
 from fxad.numpy.shapes import concat, flip
 from fxad.numpy.signal import convolve
-from fxad.numpy.staging import written
+from fxad.numpy.staging import met, written
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import real, sqrt
 from fxad.operations import promotion
@@ -32,7 +32,7 @@ def _floating(x: Array) -> Array:
 
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The polynomial at x, by Horner's rule: a loop over the coefficients, `unroll` of them a turn."""
-    return written(_horner, _vector("polyval", p), as_array("polyval", x, 1), unroll)
+    return written(_horner, *met("polyval", _vector("polyval", p), x), unroll)
 
 
 def _horner(p: Array, x: Array, unroll: int) -> Array:
@@ -117,7 +117,9 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     array = _floating(_vector("polyint", p))
     if m < 0:
         raise ParameterError(f"polyint: order {m} is below 0", remedy="use polyder")
-    constants = full((m,), 0, array.dtype) if k is None else _vector("polyint", k, 2)
+    constants = (
+        full((m,), 0, array.dtype) if k is None else met("polyint", k, first=2, dtype=array.dtype)[0].reshape(-1)
+    )
     if constants.size not in (1, m):
         raise ShapeError(f"polyint: {constants.size} constants for {m} integrations")
     return written(_integrated, array, constants, m)

@@ -102,7 +102,7 @@ def _known(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[NDArray, NDArray]:
 def _sized(
     x: Array, one: Array | None, other: Array | None, which: str, size: int, fill_value: ArrayLike | None
 ) -> tuple[Array, Array, Array]:
-    fill = None if fill_value is None else asarray(fill_value).astype(x.dtype)
+    fill = None if fill_value is None else asarray(fill_value, x.dtype)
     if not x.size:
         return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
     found, there, first = written_all(_kept, x, one, other, which, size, fill)

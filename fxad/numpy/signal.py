@@ -18,7 +18,7 @@ from fxad.numpy.cumulative import cumsum
 from fxad.numpy.shapes import concat, diff, flip, moveaxis
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.special import i0
-from fxad.numpy.staging import written
+from fxad.numpy.staging import met, written
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import abs, cos, sqrt
 from fxad.operations import promotion
@@ -83,14 +83,15 @@ def interp(
 
     Rule: the derivative with respect to x is the slope of the line, to the right at the points themselves.
     """
-    at, places, values = [as_array("interp", a, k) for k, a in enumerate((x, xp, fp))]
+    at, places, values = met("interp", x, xp, fp)
     if places.ndim != 1 or places.shape != values.shape or not places.size:
         raise ShapeError(f"interp: xp and fp must be vectors of one size, at least 1, got {places.aval}, {values.aval}")
     if dtypes.COMPLEX & {at.dtype, places.dtype}:
         raise DTypeError(f"interp: x and xp must be real, got {at.aval} and {places.aval}")
     if period is not None and not period:
         raise ParameterError("interp: period is 0")
-    beyond = [None if v is None else as_array("interp", v, k) for k, v in ((3, left), (4, right))]
+    ends = ((3, left), (4, right))
+    beyond = [None if v is None else met("interp", v, first=k, dtype=values.dtype)[0] for k, v in ends]
     return written(_interpolated, at, places, values, *beyond, None if period is None else math.fabs(period))
 
 
@@ -140,7 +141,7 @@ def gradient(
         raise ParameterError(f"gradient: edge_order must be 1 or 2, got {edge_order}")
     if len(varargs) not in (0, 1, len(axes)):
         raise ParameterError(f"gradient: {len(varargs)} distances for {len(axes)} axes")
-    steps = [as_array("gradient", v, k + 1) for k, v in enumerate(varargs or (1,))]
+    steps = list(met("gradient", *(varargs or (1,)), first=1, dtype=promotion.inexact(array.dtype)))
     steps = steps * len(axes) if len(steps) == 1 else steps
     for a, h in zip(axes, steps, strict=True):
         if array.shape[a] < edge_order + 1:
@@ -183,7 +184,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     array = as_array("trapezoid", y)
     k = axis_of("trapezoid", axis, array.ndim)
     if x is None:
-        return written(_trapezoid, array, None, as_array("trapezoid", dx, 2).astype(_floating_of(array)), k)
+        return written(_trapezoid, array, None, *met("trapezoid", dx, first=2, dtype=_floating_of(array)), k)
     at = as_array("trapezoid", x, 1)
     if at.ndim == 1 and at.shape != (array.shape[k],):
         raise ShapeError(f"trapezoid: coordinates {at.aval} for axis {axis} of {array.aval}")

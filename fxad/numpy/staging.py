@@ -12,8 +12,12 @@ from typing import Final, cast
 
 import numpy as np
 
-from fxad.array import Array, aval_of, binder
+from fxad.array import Array, ArrayLike, aval_of, binder, is_scalar
+from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Emit, Jaxpr, equation
+from fxad.lax import full
+from fxad.numpy.calls import as_array
+from fxad.operations import promotion
 from fxad.recent import Recent
 from fxad.trace import trace_flat
 
@@ -70,3 +74,22 @@ def _copied(emit: Emit, *args: object) -> tuple[Atom, ...]:
     for eqn in program.eqns:
         env.update(zip(eqn.outs, emit(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
     return tuple([env.get(a, a) for a in program.outs])
+
+
+def met(name: str, *args: object, first: int = 0, dtype: DType | None = None) -> tuple[Array, ...]:
+    """Arguments as arrays, the first of them number `first`: Python numbers in the dtype they take beside the arrays,
+    or beside `dtype`."""
+    kept = [a if is_scalar(a) else as_array(name, cast("ArrayLike", a), first + k) for k, a in enumerate(args)]
+    for a in kept:
+        if isinstance(a, Array):
+            dtype = a.dtype if dtype is None else promotion.common(name, dtype, a.dtype)
+    if dtype is None:
+        dtype = promotion.alone(args)
+    return tuple(
+        [
+            a
+            if isinstance(a, Array)
+            else full((), cast("ArrayLike", a), promotion.scalar_dtype(cast("promotion.Scalar", a), dtype))
+            for a in kept
+        ]
+    )

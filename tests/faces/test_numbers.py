@@ -138,3 +138,28 @@ def test_refusals(fn: Any, error: type[FxadError], message: str) -> None:
     with pytest.raises(error) as caught:
         fn()
     assert message in str(caught.value)
+
+
+def test_python_numbers_are_not_rounded_on_their_way_to_an_array() -> None:
+    """0.1 beside float64 is that of float64, whatever the function does with it."""
+    x, third = np.array([0.05, 0.3]), 0.1
+    pairs = (
+        (fnp.fmax(x, third), np.fmax(x, third)),
+        (fnp.float_power(third, 2), np.float_power(third, 2)),
+        (fnp.polyval(x, third), np.polyval(x, third)),
+        (fnp.polyint(x, 1, third), np.polyint(x, 1, third)),
+        (fnp.interp(third, x, x, left=third), np.interp(third, x, x, left=third)),
+        (fnp.interp(0.01, x, x, left=third), np.float64(third)),
+        (fnp.gradient(x, third), np.gradient(x, third)),
+        (fnp.trapezoid(x, dx=third), np.trapezoid(x, dx=third)),
+        (fnp.pad(x, 1, constant_values=(third, 0)), np.pad(x, 1, constant_values=(third, 0))),
+        (fnp.kron(third, x), np.kron(third, x)),
+        (fnp.logspace(third, 1, 3, dtype="float64"), np.logspace(third, 1, 3)),
+        (fnp.geomspace(third, 1, 3, dtype="float64"), np.geomspace(third, 1, 3)),
+        (fnp.quantile(x, third), np.quantile(x, third)),
+        (fnp.vectorize(lambda a, b: a + b)(x, third), x + third),
+    )
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs, np.float64), rtol=1e-15)
+        assert np.asarray(ours).dtype == np.float64
+    assert fnp.digitize(third, np.array([0.1, 0.2])) == 1

@@ -59,8 +59,8 @@ def test_interpolation_at_the_edge_of_its_meaning() -> None:
     same("interp", x, xp[:1], fp[:1])
     same("interp", x, xp, fp + 2j)
     assert fnp.interp(np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32), fp[:3]).dtype == np.float64
-    single = [np.array(v, np.float32) for v in (0.5, [0, 1], [0, 1])]
-    assert fnp.interp(*single).dtype == np.float32
+    pair = np.array([0, 1], np.float32)
+    assert fnp.interp(0.5, pair, pair).dtype == np.float32
 
 
 def test_derivatives_of_interpolation() -> None:

@@ -55,7 +55,7 @@ def test_medians(dtype: str) -> None:
 
 
 def test_weights_count() -> None:
-    for q in (0.0, 0.2, 0.5, 1.0, (0.1, 0.9)):
+    for q in (0.2, (0.0, 0.5, 1.0)):
         for axis, w in ((1, W[:4]), (0, W[:3]), (None, RNG.integers(0, 3, (3, 4)))):
             ours = fnp.quantile(X, q, axis, weights=w, method="inverted_cdf")
             close(ours, np.quantile(X, q, axis, weights=w, method="inverted_cdf"))
