@@ -169,6 +169,8 @@ class Array(Conversions, Methods, Updatable):
     def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
         if type(x) is not type(y) and not (isinstance(y, _OPERANDS) and isinstance(x, _OPERANDS)):
             return cast("Self", NotImplemented)
+        if type(x) is Array is type(y) and _binder.get() is None:
+            return cast("Self", EAGER.run(op, (x, y), static)[0])
         return cast("Self", applied(op, (x, y), static))
 
     def __getitem__(self, index: object) -> Self:

@@ -15,6 +15,8 @@ def _dtype(dtype: object) -> dtypes.DType | None:
 
 def sum(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
     """Sum over axes; narrow integers and bools in 32 bits."""
+    if axis is None and dtype is None and keepdims is False:  # the sum of all is common: be quick
+        return call("sum", reductions.sum, (x,))
     return call("sum", reductions.sum, (x,), frozen(axis), keepdims, _dtype(dtype))
 
 

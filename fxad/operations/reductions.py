@@ -46,7 +46,7 @@ def _with_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bo
 # The signature every reduction below has: x, then axis, keepdims and the rest as static values.
 
 
-def sum(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
+def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> Results:
     """Sum over axes."""
     axes = axes_of("sum", axis, x.aval.ndim)
     total = _reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceSum, axes)
