@@ -16,7 +16,7 @@ import fxad as fx
 from benchmarks.harness import Contest, Row, compare_once, show
 from benchmarks.models.face import OURS, THEIRS, Face, Given, given
 
-TIMES = 200
+TIMES = 100
 SHAPE = (8, 8)
 
 Use = Callable[[Given], Any]
@@ -63,7 +63,7 @@ def tracing(name: str, use: Use, budget: float | None) -> Row:
     def peer() -> Contest:
         return lambda: jax.make_jaxpr(repeated(use, THEIRS))(*values)
 
-    return compare_once(f"trace: {name}", mine, peer, per=TIMES, budget=budget, rounds=15)
+    return compare_once(f"trace: {name}", mine, peer, per=TIMES, budget=budget)
 
 
 def rows() -> list[Row]:

@@ -48,7 +48,7 @@ def agree(ours: Any, theirs: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5 + 1e-4 * float(np.max(np.abs(y), initial=0)))
 
 
-def measure(model: Model, seconds: float = 8.0) -> list[Row]:
+def measure(model: Model, seconds: float = 5.0) -> list[Row]:
     """Time of a step and bytes of temporaries of the compiled gradient, which is checked to be the same."""
     ours_in = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
     theirs_in = [jax.tree.map(jnp.asarray, a) for a in (model.params, model.x, model.y)]
@@ -72,10 +72,10 @@ def measure(model: Model, seconds: float = 8.0) -> list[Row]:
     ]
 
 
-def rows(names: tuple[str, ...] = (), seconds: float = 8.0) -> list[Row]:
+def rows(names: tuple[str, ...] = (), seconds: float = 5.0) -> list[Row]:
     """All measurements, or those of the models named."""
     return [row for make in MODELS if not names or make.__name__ in names for row in measure(make(), seconds)]
 
 
 if __name__ == "__main__":
-    show("Compiled models", rows(tuple(sys.argv[1:]), 3.0 if sys.argv[1:] else 8.0))
+    show("Compiled models", rows(tuple(sys.argv[1:]), 3.0 if sys.argv[1:] else 5.0))
