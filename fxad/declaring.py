@@ -88,8 +88,11 @@ def tester(hint: object) -> Test:
     if hint is np.dtype or origin is np.dtype:
         return lambda value: isinstance(value, np.dtype)
     if origin in (typing.Union, types.UnionType):
-        cases = [tester(arg) for arg in args]
-        return lambda value: any([case(value) for case in cases])
+        first, *rest = [tester(arg) for arg in args]
+        if len(rest) == 1:  # nearly all: what may be None
+            (second,) = rest
+            return lambda value: first(value) or second(value)
+        return lambda value: first(value) or any([case(value) for case in rest])
     if origin is typing.Literal:
         return lambda value: any([type(value) is type(arg) and value == arg for arg in args])
     if origin is tuple:
