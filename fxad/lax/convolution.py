@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -13,7 +12,7 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.shapes import rev
 from fxad.operations import windows
-from fxad.operations.methods import sizes
+from fxad.operations.axes import integer, integers, items
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.sliding import Padding, Sliding, span
 
@@ -44,22 +43,22 @@ def conv_dimension_numbers(
             spatial axes, the same ones in all three.
     Raises: ShapeError, ParameterError.
     """
-    n = len(lhs_shape)
-    if len(rhs_shape) != n or n < 2:
-        raise ShapeError(
-            f"conv: lhs {tuple(lhs_shape)} and rhs {tuple(rhs_shape)} must have one number of axes, at least 2"
-        )
+    x, w = integers("conv", "lhs_shape", lhs_shape), integers("conv", "rhs_shape", rhs_shape)
+    n = len(x)
+    if len(w) != n or n < 2:
+        raise ShapeError(f"conv: lhs {x} and rhs {w} must have one number of axes, at least 2")
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return dimension_numbers
     if dimension_numbers is None:
         axes = tuple(range(n))
         return ConvDimensionNumbers(axes, axes, axes)
-    if len(dimension_numbers) != 3 or not all([isinstance(s, str) for s in dimension_numbers]):
+    given = items("conv", "dimension_numbers", dimension_numbers)
+    if len(given) != 3 or not all([isinstance(s, str) for s in given]):
         raise ParameterError(
             f"conv: dimension_numbers {dimension_numbers!r} is not a triple of strings",
             remedy='write ("NHWC", "HWIO", "NHWC"), or ConvDimensionNumbers of axes',
         )
-    lhs, rhs, out = dimension_numbers
+    lhs, rhs, out = given
     for text, letters in ((lhs, "NC"), (rhs, "OI"), (out, "NC")):
         if len(text) != n or len({*text}) != n or not {*letters} <= {*text}:
             raise ParameterError(
@@ -79,11 +78,17 @@ def padtype_to_pads(
 ) -> list[tuple[int, int]]:
     """Pairs of padding: `SAME` for as many places as elements over stride, the odd one behind (`SAME_LOWER`: in front);
     `VALID` for none."""
-    kind = padding.upper()
+    kind = padding.upper() if isinstance(padding, str) else ""
     if kind not in ("SAME", "SAME_LOWER", "VALID"):
         raise ParameterError(f"conv: padding {padding!r} is not one of SAME, SAME_LOWER, VALID")
     pairs = []
-    for n, w, s in zip(in_shape, window_shape, window_strides, strict=True):
+    shape, window, strides = [
+        integers("padtype_to_pads", what, values)
+        for what, values in (("in_shape", in_shape), ("window_shape", window_shape), ("window_strides", window_strides))
+    ]
+    if not len(shape) == len(window) == len(strides):
+        raise ShapeError(f"conv: sizes {shape}, window {window} and strides {strides} are not of one number of axes")
+    for n, w, s in zip(shape, window, strides, strict=True):
         total = max(0, (-(-n // s) - 1) * s + w - n) if kind != "VALID" else 0
         low = total - total // 2 if kind == "SAME_LOWER" else total // 2
         pairs.append((low, total - low))
@@ -94,14 +99,20 @@ def padding_of(op: str, padding: Pairs, n: int) -> Padding | None:
     """Pairs as a user gives them, for `n` axes; None for a string."""
     if isinstance(padding, str):
         return None
-    pairs = tuple([sizes((tuple(p),)) for p in padding])
+    pairs = [integers(op, "padding", p) for p in items(op, "padding", padding)]
     if len(pairs) != n or any([len(p) != 2 for p in pairs]):
         raise ParameterError(f"{op}: padding {padding!r} is not one (low, high) pair for each of {n} axes")
     return tuple([(p[0], p[1]) for p in pairs])
 
 
-def _steps(values: Sequence[int] | None, n: int) -> tuple[int, ...]:
-    return (1,) * n if values is None else sizes((tuple(values),))
+def steps_of(op: str, what: str, values: Sequence[int] | None, n: int) -> tuple[int, ...]:
+    """One step for each of `n` axes; 1 for None. Raises: ArgumentError, ShapeError."""
+    if values is None:
+        return (1,) * n
+    steps = integers(op, what, values)
+    if len(steps) != n:
+        raise ShapeError(f"{op}: {what} {steps} has {len(steps)} entries for {n} axes")
+    return steps
 
 
 def conv_general_dilated(
@@ -127,14 +138,18 @@ def conv_general_dilated(
     x, w = aval_of(lhs, f"{op}: lhs").shape, aval_of(rhs, f"{op}: rhs").shape
     specs = conv_dimension_numbers(x, w, dimension_numbers)
     n = len(x) - 2
-    strides, base, dilation = sizes((tuple(window_strides),)), _steps(lhs_dilation, n), _steps(rhs_dilation, n)
+    strides, base, dilation = (
+        steps_of(op, "window_strides", window_strides, n),
+        steps_of(op, "lhs_dilation", lhs_dilation, n),
+        steps_of(op, "rhs_dilation", rhs_dilation, n),
+    )
     pads = padding_of(op, padding, n)
     if pads is None:
         pads = _named_padding(op, str(padding), x, w, specs, strides, base, dilation)
     preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
-    prim = ConvGeneralDilated(
-        strides, pads, base, dilation, *specs, index(feature_group_count), index(batch_group_count), preferred
-    )
+    groups = integer(op, "feature_group_count", feature_group_count)
+    batch_groups = integer(op, "batch_group_count", batch_group_count)
+    prim = ConvGeneralDilated(strides, pads, base, dilation, *specs, groups, batch_groups, preferred)
     return binder().bind(prim, (lhs, rhs))[0]
 
 
@@ -218,7 +233,7 @@ def conv_transpose(
             raise ParameterError(f"{op}: lhs {x} has no order of axes by default", remedy="give dimension_numbers")
         dimension_numbers = _TRANSPOSED_LAYOUTS[len(x)]
     specs = conv_dimension_numbers(x, w, dimension_numbers)
-    steps, dilation = sizes((tuple(strides),)), _steps(rhs_dilation, n)
+    steps, dilation = steps_of(op, "strides", strides, n), steps_of(op, "rhs_dilation", rhs_dilation, n)
     window = [span(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
     pads = padding_of(op, padding, n)
     if pads is None:
@@ -259,12 +274,16 @@ def conv_general_dilated_patches(
     """The windows that a convolution would see, side by side as features: all places of the first feature in order,
     then those of the second, and so on."""
     op = "conv_general_dilated_patches"
-    x, window = aval_of(lhs, f"{op}: lhs").shape, sizes((tuple(filter_shape),))
+    x, window = aval_of(lhs, f"{op}: lhs").shape, integers(op, "filter_shape", filter_shape)
     n = len(x) - 2
     specs = conv_dimension_numbers(x, (1, 1, *window), dimension_numbers)
     order = sorted(range(n), key=specs.rhs_spec[2:].__getitem__)  # filter_shape is in the order of the kernel's axes
     window = tuple([window[order.index(k)] for k in range(n)])
-    strides, base, dilation = sizes((tuple(window_strides),)), _steps(lhs_dilation, n), _steps(rhs_dilation, n)
+    strides, base, dilation = (
+        steps_of(op, "window_strides", window_strides, n),
+        steps_of(op, "lhs_dilation", lhs_dilation, n),
+        steps_of(op, "rhs_dilation", rhs_dilation, n),
+    )
     pads = padding_of(op, padding, n)
     if pads is None:
         kernel = [1] * len(x)

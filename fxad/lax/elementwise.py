@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fxad import dtypes
 from fxad.array import Array, ArrayLike, binder
 from fxad.errors import ArgumentError, described
@@ -259,9 +261,9 @@ def stop_gradient(x: ArrayLike) -> Array:
 
 def integer_pow(x: ArrayLike, y: int) -> Array:
     """x to the power of a Python int, by repeated multiplication."""
-    if not isinstance(y, int):
+    if not isinstance(y, int | np.integer):
         raise ArgumentError(f"integer_pow: the exponent is {described(y)}, not an int: {y!r}", remedy="use pow")
-    return binder().bind(IntegerPow(y), (x,))[0]
+    return binder().bind(IntegerPow(int(y)), (x,))[0]
 
 
 def reciprocal(x: ArrayLike) -> Array:

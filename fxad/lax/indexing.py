@@ -14,6 +14,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from fxad.array import Array, ArrayLike, aval_of, binder
+from fxad.errors import ArgumentError, ShapeError, described
 from fxad.ir import as_shape
 from fxad.lax.elementwise import neg
 from fxad.operations import indexing
@@ -75,6 +76,7 @@ def gather(
     """Windows at the places that index vectors name. `fill_value` None: nan, the least integer, or the greatest
     unsigned one, True."""
     d, mode = dimension_numbers, checked_mode("gather", mode, "clip")
+    _check_numbers("gather", d, GatherDimensionNumbers)
     prim = Gather(
         d.offset_dims,
         d.collapsed_slice_dims,
@@ -203,13 +205,22 @@ def scatter_apply(
     `update_shape` is the shape that updates would have; `func` takes all windows in that shape.
     """
     d, ndim = dimension_numbers, aval_of(operand, "scatter_apply: argument 0").ndim
+    _check_numbers("scatter_apply", d, ScatterDimensionNumbers)
     gone = {*d.inserted_window_dims, *d.operand_batching_dims}
     shape = as_shape(update_shape)
-    window = iter([shape[a] for a in d.update_window_dims])
-    sizes = [1 if a in gone else next(window) for a in range(ndim)]
+    window = [shape[a] for a in d.update_window_dims if a < len(shape)]
+    if len(window) + len(gone) != ndim:
+        raise ShapeError(f"scatter_apply: update_shape {shape} and {d} do not make windows of {ndim} axes")
+    rest = iter(window)
+    sizes = [1 if a in gone else next(rest) for a in range(ndim)]
     flags = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
     found = gather(operand, scatter_indices, d.gather, sizes, mode=mode, **flags)
     return scatter(operand, scatter_indices, func(found), d, mode=mode, **flags)
+
+
+def _check_numbers(name: str, given: object, kind: type[GatherDimensionNumbers | ScatterDimensionNumbers]) -> None:
+    if not isinstance(given, kind):
+        raise ArgumentError(f"{name}: dimension_numbers must be {kind.__name__}, got {described(given)}: {given!r:.60}")
 
 
 def _scattered(
@@ -222,6 +233,7 @@ def _scattered(
     unique_indices: bool,
     mode: str,
 ) -> Array:
+    _check_numbers(kind.name, d, ScatterDimensionNumbers)
     prim: ScatterFamily = kind(
         d.update_window_dims,
         d.inserted_window_dims,

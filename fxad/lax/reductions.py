@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.array import Array, ArrayLike, binder
+from fxad.errors import ParameterError
 from fxad.operations import contractions
+from fxad.operations.axes import integers, items
 from fxad.operations.methods import sizes
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.dot import DotGeneral
@@ -78,8 +80,14 @@ def dot_general(
     Type: `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result has the batch
           axes, then the free axes of lhs, then those of rhs.
     """
-    (left, right), (left_batch, right_batch) = dimension_numbers
-    axes = [sizes((a,)) for a in (left, right, left_batch, right_batch)]
+    op, what = "dot_general", "dimension_numbers"
+    pairs = [items(op, what, p) for p in items(op, what, dimension_numbers)]
+    if [len(p) for p in pairs] != [2, 2]:
+        raise ParameterError(
+            f"dot_general: dimension_numbers {dimension_numbers!r:.60} is not a pair of pairs",
+            remedy="write ((lhs contracting, rhs contracting), (lhs batch, rhs batch))",
+        )
+    axes = [integers(op, what, a) for pair in pairs for a in pair]
     preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
     return binder().bind(DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred), (lhs, rhs))[0]
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fxad.array import Array, ArrayLike, aval_of, binder
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import as_shape
 from fxad.operations import indexing, shapes
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import axis_of, integer, integers, items
 from fxad.operations.methods import sizes as static_ints
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
@@ -21,7 +21,7 @@ def _ints(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _axes(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
-    return tuple(sorted([axis_of(op, a, ndim) for a in values]))
+    return tuple(sorted([axis_of(op, a, ndim) for a in items(op, "dimensions", values)]))
 
 
 def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:
@@ -54,7 +54,7 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Put in axes of size 1, which are `dimensions` of the result."""
-    ndim = aval_of(array, "expand_dims: array").ndim + len(dimensions)
+    ndim = aval_of(array, "expand_dims: array").ndim + len(items("expand_dims", "dimensions", dimensions))
     return binder().bind(ExpandDims(_axes("expand_dims", dimensions, ndim)), (array,))[0]
 
 
@@ -65,12 +65,15 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
     """Arrays of one dtype one after the other along an axis."""
-    return binder().bind(Concatenate(dimension), tuple(operands))[0]
+    return binder().bind(Concatenate(dimension), items("concatenate", "operands", operands))[0]
 
 
 def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]) -> Array:
     """Put a value before, after and between elements: (low, high, interior) for each axis."""
-    low, high, interior = [tuple([int(w[k]) for w in padding_config]) for k in range(3)]
+    triples = [integers("pad", "padding_config", w) for w in items("pad", "padding_config", padding_config)]
+    if any([len(w) != 3 for w in triples]):
+        raise ParameterError(f"pad: padding_config {triples} is not made of (low, high, interior)")
+    low, high, interior = [tuple([w[k] for w in triples]) for k in range(3)]
     return binder().apply(shapes.padded, (operand, padding_value), (Pad(low, high, interior),))[0]
 
 
@@ -92,14 +95,15 @@ def slice_in_dim(
     """`slice` along one axis, with Python's rules for None and negative positions."""
     shape = aval_of(operand, "slice_in_dim: operand").shape
     k = axis_of("slice_in_dim", axis, len(shape))
-    start, limit = [_bound(i, shape[k], d) for i, d in ((start_index, 0), (limit_index, shape[k]))]
+    given = (("start_index", start_index, 0), ("limit_index", limit_index, shape[k]))
+    start, limit = [d if i is None else _bound(integer("slice_in_dim", name, i), shape[k]) for name, i, d in given]
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
     starts[k], limits[k], strides[k] = start, max(start, limit), stride
     return slice(operand, starts, limits, strides)
 
 
-def _bound(i: int | None, n: int, default: int) -> int:
-    return default if i is None else min(max(i + n if i < 0 else i, 0), n)
+def _bound(i: int, n: int) -> int:
+    return min(max(i + n if i < 0 else i, 0), n)
 
 
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:

@@ -9,12 +9,12 @@ import numpy as np
 
 from fxad import tree
 from fxad.array import Array, ArrayLike, aval_of, binder, is_scalar
-from fxad.errors import ArgumentError, TreeError
+from fxad.errors import ArgumentError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, Lit, Shape
 from fxad.lax.control.bodies import traced_body
-from fxad.lax.convolution import Pairs, padding_of, padtype_to_pads
+from fxad.lax.convolution import Pairs, padding_of, padtype_to_pads, steps_of
 from fxad.operations import promotion, windows
-from fxad.operations.methods import sizes
+from fxad.operations.axes import integers
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.sliding import Sliding, span
@@ -33,7 +33,7 @@ def reduce(operands: T, init_values: object, computation: Callable[..., object],
     Raises: TreeError, ArgumentError, ShapeError, DTypeError.
     """
     xs, structure, body, values, known = _prepared("reduce", operands, init_values, computation)
-    axes = tuple(sorted(sizes((tuple(dimensions),))))
+    axes = tuple(sorted(integers("reduce", "dimensions", dimensions)))
     return cast(T, structure.unflatten(binder().apply(windows.reduce, (*xs, *values), (body, axes, known))))
 
 
@@ -72,10 +72,11 @@ def sliding_of(
     window_dilation: Sequence[int] | None = None,
 ) -> Sliding:
     """Windows over an array of `shape`, from arguments as users give them."""
-    n, dims = len(shape), sizes((tuple(window),))
-    steps, base, dilation = [
-        (1,) * n if values is None else sizes((tuple(values),)) for values in (strides, base_dilation, window_dilation)
-    ]
+    n, dims = len(shape), integers(op, "window_dimensions", window)
+    if len(dims) != n:
+        raise ShapeError(f"{op}: window_dimensions {dims} has {len(dims)} entries for {n} axes")
+    given = (("window_strides", strides), ("base_dilation", base_dilation), ("window_dilation", window_dilation))
+    steps, base, dilation = [steps_of(op, what, values, n) for what, values in given]
     pads = padding_of(op, padding, n)
     if pads is None:
         full = [span(m, b) for m, b in zip(shape, base, strict=True)]

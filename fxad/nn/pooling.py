@@ -9,9 +9,10 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.array import Array, ArrayLike
 from fxad.errors import ShapeError
-from fxad.lax.convolution import Pairs
+from fxad.lax.convolution import Pairs, padding_of
 from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
+from fxad.operations.axes import integers
 from fxad.primitives.reduce import extreme
 
 Sizes: TypeAlias = Sequence[int]
@@ -42,17 +43,19 @@ def _pooled(
     strides: Sizes | None,
     padding: Pairs,
 ) -> Array:
-    n = len(window_shape)
+    window = integers(name, "window_shape", window_shape)
+    n = len(window)
     lead = x.ndim - n - 1
-    steps = (1,) * n if strides is None else tuple(strides)
+    steps = (1,) * n if strides is None else integers(name, "strides", strides)
     if lead < 0 or len(steps) != n:
         raise ShapeError(
-            f"{name}: window {tuple(window_shape)} and strides {steps} do not fit {x.aval}",
+            f"{name}: window {window} and strides {steps} do not fit {x.aval}",
             remedy="inputs are (..., *spatial, feature), with a size and a stride per spatial axis",
         )
-    pads = padding if isinstance(padding, str) else [(0, 0)] * lead + [(p[0], p[1]) for p in padding] + [(0, 0)]
+    pairs = padding_of(name, padding, n)
+    pads = padding if pairs is None else [(0, 0)] * lead + list(pairs) + [(0, 0)]
     ones = (1,) * lead
-    return lax.reduce_window(x, init, reduce_fn, (*ones, *window_shape, 1), (*ones, *steps, 1), pads)
+    return lax.reduce_window(x, init, reduce_fn, (*ones, *window, 1), (*ones, *steps, 1), pads)
 
 
 def max_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:

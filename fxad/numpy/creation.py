@@ -14,6 +14,7 @@ from fxad.array import Array, ArrayLike, aval_of, binder
 from fxad.errors import ArgumentError, DTypeError, ParameterError, described
 from fxad.numpy.calls import as_array, call, placed
 from fxad.operations import elementwise, promotion, shapes
+from fxad.operations.axes import integer
 from fxad.primitives.elementwise import FLOOR
 from fxad.runtime import Device, Exporter
 
@@ -120,6 +121,7 @@ def linspace(
     device: Device | None = None,
 ) -> Array:
     """`num` values from start to stop in equal steps; stop itself is the last one if `endpoint`."""
+    num = integer("linspace", "num", num)
     if num < 0:
         raise ParameterError(f"linspace: {num} values")
     want = None if dtype is None else dtypes.as_dtype(dtype)

@@ -17,7 +17,7 @@ from fxad.numpy.calls import as_array, call, placed
 from fxad.numpy.creation import arange
 from fxad.numpy.shapes import roll
 from fxad.operations import fft as transforms
-from fxad.operations.axes import distinct
+from fxad.operations.axes import distinct, integer
 from fxad.operations.methods import sizes
 from fxad.runtime import Device
 
@@ -105,21 +105,22 @@ def irfft2(x: ArrayLike, /, s: Sizes = None, axes: Sizes = (-2, -1), norm: str |
 
 
 def _frequencies(name: str, n: int, d: float, k: Array, dtype: object, device: Device | None) -> Array:
-    (size,) = sizes((n,))
-    if size < 1:
+    if n < 1:
         raise ParameterError(f"{name}: the number of samples must be positive, got {n}")
-    values = k.astype(dtypes.float32 if dtype is None else dtype) / (size * d)
+    values = k.astype(dtypes.float32 if dtype is None else dtype) / (n * d)
     return placed(name, values, device)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: Device | None = None) -> Array:
     """The frequencies that `fft` of n samples at distance d stands for: 0, 1, ..., then the negative ones, over n d."""
+    n = integer("fftfreq", "n", n)
     k = arange(max(n, 0))
     return _frequencies("fftfreq", n, d, where(k < (n + 1) // 2, k, k - n), dtype, device)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: Device | None = None) -> Array:
     """The frequencies that `rfft` of n samples at distance d stands for: 0, 1, ..., n // 2, over n d."""
+    n = integer("rfftfreq", "n", n)
     return _frequencies("rfftfreq", n, d, arange(max(n, 0) // 2 + 1), dtype, device)
 
 

@@ -23,7 +23,7 @@ from fxad.numpy.creation import full_like
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
 from fxad.operations import places
 from fxad.operations.at import without_axes
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import axis_of, integer, items
 from fxad.trace import Tracer
 
 Scalar: TypeAlias = bool | int | float | complex
@@ -138,14 +138,15 @@ def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array
 def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "clip") -> Array:
     """The place in the flattened array of indices along each axis, outside ones moved inside ("clip") or wrapped."""
     shape = as_shape(dims)
-    if len(multi_index) != len(shape):
-        raise ParameterError(f"ravel_multi_index: {len(multi_index)} index arrays for the shape {shape}")
+    given = items("ravel_multi_index", "multi_index", multi_index)
+    if len(given) != len(shape):
+        raise ParameterError(f"ravel_multi_index: {len(given)} index arrays for the shape {shape}")
     _check_mode("ravel_multi_index", mode)
-    return call("ravel_multi_index", places.ravel_multi_index, tuple(multi_index), shape, mode)
+    return call("ravel_multi_index", places.ravel_multi_index, given, shape, mode)
 
 
 def _check_mode(name: str, mode: str) -> None:
-    if mode not in ("clip", "wrap"):
+    if not isinstance(mode, str) or mode not in ("clip", "wrap"):
         remedy = "a traced program cannot raise: choose 'clip' or 'wrap'"
         raise ParameterError(f"{name}: mode {mode!r} is not one of clip, wrap", remedy=remedy)
 
@@ -194,14 +195,19 @@ def _cube(name: str, x: ArrayLike) -> tuple[int, ...]:
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """The indices of the elements on and below diagonal k of an n by m matrix."""
-    rows, columns = np.tril_indices(n, k, m)
+    rows, columns = np.tril_indices(*_sizes("tril_indices", n, k, m))
     return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """The indices of the elements on and above diagonal k of an n by m matrix."""
-    rows, columns = np.triu_indices(n, k, m)
+    rows, columns = np.triu_indices(*_sizes("triu_indices", n, k, m))
     return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
+
+
+def _sizes(name: str, n: int, k: int, m: int | None) -> tuple[int, int, int]:
+    rows = integer(name, "n", n)
+    return rows, integer(name, "k", k), rows if m is None else integer(name, "m", m)
 
 
 def tril_indices_from(x: ArrayLike, /, k: int = 0) -> tuple[Array, Array]:
@@ -227,7 +233,7 @@ def _matrix(name: str, x: ArrayLike, k: int) -> tuple[int, int, int]:
 def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, mode: str = "clip") -> Array:
     """Element by element the choice that `a` names; numbers outside name the nearest ("clip") or are wrapped."""
     _check_mode("choose", mode)
-    given = tuple(choices)
+    given = items("choose", "choices", choices)
     if not given:
         raise ParameterError("choose: there is no choice", remedy="give at least one array")
     return call("choose", places.choose, (*given, a), mode)
@@ -235,10 +241,11 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, mode: str = "clip
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
     """Element by element the choice of the first condition that holds; `default` where none does."""
-    if len(condlist) != len(choicelist) or not condlist:
-        raise ParameterError(f"select: {len(condlist)} conditions for {len(choicelist)} choices")
+    conditions, choices = items("select", "condlist", condlist), items("select", "choicelist", choicelist)
+    if len(conditions) != len(choices) or not conditions:
+        raise ParameterError(f"select: {len(conditions)} conditions for {len(choices)} choices")
     out: ArrayLike = default
-    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         out = binary.where(condition, choice, out)
     return as_array("select", out)
 
@@ -258,7 +265,7 @@ def piecewise(
     array = as_array("piecewise", x)
     given = cast("Sequence[ArrayLike]", condlist if isinstance(condlist, list | tuple) else [condlist])
     conditions = [as_array("piecewise", c, 1) for c in given]
-    functions = list(funclist)
+    functions = list(items("piecewise", "funclist", funclist))
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise ParameterError(f"piecewise: {len(functions)} functions for {len(conditions)} conditions")
     out: Array = full_like(array, 0)

@@ -14,7 +14,7 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.calls import as_array, call
 from fxad.operations import arithmetic, contractions
-from fxad.operations.axes import distinct
+from fxad.operations.axes import distinct, items
 from fxad.operations.contractions import Label
 
 
@@ -68,7 +68,10 @@ def tensordot(
         if not 0 <= axes <= min(n, m):
             raise ParameterError(f"tensordot: {axes} axes of arrays with {n} and {m}")
         axes = tuple(range(n - axes, n)), tuple(range(axes))
-    left, right = distinct("tensordot", axes[0], n), distinct("tensordot", axes[1], m)
+    pair = items("tensordot", "axes", axes)
+    if len(pair) != 2:
+        raise ParameterError(f"tensordot: axes {axes!r:.60} is neither a number nor a pair of axes")
+    left, right = distinct("tensordot", pair[0], n), distinct("tensordot", pair[1], m)
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {len(left)} axes of x1 against {len(right)} of x2")
     return call("tensordot", contractions.tensordot, (x1, x2), left, right, _dtype(preferred_element_type))

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.array import Array, ArrayLike, aval_of
-from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
 from fxad.numpy.calls import as_array, call, calls
 from fxad.operations import contractions, indexing, promotion, shapes
@@ -139,18 +139,18 @@ def _sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
 
 def vstack(arrays: Arrays, /) -> Array:
     """Arrays one after the other as rows."""
-    return concat([atleast_2d(a) for a in arrays], 0)
+    return concat([atleast_2d(a) for a in _sequence("vstack", arrays)], 0)
 
 
 def hstack(arrays: Arrays, /) -> Array:
     """Arrays one after the other as columns; vectors end to end."""
-    flat = [atleast_1d(a) for a in arrays]
+    flat = [atleast_1d(a) for a in _sequence("hstack", arrays)]
     return concat(flat, 0 if flat and flat[0].ndim == 1 else 1)
 
 
 def column_stack(arrays: Arrays, /) -> Array:
     """Vectors as columns of a matrix."""
-    columns = [as_array("column_stack", a, k) for k, a in enumerate(arrays)]
+    columns = [as_array("column_stack", a, k) for k, a in enumerate(_sequence("column_stack", arrays))]
     return concat([c.reshape(-1, 1) if c.ndim < 2 else c for c in columns], 1)
 
 
@@ -220,9 +220,14 @@ def diag(x: ArrayLike, /, k: int = 0) -> Array:
 def take(x: ArrayLike, indices: ArrayLike | Sequence[int], /, axis: int | None = None) -> Array:
     """The elements at `indices` along an axis; of the flattened array for None."""
     array = as_array("take", x)
+    given = np.asarray(indices) if isinstance(indices, list | tuple) else indices
+    aval = aval_of(given, "take: argument 1")
+    if aval.dtype not in dtypes.INTEGER and aval.size:
+        raise DTypeError(f"take: indices must be integers, got {aval}", remedy="index with x[mask] for a mask")
+    at = given if aval.size else np.zeros(aval.shape, np.int32)  # an empty list is float64 to NumPy
     if axis is None:
-        return array.ravel()[indices]
-    return array[(*[slice(None)] * axis_of("take", axis, array.ndim), indices)]
+        return array.ravel()[at]
+    return array[(*[slice(None)] * axis_of("take", axis, array.ndim), at)]
 
 
 def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Array:

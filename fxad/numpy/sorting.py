@@ -9,7 +9,7 @@ from fxad.errors import ArgumentError, AxisError
 from fxad.numpy.calls import as_array, call
 from fxad.numpy.shapes import take, unstack
 from fxad.operations import sorting
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import axis_of, integers
 
 
 def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
@@ -60,7 +60,7 @@ def argpartition(x: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) 
 def _check_places(name: str, x: ArrayLike, kth: int | Sequence[int], axis: int | None) -> None:
     array = as_array(name, x)
     n = array.size if axis is None else array.shape[axis_of(name, axis, array.ndim)]
-    for k in [kth] if isinstance(kth, int) else kth:
+    for k in integers(name, "kth", kth if isinstance(kth, Sequence) else (kth,)):
         if not -n <= k < n:
             raise AxisError(f"{name}: place {k} is out of range for an axis of {n} elements")
 

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import Final, SupportsIndex, TypeVar
 
-from fxad.errors import ArgumentError, AxisError
+from fxad.errors import ArgumentError, AxisError, described
+
+T = TypeVar("T")
 
 # What a function with an `axis` argument takes, and what a function takes that needs at least one axis.
 Axes = int | Sequence[int] | None
 
 COUNTED: Final = "axes are counted from 0, or from -1 backwards"
+
+
+def integer(op: str, what: str, value: SupportsIndex) -> int:
+    """A size or a count as a plain int. Raises: ArgumentError for what has no index."""
+    try:
+        return index(value)
+    except TypeError:
+        raise ArgumentError(f"{op}: {what} must be an integer, got {described(value)}: {value!r:.60}") from None
+
+
+def items(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
+    """What a sequence holds, in order. Raises: ArgumentError for what is none."""
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes | dict | set | frozenset):
+        return tuple(values)
+    raise ArgumentError(f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}")
+
+
+def integers(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
+    """Sizes or axes as plain ints. Raises: ArgumentError for what is not a sequence of them."""
+    return tuple([integer(op, f"{what}[{k}]", v) for k, v in enumerate(items(op, what, values))])
 
 
 def axis_of(op: str, axis: int, ndim: int) -> int:

@@ -314,6 +314,9 @@ def angle(emit: Emit, x: Atom) -> Results:
 
 def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: float | None) -> Results:
     """x with nan and infinities replaced; None is the greatest and the least finite number."""
+    if x.aval.dtype in dtypes.COMPLEX:
+        parts = [nan_to_num(emit, emit.one(part, x), nan, above, below)[0] for part in (REAL, IMAG)]
+        return emit(COMPLEX, *parts)
     if x.aval.dtype not in dtypes.FLOATING:
         return (x,)
     limits = ml_dtypes.finfo(x.aval.dtype)  # type: ignore[no-untyped-call]

@@ -37,7 +37,7 @@ def kind(dtype: DType) -> int:
 
 
 def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
-    """The dtype a Python scalar takes: that of the array it meets, or its own. Raises: OverflowError (an int)."""
+    """The dtype a Python scalar takes: that of the array it meets, or its own. Raises: DTypeError (an int)."""
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
     found = dtype if dtype is not None and own <= kind(dtype) else _ALONE[own]
     if own == 1 and found in dtypes.INTEGER:
@@ -47,6 +47,8 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
                 f"scalar: {value} does not fit in {found.name}",
                 remedy="convert the array to a wider dtype, or make the scalar an array of the dtype you mean",
             )
+    elif own == 1 and int(value.real).bit_length() > 1023:
+        raise DTypeError(f"scalar: an int of {int(value.real).bit_length()} bits does not fit in {found.name}")
     return found
 
 

@@ -14,7 +14,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape
-from fxad.operations.axes import Axes, axes_of, axis_of, distinct
+from fxad.operations.axes import Axes, axes_of, axis_of, distinct, integer
 from fxad.operations.promotion import broadcast, common, convert
 from fxad.primitives.elementwise import ADD, EQ, GE, SELECT_N
 from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, reshaped, spread
@@ -155,7 +155,7 @@ def roll(emit: Emit, x: Atom, shift: int | tuple[int, ...], axis: int | tuple[in
 
 def _rolled(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
     n = x.aval.shape[axis]
-    cut = -shift % n if n else 0
+    cut = -integer("roll", "shift", shift) % n if n else 0
     if not cut or isinstance(x, Lit):
         return x
     return emit.one(Concatenate(axis), sliced(emit, x, axis, cut, n), sliced(emit, x, axis, 0, cut))

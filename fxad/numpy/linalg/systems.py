@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fxad.array import Array, ArrayLike
-from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.numpy.calls import as_array, call, calls
 from fxad.numpy.products import matmul
 from fxad.operations import linalg, linear_systems
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import axis_of, integer, items
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class SlogdetResult(NamedTuple):
@@ -97,7 +100,7 @@ def expm(x: ArrayLike, /) -> Array:
 
 def multi_dot(arrays: Sequence[ArrayLike]) -> Array:
     """The matrix product of two or more arrays, in the order of fewest multiplications."""
-    given = [as_array("multi_dot", a, k) for k, a in enumerate(arrays)]
+    given = [as_array("multi_dot", a, k) for k, a in enumerate(items("multi_dot", "arrays", arrays))]
     if len(given) < 2:
         raise ArgumentError(f"multi_dot: takes at least two arrays, got {len(given)}")
     for k, a in enumerate(given):
@@ -142,6 +145,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
 def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """The inverse of what tensordot(a, ., ...) does, where the first `ind` axes of a are those of its results."""
     array = as_array("tensorinv", a)
+    ind = integer("tensorinv", "ind", ind)
     if ind <= 0:
         raise ParameterError(f"tensorinv: ind must be positive, got {ind}")
     rows, columns = array.shape[:ind], array.shape[ind:]
@@ -160,8 +164,14 @@ def cho_factor(a: ArrayLike, lower: bool = False) -> tuple[Array, bool]:
 
 def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike) -> Array:
     """The x with a @ x = b, by what `cho_factor(a)` gave."""
-    c, lower = c_and_lower
+    c, lower = _pair("cho_solve", "c_and_lower", c_and_lower)
     return call("cho_solve", linear_systems.cho_solve, (c, b), bool(lower))
+
+
+def _pair(name: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ArgumentError(f"{name}: {what} must be the pair that the factorisation gave, got {described(given)}")
+    return given[0], given[1]
 
 
 def lu_factor(a: ArrayLike) -> tuple[Array, Array]:
@@ -172,9 +182,9 @@ def lu_factor(a: ArrayLike) -> tuple[Array, Array]:
 
 def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0) -> Array:
     """The x with op(a) @ x = b, by what `lu_factor(a)` gave; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
-    if trans not in (0, 1, 2):
+    if integer("lu_solve", "trans", trans) not in (0, 1, 2):
         raise ParameterError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}")
-    return call("lu_solve", linear_systems.lu_solve, (*lu_and_piv, b), trans)
+    return call("lu_solve", linear_systems.lu_solve, (*_pair("lu_solve", "lu_and_piv", lu_and_piv), b), trans)
 
 
 def solve_triangular(
