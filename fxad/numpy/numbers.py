@@ -57,7 +57,8 @@ def _gcd(x: Array, y: Array) -> Array:
         return where(more, b, a), where(more, remainder(a, where(more, b, 1)), b)
 
     a, b = broadcast_arrays(abs(x), abs(y))
-    return lax.while_loop(lambda state: (state[1] != 0).any(), step, (a, b))[0]
+    # the least integer has no absolute value, and leaves its sign
+    return abs(lax.while_loop(lambda state: (state[1] != 0).any(), step, (a, b))[0])
 
 
 def _lcm(x: Array, y: Array) -> Array:

@@ -176,3 +176,10 @@ def test_a_number_beyond_every_float_is_refused() -> None:
     for x in (X, np.arange(3)):
         with pytest.raises(FxadError, match="does not fit in"):
             fnp.asarray(x) * 10**400
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_gcd_of_the_least_integer(dtype: str) -> None:
+    least = np.iinfo(dtype).min
+    x, y = np.array([1, 3, least, 6], dtype), np.array([least, least, 12, least], dtype)
+    np.testing.assert_array_equal(fnp.gcd(x, y), np.gcd(x, y))
