@@ -341,7 +341,12 @@ F = fnp.zeros(3)
             "cond: pred has shape (3,), it must have no axes",
             "reduce it with any() or all(); to choose element by element use fxad.numpy.where",
         ),
-        (lambda: lax.cond(True, 1, int), ArgumentError, "cond: true_fun is an int, not a function: 1", ""),
+        (
+            lambda: lax.cond(True, 1, int),
+            ArgumentError,
+            "cond: true_fun is an int, not a function: 1",
+            "pass a function, not what it returns",
+        ),
         (
             lambda: lax.cond("yes", int, int),
             ArgumentError,
@@ -383,7 +388,7 @@ F = fnp.zeros(3)
             lambda: lax.switch(0, {"a": abs}),
             ArgumentError,
             "switch: branches is a dict, not a sequence of functions",
-            "",
+            "give a list or a tuple",
         ),
         (
             lambda: lax.switch(0.5, [abs]),

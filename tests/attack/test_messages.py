@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 
 from fxad import lax
-from fxad.errors import ArgumentError, LeakedTracerError
+from fxad.errors import ArgumentError, FxadError, LeakedTracerError, ParameterError, ShapeError, TreeError
 from tests.api.refusals import refused
 
 X = np.ones(4, np.float32)
+untyped: Any = lax
+
+
+def pair(a: Any, b: Any) -> Any:
+    return a, b
 
 
 def test_an_index_that_ran_before_does_not_hide_a_leaked_tracer() -> None:
@@ -50,3 +55,35 @@ def test_a_function_of_other_arguments(fn: Callable[[object], object], what: str
 
     e = refused(lambda: fn(f), ArgumentError, what)
     assert e.remedy == "its signature is f(a: 'Any', b: 'Any', c: 'Any') -> 'Any'"
+
+
+@pytest.mark.parametrize(
+    ("fn", "error", "message"),
+    [
+        (lambda: untyped.cond(True, X, X), ArgumentError, f"cond: false_fun is an ndarray, not a function: {X!r}"),
+        (
+            lambda: untyped.switch(0, iter([pair])),
+            ArgumentError,
+            "switch: branches is a list_iterator, not a sequence of functions",
+        ),
+        (lambda: lax.scan(lambda c, x: (c, x), 0.0, X, unroll=0), ParameterError, "scan: unroll is 0, less than 1"),
+        (lambda: lax.map(lambda x: x, X, batch_size=0), ParameterError, "map: batch_size is 0, less than 1"),
+        (
+            lambda: lax.associative_scan(lambda a, b: a[:1], X),
+            ShapeError,
+            "associative_scan: elems of <lambda> is f32[1], its operands are f32[2]",
+        ),
+        (
+            lambda: lax.associative_scan(pair, X),
+            TreeError,
+            "associative_scan: fn pair returns (*, *), elems is *",
+        ),
+        (
+            lambda: lax.associative_scan(lambda a, b: a, (X, X[:2])),
+            ShapeError,
+            "associative_scan: leaves of elems differ in length along axis 0: elems[0] is f32[4], elems[1] is f32[2]",
+        ),
+    ],
+)
+def test_a_call_that_cannot_be_says_what_to_do(fn: Callable[[], object], error: type[FxadError], message: str) -> None:
+    refused(fn, error, message)

@@ -196,8 +196,7 @@ def test_without_a_bound_there_is_forward_mode_only() -> None:
         "known before it runs"
     )
     assert caught.value.remedy == (
-        "give while_loop max_steps, or use fori_loop or scan, whose number of steps is static, or forward mode (jvp, "
-        "jacfwd)"
+        "give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan or forward mode (jvp, jacfwd)"
     )
 
 

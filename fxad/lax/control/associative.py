@@ -28,19 +28,26 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
     Source: Blelloch, Prefix Sums and Their Applications (1990); `jax.lax.associative_scan`
     """
     if not callable(fn):
-        raise ArgumentError(f"associative_scan: fn is {described(fn)}, not a function: {fn!r:.60}")
+        raise ArgumentError(
+            f"associative_scan: fn is {described(fn)}, not a function: {fn!r:.60}",
+            remedy="pass a function, not what it returns",
+        )
     leaves, structure = tree.flatten(elems)
     paths = tree.paths(structure, "elems")
     avals = [aval_of(x, f"associative_scan: {p}") for x, p in zip(leaves, paths, strict=True)]
     axes = []
     for path, a in zip(paths, avals, strict=True):
         if not a.shape:
-            raise ShapeError(f"associative_scan: {path} is {a}, without an axis to run over")
+            raise ShapeError(
+                f"associative_scan: {path} is {a}, without an axis to run over",
+                remedy="all leaves of elems are run over together, along axis",
+            )
         axes.append(axis_of("associative_scan", axis, a.ndim))
         if a.shape[axes[-1]] != avals[0].shape[axes[0]]:
             raise ShapeError(
                 f"associative_scan: leaves of elems differ in length along axis {axis}: "
-                f"{paths[0]} is {avals[0]}, {path} is {a}"
+                f"{paths[0]} is {avals[0]}, {path} is {a}",
+                remedy="all leaves are run over together",
             )
 
     def combine(a: list[Array], b: list[Array]) -> list[Array]:
@@ -48,7 +55,8 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
         if made != structure:
             raise TreeError(
                 f"associative_scan: fn {name_of(fn)} returns {tree.shape_text(made)}, "
-                f"elems is {tree.shape_text(structure)}"
+                f"elems is {tree.shape_text(structure)}",
+                remedy="return from fn what it was given, with new values",
             )
         for path, have, want in zip(paths, found, a, strict=True):
             _check(f"associative_scan: {path} of {name_of(fn)}", have, want)
@@ -65,7 +73,10 @@ def _check(what: str, have: Any, want: Array) -> None:
     """Raises: ShapeError, DTypeError when a result is not of the type of its operand."""
     found = aval_of(have, what)
     if found.shape != want.shape:
-        raise ShapeError(f"{what} is {found}, its operands are {want.aval}")
+        raise ShapeError(
+            f"{what} is {found}, its operands are {want.aval}",
+            remedy="fn combines stacks of slices, one by one: make it elementwise, or use vmap in it",
+        )
     if found.dtype != want.dtype or is_scalar(have):
         raise DTypeError(f"{what} is {found}, its operands are {want.aval}", remedy="fn must not change the dtype")
 

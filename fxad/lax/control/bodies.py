@@ -7,13 +7,14 @@ and since that is decided where bodies are made, no equation knows about it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast, final
 
 from fxad import dtypes, tree
 from fxad.array import aval_of, is_scalar
 from fxad.builder import Builder
+from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.lax.creation import splat
@@ -59,7 +60,9 @@ def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals:
     Raises: ArgumentError for what is not a function, and for a result that is not an array; what `fn` raises.
     """
     if not callable(fn):
-        raise ArgumentError(f"{what} is {described(fn)}, not a function: {fn!r:.60}")
+        raise ArgumentError(
+            f"{what} is {described(fn)}, not a function: {fn!r:.60}", remedy="pass a function, not what it returns"
+        )
     whole = tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
     jaxpr, captured, out_tree, leaves = trace_leaves(fn, whole, avals, name_of(fn), what)
     numbers = tuple([cast("promotion.Scalar", x) if is_scalar(x) else None for x in leaves])
@@ -127,7 +130,7 @@ def traced_loop(
 
     `rest` is the structure of the tuple of the other arguments. The carry has the types of `init`. A bare Python number
     in it begins as an int32, float32, ...; where the body gives back another dtype for it, whose kind it fits, it takes
-    the dtype of the arrays it meets, and the body is traced again.
+    the dtype of the arrays it meets, there or by way of other numbers, and the body is traced again.
     `role` and `start` are what the user calls the function and the first carry.
 
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the leaf of the carry that changes, and both types.
@@ -137,7 +140,15 @@ def traced_loop(
     first = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
     args = tree.structure((carry_tree.unflatten(range(carry_tree.num_leaves)), *rest.unflatten(range(rest.num_leaves))))
 
+    made: dict[tuple[Aval, ...], tuple[Body, Structure]] = {}
+
     def traced(avals: Sequence[Aval]) -> tuple[Body, Structure]:
+        key = tuple(avals)
+        if key not in made:
+            made[key] = trace_once(avals)
+        return made[key]
+
+    def trace_once(avals: Sequence[Aval]) -> tuple[Body, Structure]:
         body = traced_body(f"{what}: {role}", fn, args, [*avals, *rest_avals])
         found, rest_tree = _parts(what, role, body, pair)
         if found != carry_tree:
@@ -148,10 +159,8 @@ def traced_loop(
             )
         return body.typed([*avals, *[None] * (len(body.numbers) - len(first))]), rest_tree
 
-    body, rest_tree = traced(first)
-    avals = _settled(leaves, first, body, lambda guess: traced(guess)[0])
-    if avals != first:
-        body, rest_tree = traced(avals)
+    avals = _settled(leaves, first, lambda guess: traced(guess)[0].jaxpr.out_avals)
+    body, rest_tree = traced(avals)
     for have, want, path in zip(body.jaxpr.out_avals, avals, paths, strict=False):
         if have is not want:
             raise _carry_error(what, f"{role} {body.name}", path, want, have)
@@ -160,26 +169,62 @@ def traced_loop(
 
 
 # What a number is taken for to find out which arrays it meets: the dtype that gives way to every other of its kind.
-_YIELDING: Final = (dtypes.bool_, dtypes.int8, dtypes.float16, dtypes.complex64)
+# Beside a literal that does not fit in there, the next.
+_YIELDING: Final = (
+    (dtypes.bool_, dtypes.int8, dtypes.float16, dtypes.complex64),
+    (dtypes.bool_, dtypes.int16, dtypes.float16, dtypes.complex64),
+    (dtypes.bool_, dtypes.int32, dtypes.float16, dtypes.complex64),
+)
 
 
 def _settled(
-    leaves: Sequence[object], first: Sequence[Aval], body: Body, traced: Callable[[Sequence[Aval]], Body]
+    leaves: Sequence[object], first: Sequence[Aval], outs_of: Callable[[Sequence[Aval]], Sequence[Aval]]
 ) -> list[Aval]:
     """The types of the carry: those of its leaves, and for a bare number that the body turns into something else, the
     dtype of the arrays that it meets there. An int32 with a float32 would be a float64, but 0 with a float32 is none.
+
+    A number may meet arrays through another one, steps later: `(a, b) -> (b, a * x)`. So types go around until they
+    stay; a number that then no longer keeps its type is one that changes, too, and all begin again.
     """
-    outs = body.jaxpr.out_avals
-    changed = [k for k, x in enumerate(leaves) if is_scalar(x) and outs[k] is not first[k] and _takes(x, outs[k])]
-    if not changed:
-        return list(first)
-    probe = list(first)
-    for k in changed:
-        probe[k] = first[k].with_dtype(_YIELDING[promotion.kind(first[k].dtype)])
-    met = traced(probe).jaxpr.out_avals
+    outs_of(first)  # what is wrong with the body is said of the types that the user gave
+    for yielding in _YIELDING[:-1]:
+        try:
+            return _met(leaves, first, outs_of, yielding)
+        except DTypeError:
+            continue
+    return _met(leaves, first, outs_of, _YIELDING[-1])
+
+
+def _met(
+    leaves: Sequence[object],
+    first: Sequence[Aval],
+    outs_of: Callable[[Sequence[Aval]], Sequence[Aval]],
+    yielding: Sequence[DType],
+) -> list[Aval]:
+    """The types of the carry, as found out with numbers in dtypes that give way."""
+
+    def moved(places: Iterable[int], have: Sequence[Aval], outs: Sequence[Aval]) -> list[int]:
+        return [k for k in places if outs[k] is not have[k] and _takes(leaves[k], outs[k])]
+
+    numbers = [k for k, x in enumerate(leaves) if is_scalar(x)]
+    outs = outs_of(first)
+    changed = more = moved(numbers, first, outs)
     avals = list(first)
-    for k in changed:
-        avals[k] = outs[k] if met[k] is probe[k] or not _takes(leaves[k], met[k]) else met[k]
+    while more:
+        start = list(first)
+        for k in changed:
+            start[k] = first[k].with_dtype(yielding[promotion.kind(first[k].dtype)])
+        avals = list(start)
+        met = outs_of(avals)
+        for _ in changed:
+            for k in moved(changed, avals, met):
+                avals[k] = met[k]
+            met = outs_of(avals)  # traced once for the same types
+        more = moved([k for k in numbers if k not in changed], first, met)
+        changed = [*changed, *more]
+        for k in changed:  # one that met no array keeps what it became at first
+            if avals[k] is start[k]:
+                avals[k] = outs[k] if _takes(leaves[k], outs[k]) else first[k]
     return avals
 
 

@@ -59,7 +59,9 @@ def switch(index: object, branches: Sequence[Callable[..., R]], *operands: objec
             raises.
     """
     if not isinstance(branches, Sequence):
-        raise ArgumentError(f"switch: branches is {described(branches)}, not a sequence of functions")
+        raise ArgumentError(
+            f"switch: branches is {described(branches)}, not a sequence of functions", remedy="give a list or a tuple"
+        )
     if not branches:
         raise ParameterError("switch: there is no branch", remedy="give at least one function")
     aval = aval_of(index, "switch: index")

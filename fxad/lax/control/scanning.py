@@ -45,7 +45,7 @@ def scan(
     None, `length` times. `reverse` goes from the last slice to the first; each `y` keeps the place of its slice.
     `unroll` steps make one trip of the loop, `True` leaves no loop; that changes no value.
 
-    Cost:   `f` is traced once, whatever the length (once more where a number in `init` changed its dtype). Slices are
+    Cost:   `f` is traced once, whatever the length (again where a number in `init` changed its dtype). Slices are
             read and written in place. Reverse mode stores what varies from step to step and derivatives need; what is
             the same in all steps, is a slice of `xs` or a `y` is not stored again.
     Raises: ShapeError when leaves of `xs` differ in length, or from `length`; TreeError when `f` does not return a
@@ -136,7 +136,7 @@ def _whole(what: str, name: str, value: object, least: int) -> int:
         )
     n: int = value.__index__()
     if n < least:
-        raise ParameterError(f"{what}: {name} is {n}, less than {least}")
+        raise ParameterError(f"{what}: {name} is {n}, less than {least}", remedy=f"give an int from {least} on")
     return n
 
 

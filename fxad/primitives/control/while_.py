@@ -333,7 +333,7 @@ class While(HigherOrder):
             raise NotDifferentiableError(
                 f"while: reverse mode goes backward through the steps, and how many steps {self.body.name} takes has "
                 "no bound that is known before it runs",
-                remedy="give while_loop max_steps, or use fori_loop or scan, whose number of steps is static, "
+                remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
                 "or forward mode (jvp, jacfwd)",
             )
         of_cond, of_body, carry = self.parts(primals)
