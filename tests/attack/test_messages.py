@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fxad as fx
 from fxad import lax
 from fxad.errors import ArgumentError, FxadError, LeakedTracerError, ParameterError, ShapeError, TreeError
 from tests.api.refusals import refused
@@ -67,6 +68,11 @@ def test_a_function_of_other_arguments(fn: Callable[[object], object], what: str
             "switch: branches is a list_iterator, not a sequence of functions",
         ),
         (lambda: lax.scan(lambda c, x: (c, x), 0.0, X, unroll=0), ParameterError, "scan: unroll is 0, less than 1"),
+        (
+            lambda: fx.trace(lambda n: untyped.while_loop(lambda c: c > 0, lambda c: c, 1, max_steps=n), 3),
+            ParameterError,
+            "while_loop: max_steps is Tracer<i32[]>, not an int",
+        ),
         (lambda: lax.map(lambda x: x, X, batch_size=0), ParameterError, "map: batch_size is 0, less than 1"),
         (
             lambda: lax.associative_scan(lambda a, b: a[:1], X),

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, cast
 
+import numpy as np
+
 from fxad import dtypes, tree
+from fxad.array import Array
 from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
 from fxad.ir import Aval
 from fxad.lax.control.bodies import Body, traced_body, traced_loop
@@ -47,7 +50,7 @@ def while_loop(
 def _limit(max_steps: int | None) -> int | None:
     if max_steps is None:
         return None
-    if isinstance(max_steps, bool) or not hasattr(max_steps, "__index__"):
+    if isinstance(max_steps, bool | Array | np.ndarray) or not hasattr(max_steps, "__index__"):
         raise ParameterError(
             f"while_loop: max_steps is {max_steps!r}, not an int", remedy="the bound is static: a Python int"
         )
