@@ -1,4 +1,4 @@
-"""Reductions that pass over nans: their derivative there is 0."""
+"""Reductions that pass over nans: their derivative there is 0. `where` and `initial` are those of `fxad.numpy.sum`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from fxad.dtypes import DType
 from fxad.numpy.binary import where
 from fxad.numpy.calls import as_array, call
 from fxad.numpy.cumulative import cumprod, cumsum
+from fxad.numpy.reductions import over
 from fxad.numpy.staging import written
 from fxad.numpy.statistics import computed, stated
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import reductions
 from fxad.operations.axes import Axes, axes_of
+from fxad.operations.masked import plain
 
 
 def _dtype(dtype: object) -> DType | None:
@@ -24,8 +26,19 @@ def _without(x: Array, value: float) -> Array:
     return where(isnan(x), value, x) if x.dtype in dtypes.INEXACT else x
 
 
-def nansum(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
+def nansum(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    dtype: object = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Array:
     """Sum over axes of the elements that are not nan."""
+    if not plain(initial, where):
+        return over("nansum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     array = as_array("nansum", x)
     return written(_sum, array, axes_of("nansum", axis, array.ndim), _dtype(dtype), bool(keepdims))
 
@@ -34,8 +47,19 @@ def _sum(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
     return call("nansum", reductions.sum, (_without(x, 0),), axis, keepdims, dtype)
 
 
-def nanprod(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
+def nanprod(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    dtype: object = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Array:
     """Product over axes of the elements that are not nan."""
+    if not plain(initial, where):
+        return over("nanprod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     array = as_array("nanprod", x)
     return written(_prod, array, axes_of("nanprod", axis, array.ndim), _dtype(dtype), bool(keepdims))
 
@@ -62,14 +86,34 @@ def _cumprod(x: Array, axis: int | None, dtype: DType | None) -> Array:
     return cumprod(_without(x, 1), axis, dtype)
 
 
-def nanmax(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def nanmax(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Array:
     """Greatest element over axes that is not nan; nan where there is none."""
+    if not plain(initial, where):
+        return over("nanmax", x, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmax", x)
     return written(_extremum, array, axes_of("nanmax", axis, array.ndim), bool(keepdims), True)
 
 
-def nanmin(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def nanmin(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Array:
     """Least element over axes that is not nan; nan where there is none."""
+    if not plain(initial, where):
+        return over("nanmin", x, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmin", x)
     return written(_extremum, array, axes_of("nanmin", axis, array.ndim), bool(keepdims), False)
 
@@ -109,8 +153,18 @@ def _filled(x: Array, greatest: bool) -> Array:
     return _without(x, -float("inf") if greatest else float("inf"))
 
 
-def nanmean(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
+def nanmean(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    dtype: object = None,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+) -> Array:
     """Mean over axes of the elements that are not nan; nan where there are none."""
+    if not plain(None, where):
+        return over("nanmean", x, axis, keepdims, where=where, dtype=dtype)
     array = as_array("nanmean", x)
     return written(_mean, array, axes_of("nanmean", axis, array.ndim), _dtype(dtype), bool(keepdims))
 
@@ -130,10 +184,14 @@ def nanvar(
     ddof: float | None = None,
     dtype: object = None,
     keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Variance over axes of the elements that are not nan: mean squared distance from their mean, divided by their
     count less `correction` (or `ddof`); nan where that leaves none."""
-    array, less = as_array("nanvar", x), correction if ddof is None else ddof
+    less = correction if ddof is None else ddof
+    if not plain(None, where):
+        return over("nanvar", x, axis, keepdims, where=where, dtype=dtype, correction=less)
+    array = as_array("nanvar", x)
     return written(_var, array, axes_of("nanvar", axis, array.ndim), _dtype(dtype), bool(keepdims), less)
 
 
@@ -146,9 +204,13 @@ def nanstd(
     ddof: float | None = None,
     dtype: object = None,
     keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Standard deviation over axes of the elements that are not nan: the root of `nanvar`."""
-    array, less = as_array("nanstd", x), correction if ddof is None else ddof
+    less = correction if ddof is None else ddof
+    if not plain(None, where):
+        return over("nanstd", x, axis, keepdims, where=where, dtype=dtype, correction=less)
+    array = as_array("nanstd", x)
     return written(_std, array, axes_of("nanstd", axis, array.ndim), _dtype(dtype), bool(keepdims), less)
 
 

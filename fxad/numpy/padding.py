@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
 import numpy as np
@@ -173,7 +173,8 @@ def _ramps(x: Array, ends: Array, widths: Pairs) -> Array:
 
 
 def _statistics(x: Array, widths: Pairs, mode: str, lengths: Pairs) -> Array:
-    of = {"maximum": amax, "minimum": amin, "mean": mean, "median": median}[mode]
+    found: dict[str, Callable[..., Array]] = {"maximum": amax, "minimum": amin, "mean": mean, "median": median}
+    of = found[mode]
     for axis, ((before, after), (few, many)) in enumerate(zip(widths, lengths, strict=True)):
         n = x.shape[axis]
         ends = [of(w, axis, keepdims=True) for w in (_window(x, axis, 0, few), _window(x, axis, n - many, n))]

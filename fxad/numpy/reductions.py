@@ -1,37 +1,113 @@
-"""Functions that reduce axes: `axis` is None for all, an int or a tuple, negative counting from the end."""
+"""Functions that reduce axes: `axis` is None for all, an int or a tuple, negative counting from the end.
+
+`where` is a mask, broadcast to the array: the reduction is over the elements it picks, and the derivative by the others
+is 0. `initial` is where a sum, product or extremum begins; an extremum over a mask, or over nothing, needs one.
+"""
 
 from __future__ import annotations
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
+from fxad.array import Array, ArrayLike, aval_of
 from fxad.numpy.calls import call
-from fxad.operations import reductions
+from fxad.operations import masked, reductions
 from fxad.operations.axes import Axes, frozen
+from fxad.operations.masked import plain
 
 
 def _dtype(dtype: object) -> dtypes.DType | None:
     return None if dtype is None else dtypes.as_dtype(dtype)
 
 
-def sum(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
+def over(
+    name: str,
+    x: ArrayLike,
+    axis: Axes,
+    keepdims: bool,
+    *,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+    dtype: object = None,
+    correction: float = 0.0,
+) -> Array:
+    """A reduction with an initial value or over a mask, or one that passes over nans."""
+    own = aval_of(x, f"{name}: argument 0").dtype
+    for role, value in (("initial", initial), ("where", where)):
+        if value is not None:
+            aval_of(value, f"{name}: {role}")
+    operands, spec = masked.planned(
+        name,
+        own,
+        keepdims,
+        initial=initial,
+        where=where,
+        dtype=_dtype(dtype),
+        correction=correction,
+    )
+    return call(name, masked.reduction, (x, *operands), frozen(axis), spec)
+
+
+def sum(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    dtype: object = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Array:
     """Sum over axes; narrow integers and bools in 32 bits."""
-    if axis is None and dtype is None and keepdims is False:  # the sum of all is common: be quick
+    # the sum of all is common: be quick
+    if axis is None and dtype is None and keepdims is False and initial is None and where is None:
         return call("sum", reductions.sum, (x,))
+    if not plain(initial, where):
+        return over("sum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     return call("sum", reductions.sum, (x,), frozen(axis), keepdims, _dtype(dtype))
 
 
-def prod(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
+def prod(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    dtype: object = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Array:
     """Product over axes; narrow integers and bools in 32 bits."""
+    if not plain(initial, where):
+        return over("prod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     return call("prod", reductions.prod, (x,), frozen(axis), keepdims, _dtype(dtype))
 
 
-def max(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def max(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Array:
     """Greatest element over axes; nan where there is one."""
+    if not plain(initial, where):
+        return over("max", x, axis, keepdims, initial=initial, where=where)
     return call("max", reductions.max, (x,), frozen(axis), keepdims)
 
 
-def min(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def min(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Array:
     """Least element over axes; nan where there is one."""
+    if not plain(initial, where):
+        return over("min", x, axis, keepdims, initial=initial, where=where)
     return call("min", reductions.min, (x,), frozen(axis), keepdims)
 
 
@@ -40,8 +116,18 @@ def ptp(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
     return max(x, axis, keepdims=keepdims) - min(x, axis, keepdims=keepdims)
 
 
-def mean(x: ArrayLike, /, axis: Axes = None, *, dtype: object = None, keepdims: bool = False) -> Array:
+def mean(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    dtype: object = None,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+) -> Array:
     """Mean over axes; of integers as float32."""
+    if not plain(None, where):
+        return over("mean", x, axis, keepdims, where=where, dtype=dtype)
     return call("mean", reductions.mean, (x,), frozen(axis), keepdims, _dtype(dtype))
 
 
@@ -54,9 +140,12 @@ def var(
     ddof: float | None = None,
     dtype: object = None,
     keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Variance over axes: mean squared distance from the mean, divided by the count less `correction` (or `ddof`)."""
     less = correction if ddof is None else ddof
+    if not plain(None, where):
+        return over("var", x, axis, keepdims, where=where, dtype=dtype, correction=less)
     return call("var", reductions.var, (x,), frozen(axis), keepdims, _dtype(dtype), less)
 
 
@@ -69,19 +158,40 @@ def std(
     ddof: float | None = None,
     dtype: object = None,
     keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Standard deviation over axes: the root of `var`."""
     less = correction if ddof is None else ddof
+    if not plain(None, where):
+        return over("std", x, axis, keepdims, where=where, dtype=dtype, correction=less)
     return call("std", reductions.std, (x,), frozen(axis), keepdims, _dtype(dtype), less)
 
 
-def any(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def any(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+) -> Array:
     """Whether an element is not zero."""
+    if not plain(None, where):
+        return over("any", x, axis, keepdims, where=where)
     return call("any", reductions.any, (x,), frozen(axis), keepdims)
 
 
-def all(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def all(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+) -> Array:
     """Whether no element is zero."""
+    if not plain(None, where):
+        return over("all", x, axis, keepdims, where=where)
     return call("all", reductions.all, (x,), frozen(axis), keepdims)
 
 

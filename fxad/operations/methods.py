@@ -13,8 +13,8 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.errors import ArgumentError
-from fxad.ir import NDArray, Shape
-from fxad.operations import contractions, elementwise, reductions, shapes
+from fxad.ir import Aval, NDArray, Shape
+from fxad.operations import contractions, elementwise, masked, reductions, shapes
 from fxad.operations.axes import Axes, frozen
 from fxad.operations.operators import Operators
 
@@ -26,47 +26,157 @@ class Methods(Operators):
 
     __slots__ = ()
 
+    @property
+    @abstractmethod
+    def aval(self) -> Aval:
+        """Shape and dtype together."""
+
     @abstractmethod
     def __getitem__(self, index: object) -> Self:
         """The elements an index picks, as in NumPy."""
 
     # -------------------------------------------------------------------------------------------------- reductions
 
-    def sum(self, axis: Axes = None, *, keepdims: bool = False, dtype: object = None) -> Self:
+    def sum(
+        self,
+        axis: Axes = None,
+        *,
+        keepdims: bool = False,
+        dtype: object = None,
+        initial: Self | NDArray | Scalar | None = None,
+        where: Self | NDArray | bool | None = None,
+    ) -> Self:
         """Sum over axes; narrow integers and bools in 32 bits."""
+        if not masked.plain(initial, where):
+            return self._masked("sum", axis, keepdims, initial=initial, where=where, dtype=_dtype(dtype))
         return self._apply(reductions.sum, (), (frozen(axis), keepdims, _dtype(dtype)))
 
-    def prod(self, axis: Axes = None, *, keepdims: bool = False, dtype: object = None) -> Self:
+    def prod(
+        self,
+        axis: Axes = None,
+        *,
+        keepdims: bool = False,
+        dtype: object = None,
+        initial: Self | NDArray | Scalar | None = None,
+        where: Self | NDArray | bool | None = None,
+    ) -> Self:
         """Product over axes; narrow integers and bools in 32 bits."""
+        if not masked.plain(initial, where):
+            return self._masked("prod", axis, keepdims, initial=initial, where=where, dtype=_dtype(dtype))
         return self._apply(reductions.prod, (), (frozen(axis), keepdims, _dtype(dtype)))
 
-    def mean(self, axis: Axes = None, *, keepdims: bool = False, dtype: object = None) -> Self:
+    def mean(
+        self,
+        axis: Axes = None,
+        *,
+        keepdims: bool = False,
+        dtype: object = None,
+        where: Self | NDArray | bool | None = None,
+    ) -> Self:
         """Mean over axes; of integers as float32."""
+        if not masked.plain(None, where):
+            return self._masked("mean", axis, keepdims, where=where, dtype=_dtype(dtype))
         return self._apply(reductions.mean, (), (frozen(axis), keepdims, _dtype(dtype)))
 
-    def var(self, axis: Axes = None, *, keepdims: bool = False, correction: float = 0, dtype: object = None) -> Self:
+    def var(
+        self,
+        axis: Axes = None,
+        *,
+        keepdims: bool = False,
+        correction: float = 0,
+        dtype: object = None,
+        where: Self | NDArray | bool | None = None,
+    ) -> Self:
         """Variance over axes: the mean squared distance from the mean, divided by the count less `correction`."""
+        if not masked.plain(None, where):
+            return self._masked("var", axis, keepdims, where=where, dtype=_dtype(dtype), correction=correction)
         return self._apply(reductions.var, (), (frozen(axis), keepdims, _dtype(dtype), correction))
 
-    def std(self, axis: Axes = None, *, keepdims: bool = False, correction: float = 0, dtype: object = None) -> Self:
+    def std(
+        self,
+        axis: Axes = None,
+        *,
+        keepdims: bool = False,
+        correction: float = 0,
+        dtype: object = None,
+        where: Self | NDArray | bool | None = None,
+    ) -> Self:
         """Standard deviation over axes: the root of `var`."""
+        if not masked.plain(None, where):
+            return self._masked("std", axis, keepdims, where=where, dtype=_dtype(dtype), correction=correction)
         return self._apply(reductions.std, (), (frozen(axis), keepdims, _dtype(dtype), correction))
 
-    def max(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+    def max(
+        self,
+        axis: Axes = None,
+        *,
+        keepdims: bool = False,
+        initial: Self | NDArray | Scalar | None = None,
+        where: Self | NDArray | bool | None = None,
+    ) -> Self:
         """Greatest element over axes; nan where there is one."""
+        if not masked.plain(initial, where):
+            return self._masked("max", axis, keepdims, initial=initial, where=where)
         return self._apply(reductions.max, (), (frozen(axis), keepdims))
 
-    def min(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+    def min(
+        self,
+        axis: Axes = None,
+        *,
+        keepdims: bool = False,
+        initial: Self | NDArray | Scalar | None = None,
+        where: Self | NDArray | bool | None = None,
+    ) -> Self:
         """Least element over axes; nan where there is one."""
+        if not masked.plain(initial, where):
+            return self._masked("min", axis, keepdims, initial=initial, where=where)
         return self._apply(reductions.min, (), (frozen(axis), keepdims))
 
-    def any(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+    def any(
+        self,
+        axis: Axes = None,
+        *,
+        keepdims: bool = False,
+        where: Self | NDArray | bool | None = None,
+    ) -> Self:
         """Whether an element is not zero."""
+        if not masked.plain(None, where):
+            return self._masked("any", axis, keepdims, where=where)
         return self._apply(reductions.any, (), (frozen(axis), keepdims))
 
-    def all(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+    def all(
+        self,
+        axis: Axes = None,
+        *,
+        keepdims: bool = False,
+        where: Self | NDArray | bool | None = None,
+    ) -> Self:
         """Whether no element is zero."""
+        if not masked.plain(None, where):
+            return self._masked("all", axis, keepdims, where=where)
         return self._apply(reductions.all, (), (frozen(axis), keepdims))
+
+    def _masked(
+        self,
+        name: str,
+        axis: Axes,
+        keepdims: bool,
+        *,
+        initial: object = None,
+        where: object = None,
+        dtype: dtypes.DType | None = None,
+        correction: float = 0,
+    ) -> Self:
+        operands, spec = masked.planned(
+            name,
+            self.aval.dtype,
+            keepdims,
+            initial=initial,
+            where=where,
+            dtype=dtype,
+            correction=correction,
+        )
+        return self._apply(masked.reduction, operands, (frozen(axis), spec))
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
         """Where the greatest element is, as int32: the first one; in the flattened array for axis None."""

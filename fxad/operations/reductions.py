@@ -32,11 +32,12 @@ def wide(dtype: DType) -> DType:
     return dtypes.uint32 if dtype in dtypes.UNSIGNED and dtype.itemsize < 4 else dtype
 
 
-def _reduced(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
+def reduced(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
+    """x without the axes; x itself where there are none."""
     return emit.one(prim(axes), x) if axes else x
 
 
-def _with_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
+def with_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
     """The result `y` of a reduction of `x`, with axes of size 1 in place of those that are gone where asked for."""
     if not keepdims:
         return (y,)
@@ -49,15 +50,15 @@ def _with_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bo
 def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> Results:
     """Sum over axes."""
     axes = axes_of("sum", axis, x.aval.ndim)
-    total = _reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceSum, axes)
-    return _with_axes(emit, total, x, axes, keepdims)
+    total = reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceSum, axes)
+    return with_axes(emit, total, x, axes, keepdims)
 
 
 def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
     """Product over axes."""
     axes = axes_of("prod", axis, x.aval.ndim)
-    total = _reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceProd, axes)
-    return _with_axes(emit, total, x, axes, keepdims)
+    total = reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceProd, axes)
+    return with_axes(emit, total, x, axes, keepdims)
 
 
 def _extremum(
@@ -67,7 +68,7 @@ def _extremum(
     for a in axes:
         if x.aval.shape[a] == 0:
             raise ShapeError(f"{op}: axis {a} of {x.aval} is empty and has no {op}")
-    return _with_axes(emit, _reduced(emit, x, prim, axes), x, axes, keepdims)
+    return with_axes(emit, reduced(emit, x, prim, axes), x, axes, keepdims)
 
 
 def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
@@ -83,26 +84,26 @@ def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
 def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """Whether an element is not zero."""
     axes = axes_of("any", axis, x.aval.ndim)
-    return _with_axes(emit, _reduced(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims)
+    return with_axes(emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims)
 
 
 def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """Whether no element is zero."""
     axes = axes_of("all", axis, x.aval.ndim)
-    return _with_axes(emit, _reduced(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims)
+    return with_axes(emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims)
 
 
 def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """How many elements are not zero, as int32."""
     axes = axes_of("count_nonzero", axis, x.aval.ndim)
     ones = convert(emit, convert(emit, x, dtypes.bool_), dtypes.int32)
-    return _with_axes(emit, _reduced(emit, ones, ReduceSum, axes), x, axes, keepdims)
+    return with_axes(emit, reduced(emit, ones, ReduceSum, axes), x, axes, keepdims)
 
 
 # -------------------------------------------------------------------------------------------------------- moments
 
 
-def _moment(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DType]:
+def moment(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DType]:
     """x in the dtype its moments are computed in, and the dtype they have."""
     if asked is None and x.aval.dtype not in dtypes.INEXACT:
         return convert(emit, x, dtypes.float64), dtypes.float32
@@ -113,13 +114,13 @@ def _moment(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DType]:
 def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
     """Mean over axes."""
     axes = axes_of("mean", axis, x.aval.ndim)
-    own, dtype = _moment(emit, x, dtype)
-    return _with_axes(emit, convert(emit, _mean(emit, own, axes), dtype), x, axes, keepdims)
+    own, dtype = moment(emit, x, dtype)
+    return with_axes(emit, convert(emit, _mean(emit, own, axes), dtype), x, axes, keepdims)
 
 
 def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
     """Sum over axes, divided by the number of elements less `less`; nan where that leaves none."""
-    total = _reduced(emit, x, ReduceSum, axes)
+    total = reduced(emit, x, ReduceSum, axes)
     count = product([x.aval.shape[a] for a in axes]) - less
     return emit.one(DIV, total, Lit.of(count if count > 0 else nan, total.aval))
 
@@ -127,17 +128,17 @@ def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
 def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
     """Variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
     axes = axes_of("var", axis, x.aval.ndim)
-    own, dtype = _moment(emit, x, dtype)
+    own, dtype = moment(emit, x, dtype)
     y = _var(emit, own, axes, correction)
-    return _with_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
+    return with_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
     """Standard deviation over axes: the root of the variance."""
     axes = axes_of("std", axis, x.aval.ndim)
-    own, dtype = _moment(emit, x, dtype)
+    own, dtype = moment(emit, x, dtype)
     y = emit.one(SQRT, _var(emit, own, axes, correction))
-    return _with_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
+    return with_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:
@@ -181,4 +182,4 @@ def _place(
         flat, axes = x, (k,)
     if flat.aval.shape[k] == 0:
         raise ShapeError(f"{op}: axis {k} of {x.aval} is empty")
-    return _with_axes(emit, emit.one(prim(k, _PLACES), flat), x, axes, keepdims)
+    return with_axes(emit, emit.one(prim(k, _PLACES), flat), x, axes, keepdims)
