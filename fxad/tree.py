@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from math import prod
 from typing import Any, Final, TypeAlias, TypeVar, dataclass_transform
 
 import optree
@@ -16,7 +18,7 @@ import pyrsistent
 from pyrsistent import PMap, PRecord, PVector
 from pyrsistent._pvector import PythonPVector
 
-from fxad.errors import ParameterError, TreeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 
 Structure: TypeAlias = optree.PyTreeSpec
 T = TypeVar("T")
@@ -73,6 +75,52 @@ def map(fn: Callable[..., object], tree: T, *rest: object) -> T:
         others.append(xs)
     out: T = unflatten(shape, [fn(*xs) for xs in zip(flat, *others, strict=True)])
     return out
+
+
+def ravel(tree: T) -> tuple[Any, Callable[[Any], T]]:
+    """The leaves of a tree of arrays in one vector, and the function from such a vector to such a tree.
+
+    Rule:   the vector has the common dtype of the leaves, by promotion; `unravel` gives each leaf its own dtype back.
+    Law:    `unravel(flat)` is the tree, with an array for each leaf.
+    Raises: ArgumentError for a leaf that is not an array; DTypeError when there is no common dtype. `unravel`:
+            ArgumentError, ShapeError, DTypeError for what is not a vector like `flat`.
+    """
+    flat, shape = flatten(tree)
+    numpy = import_module("fxad.numpy")  # by name: it is written in terms of arrays, and they of trees
+    arrays = []
+    for k, x in enumerate(flat):
+        try:
+            arrays.append(numpy.asarray(x))
+        except FxadError as e:
+            path = paths(shape, "tree")[k]
+            raise ArgumentError(f"tree.ravel: {path} is {described(x)}, not an array: {x!r:.60}") from e
+    # of the leaves themselves: Python numbers among them take the dtype of the arrays
+    dtype = numpy.result_type(*flat) if flat else numpy.float32
+    vector = numpy.concat([x.astype(dtype).reshape(-1) for x in arrays]) if arrays else numpy.zeros(0, dtype)
+    return vector, _unravel(shape, [(x.shape, x.dtype) for x in arrays], vector.shape[0], vector.dtype)
+
+
+def _unravel(
+    shape: Structure, parts: Sequence[tuple[tuple[int, ...], Any]], size: int, dtype: Any
+) -> Callable[[Any], Any]:
+    def unravel(vector: Any) -> Any:
+        if not hasattr(vector, "dtype"):
+            raise ArgumentError(f"unravel: {described(vector)} is not a vector: {vector!r:.60}")
+        if tuple(vector.shape) != (size,):
+            raise ShapeError(f"unravel: the vector has shape {tuple(vector.shape)}, the tree needs ({size},)")
+        if vector.dtype != dtype:
+            raise DTypeError(
+                f"unravel: the vector has dtype {vector.dtype}, that of the tree has {dtype.name}",
+                remedy=f"convert it with astype('{dtype.name}'); nothing is converted silently",
+            )
+        whole, out, at = import_module("fxad.numpy").asarray(vector), [], 0
+        for sizes, own in parts:
+            n = prod(sizes)
+            out.append(whole[at : at + n].reshape(sizes).astype(own))
+            at += n
+        return unflatten(shape, out)
+
+    return unravel
 
 
 def paths(structure: Structure, root: str = "") -> list[str]:
