@@ -34,6 +34,7 @@ from fxad.lax.binary import (
     shift_right_logical,
     sub,
 )
+from fxad.lax.checkpoints import checkpoint_name, checkpointed_scan
 from fxad.lax.control import (
     associative_scan,
     cond,
@@ -205,7 +206,8 @@ __all__ = [
     "ConvDimensionNumbers", "FftType", "GatherDimensionNumbers", "ScatterDimensionNumbers", "abs", "acos", "acosh",
     "add", "argmax", "argmin", "asin", "asinh", "associative_scan", "atan", "atan2", "atanh", "batch_matmul",
     "bessel_i0e", "bessel_i1e", "betainc", "betaln", "bitcast_convert_type", "bitwise_and", "bitwise_not",
-    "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcasted_iota", "cbrt", "ceil", "clamp",
+    "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcasted_iota", "cbrt", "ceil",
+    "checkpoint_name", "checkpointed_scan", "clamp",
     "clz", "complex", "concatenate", "cond", "conj", "conv", "conv_dimension_numbers", "conv_general_dilated",
     "conv_general_dilated_patches", "conv_transpose", "conv_with_general_padding", "convert_element_type", "cos",
     "cosh", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "digamma", "div", "dot", "dot_general",

@@ -1,9 +1,13 @@
-"""`remat`: a call that stores nothing for the backward pass but its operands.
+"""`remat`: a call that stores nothing for the backward pass but its operands, and what its body keeps.
 
 The rule that makes it so is its `jvp`: the primal program gets the call as it is, and the linear program a `remat` of
 *recompute the residuals, then apply the linear map*, whose only residuals are the operands of the call. Its transpose
 recomputes, then runs backward. Such an equation is `opaque`: XLA would merge the recomputation with the first
 computation and so store everything after all; the lowering keeps it apart.
+
+Values that the body marks with `keep` are further results of the call where the recomputation needs them, and further
+residuals: the recomputation goes on from there. A `remat` decides for its own segment: what it keeps is recomputed
+with it inside the recomputation of a `remat` around it.
 """
 
 from __future__ import annotations
@@ -35,16 +39,17 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.liveness import narrow, sweep
+from fxad.liveness import dce, narrow
 from fxad.memo import by_value
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, slim_call
+from fxad.primitives.control.kept import cut, opened
 from fxad.primitives.linearity import is_linear
 
 
 @final
 @primitive
 class Remat(HigherOrder, Linear):
-    """`body` applied to the operands; differentiating it stores the operands only.
+    """`body` applied to the operands; differentiating it stores the operands, and what the body marks with `keep`.
 
     Type:  (operands of `body`) -> (results of `body`).
     Rule:  see the module's docstring. `opaque` marks a recomputation.
@@ -91,12 +96,14 @@ class Remat(HigherOrder, Linear):
         n_out = len(self.body.outs)
         outs: tuple[Atom, ...]
         if ctx.split:
-            outs = ctx(self, *primals)
-            split = ctx.recur(self.body, nonzero)
-            again, needed = recompute(self.body, split)
-            saved = [p for p, n in zip(primals, needed, strict=True) if n]
-            dots = iter(ctx.lin(Remat(again, True), *lins, *saved) if again.outs else ())
+            split = ctx.recur(opened(self.body), nonzero)
             out_nonzero = split.out_nonzero
+            again, needed = recompute(split, n_out)
+            first = self._keeping(split, needed[len(primals) :])
+            both = ctx(first, *primals)
+            outs = both[:n_out]
+            saved = [*[p for p, n in zip(primals, needed, strict=False) if n], *both[n_out:]]
+            dots = iter(ctx.lin(Remat(again, True), *lins, *saved) if again.outs else ())
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
             both = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])
@@ -104,6 +111,15 @@ class Remat(HigherOrder, Linear):
         return outs, tuple(
             [next(dots) if nz else Zero(a) for nz, a in zip(out_nonzero, self.body.out_avals, strict=True)]
         )
+
+    def _keeping(self, split: LinearizedBody, needed: tuple[bool, ...]) -> Remat:
+        """This call with those values as further results that its body keeps and a recomputation needs."""
+        if not any(needed):
+            return self
+        saving, _ = cut(split.primal)
+        n = len(self.body.outs)
+        kept = [a for a, k in zip(saving.outs[n + split.n_res :], needed, strict=True) if k]
+        return Remat(dce(Jaxpr(saving.ins, saving.eqns, (*saving.outs[:n], *kept), self.body.name)), self.opaque)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return is_linear(self.body, mask)
@@ -149,19 +165,21 @@ def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
     return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
-def recompute(body: Jaxpr, split: LinearizedBody) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """(tangents, then those operands of `body` that are needed) -> tangents of the results; and which are needed."""
-    n_out, n_dots = len(body.outs), len(split.linear.ins) - split.n_res
+def recompute(split: LinearizedBody, n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """(tangents, then those operands and kept values of a body that are needed) -> tangents of its results; and which
+    of the operands and kept values are needed."""
+    _, resuming = cut(split.primal)
+    n_dots = len(split.linear.ins) - split.n_res
     b = Builder()
     dots = b.inputs([v.aval for v in split.linear.ins[:n_dots]])
-    primals = b.inputs(body.in_avals)
-    residuals = b.inline(split.primal, primals)[n_out:]
-    again, needed = narrow(sweep(b.build(b.inline(split.linear, [*dots, *residuals]), f"again_{body.name}")))
+    known = b.inputs(resuming.in_avals)
+    residuals = b.inline(resuming, known)[n_out:]
+    again, needed = narrow(dce(b.build(b.inline(split.linear, [*dots, *residuals]), f"again_{split.primal.name}")))
     if not all(needed[:n_dots]):
         # a tangent that nothing reads stays an operand, so that operands and tangents keep their order
         b = Builder()
         args: list[Atom] = [
-            b.input(v.aval) for v in (*dots, *[p for p, n in zip(primals, needed[n_dots:], strict=True) if n])
+            b.input(v.aval) for v in (*dots, *[v for v, n in zip(known, needed[n_dots:], strict=True) if n])
         ]
         kept = [a for a, n in zip(args, [*needed[:n_dots], *[True] * (len(args) - n_dots)], strict=True) if n]
         again = b.build(b.inline(again, kept), again.name)
