@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from fxad import transforms, tree
-from fxad.api.lift import Argnums, args_tree, leaf_ranges, mask_of, normalise, positional
+from fxad.api.lift import Argnums, args_tree, compose, leaf_ranges, mask_of, normalise, positional
 from fxad.errors import ArgumentError
 from fxad.program import Program, counted
-from fxad.transforms.partial_eval import Passed
+from fxad.transforms.partial_eval import Halves, Passed
 from fxad.transforms.residuals import Residuals
+from fxad.tree import Structure
 
 
 def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Residuals:
@@ -74,42 +75,44 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
             f"partial_eval: known has {len(known)} entries, {program.name} takes {counted(n, 'positional argument')}",
             remedy="one bool for each positional argument; keyword arguments are not known",
         )
-    given = [k for r, marked in zip(leaf_ranges(program), known, strict=True) if marked for k in r]
-    chosen = {*given}
+    others = [not k for k in known]
+    chosen = {k for r, marked in zip(leaf_ranges(program), known, strict=True) if marked for k in r}
     mask = (True,) * len(program.bound) + tuple([k in chosen for k in range(len(program.in_avals))])
     halves = transforms.partial_eval(program.jaxpr, mask)
-    args, names = positional(program), program.names
+    first, second = _trees(program, halves, known)
+    return Partial(
+        Program(halves.known, *first, program.bound, _names(program, known), f"known_{program.name}"),
+        Program(halves.unknown, *second, (), ("residuals", *_names(program, others)), f"unknown_{program.name}"),
+        halves.residuals,
+    )
+
+
+def _trees(
+    program: Program[..., Any], halves: Halves, known: Sequence[bool]
+) -> tuple[tuple[Structure, Structure], tuple[Structure, Structure]]:
+    """Trees of arguments and results of both halves."""
+    args = positional(program)
+    handed = tuple(range(len(halves.residuals)))
+    leaves = iter(range(len(handed), len(handed) + len(halves.out_known)))
+    places = [next(leaves) for _ in halves.out_known]
+    mine, theirs = [
+        program.out_tree.unflatten([k if o is which else None for k, o in zip(places, halves.out_known, strict=True)])
+        for which in (True, False)
+    ]
+    passed = tree.structure(handed)
+    first = compose(*[a for a, k in zip(args, known, strict=True) if k])
+    second = compose(passed, *[a for a, k in zip(args, known, strict=True) if not k])
     keywords = program.in_tree.children()[1]
-    n_known, n_passed = sum(halves.out_known), len(halves.residuals)
-    leaves = iter(range(n_known))
-    results = program.out_tree.unflatten([next(leaves) if k else None for k in halves.out_known])
-    rest = iter(range(n_passed, len(halves.out_known) + n_passed))
-    others = program.out_tree.unflatten([None if k else next(rest) for k in halves.out_known])
-    handed = tree.structure(tuple(range(n_passed)))
-    mine = [a for a, k in zip(args, known, strict=True) if k]
-    theirs = [a for a, k in zip(args, known, strict=True) if not k]
-    label = dict(zip(range(n), names, strict=False))
-    first: Program[..., Any] = Program(
-        halves.known,
-        args_tree(_tuple(mine)),
-        tree.structure((results, tuple(range(n_passed)))),
-        program.bound,
-        tuple([label.get(k, f"args[{k}]") for k in range(n) if known[k]]),
-        f"known_{program.name}",
+    return (
+        (args_tree(first), tree.structure((mine, handed))),
+        (args_tree(second, keywords), tree.structure(theirs)),
     )
-    second: Program[..., Any] = Program(
-        halves.unknown,
-        args_tree(_tuple([handed, *theirs]), keywords),
-        tree.structure(others),
-        (),
-        ("residuals", *[label.get(k, f"args[{k}]") for k in range(n) if not known[k]]),
-        f"unknown_{program.name}",
-    )
-    return Partial(first, second, halves.residuals)
 
 
-def _tuple(structures: Sequence[tree.Structure]) -> tree.Structure:
-    return tree.structure(tuple([s.unflatten(range(s.num_leaves)) for s in structures]))
+def _names(program: Program[..., Any], marked: Sequence[bool]) -> tuple[str, ...]:
+    """Names of the positional arguments that are marked."""
+    names = (*program.names, *[f"args[{k}]" for k in range(len(program.names), len(marked))])
+    return tuple([name for name, m in zip(names, marked, strict=False) if m])
 
 
 def _check_program(what: str, program: object) -> None:

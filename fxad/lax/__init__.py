@@ -34,9 +34,10 @@ from fxad.lax.binary import (
     shift_right_logical,
     sub,
 )
-from fxad.lax.checkpoints import checkpoint_name, checkpointed_scan
 from fxad.lax.control import (
     associative_scan,
+    checkpoint_name,
+    checkpointed_scan,
     cond,
     fori_loop,
     scan,
