@@ -204,7 +204,7 @@ def _values(value: Var, home: dict[Atom, Var], made: dict[Var, Eqn]) -> tuple[Va
 
 @by_value
 def planned(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
-    """The program as one `remat` equation that stores what a plan says, and its operands.
+    """The program, its calls inlined, as one `remat` equation that stores what a plan says, and its operands.
 
     Raises: ArgumentError for a plan of another program.
     """

@@ -39,7 +39,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.liveness import dce, narrow
+from fxad.liveness import dce, narrow, sweep
 from fxad.memo import by_value
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, slim_call
 from fxad.primitives.control.kept import cut, opened
@@ -168,13 +168,19 @@ def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
 def recompute(split: LinearizedBody, n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
     """(tangents, then those operands and kept values of a body that are needed) -> tangents of its results; and which
     of the operands and kept values are needed."""
-    _, resuming = cut(split.primal)
     n_dots = len(split.linear.ins) - split.n_res
+    # the linear half keeps its form: a carry that became a constant would have its cotangents summed in another order
+    linear = sweep(split.linear)
+    read = narrow(linear)[1][n_dots:]
+    _, resuming = cut(split.primal)
+    wanted = [a for a, r in zip(resuming.outs[n_out:], read, strict=True) if r]
+    resuming = dce(Jaxpr(resuming.ins, resuming.eqns, tuple(wanted), resuming.name))
     b = Builder()
-    dots = b.inputs([v.aval for v in split.linear.ins[:n_dots]])
+    dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
     known = b.inputs(resuming.in_avals)
-    residuals = b.inline(resuming, known)[n_out:]
-    again, needed = narrow(dce(b.build(b.inline(split.linear, [*dots, *residuals]), f"again_{split.primal.name}")))
+    found = iter(b.inline(resuming, known))
+    residuals = [next(found) if r else v for v, r in zip(linear.ins[n_dots:], read, strict=True)]
+    again, needed = narrow(b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}"))
     if not all(needed[:n_dots]):
         # a tangent that nothing reads stays an operand, so that operands and tangents keep their order
         b = Builder()
