@@ -79,12 +79,19 @@ class Name(Mark):
 class Keep(Mark):
     """The operand, which the `remat` around this equation stores for the backward pass; `by` is the policy's text.
 
-    What a policy decides is written into the body in this form: a mark stays with its value through vmap, jvp, dce and
+    `outer` are the policies of the `remat` around that one, from the inside out, as far as they keep it too. What a
+    policy decides is written into the body in this form: a mark stays with its value through vmap, jvp, dce and
     inlining, where a number of an equation would not.
     """
 
     name: ClassVar[str] = "keep"
     by: str
+    outer: tuple[str, ...] = ()
+
+    @property
+    def deciders(self) -> tuple[str, ...]:
+        """The policies that keep the value, from the inside out."""
+        return (self.by, *self.outer)
 
 
 def sources(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
@@ -96,12 +103,13 @@ def sources(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
     return out
 
 
-def kept(eqns: Sequence[Eqn]) -> dict[Atom, Var]:
-    """The values that are marked to be kept: for each (before any mark), its first mark."""
+def kept(eqns: Sequence[Eqn], level: int) -> dict[Atom, Var]:
+    """The values that are kept by the `remat` with `level` others in between: for each (before any mark), its first
+    such mark."""
     before = sources(eqns)
     out: dict[Atom, Var] = {}
     for eqn in eqns:
-        if isinstance(eqn.prim, Keep):
+        if isinstance(eqn.prim, Keep) and len(eqn.prim.outer) >= level:
             out.setdefault(before[eqn.outs[0]], eqn.outs[0])
     return out
 

@@ -52,12 +52,17 @@ def _call(draw: st.DrawFn, smooth: bool) -> Spec:
     return Call(body), operands
 
 
-def _marked(kind: type[Name | Keep]) -> Specs:
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
-        aval = Aval(draw(shapes()), dtype_of(draw, ANY, smooth))
-        return kind(draw(st.sampled_from(["a", "b"]))), [(aval, ORDINARY if smooth else SPECIAL)]
+_LABELS: Final = st.sampled_from(["a", "b"])
 
-    return specs
+
+def _name(draw: st.DrawFn, smooth: bool) -> Spec:
+    aval = Aval(draw(shapes()), dtype_of(draw, ANY, smooth))
+    return Name(draw(_LABELS)), [(aval, ORDINARY if smooth else SPECIAL)]
+
+
+def _keep(draw: st.DrawFn, smooth: bool) -> Spec:
+    outer = tuple(draw(st.lists(_LABELS, max_size=2)))
+    return Keep(draw(_LABELS), outer), _name(draw, smooth)[1]
 
 
 def _remat(draw: st.DrawFn, smooth: bool) -> Spec:
@@ -81,8 +86,8 @@ _OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         **draw_scan.OWN,
         Call: _call,
         Remat: _remat,
-        Name: _marked(Name),
-        Keep: _marked(Keep),
+        Name: _name,
+        Keep: _keep,
     }
 )
 

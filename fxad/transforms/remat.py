@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fxad.builder import Builder
-from fxad.ir import Atom, Jaxpr
+from fxad.ir import Atom, Eqn, Jaxpr
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.naming import Keep
+from fxad.primitives.naming import Keep, Mark
 from fxad.transforms.policies import Policy, nothing
 
 
@@ -29,8 +31,8 @@ def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
 def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
     """The program with a mark on the results that `policy` chooses, for the `remat` that is put around it.
 
-    The bodies of calls and of loops are looked at too; what stands in a branch or in a `while` is not stored, and an
-    inner `remat` has decided for itself: what can be chosen are its results.
+    The bodies of calls and of loops are looked at too, and of an inner `remat` its results and what it keeps itself;
+    what stands in a branch or in a `while` is not stored.
     """
     if policy == nothing:
         return jaxpr
@@ -45,9 +47,45 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
         else:
             if isinstance(eqn.prim, Scan):
                 outs = b(eqn.prim.with_bodies((keeping(eqn.prim.body, policy),)), *ins)
+            elif isinstance(eqn.prim, Remat):
+                outs = b(eqn.prim.with_bodies((keeping_too(eqn.prim.body, policy, 0),)), *ins)
             else:
                 outs = b.copy(eqn, ins)
             if not isinstance(eqn.prim, Keep) and policy.keeps(eqn):
                 outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
         env.update(zip(eqn.outs, outs, strict=True))
     return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+@by_value
+def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
+    """The body of a `remat` with the values that it keeps marked as kept by one around it too, where `policy` says so.
+
+    `level`: how many other `remat` are in between; all of them must keep the value.
+    """
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    made: dict[Atom, Eqn] = {}
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, Keep):
+            if len(prim.outer) == level and _chosen(policy, eqn.ins[0], made):
+                prim = Keep(prim.by, (*prim.outer, str(policy)))
+        elif isinstance(prim, Call | Scan | Remat):
+            prim = prim.with_bodies((keeping_too(prim.body, policy, level + isinstance(prim, Remat)),))
+        made.update(dict.fromkeys(eqn.outs, eqn))
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+def _chosen(policy: Policy, value: Atom, made: Mapping[Atom, Eqn]) -> bool:
+    """Whether a policy keeps a value, for what computes it or for a name that it has."""
+    while value in made:
+        eqn = made[value]
+        if not isinstance(eqn.prim, Keep) and policy.keeps(eqn):
+            return True
+        if not isinstance(eqn.prim, Mark):
+            return False
+        value = eqn.ins[0]
+    return False

@@ -169,15 +169,16 @@ def _reader(jaxpr: Jaxpr, v: Var) -> str:
 
 def _maker(eqn: Eqn, v: Var) -> tuple[Eqn, str]:
     """The equation that gives a value, in calls and loops too, and the policy that marks it to be kept there."""
-    by = ""
+    by, level = "", -1
     while isinstance(eqn.prim, Call | Remat | Scan):
+        level += isinstance(eqn.prim, Remat)
         body = eqn.prim.body
         made = {w: e for e in body.eqns for w in e.outs}
         out = body.outs[eqn.outs.index(v)]
         while out in made and isinstance(made[out].prim, Mark):
             mark = made[out]
             if isinstance(mark.prim, Keep):
-                by = mark.prim.by
+                by = by or "".join(mark.prim.deciders[max(level, 0) :][:1])
             elif isinstance(mark.prim, Name):
                 return mark, by
             out = mark.ins[0]

@@ -182,6 +182,46 @@ def test_what_is_stored() -> None:
     assert of(policies.names("nobody")) == []
 
 
+def test_nested_segments_keep_what_both_keep() -> None:
+    """What an inner segment keeps, one around it keeps too when its policy says so, and starts again from there."""
+
+    def nested(inner: policies.Policy, outer: policies.Policy) -> Any:
+        lean: Any = fx.remat(block, policy=inner)
+
+        def twice(x: Any) -> Any:
+            return lean(lean(x))
+
+        return layers(fx.remat(twice, policy=outer), 1)
+
+    post, dots = policies.names("post"), policies.dots
+    for inner, outer, kept in (
+        (post, policies.nothing, []),
+        (policies.nothing, post, []),
+        (post, post | dots, ["name 'post': names('post') | dots"] * 2),
+        (post | dots, dots, ["dot_general: dots"] * 4),
+        (dots, post, []),
+    ):
+        f = nested(inner, outer)
+        assert stored(f, X) == kept
+        np.testing.assert_array_equal(gradient(f, X), gradient(layers(block, 2), X))
+        np.testing.assert_array_equal(gradient(fx.remat(f, policy=outer), X), gradient(layers(block, 2), X))
+        assert stored(fx.remat(f, policy=outer), X) == kept
+        assert stored(fx.remat(f), X) == []
+
+    done = work(fx.value_and_grad(fx.trace(nested(dots, dots), X)).jaxpr)
+    assert done["dot_general"] == 4 + 4, "forward and backward; none is done again, in either segment"
+    done = work(fx.value_and_grad(fx.trace(nested(dots, policies.nothing), X)).jaxpr)
+    assert done["dot_general"] == 4 + 4 + 4, "done again in the outer segment, not in the inner ones"
+
+    def looped(policy: policies.Policy) -> Any:
+        lean = fx.remat(fx.jit(block), policy=dots)
+        return fx.remat(lambda x: fnp.sum(lax.scan(lambda h, _: (lean(h), None), x, None, length=3)[0]), policy=policy)
+
+    table = fx.residuals(fx.trace(looped(dots), X))
+    assert [(r.aval.shape, r.decided_by) for r in table if not r.is_argument] == [((3, 4, 4), "dots")] * 2
+    np.testing.assert_array_equal(gradient(looped(dots), X), gradient(looped(policies.nothing), X))
+
+
 def test_a_choice_stays_under_vmap() -> None:
     """A product without batch dimensions gets one under vmap, and is stored all the same."""
     x = np.stack([X, X + 1])

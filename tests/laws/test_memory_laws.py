@@ -14,9 +14,9 @@ MASKS = st.lists(st.booleans(), max_size=12)
 
 
 @share(2)
-@given(cases(differentiable=True), some_policies())
-def test_policies(case: Case, policy: Policy) -> None:
-    check_policy(case, policy)
+@given(cases(differentiable=True), some_policies(), st.none() | some_policies())
+def test_policies(case: Case, policy: Policy, inner: Policy | None) -> None:
+    check_policy(case, policy, inner)
 
 
 @share(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxad.builder import Builder
-from fxad.ir import Atom, HigherOrder, Jaxpr, Var
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.primitives.naming import Keep, kept, sources
@@ -11,22 +11,32 @@ from fxad.primitives.naming import Keep, kept, sources
 
 @by_value
 def keeps(jaxpr: Jaxpr) -> bool:
-    """Whether a program keeps something, in calls too."""
-    return any([isinstance(e.prim, Keep) or (isinstance(e.prim, Call) and keeps(e.prim.body)) for e in jaxpr.eqns])
+    """Whether a program keeps something, its bodies included."""
+    return any(
+        [
+            isinstance(e.prim, Keep) or (isinstance(e.prim, HigherOrder) and any([keeps(b) for b in e.prim.bodies]))
+            for e in jaxpr.eqns
+        ]
+    )
 
 
 @by_value
 def opened(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with calls inlined in which something is kept."""
-    if not any([isinstance(e.prim, Call) and keeps(e.prim.body) for e in jaxpr.eqns]):
+    """The program with calls inlined in which something is kept, in its bodies too."""
+    if not keeps(jaxpr):
         return jaxpr
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     for eqn in jaxpr.eqns:
         ins = tuple([env.get(a, a) for a in eqn.ins])
+        prim = eqn.prim
         outs: tuple[Atom, ...]
-        if isinstance(eqn.prim, Call) and keeps(eqn.prim.body):
-            outs = b.inline(opened(eqn.prim.body), ins)
+        if isinstance(prim, Call) and keeps(prim.body):
+            outs = b.inline(opened(prim.body), ins)
+        elif isinstance(prim, HigherOrder):
+            outs = b.copy(
+                Eqn(prim.with_bodies(tuple([opened(x) for x in prim.bodies])), ins, eqn.outs, eqn.source), ins
+            )
         else:
             outs = b.copy(eqn, ins)
         env.update(zip(eqn.outs, outs, strict=True))
@@ -34,20 +44,22 @@ def opened(jaxpr: Jaxpr) -> Jaxpr:
 
 
 @by_value
-def cut(jaxpr: Jaxpr) -> tuple[Jaxpr, Jaxpr]:
+def cut(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     """The program in two, at the values that it keeps: operands -> results, then those values; and operands, then those
     values -> results, without computing them. Twice the program itself when it keeps nothing.
+
+    What is meant is what the `remat` keeps that has `level` others between itself and the program.
 
     Law:  the second, applied to what the first gives, gives the same results.
     """
     saving, resuming = Builder.like(jaxpr), Builder.like(jaxpr)
     first: dict[Atom, Atom] = {}
     second: dict[Atom, Atom] = {}
-    chosen = {v: mark for v, mark in kept(jaxpr.eqns).items() if isinstance(v, Var) and v not in jaxpr.ins}
+    chosen = {v: mark for v, mark in kept(jaxpr.eqns, level).items() if isinstance(v, Var) and v not in jaxpr.ins}
     saved: list[tuple[bool, Var]] = []  # a value of the new program, or the mark of one of `jaxpr`
     before = sources(jaxpr.eqns)
     for eqn in jaxpr.eqns:
-        halves = eqn.prim.cut(cut) if isinstance(eqn.prim, HigherOrder) else None
+        halves = eqn.prim.cut(cut, level) if isinstance(eqn.prim, HigherOrder) else None
         a = tuple([first.get(x, x) for x in eqn.ins])
         b = tuple([second.get(x, x) for x in eqn.ins])
         if halves is None:

@@ -6,8 +6,8 @@ recomputes, then runs backward. Such an equation is `opaque`: XLA would merge th
 computation and so store everything after all; the lowering keeps it apart.
 
 Values that the body marks with `keep` are further results of the call where the recomputation needs them, and further
-residuals: the recomputation goes on from there. A `remat` decides for its own segment: what it keeps is recomputed
-with it inside the recomputation of a `remat` around it.
+residuals: the recomputation goes on from there. A `remat` around another one keeps of the values of that one what both
+keep, and its recomputation goes on from there inside the other one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
+    Cut,
     Eqn,
     HigherOrder,
     Hlo,
@@ -69,6 +70,10 @@ class Remat(HigherOrder, Linear):
 
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
         return slim_call(self, self.body, eqn, used, prune)
+
+    def cut(self, cut: Cut, level: int) -> tuple[Remat, Remat] | None:
+        saving, resuming = cut(self.body, level + 1)
+        return None if saving is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands(self.name, self.body, avals)
