@@ -93,12 +93,8 @@ def _trees(
     """Trees of arguments and results of both halves."""
     args = positional(program)
     handed = tuple(range(len(halves.residuals)))
-    leaves = iter(range(len(handed), len(handed) + len(halves.out_known)))
-    places = [next(leaves) for _ in halves.out_known]
-    mine, theirs = [
-        program.out_tree.unflatten([k if o is which else None for k, o in zip(places, halves.out_known, strict=True)])
-        for which in (True, False)
-    ]
+    mine = program.out_tree.unflatten([0 if k else None for k in halves.out_known])
+    theirs = program.out_tree.unflatten([None if k else 0 for k in halves.out_known])
     passed = tree.structure(handed)
     first = compose(*[a for a, k in zip(args, known, strict=True) if k])
     second = compose(passed, *[a for a, k in zip(args, known, strict=True) if not k])

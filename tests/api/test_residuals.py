@@ -11,7 +11,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, policies
 from fxad.builder import Builder
-from fxad.transforms import partial_eval
+from fxad.transforms import linearize, partial_eval
 
 RNG = np.random.default_rng(1)
 X, W = [RNG.standard_normal((4, 4)).astype(np.float32) for _ in range(2)]
@@ -179,3 +179,22 @@ def test_values_that_the_rest_does_not_read_are_not_handed_over() -> None:
     v = b.input(program.jaxpr.in_avals[0])
     empty = partial_eval(b.build((v,), "identity"), (True,))
     assert (empty.known.outs, empty.unknown.outs) == ((v,), ())
+
+
+def test_arguments_without_a_tangent_cost_nothing() -> None:
+    """The derivative with respect to one of many arguments has no equation for the others, nor a residual of theirs."""
+
+    def many(*xs: Any) -> Any:
+        total = fnp.sin(xs[0])
+        for x in xs[1:]:
+            total = total * fnp.exp(x) + fnp.tanh(x)
+        return fnp.sum(total)
+
+    xs = [X + k for k in range(6)]
+    program = fx.trace(many, *xs)
+    one = linearize(program.jaxpr, (True, *[False] * 5)).linear
+    closed = fx.trace(lambda x: many(x, *[1.0] * 5), X)
+    assert [e.prim.name for e in one.eqns] == [e.prim.name for e in linearize(closed.jaxpr, (True,)).linear.eqns]
+    assert [r.made_by for r in fx.residuals(program, argnums=0)] == ["cos", *["exp"] * 5]
+    counts = [len(fx.grad(program, argnums=k).jaxpr.eqns) for k in ((0,), (0, 1), tuple(range(6)))]
+    assert counts[0] < counts[1] < counts[2]

@@ -52,6 +52,8 @@ def cut(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
 
     Law:  the second, applied to what the first gives, gives the same results.
     """
+    if not keeps(jaxpr):
+        return jaxpr, jaxpr
     saving, resuming = Builder.like(jaxpr), Builder.like(jaxpr)
     first: dict[Atom, Atom] = {}
     second: dict[Atom, Atom] = {}
