@@ -60,9 +60,7 @@ class _Flag:
 
 _Entry: TypeAlias = "int | slice | None | EllipsisType | _Array | _Flag"
 
-_INSIDE: Final = (
-    "static indices run from -{n} to {n} - 1; a read at a tracer out of range is clipped, an update dropped"
-)
+_INSIDE: Final = "static indices run from -{n} to {n} - 1; a read at a tracer out of range is clipped, an update dropped"
 _NAME_OF_NONE: Final = "None"
 _FIRST: Final = Squeeze((0,))
 # what is known before the program runs reads the same each time

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxad.testing import Case, cases
-from fxad.testing.memory_laws import check_partial_eval, check_plan, check_policy, some_policies
+from fxad.testing import Case, cases, check_partial_eval, check_plan, check_policy, some_policies
 from fxad.transforms.policies import Policy
 from tests.laws.budget import share
 
