@@ -22,6 +22,9 @@ from fxad.api.gradients import jacrev as jacrev
 from fxad.api.gradients import value_and_grad as value_and_grad
 from fxad.api.jit import jit as jit
 from fxad.api.mapping import vmap as vmap
+from fxad.api.memory import Partial as Partial
+from fxad.api.memory import partial_eval as partial_eval
+from fxad.api.memory import residuals as residuals
 from fxad.api.reference import diff as diff
 from fxad.api.reference import interpret as interpret
 from fxad.api.rewrite import cse as cse
@@ -37,6 +40,7 @@ from fxad.executable import Lowered as Lowered
 from fxad.executable import lower as lower
 from fxad.ir import Aval as Aval
 from fxad.ir import Jaxpr as Jaxpr
+from fxad.lax import checkpoint_name as checkpoint_name
 from fxad.lax import stop_gradient as stop_gradient
 from fxad.program import Program as Program
 from fxad.program import Spec as Spec
@@ -44,4 +48,5 @@ from fxad.program import trace as trace
 from fxad.runtime import CompileOptions as CompileOptions
 from fxad.runtime import cache as cache
 from fxad.runtime import devices as devices
+from fxad.transforms import policies as policies
 from fxad.typecheck import typecheck as typecheck

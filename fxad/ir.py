@@ -408,9 +408,17 @@ class HigherOrder(Primitive):
         is nothing to gain."""
         return eqn
 
+    def cut(self, cut: Cut, level: int) -> tuple[Primitive, Primitive] | None:
+        """The equation in two, at the values of its bodies that are kept by the `remat` with `level` others in between:
+        one that gives them as further results, and one that takes them as further operands and does not compute them.
+        None when there are none."""
+        return None
+
 
 # A body with only the results marked, without operands that they do not need, and which operands are left.
 Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
+# A body in two, at the values that it keeps: operands -> results, then those; operands, then those -> results.
+Cut: TypeAlias = Callable[[Jaxpr, int], tuple[Jaxpr, Jaxpr]]
 
 
 def params(prim: Primitive) -> tuple[tuple[str, Param], ...]:

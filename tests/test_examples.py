@@ -116,3 +116,10 @@ def test_sampler_knows_what_draws_are_worth() -> None:
 def test_every_example_is_tested() -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     assert [p.stem for p in EXAMPLES.glob("*.py") if f'load("{p.stem}")' not in here] == []
+
+
+def test_checkpointing_holds_what_the_budget_says() -> None:
+    figures = load("checkpointing").main(["--steps", "256"])
+    assert figures["2 sqrt(n)"] < figures["n"] / 4 < figures["scan"] / 4
+    assert figures["2 log2(n)"] < figures["2 sqrt(n)"]
+    assert figures["off"] < 1e-5

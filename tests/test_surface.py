@@ -19,7 +19,7 @@ TRANSFORMATIONS = (
 NAMES = (
     *TRANSFORMATIONS,
     "trace", "Spec", "Program", "Lowered", "Executable", "Array", "Jaxpr",
-    "lower", "jit", "interpret", "diff", "devices",
+    "lower", "jit", "interpret", "diff", "devices", "residuals", "partial_eval", "checkpoint_name", "policies",
 )  # fmt: skip
 MODULES = ("errors", "lax", "numpy", "testing", "text", "tree")
 

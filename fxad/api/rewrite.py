@@ -3,31 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from fxad import transforms
 from fxad.api.lift import lift
+from fxad.errors import ArgumentError, described
 from fxad.program import Program
+from fxad.transforms.policies import Policy, check_policy, nothing
+from fxad.transforms.residuals import Residuals
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@overload
-def remat(f: Program[P, R]) -> Program[P, R]: ...
-@overload
-def remat(f: Callable[P, R]) -> Callable[P, R]: ...
-def remat(f: Any) -> Any:
-    """The same function; reverse mode stores its arguments only, and computes everything else again.
+class Rewrite(Protocol):
+    """A transformation that keeps types: of programs, and of functions."""
 
-    Nestable; on a function used inside another it makes that call a segment.
+    @overload
+    def __call__(self, f: Program[P, R], /) -> Program[P, R]: ...
+    @overload
+    def __call__(self, f: Callable[P, R], /) -> Callable[P, R]: ...
 
-    Law:  same value and, bitwise, the same gradient; the compiled program holds what the program says (CPU). The last
-          bits may differ in two cases: an argument that several segments share gets its contributions summed segment
-          by segment; and XLA contracts `a * b + c` within a fusion, where it chooses other fusions.
-    Cost: one more forward computation in the backward program.
+
+@overload
+def remat(f: Program[P, R], *, policy: Policy = nothing, plan: Residuals | None = None) -> Program[P, R]: ...
+@overload
+def remat(f: Callable[P, R], *, policy: Policy = nothing) -> Callable[P, R]: ...
+@overload
+def remat(*, policy: Policy = nothing) -> Rewrite: ...
+def remat(f: Any = None, *, policy: Policy = nothing, plan: Residuals | None = None) -> Any:
+    """The same function; reverse mode stores its arguments and what `policy` chooses, and computes the rest again.
+
+    Nestable; on a function used inside another it makes that call a segment. `remat(policy=...)` alone is a decorator.
+    Policies are values, in `fxad.policies`. `plan` is what `residuals(program)` gave for this very program, edited.
+
+    Law:    same value and, bitwise, the same gradient; the compiled program holds what the program says (CPU). The last
+            bits may differ in two cases: an argument that several segments share gets its contributions summed segment
+            by segment; and XLA contracts `a * b + c` within a fusion, where it chooses other fusions.
+    Cost:   one more forward computation in the backward program, of what is not stored.
+    Raises: ArgumentError for what is no policy, and for a plan of another program.
     """
-    return lift("remat", f, lambda p: p.replace(transforms.remat(p.jaxpr)))
+    check_policy("remat", policy)
+    if plan is not None:
+        _check_plan(f, policy, plan)
+        return f.replace(transforms.planned(f.jaxpr, plan))
+    if f is None:
+        return lambda g: remat(g, policy=policy)
+    return lift("remat", f, lambda p: p.replace(transforms.remat(p.jaxpr, policy)))
+
+
+def _check_plan(f: object, policy: Policy, plan: object) -> None:
+    if not isinstance(plan, Residuals):
+        raise ArgumentError(
+            f"remat: plan is {described(plan)}, not what residuals(program) gives: {plan!r:.60}",
+            remedy="plan=residuals(program).without(k)",
+        )
+    if not isinstance(f, Program):
+        raise ArgumentError(
+            f"remat: a plan is for a Program, got {f!r:.60}",
+            remedy="trace the function: remat(trace(f, *examples), ...)",
+        )
+    if policy != nothing:
+        raise ArgumentError(
+            f"remat: both a plan and the policy {policy} are given", remedy="give one; a plan says of each value what"
+        )
 
 
 @overload

@@ -36,6 +36,8 @@ from fxad.lax.binary import (
 )
 from fxad.lax.control import (
     associative_scan,
+    checkpoint_name,
+    checkpointed_scan,
     cond,
     fori_loop,
     scan,
@@ -205,7 +207,8 @@ __all__ = [
     "ConvDimensionNumbers", "FftType", "GatherDimensionNumbers", "ScatterDimensionNumbers", "abs", "acos", "acosh",
     "add", "argmax", "argmin", "asin", "asinh", "associative_scan", "atan", "atan2", "atanh", "batch_matmul",
     "bessel_i0e", "bessel_i1e", "betainc", "betaln", "bitcast_convert_type", "bitwise_and", "bitwise_not",
-    "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcasted_iota", "cbrt", "ceil", "clamp",
+    "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcasted_iota", "cbrt", "ceil",
+    "checkpoint_name", "checkpointed_scan", "clamp",
     "clz", "complex", "concatenate", "cond", "conj", "conv", "conv_dimension_numbers", "conv_general_dilated",
     "conv_general_dilated_patches", "conv_transpose", "conv_with_general_padding", "convert_element_type", "cos",
     "cosh", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "digamma", "div", "dot", "dot_general",

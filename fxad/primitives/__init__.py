@@ -24,6 +24,7 @@ from fxad.primitives.fft import FFT
 from fxad.primitives.fold import FOLD
 from fxad.primitives.indexing import INDEXING
 from fxad.primitives.linalg import LINALG
+from fxad.primitives.naming import NAMING
 from fxad.primitives.picking import PICKING
 from fxad.primitives.random import RANDOM
 from fxad.primitives.reduce import REDUCE
@@ -63,6 +64,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *LINALG,
     *CONV,
     *BARRIER,
+    *NAMING,
     *RANDOM,
     Call,
     Remat,

@@ -52,6 +52,7 @@ from fxad.testing.derivative_laws import (
     check_second_order,
     check_vjp,
 )
+from fxad.testing.memory_laws import check_partial_eval, check_plan, check_policy, some_policies
 from fxad.testing.primitive_laws import (
     check_batch,
     check_jvp,
@@ -98,6 +99,9 @@ __all__ = [
     "check_linearize",
     "check_lower",
     "check_lowering",
+    "check_partial_eval",
+    "check_plan",
+    "check_policy",
     "check_primitive",
     "check_program_jvp",
     "check_program_transpose",
@@ -120,6 +124,7 @@ __all__ = [
     "literals",
     "programs",
     "shapes",
+    "some_policies",
     "stacks",
     "tolerance",
     "xla",

@@ -16,6 +16,7 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.primitives.naming import Keep, Name
 from fxad.testing import (
     draw_arrays,
     draw_branches,
@@ -30,8 +31,8 @@ from fxad.testing import (
     draw_sort,
     draw_special,
 )
-from fxad.testing.applications import Application, Spec, Specs, applications
-from fxad.testing.values import ORDINARY, Domain, shapes
+from fxad.testing.applications import ANY, Application, Spec, Specs, applications, dtype_of
+from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
 
 def _body(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, Sequence[tuple[Aval, Domain]]]:
@@ -49,6 +50,19 @@ def _body(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, Sequence[tuple[Aval, Do
 def _call(draw: st.DrawFn, smooth: bool) -> Spec:
     body, operands = _body(draw, smooth)
     return Call(body), operands
+
+
+_LABELS: Final = st.sampled_from(["a", "b"])
+
+
+def _name(draw: st.DrawFn, smooth: bool) -> Spec:
+    aval = Aval(draw(shapes()), dtype_of(draw, ANY, smooth))
+    return Name(draw(_LABELS)), [(aval, ORDINARY if smooth else SPECIAL)]
+
+
+def _keep(draw: st.DrawFn, smooth: bool) -> Spec:
+    outer = tuple(draw(st.lists(_LABELS, max_size=2)))
+    return Keep(draw(_LABELS), outer), _name(draw, smooth)[1]
 
 
 def _remat(draw: st.DrawFn, smooth: bool) -> Spec:
@@ -72,6 +86,8 @@ _OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         **draw_scan.OWN,
         Call: _call,
         Remat: _remat,
+        Name: _name,
+        Keep: _keep,
     }
 )
 

@@ -8,7 +8,10 @@ from fxad.transforms.jacobian import jacfwd as jacfwd
 from fxad.transforms.jacobian import jacrev as jacrev
 from fxad.transforms.jvp import jvp as jvp
 from fxad.transforms.linearize import linearize as linearize
+from fxad.transforms.partial_eval import partial_eval as partial_eval
 from fxad.transforms.remat import remat as remat
+from fxad.transforms.residuals import planned as planned
+from fxad.transforms.residuals import residuals as residuals
 from fxad.transforms.simplify import simplify as simplify
 from fxad.transforms.transpose import transpose as transpose
 from fxad.transforms.vjp import Vjp as Vjp

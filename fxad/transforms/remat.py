@@ -1,21 +1,91 @@
-"""`remat`: a program that stores nothing but its operands for the backward pass."""
+"""`remat`: a program that stores for the backward pass its operands, and what a policy chooses."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fxad.builder import Builder
-from fxad.ir import Jaxpr
+from fxad.ir import Atom, Eqn, Jaxpr
 from fxad.memo import by_value
+from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.naming import Keep, Mark
+from fxad.transforms.policies import Policy, nothing
 
 
 @by_value
-def remat(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program as one `remat` equation: differentiating it saves its operands, and the backward program
-    computes everything else again. Nestable.
+def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
+    """The same program as one `remat` equation: differentiating it saves its operands and what `policy` chooses, and
+    the backward program computes everything else again. Nestable.
 
     Law:  same value; the same gradient, bitwise (what several segments share is summed segment by segment, so there
-          only up to the order of the sum); the residuals of `linearize` are among the operands.
+          only up to the order of the sum); the residuals of `linearize` are among the operands and the chosen values.
     Cost: none forward; one more forward computation in the backward program.
     """
     b = Builder.like(jaxpr)
-    return b.build(b(Remat(jaxpr), *jaxpr.ins), f"remat_{jaxpr.name}")
+    return b.build(b(Remat(keeping(jaxpr, policy)), *jaxpr.ins), f"remat_{jaxpr.name}")
+
+
+@by_value
+def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
+    """The program with a mark on the results that `policy` chooses, for the `remat` that is put around it.
+
+    The bodies of calls and of loops are looked at too, and of an inner `remat` its results and what it keeps itself;
+    what stands in a branch or in a `while` is not stored.
+    """
+    if policy == nothing:
+        return jaxpr
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        b.source = eqn.source
+        outs: tuple[Atom, ...]
+        if isinstance(eqn.prim, Call):
+            outs = b(Call(keeping(eqn.prim.body, policy)), *ins)
+        else:
+            if isinstance(eqn.prim, Scan):
+                outs = b(eqn.prim.with_bodies((keeping(eqn.prim.body, policy),)), *ins)
+            elif isinstance(eqn.prim, Remat):
+                outs = b(eqn.prim.with_bodies((keeping_too(eqn.prim.body, policy, 0),)), *ins)
+            else:
+                outs = b.copy(eqn, ins)
+            if not isinstance(eqn.prim, Keep) and policy.keeps(eqn):
+                outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+@by_value
+def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
+    """The body of a `remat` with the values that it keeps marked as kept by one around it too, where `policy` says so.
+
+    `level`: how many other `remat` are in between; all of them must keep the value.
+    """
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    made: dict[Atom, Eqn] = {}
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, Keep):
+            if len(prim.outer) == level and _chosen(policy, eqn.ins[0], made):
+                prim = Keep(prim.by, (*prim.outer, str(policy)))
+        elif isinstance(prim, Call | Scan | Remat):
+            prim = prim.with_bodies((keeping_too(prim.body, policy, level + isinstance(prim, Remat)),))
+        made.update(dict.fromkeys(eqn.outs, eqn))
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+def _chosen(policy: Policy, value: Atom, made: Mapping[Atom, Eqn]) -> bool:
+    """Whether a policy keeps a value, for what computes it or for a name that it has."""
+    while value in made:
+        eqn = made[value]
+        if not isinstance(eqn.prim, Keep) and policy.keeps(eqn):
+            return True
+        if not isinstance(eqn.prim, Mark):
+            return False
+        value = eqn.ins[0]
+    return False

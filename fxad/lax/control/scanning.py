@@ -52,7 +52,7 @@ def scan(
             pair; TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
     """
     leaves, xs_tree = tree.flatten(xs)
-    n, slices = _slices("scan", leaves, xs_tree, length)
+    n, slices = slices_of("scan", leaves, xs_tree, length)
     rest = tree.structure((xs_tree.unflatten(range(len(leaves))),))
     loop = traced_loop("scan", f, init, rest, slices, role="f", start="init", pair=True)
     captured = loop.body.captured
@@ -71,13 +71,13 @@ def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:
     Raises: ShapeError when leaves of `xs` differ in length.
     """
     leaves, xs_tree = tree.flatten(xs)
-    n, slices = _slices("map", leaves, xs_tree, None)
+    n, slices = slices_of("map", leaves, xs_tree, None)
     body = traced_body("map: f", f, tree.structure((xs_tree.unflatten(range(len(leaves))),)), slices)
     n_consts = len(body.captured)
     if batch_size is None:
         outs = bind(Scan(body.jaxpr, n, False, 1, n_consts, 0), *body.captured, *leaves)
         return cast("Y", body.out_tree.unflatten(outs))
-    size = _whole("map", "batch_size", batch_size, 1)
+    size = whole_number("map", "batch_size", batch_size, 1)
     dims, to = (None,) * n_consts + (0,) * len(leaves), (0,) * len(body.jaxpr.outs)
     parts: list[Sequence[Array]] = []
     trips, left = divmod(n, size)
@@ -100,7 +100,7 @@ def _part(x: ArrayLike, start: int, stop: int, lead: tuple[int, int]) -> Array:
     return reshape(rows, (*lead, *rows.shape[1:]))
 
 
-def _slices(what: str, leaves: Sequence[object], xs_tree: Structure, length: int | None) -> tuple[int, list[Aval]]:
+def slices_of(what: str, leaves: Sequence[object], xs_tree: Structure, length: int | None) -> tuple[int, list[Aval]]:
     """The number of steps, and the types of the slices of `xs`. Raises: ShapeError, ArgumentError, ParameterError."""
     paths = tree.paths(xs_tree, "xs")
     avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
@@ -116,7 +116,7 @@ def _slices(what: str, leaves: Sequence[object], xs_tree: Structure, length: int
                 remedy="all leaves are run over together, along axis 0",
             )
     if length is not None:
-        n = _whole(what, "length", length, 0)
+        n = whole_number(what, "length", length, 0)
         if avals and avals[0].shape[0] != n:
             raise ShapeError(f"{what}: length is {n}, {paths[0]} is {avals[0]}", remedy="leave out length")
     elif avals:
@@ -127,7 +127,7 @@ def _slices(what: str, leaves: Sequence[object], xs_tree: Structure, length: int
     return n, [a.with_shape(a.shape[1:]) for a in avals]
 
 
-def _whole(what: str, name: str, value: object, least: int) -> int:
+def whole_number(what: str, name: str, value: object, least: int) -> int:
     """A static argument that is an integer. Raises: ArgumentError, ParameterError."""
     if isinstance(value, bool | Array | np.ndarray) or not hasattr(value, "__index__"):
         raise ArgumentError(
@@ -143,7 +143,7 @@ def _whole(what: str, name: str, value: object, least: int) -> int:
 def _unrolled(what: str, unroll: int | bool, length: int) -> int:
     if isinstance(unroll, bool):
         return max(length, 1) if unroll else 1
-    return min(_whole(what, "unroll", unroll, 1), max(length, 1))
+    return min(whole_number(what, "unroll", unroll, 1), max(length, 1))
 
 
 # --------------------------------------------------------------------------------------------------------- fori_loop
@@ -171,7 +171,7 @@ def fori_loop(
     bounds = {"lower": lower, "upper": upper}
     static = {k: v for k, v in bounds.items() if not isinstance(v, Array | np.ndarray)}
     for name, v in static.items():
-        _whole("fori_loop", name, v, -(1 << 63))
+        whole_number("fori_loop", name, v, -(1 << 63))
     index = _index(bounds)
 
     @wraps(body_fun)

@@ -1,9 +1,13 @@
-"""`remat`: a call that stores nothing for the backward pass but its operands.
+"""`remat`: a call that stores nothing for the backward pass but its operands, and what its body keeps.
 
 The rule that makes it so is its `jvp`: the primal program gets the call as it is, and the linear program a `remat` of
 *recompute the residuals, then apply the linear map*, whose only residuals are the operands of the call. Its transpose
 recomputes, then runs backward. Such an equation is `opaque`: XLA would merge the recomputation with the first
 computation and so store everything after all; the lowering keeps it apart.
+
+Values that the body marks with `keep` are further results of the call where the recomputation needs them, and further
+residuals: the recomputation goes on from there. A `remat` around another one keeps of the values of that one what both
+keep, and its recomputation goes on from there inside the other one.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
+    Cut,
     Eqn,
     HigherOrder,
     Hlo,
@@ -35,16 +40,17 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.liveness import narrow, sweep
+from fxad.liveness import dce, narrow, sweep
 from fxad.memo import by_value
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, slim_call
+from fxad.primitives.control.kept import cut, opened
 from fxad.primitives.linearity import is_linear
 
 
 @final
 @primitive
 class Remat(HigherOrder, Linear):
-    """`body` applied to the operands; differentiating it stores the operands only.
+    """`body` applied to the operands; differentiating it stores the operands, and what the body marks with `keep`.
 
     Type:  (operands of `body`) -> (results of `body`).
     Rule:  see the module's docstring. `opaque` marks a recomputation.
@@ -64,6 +70,10 @@ class Remat(HigherOrder, Linear):
 
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
         return slim_call(self, self.body, eqn, used, prune)
+
+    def cut(self, cut: Cut, level: int) -> tuple[Remat, Remat] | None:
+        saving, resuming = cut(self.body, level + 1)
+        return None if saving is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands(self.name, self.body, avals)
@@ -91,12 +101,14 @@ class Remat(HigherOrder, Linear):
         n_out = len(self.body.outs)
         outs: tuple[Atom, ...]
         if ctx.split:
-            outs = ctx(self, *primals)
-            split = ctx.recur(self.body, nonzero)
-            again, needed = recompute(self.body, split)
-            saved = [p for p, n in zip(primals, needed, strict=True) if n]
-            dots = iter(ctx.lin(Remat(again, True), *lins, *saved) if again.outs else ())
+            split = ctx.recur(opened(self.body), nonzero)
             out_nonzero = split.out_nonzero
+            again, needed = recompute(split, n_out)
+            first = self._keeping(split, needed[len(primals) :])
+            both = ctx(first, *primals)
+            outs = both[:n_out]
+            saved = [*[p for p, n in zip(primals, needed, strict=False) if n], *both[n_out:]]
+            dots = iter(ctx.lin(Remat(again, True), *lins, *saved) if again.outs else ())
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
             both = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])
@@ -104,6 +116,15 @@ class Remat(HigherOrder, Linear):
         return outs, tuple(
             [next(dots) if nz else Zero(a) for nz, a in zip(out_nonzero, self.body.out_avals, strict=True)]
         )
+
+    def _keeping(self, split: LinearizedBody, needed: tuple[bool, ...]) -> Remat:
+        """This call with those values as further results that its body keeps and a recomputation needs."""
+        if not any(needed):
+            return self
+        saving, _ = cut(split.primal)
+        n = len(self.body.outs)
+        kept = [a for a, k in zip(saving.outs[n + split.n_res :], needed, strict=True) if k]
+        return Remat(dce(Jaxpr(saving.ins, saving.eqns, (*saving.outs[:n], *kept), self.body.name)), self.opaque)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return is_linear(self.body, mask)
@@ -149,19 +170,27 @@ def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
     return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
-def recompute(body: Jaxpr, split: LinearizedBody) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """(tangents, then those operands of `body` that are needed) -> tangents of the results; and which are needed."""
-    n_out, n_dots = len(body.outs), len(split.linear.ins) - split.n_res
+def recompute(split: LinearizedBody, n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """(tangents, then those operands and kept values of a body that are needed) -> tangents of its results; and which
+    of the operands and kept values are needed."""
+    n_dots = len(split.linear.ins) - split.n_res
+    # the linear half keeps its form: a carry that became a constant would have its cotangents summed in another order
+    linear = sweep(split.linear)
+    read = narrow(linear)[1][n_dots:]
+    _, resuming = cut(split.primal)
+    wanted = [a for a, r in zip(resuming.outs[n_out:], read, strict=True) if r]
+    resuming = dce(Jaxpr(resuming.ins, resuming.eqns, tuple(wanted), resuming.name))
     b = Builder()
-    dots = b.inputs([v.aval for v in split.linear.ins[:n_dots]])
-    primals = b.inputs(body.in_avals)
-    residuals = b.inline(split.primal, primals)[n_out:]
-    again, needed = narrow(sweep(b.build(b.inline(split.linear, [*dots, *residuals]), f"again_{body.name}")))
+    dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
+    known = b.inputs(resuming.in_avals)
+    found = iter(b.inline(resuming, known))
+    residuals = [next(found) if r else v for v, r in zip(linear.ins[n_dots:], read, strict=True)]
+    again, needed = narrow(b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}"))
     if not all(needed[:n_dots]):
         # a tangent that nothing reads stays an operand, so that operands and tangents keep their order
         b = Builder()
         args: list[Atom] = [
-            b.input(v.aval) for v in (*dots, *[p for p, n in zip(primals, needed[n_dots:], strict=True) if n])
+            b.input(v.aval) for v in (*dots, *[v for v, n in zip(known, needed[n_dots:], strict=True) if n])
         ]
         kept = [a for a, n in zip(args, [*needed[:n_dots], *[True] * (len(args) - n_dots)], strict=True) if n]
         again = b.build(b.inline(again, kept), again.name)

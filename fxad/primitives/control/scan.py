@@ -15,6 +15,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
+    Cut,
     Eqn,
     HigherOrder,
     Hlo,
@@ -182,6 +183,10 @@ class Scan(HigherOrder, Linear):
             return eqn
         ins = (*count, *[operands[k] for k in slim.ins])
         return Eqn(self.over(slim.steps), ins, tuple(marked(eqn.outs, slim.outs)), eqn.source)
+
+    def cut(self, cut: Cut, level: int) -> tuple[Scan, Scan] | None:
+        saving, resuming = cut(self.body, level)
+        return None if saving is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
 
     # ---------------------------------------------------------------------------------------------------- batching
 

@@ -23,13 +23,14 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.control.scan_parts import Steps, marked, passing
 from fxad.primitives.elementwise.family import Compare
+from fxad.primitives.naming import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
 
 _CHEAP: Final = frozenset({
     ew.ADD, ew.SUB, ew.MUL, ew.NEG, ew.SQUARE, ew.ABS, ew.SIGN, ew.MAX, ew.MIN, ew.SELECT_N,
     ew.AND, ew.OR, ew.XOR, ew.NOT,
 })  # fmt: skip
-_MOVES: Final = (BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, ew.ConvertElementType)
+_MOVES: Final = (BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, ew.ConvertElementType, Mark)
 _COUNTING: Final[frozenset[DType]] = frozenset({dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64})
 _DEPTH: Final = 6  # equations in a row that are worth another look
 

@@ -27,6 +27,14 @@ reveal_type(fx.trace(loss, params, fx.Spec((5, 3), "float32")))  # R: Program[[p
 lean = fx.remat(ir)
 reveal_type(lean)  # R: Program[[params: Params, x: Array, scale: float =], Array]
 
+some = fx.remat(ir, policy=fx.policies.dots | fx.policies.names("hidden"))
+reveal_type(some)  # R: Program[[params: Params, x: Array, scale: float =], Array]
+decorated = fx.remat(policy=fx.policies.dots)(loss)
+reveal_type(decorated(params, x))  # R: Array
+planned = fx.remat(ir, plan=fx.residuals(ir).without(2))
+reveal_type(planned)  # R: Program[[params: Params, x: Array, scale: float =], Array]
+reveal_type(fx.checkpoint_name(params, "params"))  # R: Params
+
 g = fx.grad(lean)
 reveal_type(g)  # R: Program[[Params, x: Array, scale: float =], Params]
 reveal_type(fx.lower(g))  # R: Lowered[[Params, x: Array, scale: float =], Params]

@@ -29,5 +29,7 @@ fx.jit(loss)("wrong", x)  # E: incompatible type "str"; expected "Params"
 fx.jit(loss)(params, x, 4)  # E: Too many arguments
 fx.vmap(loss)(params)  # E: Too few arguments
 fx.remat(loss)(x, x)  # E: incompatible type "Array"; expected "Params"
+fx.remat(policy=fx.policies.dots)(loss)(x, x)  # E: incompatible type "Array"; expected "Params"
+fx.remat(loss, policy="dots")  # E: No overload variant
 Params(v=x)  # E: Unexpected keyword argument "v" for "Params"
 params.w = x  # E: Property "w" defined in "Params" is read-only

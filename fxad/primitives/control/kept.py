@@ -1,0 +1,91 @@
+"""A body in two, at the values that it keeps for the backward pass."""
+
+from __future__ import annotations
+
+from fxad.builder import Builder
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
+from fxad.memo import by_value
+from fxad.primitives.control.call import Call
+from fxad.primitives.naming import Keep, kept, sources
+
+
+@by_value
+def keeps(jaxpr: Jaxpr) -> bool:
+    """Whether a program keeps something, its bodies included."""
+    return any(
+        [
+            isinstance(e.prim, Keep) or (isinstance(e.prim, HigherOrder) and any([keeps(b) for b in e.prim.bodies]))
+            for e in jaxpr.eqns
+        ]
+    )
+
+
+@by_value
+def opened(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with calls inlined in which something is kept, in its bodies too."""
+    if not keeps(jaxpr):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        prim = eqn.prim
+        outs: tuple[Atom, ...]
+        if isinstance(prim, Call) and keeps(prim.body):
+            outs = b.inline(opened(prim.body), ins)
+        elif isinstance(prim, HigherOrder):
+            outs = b.copy(
+                Eqn(prim.with_bodies(tuple([opened(x) for x in prim.bodies])), ins, eqn.outs, eqn.source), ins
+            )
+        else:
+            outs = b.copy(eqn, ins)
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+@by_value
+def cut(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
+    """The program in two, at the values that it keeps: operands -> results, then those values; and operands, then those
+    values -> results, without computing them. Twice the program itself when it keeps nothing.
+
+    What is meant is what the `remat` keeps that has `level` others between itself and the program.
+
+    Law:  the second, applied to what the first gives, gives the same results.
+    """
+    if not keeps(jaxpr):
+        return jaxpr, jaxpr
+    saving, resuming = Builder.like(jaxpr), Builder.like(jaxpr)
+    first: dict[Atom, Atom] = {}
+    second: dict[Atom, Atom] = {}
+    chosen = {v: mark for v, mark in kept(jaxpr.eqns, level).items() if isinstance(v, Var) and v not in jaxpr.ins}
+    saved: list[tuple[bool, Var]] = []  # a value of the new program, or the mark of one of `jaxpr`
+    before = sources(jaxpr.eqns)
+    for eqn in jaxpr.eqns:
+        halves = eqn.prim.cut(cut, level) if isinstance(eqn.prim, HigherOrder) else None
+        a = tuple([first.get(x, x) for x in eqn.ins])
+        b = tuple([second.get(x, x) for x in eqn.ins])
+        if halves is None:
+            outs = saving.copy(eqn, a)
+            again = resuming.copy(eqn, b)
+        else:
+            saving.source = resuming.source = eqn.source
+            both = saving(halves[0], *a)
+            outs, further = both[: len(eqn.outs)], both[len(eqn.outs) :]
+            saved.extend([(True, v) for v in further])
+            again = resuming(halves[1], *b, *[resuming.input(v.aval) for v in further])
+        first.update(zip(eqn.outs, outs, strict=True))
+        for v, w in zip(eqn.outs, again, strict=True):
+            if before.get(v) in chosen:
+                second[v] = second[before[v]]  # the value that is there: no mark again
+            elif v in chosen:
+                saved.append((False, chosen[v]))
+                second[v] = resuming.input(v.aval)
+            else:
+                second[v] = w
+    if not saved:
+        return jaxpr, jaxpr
+    values = [v if new else first[v] for new, v in saved]
+    return (
+        saving.build([*[first.get(a, a) for a in jaxpr.outs], *values], jaxpr.name),
+        resuming.build([second.get(a, a) for a in jaxpr.outs], jaxpr.name),
+    )

@@ -1,0 +1,117 @@
+"""Values with a name, and values that a `remat` keeps: identities that say something about memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Eqn,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Var,
+    primitive,
+)
+
+
+class Mark(Linear):
+    """The operand, with something said about it.
+
+    Type: one operand of any type; a result of that type.
+    Rule: the mark is on the value only: tangents and cotangents pass without it. Under vmap it is on the whole stack.
+    Cost: none: nothing is left of it in StableHLO.
+    """
+
+    __slots__ = ()
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (aval,) = avals
+        return (aval,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return args
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return tuple(args)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return ctx(self, *args), dims
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), tangents
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return all(mask)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        return cts
+
+
+@final
+@primitive
+class Name(Mark):
+    """The operand under a name that policies of `remat` can choose it by."""
+
+    name: ClassVar[str] = "name"
+    label: str
+
+
+@final
+@primitive
+class Keep(Mark):
+    """The operand, which the `remat` around this equation stores for the backward pass; `by` is the policy's text.
+
+    `outer` are the policies of the `remat` around that one, from the inside out, as far as they keep it too. What a
+    policy decides is written into the body in this form: a mark stays with its value through vmap, jvp, dce and
+    inlining, where a number of an equation would not.
+    """
+
+    name: ClassVar[str] = "keep"
+    by: str
+    outer: tuple[str, ...] = ()
+
+    @property
+    def deciders(self) -> tuple[str, ...]:
+        """The policies that keep the value, from the inside out."""
+        return (self.by, *self.outer)
+
+
+def sources(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
+    """For results of marks: the value before any mark."""
+    out: dict[Atom, Atom] = {}
+    for eqn in eqns:
+        if isinstance(eqn.prim, Mark):
+            out[eqn.outs[0]] = out.get(eqn.ins[0], eqn.ins[0])
+    return out
+
+
+def kept(eqns: Sequence[Eqn], level: int) -> dict[Atom, Var]:
+    """The values that are kept by the `remat` with `level` others in between: for each (before any mark), its first
+    such mark."""
+    before = sources(eqns)
+    out: dict[Atom, Var] = {}
+    for eqn in eqns:
+        if isinstance(eqn.prim, Keep) and len(eqn.prim.outer) >= level:
+            out.setdefault(before[eqn.outs[0]], eqn.outs[0])
+    return out
+
+
+NAMING: Final = (Name, Keep)

@@ -1,0 +1,120 @@
+"""Laws of what is stored: policies, plans and partial evaluation change no value and no gradient, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+from typing import final
+
+from hypothesis import strategies as st
+
+from fxad.interpret import run
+from fxad.ir import Eqn, Jaxpr
+from fxad.primitives.control.remat import Remat
+from fxad.testing.compare import differ, directions, fail
+from fxad.testing.derivative_laws import wrt
+from fxad.testing.programs import Case
+from fxad.transforms import inline, linearize, partial_eval, planned, policies, remat, residuals, vjp_fused
+from fxad.transforms.policies import Policy
+from fxad.transforms.residuals import Residuals
+from fxad.typecheck import typecheck
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sometimes(Policy):
+    """Stores the results of an arbitrary part of all equations: what their text gives, modulo `of`, is `at`."""
+
+    of: int
+    at: int
+
+    def keeps(self, eqn: Eqn) -> bool:
+        return sum(str(eqn).encode()) % self.of == self.at
+
+    def __str__(self) -> str:
+        return f"sometimes({self.at} of {self.of})"
+
+
+@st.composite
+def some_policies(draw: st.DrawFn) -> Policy:
+    """Policies, and what they are composed to."""
+    ready = [policies.nothing, policies.everything, policies.dots, policies.dots_without_batch_dims]
+    ready += [policies.names("a"), policies.names_except("a")]
+    of = draw(st.integers(1, 4))
+    simple = st.sampled_from([*ready, Sometimes(of, draw(st.integers(0, of - 1)))])
+    terms = draw(st.lists(simple.flatmap(lambda p: st.sampled_from([p, ~p])), min_size=1, max_size=3))
+    return reduce(draw(st.sampled_from([or_, and_])), terms)
+
+
+def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> None:
+    """Whatever a policy stores: same results, same gradients, bit for bit; nothing is stored that it did not choose.
+
+    With `inner`, around a `remat` with that policy."""
+    lean = remat(case.program if inner is None else remat(case.program, inner), policy)
+    typecheck(lean)
+    _check_same("a policy", case, lean)
+    mask = wrt(case)
+    if any(mask):
+        split, n = linearize(lean, mask), len(case.program.outs)
+        (eqn,) = [e for e in split.primal.eqns if isinstance(e.prim, Remat)]
+        stored = split.primal.outs[n:]
+        if any([a not in split.primal.ins and a not in eqn.outs for a in stored]):
+            fail(f"{policy}: stored is what is no operand and no further result", lean, (), split.primal)
+        if policy == policies.nothing and len(eqn.outs) > n:
+            fail(f"{policy} chooses nothing, and something is stored", lean, (), split.primal)
+
+
+def check_plan(case: Case, choose: Sequence[bool]) -> None:
+    """Whatever of its residuals a plan computes again: same results, and the gradients of the program with its calls
+    inlined, bit for bit. Nothing is stored but what the plan says."""
+    mask = wrt(case)
+    table = residuals(case.program, mask)
+    dropped = [k for k, (row, c) in enumerate(zip(table, [*choose, *[False] * len(table)], strict=False)) if c]
+    plan = table.without(*[k for k in dropped if not table[k].is_argument])
+    if plan.keep(*range(len(plan))) != table:
+        fail("keep does not undo without", case.program, case.args)
+    lean = planned(case.program, plan)
+    typecheck(lean)
+    _check_same("a plan", Case(inline(case.program), case.args, case.seed, case.smooth), lean)
+    if any(mask):
+        _check_stored(plan, residuals(lean, mask))
+
+
+def _check_stored(plan: Residuals, after: Residuals) -> None:
+    allowed = len({v for row in plan if row.stored for v in row.values})
+    stored = [row for row in after if not row.is_argument]
+    if len(stored) > allowed:
+        fail(f"a plan of {allowed} values stores {len(stored)}", plan.jaxpr, (), after.jaxpr)
+
+
+def _check_same(what: str, case: Case, lean: Jaxpr) -> None:
+    program, args, mask = case.program, case.args, wrt(case)
+    if problem := differ(run(lean, args), run(program, args), exact=True):
+        fail(f"{what} changed the results: {problem}", program, args, lean)
+    if any(mask):
+        operands = [*args, *directions([a for a in program.out_avals if a.inexact], 1)]
+        plain, again = vjp_fused(program, mask), vjp_fused(lean, mask)
+        if problem := differ(run(again, operands), run(plain, operands), exact=True):
+            fail(f"{what} changed the gradient: {problem}", program, args, again)
+
+
+def check_partial_eval(case: Case, known: Sequence[bool]) -> None:
+    """Both halves together are the program, bit for bit, and neither has more than its share of it."""
+    program, args = case.program, case.args
+    mask = tuple([bool(k) for k, _ in zip([*known, *[False] * len(args)], args, strict=False)])
+    halves = partial_eval(program, mask)
+    typecheck(halves.known)
+    typecheck(halves.unknown)
+    first = run(halves.known, [a for a, k in zip(args, mask, strict=True) if k])
+    n = sum(halves.out_known)
+    second = run(halves.unknown, [*first[n:], *[a for a, k in zip(args, mask, strict=True) if not k]])
+    mine, theirs = iter(first[:n]), iter(second)
+    together = [next(mine) if k else next(theirs) for k in halves.out_known]
+    if problem := differ(together, run(program, args), exact=True):
+        fail(f"two halves are not the whole: {problem}", program, args, halves.unknown)
+    if len(halves.residuals) != len(halves.known.outs) - n or len(set(halves.known.outs[n:])) != len(halves.residuals):
+        fail("a residual is handed over twice, or without a name", program, (), halves.known)
+    if all(mask) and (halves.unknown.outs or halves.unknown.eqns):
+        fail("everything is known, and something is left", program, (), halves.unknown)

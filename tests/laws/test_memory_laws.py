@@ -1,0 +1,30 @@
+"""Policies, plans and partial evaluation on generated programs: nothing changes but what is stored."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fxad.testing import Case, cases, check_partial_eval, check_plan, check_policy, some_policies
+from fxad.transforms.policies import Policy
+from tests.laws.budget import share
+
+MASKS = st.lists(st.booleans(), max_size=12)
+
+
+@share(2)
+@given(cases(differentiable=True), some_policies(), st.none() | some_policies())
+def test_policies(case: Case, policy: Policy, inner: Policy | None) -> None:
+    check_policy(case, policy, inner)
+
+
+@share(2)
+@given(cases(differentiable=True), MASKS)
+def test_plans(case: Case, choose: list[bool]) -> None:
+    check_plan(case, choose)
+
+
+@share(2)
+@given(cases(), MASKS)
+def test_partial_evaluation(case: Case, known: list[bool]) -> None:
+    check_partial_eval(case, known)
