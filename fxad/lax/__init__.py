@@ -131,6 +131,7 @@ from fxad.lax.indexing import (
     scatter_mul,
     scatter_sub,
 )
+from fxad.lax.linear import linear_call
 from fxad.lax.reductions import (
     argmax,
     argmin,
@@ -213,8 +214,8 @@ __all__ = [
     "dynamic_update_slice", "dynamic_update_slice_in_dim", "entr", "eq", "erf", "erf_inv", "erfc", "exp", "exp2",
     "expand_dims", "expit", "expm1", "fft", "floor", "fori_loop", "full", "full_like", "gather", "ge", "gt", "i0",
     "i1", "igamma", "igamma_grad_a", "igammac", "imag", "index_in_dim", "integer_pow", "iota", "is_finite", "le",
-    "lgamma", "linalg", "linear_recurrence", "log", "log1p", "log_ndtr", "logistic", "logit", "lt", "map", "max",
-    "min", "mul", "multigammaln", "ndtr", "ndtri", "ne", "neg", "nextafter", "optimization_barrier", "pad",
+    "lgamma", "linalg", "linear_call", "linear_recurrence", "log", "log1p", "log_ndtr", "logistic", "logit", "lt",
+    "map", "max", "min", "mul", "multigammaln", "ndtr", "ndtri", "ne", "neg", "nextafter", "optimization_barrier", "pad",
     "padtype_to_pads", "polygamma", "population_count", "pow", "random_gamma_grad", "real", "reciprocal", "reduce",
     "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_precision", "reduce_prod", "reduce_sum",
     "reduce_window", "reduce_xor", "regularized_incomplete_beta", "rem", "reshape", "rev", "round", "rsqrt", "scan",
