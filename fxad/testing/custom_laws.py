@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -12,15 +12,16 @@ from fxad.api.custom import CustomFunction
 from fxad.array import aval_of
 from fxad.errors import ArgumentError, described
 from fxad.interpret import run
+from fxad.ir import NDArray
 from fxad.lax.linear import linear_call
 from fxad.program import Program, name_of, trace
 from fxad.testing.compare import differ, directions, pairing_error
 
-# What an evaluation gives: (what it is, path) -> value.
-_Found = dict[str, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def check_rule(function: CustomFunction[..., Any], *args: Any, seed: int = 0, rtol: float = 0.0) -> None:
+def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rtol: float = 0.0) -> None:
     """The rules of a function agree, at `args` and along drawn directions, with what is derived from the function.
 
     Compares results, tangents, cotangents and, for each size of `def_vmap`, stacks. Arguments of `nondiff_argnums` are
@@ -35,8 +36,8 @@ def check_rule(function: CustomFunction[..., Any], *args: Any, seed: int = 0, rt
     static = {k: a for k, a in enumerate(args) if k in function.nondiff_argnums}
     dynamic = [a for k, a in enumerate(args) if k not in static]
 
-    def over(f: Callable[..., Any]) -> Callable[..., Any]:
-        def whole(*given: Any) -> Any:
+    def over(f: Callable[..., object]) -> Callable[..., object]:
+        def whole(*given: object) -> object:
             rest = iter(given)
             return f(*[static[k] if k in static else next(rest) for k in range(len(args))])
 
@@ -48,12 +49,15 @@ def check_rule(function: CustomFunction[..., Any], *args: Any, seed: int = 0, rt
             raise AssertionError(f"{name_of(function.fun)}: {what} differs from what is derived: {problem}")
 
 
-def _found(program: Program[..., Any], args: list[Any], function: CustomFunction[..., Any], seed: int) -> _Found:
+def _found(
+    program: Program[..., object], args: Sequence[object], function: CustomFunction[P, R], seed: int
+) -> dict[str, NDArray]:
     """Results, tangents, cotangents and stacks of a program."""
     jaxpr, n = program.jaxpr, len(program.out_avals)
-    operands = [np.asarray(x) for x in (*program.bound, *tree.leaves(args))]
+    values = (*program.bound, *tree.leaves(args))
+    operands = [np.asarray(x, a.dtype) for x, a in zip(values, jaxpr.in_avals, strict=True)]
     paths = tree.paths(program.out_tree, "result")
-    found: _Found = dict(zip(paths, run(jaxpr, operands), strict=True))
+    found: dict[str, NDArray] = dict(zip(paths, run(jaxpr, operands), strict=True))
     moving = tuple([a.inexact for a in program.in_avals])
     if "jvp" in function.rules or "vjp" in function.rules:
         mask = (False,) * len(program.bound) + moving
@@ -79,14 +83,18 @@ def _found(program: Program[..., Any], args: list[Any], function: CustomFunction
 
 
 def check_adjoint(
-    fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any, seed: int = 0
+    fun: Callable[..., object],
+    fun_transpose: Callable[..., object],
+    residual_args: object,
+    linear_args: object,
+    seed: int = 0,
 ) -> None:
     """The two functions of a `linear_call` are adjoint, along drawn directions: `<y_bar, A x> = <A^T y_bar, x>`.
 
     Raises: AssertionError with both values; what `linear_call` raises.
     """
 
-    def both(linear: Any) -> Any:
+    def both(linear: object) -> object:
         return linear_call(fun, fun_transpose, residual_args, linear)
 
     program = trace(both, linear_args)

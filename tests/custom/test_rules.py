@@ -179,6 +179,7 @@ def test_trees_integers_and_auxiliary_results() -> None:
 
     f.defvjp(fwd, bwd)
     params = {"w": X, "unused": Y}
+    check_rule(f, {**params, "unused": 1.0}, 3, True)
     grads = fx.grad(lambda p: fnp.sum(f(p, 3, True)[0]["y"]))(params)
     np.testing.assert_allclose(np.asarray(grads["w"]), [3.0, 3.0, 3.0])
     np.testing.assert_allclose(np.asarray(grads["unused"]), [0.0, 0.0, 0.0])
