@@ -104,13 +104,15 @@ class CustomFunction(Generic[P, R]):
             if jvp is not None:
                 check_function("defjvps", jvp)
 
+        whole: Callable[..., Any] = self
+
         def defjvps(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
             if len(jvps) != len(primals):
                 raise ArgumentError(
                     f"defjvps of {name_of(self.fun)}: has {len(jvps)} rules for {len(primals)} arguments",
                     remedy="give one for each argument, None where its tangent has no effect",
                 )
-            out = self(*primals)  # type: ignore[call-arg]
+            out = whole(*primals)
             pairs = [(f, t) for f, t in zip(jvps, tangents, strict=True) if f is not None and tree.leaves(t)]
             parts = [f(t, out, *primals) for f, t in pairs]
             total = parts[0] if parts else None
@@ -239,7 +241,8 @@ class _Call:
                 found[key] = split_cotangent_rule(self.signature, names[1], n, rule.n_res, *mine)
             else:
                 stacked.append((int(key), mine[0]))
-        prim = CustomCall(body, n, found["jvp"], found["vjp"], tuple(stacked), not rules)
+        exhausted = not rules and self.function.rules != ("vmap",)
+        prim = CustomCall(body, n, found["jvp"], found["vjp"], tuple(stacked), exhausted)
         outs = bind(prim, *captured, *self.leaves)
         return tree.unflatten(self.signature.out_tree, outs)
 

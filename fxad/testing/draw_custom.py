@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.builder import Builder
-from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.custom import CustomCall, LinearCall
 from fxad.testing.applications import Spec, Specs
 from fxad.testing.values import ORDINARY, Domain, shapes
-from fxad.transforms import transpose, vmap
+from fxad.transforms import linearize, transpose, vmap
 
 _COUNT: Final = Aval((), dtypes.int32)
 
@@ -70,6 +70,25 @@ def _derivative(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
     b = Builder()
     dx, dy, of_y, of_x = b.inputs((aval,) * 4)
     return forward, b.build((b.one(ew.ADD, b.one(ew.MUL, dx, of_x), b.one(ew.MUL, dy, of_y)), dx), "push")
+
+
+def ruled(body: Jaxpr, kind: str) -> CustomCall:
+    """Any program as a function with a rule: the derivative that it has, for tangents ("jvp") or cotangents ("vjp")."""
+    moving = tuple([a.inexact for a in body.in_avals])
+    split = linearize(body, moving)
+    b = Builder()
+    found = iter(b.inline(split.linear, b.inputs(split.linear.in_avals)))
+    dots = [
+        next(found) if nonzero else Zero(a).instantiate()
+        for nonzero, a in zip(split.out_nonzero, body.out_avals, strict=True)
+        if a.inexact
+    ]
+    push = b.build(dots, "push")
+    if kind == "jvp":
+        return CustomCall(body, 0, (split.primal, push), (), ())
+    n = sum(moving)
+    pull = transpose(push, (True,) * n + (False,) * (len(push.ins) - n))
+    return CustomCall(body, 0, (), (split.primal, push, pull), ())
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({CustomCall: _custom, LinearCall: _linear})

@@ -76,7 +76,7 @@ def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> Lin
             problem,
             equation=describe(found),
             where=str(place(found.source) or ""),
-            remedy="a derivative is linear in its direction: use the primals for anything that is not",
+            remedy="a derivative is linear in its direction; for a map that is so only as a whole use lax.linear_call",
         )
     if found is not None:
         raise NotLinearError(

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
+from fxad.builder import Builder
 from fxad.interpret import run
-from fxad.testing import Case, check_stack, differ, stacks, xla
+from fxad.testing import Case, cases, check_stack, differ, stacks, xla
+from fxad.testing.draw_custom import ruled as ruled_program
 from fxad.transforms import inline
 from tests.laws.budget import share
 
@@ -102,8 +104,16 @@ def test_stacks(shape: Callable[[Fun], Fun], kinds: tuple[str, ...], stack: tupl
     check_stack(stack, Case(program.jaxpr, (*[np.asarray(b) for b in program.bound], X, Y), seed, True))
 
 
+@share(2)
+@given(cases(differentiable=True), st.sampled_from(["jvp", "vjp"]), stacks(3))
+def test_any_program_with_its_own_derivative_for_a_rule(case: Case, kind: str, stack: tuple[str, ...]) -> None:
+    b = Builder.like(case.program)
+    program = b.build(b(ruled_program(case.program, kind), *b.ins), "ruled")
+    check_stack(stack, Case(program, case.args, case.seed, case.smooth))
+
+
 def gradient(f: Fun) -> Fun:
-    return fx.grad(lambda x, y: sum([fnp.sum(fnp.sin(a)) for a in f(x, y)]), argnums=(0, 1))
+    return fx.grad(lambda x, y: sum([fnp.sum(fnp.sin(a)) for a in fx.tree.leaves(f(x, y))]), argnums=(0, 1))
 
 
 def tangent(f: Fun) -> Fun:
@@ -134,7 +144,7 @@ LAYERS = (gradient, tangent, rows, linear, pulled, again)
 
 
 @share(1)
-@given(st.sampled_from(SHAPES), rule_sets, st.lists(st.sampled_from(LAYERS), max_size=3))
+@given(st.sampled_from(SHAPES), rule_sets, st.lists(st.sampled_from(LAYERS), max_size=4))
 def test_the_rule_is_what_would_be_derived(
     shape: Callable[[Fun], Fun], kinds: tuple[str, ...], layers: list[Callable[[Fun], Fun]]
 ) -> None:

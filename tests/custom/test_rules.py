@@ -10,7 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax
+from fxad import lax, random
 from fxad.ir import Jaxpr, distinct
 from fxad.primitives.custom import CustomCall, LinearCall
 from fxad.testing import check_adjoint, check_rule
@@ -269,6 +269,26 @@ def test_a_stack_has_a_rule_of_its_own() -> None:
     np.testing.assert_allclose(np.asarray(fx.grad(lambda x: fnp.sum(fx.vmap(f)(x, Y)))(X)), np.cos(X) * Y)
 
 
+def test_a_rule_for_stacks_that_calls_its_function() -> None:
+    f = fx.custom_vmap(lambda x: fnp.sin(x))
+    f.def_vmap(3)(lambda size, mapped, x: (f(x), True))
+    np.testing.assert_allclose(np.asarray(fx.vmap(fx.grad(f))(X)), np.cos(X))
+
+
+def test_keys_have_no_tangent() -> None:
+    @fx.custom_vjp
+    def noisy(key: Any, x: Any) -> Any:
+        return x * random.normal(key, x.shape, x.dtype)
+
+    def bwd(residuals: Any, ct: Any) -> Any:
+        return None, ct * residuals
+
+    noisy.defvjp(lambda key, x: (noisy(key, x), random.normal(key, x.shape, x.dtype)), bwd)
+    key = random.key(0)
+    got = fx.grad(lambda x: fnp.sum(noisy(key, x)))(X)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(random.normal(key, (3,), np.float64)))
+
+
 def test_all_kinds_of_rules_on_one_function() -> None:
     @fx.custom_vmap
     @fx.custom_vjp
@@ -354,6 +374,44 @@ def test_linear_call() -> None:
     np.testing.assert_allclose(np.asarray(rows)[0], np.linalg.solve(A.T, np.ones(3)))
     with pytest.raises(AssertionError, match="solve is not the adjoint of solve"):
         check_adjoint(solve, solve, A, X)
+
+
+def test_a_solver_in_the_rule_for_cotangents() -> None:
+    A = np.array([[4.0, 1.0, 0.0], [0.5, 3.0, 1.0], [1.0, 0.0, 5.0]])
+
+    def jacobi(a: Any, b: Any) -> Any:
+        """Linear in b, but only as a whole: it stops when it has converged."""
+        diagonal = fnp.linalg.diagonal(a)
+
+        def step(state: Any) -> Any:
+            x, _ = state
+            new = (b - a @ x + diagonal * x) / diagonal
+            return new, fnp.max(fnp.abs(new - x))
+
+        return lax.while_loop(lambda s: s[1] > 1e-14, step, (fnp.zeros_like(b), np.float64(1)))[0]
+
+    @fx.custom_vjp
+    def solve(a: Any, b: Any) -> Any:
+        return jacobi(a, b)
+
+    def fwd(a: Any, b: Any) -> Any:
+        x = jacobi(a, b)
+        return x, (a, x)
+
+    def bwd(residuals: Any, ct: Any) -> Any:
+        a, x = residuals
+        b_bar = lax.linear_call(lambda a, c: jacobi(fnp.matrix_transpose(a), c), jacobi, a, ct)
+        return -b_bar[:, None] * x[None, :], b_bar
+
+    solve.defvjp(fwd, bwd)
+    for derivative in (fx.jacrev, fx.jacfwd):
+        got = derivative(solve, argnums=1)(A, X)
+        np.testing.assert_allclose(np.asarray(got), np.linalg.inv(A), atol=1e-10)
+        got = derivative(solve, argnums=0)(A, X)
+        want = fx.jacrev(fnp.linalg.solve, argnums=0)(A, X)
+        np.testing.assert_allclose(np.asarray(got), np.asarray(want), atol=1e-10)
+    rows = fx.vmap(fx.grad(lambda b: fnp.sum(solve(A, b))))(np.stack([X, Y]))
+    np.testing.assert_allclose(np.asarray(rows)[1], np.linalg.solve(A.T, np.ones(3)))
 
 
 def test_a_call_outside_a_trace_is_the_plain_function() -> None:
