@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fxad.builder import Builder
 from fxad.errors import NotLinearError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Zero, place
 from fxad.liveness import narrow, sweep
 from fxad.memo import by_value
+from fxad.primitives.custom import CustomCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.transforms.dce import dce, prune
 from fxad.transforms.inline import inline
@@ -69,7 +72,7 @@ def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> Lin
 
     primal: other operands -> the first `n_out` results, then residuals.
     """
-    flat = dce(inline(rule))
+    flat = dce(_bare(rule, mask))
     found = _nonlinear(flat, mask, n_out)
     if isinstance(found, Eqn):
         raise NotLinearError(
@@ -83,8 +86,8 @@ def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> Lin
             f"{problem}: result {found} is constant in them and not zero",
             remedy="return zeros where nothing depends on the direction",
         )
-    split = linearize(rule, mask)
-    outs = (*split.primal.outs[:n_out], *split.primal.outs[len(rule.outs) :])
+    split = linearize(flat, mask)
+    outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
     primal = sweep(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
     if any([read and m for read, m in zip(narrow(dce(primal))[1], mask, strict=True)]):
         raise NotLinearError(problem, remedy="a derivative is linear in its direction: a body here is not")
@@ -98,25 +101,55 @@ def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> Lin
 def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | None:
     """The first equation that is not linear in the marked operands, or the place of the first result after `n_out` that
     is constant and not zero. A body may compute primal values and tangents side by side."""
-    linear = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    linear: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
     for eqn in jaxpr.eqns:
         here = tuple([a in linear for a in eqn.ins])
         if not any(here):
             continue
-        zeros = tuple([m or is_zero(a) for m, a in zip(here, eqn.ins, strict=True)])
-        if isinstance(eqn.prim, Linear) and (eqn.prim.linear_in(here) or eqn.prim.linear_in(zeros)):
-            linear.update(eqn.outs)
-        elif isinstance(eqn.prim, HigherOrder):
-            linear.update([v for v, moves in zip(eqn.outs, _moves(eqn, here), strict=True) if moves])
-        else:
+        if not _is_linear(eqn, here) and not isinstance(eqn.prim, HigherOrder):
             return eqn
+        linear.update(_reached(eqn, here, eqn.outs))
     for k, a in enumerate(jaxpr.outs[n_out:]):
         if a not in linear and not is_zero(a):
             return k
     return None
 
 
-def _moves(eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Which results of an equation have a tangent when the marked operands have one."""
+def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
+    """The program with calls inlined, and with the plain function where one with rules is applied to a marked operand.
+
+    What a rule computes from tangents is the derivative, not something to be differentiated by rules once more: a
+    linear function may be its own rule, `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
+    """
+    b = Builder.like(jaxpr)
+    reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    return b.build(_emit_bare(b, inline(jaxpr), jaxpr.ins, reached), jaxpr.name)
+
+
+def _emit_bare(b: Builder, jaxpr: Jaxpr, args: Sequence[Atom], reached: set[Atom]) -> list[Atom]:
+    env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        here = tuple([a in reached for a in ins])
+        outs: Sequence[Atom]
+        if any(here) and isinstance(eqn.prim, CustomCall):
+            outs = _emit_bare(b, inline(eqn.prim.body), ins, reached)
+        else:
+            outs = b.copy(eqn, ins)
+            reached.update(_reached(eqn, here, outs) if any(here) else ())
+        env.update(zip(eqn.outs, outs, strict=True))
+    return [env.get(a, a) for a in jaxpr.outs]
+
+
+def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:
+    zeros = tuple([m or is_zero(a) for m, a in zip(mask, eqn.ins, strict=True)])
+    return isinstance(eqn.prim, Linear) and (eqn.prim.linear_in(mask) or eqn.prim.linear_in(zeros))
+
+
+def _reached(eqn: Eqn, mask: tuple[bool, ...], outs: Sequence[Atom]) -> list[Atom]:
+    """Those results of an equation that depend on the marked operands. A body may compute other things beside."""
+    if not isinstance(eqn.prim, HigherOrder) or _is_linear(eqn, mask):
+        return list(outs)
     b = Builder()
-    return jvp(b.build(b(eqn.prim, *b.inputs([a.aval for a in eqn.ins])), eqn.prim.name), mask)[1]
+    alone = b.build(b(eqn.prim, *b.inputs([a.aval for a in eqn.ins])), eqn.prim.name)
+    return [a for a, moves in zip(outs, jvp(alone, mask)[1], strict=True) if moves]
