@@ -10,6 +10,10 @@ from fxad import dtypes as dtypes
 from fxad import errors as errors
 from fxad import text as text
 from fxad import tree as tree
+from fxad.api.custom import CustomFunction as CustomFunction
+from fxad.api.custom import custom_jvp as custom_jvp
+from fxad.api.custom import custom_vjp as custom_vjp
+from fxad.api.custom import custom_vmap as custom_vmap
 from fxad.api.directional import Linearized as Linearized
 from fxad.api.directional import jvp as jvp
 from fxad.api.directional import linearize as linearize

@@ -20,7 +20,6 @@ from fxad.api.lift import (
     mask_of,
     normalise,
     positional,
-    reorder_ins,
     tangent_tree,
     with_outs,
 )
@@ -29,6 +28,7 @@ from fxad.errors import ArgumentError, DTypeError, NotLinearError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.primitives.linearity import is_linear
 from fxad.program import Program, name_of, trace
+from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 
 P = ParamSpec("P")

@@ -7,11 +7,9 @@ from functools import wraps
 from typing import Any
 
 from fxad import tree
-from fxad.builder import Builder
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, described
 from fxad.ir import Aval, Jaxpr
-from fxad.memo import by_value
 from fxad.program import Program, counted, name_of, trace
 from fxad.tree import Structure
 
@@ -112,16 +110,6 @@ def compose(*structures: Structure) -> Structure:
 def args_tree(args: Structure, kwargs: Structure | None = None) -> Structure:
     """The `in_tree` of a call with a tuple of positional arguments, and keyword arguments."""
     return compose(args, tree.structure({}) if kwargs is None else kwargs)
-
-
-@by_value
-def reorder_ins(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
-    """The program with its operands in another order: operand k of the result is operand `order[k]` of `jaxpr`."""
-    if order == tuple(range(len(order))):
-        return jaxpr
-    b = Builder()
-    env = {k: b.input(jaxpr.ins[k].aval) for k in order}
-    return b.build(b.inline(jaxpr, [env[k] for k in range(len(jaxpr.ins))]), jaxpr.name)
 
 
 def with_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:

@@ -14,6 +14,7 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.conv import CONV
 from fxad.primitives.cumulative import CUMULATIVE
+from fxad.primitives.custom import CUSTOM
 from fxad.primitives.dot import DOT
 from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
 from fxad.primitives.elementwise import ELEMENTWISE
@@ -71,4 +72,5 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     Scan,
     Cond,
     While,
+    *CUSTOM,
 )

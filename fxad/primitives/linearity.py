@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fxad.ir import Atom, Eqn, Jaxpr, Linear, Lit
+from fxad.builder import Builder
+from fxad.ir import Atom, Eqn, Jaxpr, Linear, Lit, Zero
+from fxad.liveness import sweep
 from fxad.memo import by_value
 
 
@@ -32,3 +34,30 @@ def _is_linear(eqn: Eqn, linear: set[Atom]) -> bool:
 def is_zero(a: Atom) -> bool:
     """Whether an atom is the literal zero of an inexact type (0.0, not -0.0)."""
     return isinstance(a, Lit) and a.aval.inexact and not any(a.bits)
+
+
+@by_value
+def without(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """A program that is linear in its first operands, for when those not `live` vanish: they are operands no longer.
+
+    Returns it and which of its results do not vanish; those that do are literals. An equation over zeros alone is gone.
+    """
+    b = Builder()
+    first, known = jaxpr.ins[: len(live)], jaxpr.ins[len(live) :]
+    env: dict[Atom, Atom] = {}
+    zeros: set[Atom] = set()
+    reached: set[Atom] = set()
+    for v, moves in zip(first, live, strict=True):
+        env[v] = b.input(v.aval) if moves else Zero(v.aval).instantiate()
+        (reached if moves else zeros).add(v)
+    env.update(zip(known, b.inputs([v.aval for v in known]), strict=True))
+    for eqn in jaxpr.eqns:
+        if reached.isdisjoint(eqn.ins) and not zeros.isdisjoint(eqn.ins):
+            zeros.update(eqn.outs)
+            env.update({v: Zero(v.aval).instantiate() for v in eqn.outs})
+            continue
+        if not reached.isdisjoint(eqn.ins):
+            reached.update(eqn.outs)
+        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    slim = sweep(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
+    return slim, tuple([not is_zero(a) for a in slim.outs])

@@ -42,6 +42,7 @@ from fxad.testing.applications import Application, Spec, Specs, applications
 from fxad.testing.batching_laws import check_vmap, check_vmap_commutes, check_vmap_identity, check_vmap_nested
 from fxad.testing.calls import SPECS, calls
 from fxad.testing.compare import close, differ, tolerance, xla
+from fxad.testing.custom_laws import check_adjoint, check_rule
 from fxad.testing.derivative_laws import (
     check_grad,
     check_jacobian,
@@ -89,6 +90,7 @@ __all__ = [
     "avals",
     "calls",
     "cases",
+    "check_adjoint",
     "check_batch",
     "check_cse",
     "check_dce",
@@ -107,6 +109,7 @@ __all__ = [
     "check_program_transpose",
     "check_remat",
     "check_rewrite",
+    "check_rule",
     "check_second_order",
     "check_simplify",
     "check_stack",

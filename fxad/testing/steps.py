@@ -55,6 +55,7 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.primitives.sort import Sort
 from fxad.testing.calls import SPECS
 from fxad.testing.control_steps import RESULT, branch, fitting, loop, scan
+from fxad.testing.draw_custom import ruled
 from fxad.testing.growth import MOST, UNKNOWN, Fact, Growth
 from fxad.testing.matrix_steps import decomposition
 from fxad.testing.values import SEEDS, Domain, sample
@@ -344,8 +345,10 @@ def _call(g: Growth, _: Atom) -> None:
         return
     body = g.bodies[g.draw(st.integers(0, len(g.bodies) - 1))]
     args = [fitting(g, v.aval) for v in body.ins]
-    kind = g.draw(st.sampled_from(["call", "remat", "opaque"]))
-    prim = Call(body) if kind == "call" else Remat(body, kind == "opaque")
+    kind = g.draw(st.sampled_from(["call", "remat", "opaque", "jvp", "vjp"]))
+    prim: Primitive = Call(body) if kind == "call" else Remat(body, kind == "opaque")
+    if kind in ("jvp", "vjp"):
+        prim = ruled(body, kind)
     for v in g.builder(prim, *args):
         g.add(v, RESULT)
 

@@ -21,7 +21,6 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
-    LinearizedBody,
     NDArray,
     Prune,
     Tangent,
@@ -83,7 +82,7 @@ class Call(HigherOrder, Linear):
         if ctx.split:
             split = ctx.recur(self.body, nonzero)
             out_nonzero = split.out_nonzero
-            outs, residuals = _primal(ctx, split, len(self.body.outs), primals)
+            outs, residuals = call_primal(ctx, split.primal, len(self.body.outs), primals)
             dots = ctx.lin(Call(split.linear), *lins, *residuals) if any(out_nonzero) else ()
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
@@ -122,14 +121,11 @@ def cotangents(adjoint: Jaxpr, results: Sequence[Atom], args: tuple[Atom | Hole,
     return tuple([next(found) if isinstance(a, Hole) else None for a in args])
 
 
-def _primal(
-    ctx: JvpCtx, split: LinearizedBody, n_out: int, primals: tuple[Atom, ...]
-) -> tuple[tuple[Atom, ...], list[Atom]]:
-    """Call the primal half of a body: its results and its residuals.
+def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: tuple[Atom, ...]) -> tuple[tuple[Atom, ...], list[Atom]]:
+    """Call the primal half of a body, which gives `n_out` results and then residuals: both.
 
     A residual that the caller has already (an operand, a constant, another result) is not handed out a second time.
     """
-    body = split.primal
     results, residuals = body.outs[:n_out], body.outs[n_out:]
     held = {*body.ins, *results}
     extra = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in held]

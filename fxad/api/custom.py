@@ -1,0 +1,355 @@
+"""`custom_jvp`, `custom_vjp`, `custom_vmap`: functions whose derivatives and batching are given, not derived.
+
+All three make one kind of object, so one function may carry rules of every kind, and each transformation takes the one
+it needs. Rules are traced where the function is called in a trace, and are part of the program from then on.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial, update_wrapper
+from types import MappingProxyType
+from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast, final, overload
+
+from fxad import tree
+from fxad.api.custom_rules import (
+    Signature,
+    TracedRule,
+    cotangent_rule,
+    split_cotangent_rule,
+    split_tangent_rule,
+    stacked_rule,
+    tangent_rule,
+    traced,
+)
+from fxad.api.lift import check_function
+from fxad.array import aval_of
+from fxad.errors import ArgumentError, ParameterError
+from fxad.ir import Jaxpr
+from fxad.lax.control.bodies import common_operands
+from fxad.numpy.binary import add
+from fxad.primitives.custom import CustomCall
+from fxad.program import argument_path, name_of
+from fxad.trace import active, bind
+from fxad.tree import Structure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., object])
+Rule: TypeAlias = Callable[..., Any]
+
+# A rule may call its own function, whose rules are then traced again: so often, and no deeper.
+DEPTH: Final = 3
+_depths: Final[ContextVar[Mapping[int, int]]] = ContextVar("fxad_custom_depths", default=MappingProxyType({}))
+
+
+@final
+class CustomFunction(Generic[P, R]):
+    """A function with rules of its own. Made by `custom_jvp`, `custom_vjp` and `custom_vmap`.
+
+    Arguments are pytrees of arrays, but for those in `nondiff_argnums`, which are anything: functions, strings, sizes.
+    Integer and bool leaves have no tangent: None stands for it in the trees that rules take and give. What the function
+    or a rule closes over is an operand of the program; a derivative with respect to it is refused.
+    Outside a trace a call is the plain function.
+    """
+
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> None:
+        for k in nondiff_argnums:
+            if not isinstance(k, int) or isinstance(k, bool) or k < 0:
+                raise ArgumentError(f"custom rules of {name_of(fun)}: nondiff_argnums {nondiff_argnums!r} has {k!r}")
+        self.fun = fun
+        self.nondiff_argnums: tuple[int, ...] = tuple(sorted(set(nondiff_argnums)))
+        self._jvp: Rule | None = None
+        self._vjp: tuple[Rule, Rule] | None = None
+        self._vmap: tuple[Rule, tuple[int, ...]] | None = None
+        update_wrapper(self, fun, updated=())
+
+    def __repr__(self) -> str:
+        return f"<{name_of(self.fun)} with rules for {', '.join(self.rules) or 'nothing'}>"
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Which rules the function has: of "jvp", "vjp" and "vmap"."""
+        found = (("jvp", self._jvp), ("vjp", self._vjp), ("vmap", self._vmap))
+        return tuple([name for name, rule in found if rule])
+
+    @property
+    def axis_sizes(self) -> tuple[int, ...]:
+        """The axis sizes that `def_vmap` named."""
+        return self._vmap[1] if self._vmap else ()
+
+    # ------------------------------------------------------------------------------------------------------- rules
+
+    def defjvp(self, jvp: F) -> F:
+        """Give the tangents: `jvp(*nondiff, primals, tangents) -> (results, tangents of results)`; as in JAX.
+
+        It must be linear in the tangents, which is checked where it is traced. Tangents that vanish come as zeros, and
+        what they lead to is dropped from the program.
+        """
+        check_function("defjvp", jvp)
+        self._jvp = jvp
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        """Give the tangents argument by argument: `jvps[k](tangent, results, *primals) -> tangents of results`.
+
+        None for an argument whose tangent has no effect.
+        """
+        if self.nondiff_argnums:
+            raise ArgumentError(f"defjvps of {name_of(self.fun)}: not with nondiff_argnums", remedy="use defjvp")
+        for jvp in jvps:
+            if jvp is not None:
+                check_function("defjvps", jvp)
+
+        whole: Callable[..., Any] = self
+
+        def defjvps(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+            if len(jvps) != len(primals):
+                raise ArgumentError(
+                    f"defjvps of {name_of(self.fun)}: has {len(jvps)} rules for {len(primals)} arguments",
+                    remedy="give one for each argument, None where its tangent has no effect",
+                )
+            out = whole(*primals)
+            pairs = [(f, t) for f, t in zip(jvps, tangents, strict=True) if f is not None and tree.leaves(t)]
+            parts = [f(t, out, *primals) for f, t in pairs]
+            total = parts[0] if parts else None
+            for part in parts[1:]:
+                total = tree.map(add, total, part)
+            return out, total
+
+        self._jvp = defjvps
+
+    def defvjp(self, fwd: Callable[..., tuple[R, Any]], bwd: Rule) -> None:
+        """Give the cotangents: `fwd(*args) -> (results, residuals)`, `bwd(*nondiff, residuals, cotangents)` gives a
+        tuple with the cotangent of each argument that is not in `nondiff_argnums`; as in JAX.
+
+        None may stand for a cotangent that vanishes. `bwd` must be linear in the cotangents, which is checked where it
+        is traced; its transpose serves forward mode. There are no symbolic zeros to handle: `bwd` is specialised to the
+        cotangents that are asked for, and to those of the results that are given.
+        """
+        check_function("defvjp", fwd)
+        check_function("defvjp", bwd)
+        self._vjp = fwd, bwd
+
+    def def_vmap(self, *axis_sizes: int) -> Callable[[F], F]:
+        """Give the function of a stack, for the axis sizes named:
+        `rule(axis_size, in_batched, *args) -> (results, out_batched)`.
+
+        All array arguments are stacked along their first axis; so are the results, where `out_batched` (a tree prefix)
+        says True. A program has its shapes when it is traced, so a rule is traced for each size; with any other size,
+        or when what the function closes over is mapped, the batched function is derived.
+        """
+        for size in axis_sizes:
+            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                raise ParameterError(f"def_vmap of {name_of(self.fun)}: {size!r} is not an axis size")
+        if not axis_sizes:
+            raise ParameterError(
+                f"def_vmap of {name_of(self.fun)}: no axis size is given", remedy="f.def_vmap(32, 128)(rule)"
+            )
+
+        def register(rule: F) -> F:
+            check_function("def_vmap", rule)
+            self._vmap = rule, tuple(dict.fromkeys(axis_sizes))
+            return rule
+
+        return register
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if active() is None or not self.rules:
+            return self.fun(*args, **kwargs)
+        return cast("R", _Call(self, self._positional(args, kwargs)).run())
+
+    def _positional(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
+        """The arguments of a call in the order of the signature, defaults filled in."""
+        name = name_of(self.fun)
+        try:
+            signature = inspect.signature(self.fun)
+        except (TypeError, ValueError):
+            if not kwargs:
+                return args
+            raise ArgumentError(f"{name}: has no signature, so its arguments cannot be given by keyword") from None
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as e:
+            raise ArgumentError(f"{name}: {e}", remedy=f"its signature is {name}{signature}") from None
+        bound.apply_defaults()
+        if any(bound.kwargs):
+            raise ArgumentError(
+                f"{name}: has arguments that are given by keyword only: {', '.join(bound.kwargs)}",
+                remedy="rules know arguments by position: make them positional",
+            )
+        return bound.args
+
+
+class _Call:
+    """One call of a function with rules, in a trace."""
+
+    def __init__(self, function: CustomFunction[..., Any], args: tuple[object, ...]) -> None:
+        self.function = function
+        self.args = args
+        self.static = [k for k in function.nondiff_argnums if k < len(args)]
+        dynamic = tuple([a for k, a in enumerate(args) if k not in self.static])
+        self.leaves, in_tree = tree.flatten(dynamic)
+        paths = self._paths(in_tree)
+        name = name_of(function.fun)
+        avals = tuple([aval_of(x, f"{name}: {p}") for x, p in zip(self.leaves, paths, strict=True)])
+        out_tree: Structure | None = None
+
+        def flat(*leaves: object) -> object:
+            nonlocal out_tree
+            values, out_tree = tree.flatten(function.fun(*self.whole(tree.unflatten(in_tree, leaves))))
+            return values
+
+        self.body = traced(name, function.fun, flat, avals)
+        assert out_tree is not None
+        self.signature = Signature(name, in_tree, avals, paths, out_tree, self.body.jaxpr.out_avals)
+
+    def _paths(self, in_tree: Structure) -> tuple[str, ...]:
+        try:
+            names = list(inspect.signature(self.function.fun).parameters)
+        except (TypeError, ValueError):
+            names = []
+        places = [k for k in range(len(self.args)) if k not in self.static]
+        known = tuple([names[k] if k < len(names) else f"args[{k}]" for k in places])
+        return tuple([argument_path(a, known) for a in _as_call(in_tree).accessors()])
+
+    def whole(self, dynamic: Sequence[object]) -> list[object]:
+        """All arguments, given those that are not in `nondiff_argnums`."""
+        given = iter(dynamic)
+        return [a if k in self.static else next(given) for k, a in enumerate(self.args)]
+
+    def run(self) -> object:
+        with _deeper(self.function) as depth:
+            rules = self._rules() if depth <= DEPTH else {}
+        bodies = [self.body, *[b for rule in rules.values() for b in rule.bodies]]
+        jaxprs, captured = common_operands(bodies)
+        body, *rest = jaxprs
+        n = len(captured)
+        found: dict[str, tuple[Jaxpr, ...]] = {"jvp": (), "vjp": ()}
+        stacked: list[tuple[int, Jaxpr]] = []
+        for key, rule in rules.items():
+            mine, rest = rest[: len(rule.bodies)], rest[len(rule.bodies) :]
+            names = [b.name for b in rule.bodies]
+            if key == "jvp":
+                found[key] = split_tangent_rule(self.signature, names[0], mine[0])
+            elif key == "vjp":
+                found[key] = split_cotangent_rule(self.signature, names[1], n, rule.n_res, *mine)
+            else:
+                stacked.append((int(key), mine[0]))
+        exhausted = not rules and self.function.rules != ("vmap",)
+        prim = CustomCall(body, n, found["jvp"], found["vjp"], tuple(stacked), exhausted)
+        outs = bind(prim, *captured, *self.leaves)
+        return tree.unflatten(self.signature.out_tree, outs)
+
+    def _rules(self) -> dict[str, TracedRule]:
+        """The rules traced: under "jvp", "vjp", and the axis sizes of the rules for stacks."""
+        function, sig = self.function, self.signature
+        static = [self.args[k] for k in self.static]
+        rules: dict[str, TracedRule] = {}
+        if function._jvp:
+            rules["jvp"] = tangent_rule(sig, function._jvp, partial(function._jvp, *static))
+        if function._vjp:
+            fwd, bwd = function._vjp
+            forward = self._over(fwd)
+            rules["vjp"] = cotangent_rule(sig, fwd, bwd, forward, partial(bwd, *static))
+        if function._vmap:
+            rule, sizes = function._vmap
+
+            def stacked(size: int, mapped: tuple[Any, ...], args: tuple[Any, ...]) -> object:
+                given = iter(mapped)
+                marks = [False if k in self.static else next(given) for k in range(len(self.args))]
+                return rule(size, marks, *self.whole(args))
+
+            rules |= {str(size): stacked_rule(sig, rule, size, stacked) for size in sizes}
+        return rules
+
+    def _over(self, fwd: Rule) -> Rule:
+        return lambda *dynamic: fwd(*self.whole(dynamic))
+
+
+def _as_call(in_tree: Structure) -> Structure:
+    return tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
+
+
+@contextmanager
+def _deeper(function: object) -> Iterator[int]:
+    """How often rules of a function are being traced inside each other, this time included."""
+    depths = _depths.get()
+    depth = depths.get(id(function), 0) + 1
+    token = _depths.set(MappingProxyType({**depths, id(function): depth}))
+    try:
+        yield depth
+    finally:
+        _depths.reset(token)
+
+
+def _made(what: str, fun: Any, nondiff_argnums: Sequence[int]) -> Any:
+    if fun is None:
+        return partial(_made, what, nondiff_argnums=nondiff_argnums)
+    if isinstance(fun, CustomFunction):  # another decorator on the same function
+        if nondiff_argnums and tuple(sorted(set(nondiff_argnums))) != fun.nondiff_argnums:
+            raise ArgumentError(
+                f"{what}: nondiff_argnums {tuple(nondiff_argnums)} differs from {fun.nondiff_argnums}, "
+                f"which {name_of(fun.fun)} has already",
+                remedy="all rules of a function see the same arguments: give nondiff_argnums once",
+            )
+        return fun
+    check_function(what, fun)
+    return CustomFunction(fun, nondiff_argnums)
+
+
+@overload
+def custom_jvp(fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> CustomFunction[P, R]: ...
+@overload
+def custom_jvp(
+    fun: None = None, nondiff_argnums: Sequence[int] = ()
+) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
+def custom_jvp(fun: Any = None, nondiff_argnums: Sequence[int] = ()) -> Any:
+    """A function that takes the derivative given by `defjvp`, in forward mode and, transposed, in reverse mode.
+
+    >>> import fxad as fx, fxad.numpy as fnp
+    >>> @fx.custom_jvp
+    ... def log1pexp(x):
+    ...     return fnp.log(1 + fnp.exp(x))
+    >>> @log1pexp.defjvp
+    ... def log1pexp_jvp(primals, tangents):
+    ...     (x,), (x_dot,) = primals, tangents
+    ...     return log1pexp(x), (1 - 1 / (1 + fnp.exp(x))) * x_dot
+    >>> float(fx.grad(log1pexp)(100.0))
+    1.0
+
+    Law:    with right rules, every transformation gives what it gives without them, within rounding.
+    Raises: where it is called: TreeError, ShapeError, DTypeError naming rule, path and both types; NotLinearError
+            naming the equation; where it is differentiated: NotDifferentiableError for what is closed over.
+    """
+    return _made("custom_jvp", fun, nondiff_argnums)
+
+
+@overload
+def custom_vjp(fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> CustomFunction[P, R]: ...
+@overload
+def custom_vjp(
+    fun: None = None, nondiff_argnums: Sequence[int] = ()
+) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
+def custom_vjp(fun: Any = None, nondiff_argnums: Sequence[int] = ()) -> Any:
+    """A function that takes the derivative given by `defvjp`, in reverse mode and, transposed, in forward mode.
+
+    Law:    with right rules, every transformation gives what it gives without them, within rounding.
+    Raises: as `custom_jvp`.
+    """
+    return _made("custom_vjp", fun, nondiff_argnums)
+
+
+def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:
+    """A function that is batched as `def_vmap` says, for the axis sizes named there.
+
+    Law:    with right rules, `vmap` gives what it gives without them, within rounding.
+    Raises: as `custom_jvp`.
+    """
+    made: CustomFunction[P, R] = _made("custom_vmap", fun, ())
+    return made

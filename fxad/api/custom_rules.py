@@ -1,0 +1,262 @@
+"""From the functions that are rules to the programs that `custom_call` carries: traced, checked, brought into one form.
+
+Everything here is done when a function with rules is called in a trace, once for each call; nothing of it is left in the
+program but jaxprs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, final
+
+from fxad import tree
+from fxad.api.lift import tangent_tree
+from fxad.array import ArrayLike
+from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
+from fxad.ir import Aval, Jaxpr, Zero
+from fxad.lax.control.bodies import Body, traced_body
+from fxad.lax.creation import splat
+from fxad.numpy.shapes import broadcast_to
+from fxad.program import counted, name_of
+from fxad.transforms.linear_rule import cotangent_maps, split_tangents
+from fxad.transforms.reorder import reorder_ins
+from fxad.tree import Structure
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Signature:
+    """What a function with rules was called with, and what it gives: trees, types, and paths for messages."""
+
+    name: str
+    in_tree: Structure
+    in_avals: tuple[Aval, ...]
+    in_paths: tuple[str, ...]
+    out_tree: Structure
+    out_avals: tuple[Aval, ...]
+
+    @property
+    def out_paths(self) -> tuple[str, ...]:
+        """Paths of the results."""
+        return tuple(tree.paths(self.out_tree, "result"))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedRule:
+    """Bodies of a rule over flat operands; `n_res` says how many residuals the first of them gives."""
+
+    bodies: tuple[Body, ...]
+    n_res: int = 0
+
+
+def inexact(avals: Sequence[Aval]) -> tuple[Aval, ...]:
+    """Those types that have tangents."""
+    return tuple([a for a in avals if a.inexact])
+
+
+def with_none(structure: Structure, avals: Sequence[Aval], values: Sequence[object]) -> Any:
+    """The tree of tangents: None where a leaf has none."""
+    given = iter(values)
+    return tree.unflatten(structure, [next(given) if a.inexact else None for a in avals])
+
+
+def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[Aval]) -> Body:
+    """Trace `flat`, a function of leaves, under the name of `fn`."""
+    flat.__name__ = name_of(fn)
+    return traced_body(what, flat, tree.structure((0,) * len(avals)), avals)
+
+
+# ------------------------------------------------------------------------------------------------------------ tangents
+
+
+def tangent_rule(sig: Signature, fn: Callable[..., object], rule: Callable[[Any, Any], object]) -> TracedRule:
+    """Trace a rule (primals, tangents) -> (results, tangents of results); `fn` is the user's function, for names.
+
+    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
+    """
+    what, n = f"defjvp of {sig.name}: {name_of(fn)}", len(sig.in_avals)
+
+    def flat(*leaves: object) -> object:
+        primals = tree.unflatten(sig.in_tree, leaves[:n])
+        out, dot = _pair(what, "(results, tangents)", rule(primals, with_none(sig.in_tree, sig.in_avals, leaves[n:])))
+        return _results(what, sig, out) + directions(
+            what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results"
+        )
+
+    body = traced(what, fn, flat, (*sig.in_avals, *inexact(sig.in_avals)))
+    body = body.typed([*sig.out_avals, *inexact(sig.out_avals)])
+    found, m = body.jaxpr.out_avals, len(sig.out_avals)
+    _check(what, "for", sig.out_paths, sig.out_avals, found[:m])
+    moving = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
+    _check(what, "as tangent of", moving, inexact(sig.out_avals), found[m:])
+    return TracedRule((body,))
+
+
+def split_tangent_rule(sig: Signature, what: str, rule: Jaxpr) -> tuple[Jaxpr, ...]:
+    """(forward, push) of a traced rule, over all operands. Raises: NotLinearError."""
+    return split_tangents(rule, len(sig.out_avals), len(inexact(sig.in_avals)), f"defjvp of {sig.name}: {what}")
+
+
+# ---------------------------------------------------------------------------------------------------------- cotangents
+
+
+def cotangent_rule(
+    sig: Signature,
+    fwd: Callable[..., object],
+    bwd: Callable[..., object],
+    forward: Callable[..., object],
+    backward: Callable[[Any, Any], object],
+) -> TracedRule:
+    """Trace `forward(*args) -> (results, residuals)` and `backward(residuals, cotangents) -> cotangents of args`.
+
+    `fwd` and `bwd` are the user's functions, for names.
+    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
+    """
+    what, back = f"defvjp of {sig.name}: {name_of(fwd)}", f"defvjp of {sig.name}: {name_of(bwd)}"
+    res_tree: Structure | None = None
+
+    def flat_forward(*leaves: object) -> object:
+        nonlocal res_tree
+        given = forward(*tree.unflatten(sig.in_tree, leaves))
+        out, residuals = _pair(what, "(results, residuals)", given)
+        stored, res_tree = tree.flatten(residuals)
+        return _results(what, sig, out) + stored
+
+    first = traced(what, fwd, flat_forward, sig.in_avals)
+    m, n_res = len(sig.out_avals), len(first.numbers) - len(sig.out_avals)
+    first = first.typed([*sig.out_avals, *[None] * n_res])
+    _check(what, "for", sig.out_paths, sig.out_avals, first.jaxpr.out_avals[:m])
+
+    def flat_backward(*leaves: object) -> object:
+        assert res_tree is not None
+        residuals = tree.unflatten(res_tree, leaves[:n_res])
+        bars = backward(residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
+        return _cotangents(back, sig, bars)
+
+    second = traced(back, bwd, flat_backward, (*first.jaxpr.out_avals[m:], *inexact(sig.out_avals)))
+    second = second.typed(inexact(sig.in_avals))
+    moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
+    _check(back, "as cotangent of", moving, inexact(sig.in_avals), second.jaxpr.out_avals)
+    return TracedRule((first, second), n_res)
+
+
+def split_cotangent_rule(
+    sig: Signature, what: str, n_captured: int, n_res: int, forward: Jaxpr, backward: Jaxpr
+) -> tuple[Jaxpr, ...]:
+    """(forward, push, pull) of a traced rule, over all operands: what `backward` closes over becomes a residual.
+
+    forward: (captured, arguments) -> (results, residuals). backward: (captured, residuals, cotangents) -> cotangents.
+    Raises: NotLinearError.
+    """
+    kept = forward.ins[:n_captured]
+    whole = Jaxpr(forward.ins, forward.eqns, (*forward.outs, *kept), forward.name)
+    n_cts = len(inexact(sig.out_avals))
+    push, pull = cotangent_maps(_reordered(backward, n_captured, n_res), n_cts, f"defvjp of {sig.name}: {what}")
+    return whole, push, pull
+
+
+def _reordered(backward: Jaxpr, n_captured: int, n_res: int) -> Jaxpr:
+    """(captured, residuals, cotangents) as (cotangents, residuals, captured)."""
+    n = n_captured + n_res
+    order = (*range(n, len(backward.ins)), *range(n_captured, n), *range(n_captured))
+    return reorder_ins(backward, order)
+
+
+def _cotangents(what: str, sig: Signature, bars: object) -> list[object]:
+    parts = sig.in_tree.children()
+    if not isinstance(bars, tuple | list) or len(bars) != len(parts):
+        raise TreeError(
+            f"{what} returns {tree.shape_text(tree.structure(bars))}, {sig.name} has "
+            f"{counted(len(parts), 'argument')} that its rule is about",
+            remedy="return a tuple with a cotangent for each argument, None where it has none",
+        )
+    out: list[object] = []
+    at = 0
+    for part, bar in zip(parts, bars, strict=True):
+        here = slice(at, at + part.num_leaves)
+        out += directions(what, "cotangent", part, sig.in_avals[here], sig.in_paths[here], bar, "the argument")
+        at += part.num_leaves
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------ batching
+
+
+def stacked_rule(
+    sig: Signature, fn: Callable[..., object], size: int, rule: Callable[[int, Any, Any], object]
+) -> TracedRule:
+    """Trace a rule (size, which leaves are mapped, stacked arguments) -> (results, which of them are mapped).
+
+    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
+    """
+    what = f"def_vmap of {sig.name}: {name_of(fn)}"
+
+    def flat(*leaves: object) -> object:
+        mapped = tree.unflatten(sig.in_tree, [True] * len(leaves))
+        out, where = _pair(what, "(results, out_batched)", rule(size, mapped, tree.unflatten(sig.in_tree, leaves)))
+        marks = tree.broadcast_prefix(where, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
+        results = _results(what, sig, out)
+        for k, (x, is_stack) in enumerate(zip(results, marks, strict=True)):
+            if not is_stack:
+                results[k] = broadcast_to(cast("ArrayLike", x), (size, *sig.out_avals[k].shape))
+        return results
+
+    body = traced(what, fn, flat, [a.with_shape((size, *a.shape)) for a in sig.in_avals])
+    body = body.typed(sig.out_avals)
+    wants = [a.with_shape((size, *a.shape)) for a in sig.out_avals]
+    _check(what, "as stack of", sig.out_paths, wants, body.jaxpr.out_avals)
+    return TracedRule((body,))
+
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+
+def _pair(what: str, wanted: str, value: object) -> tuple[Any, Any]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise TreeError(f"{what} returns {tree.shape_text(tree.structure(value))}, not a pair {wanted}")
+    return value[0], value[1]
+
+
+def _results(what: str, sig: Signature, out: object) -> list[object]:
+    leaves, found = tree.flatten(out)
+    if found != sig.out_tree:
+        raise TreeError(
+            f"{what} returns results {tree.shape_text(found)}, {sig.name} returns {tree.shape_text(sig.out_tree)}"
+        )
+    return leaves
+
+
+def directions(
+    what: str, role: str, structure: Structure, avals: Sequence[Aval], paths: Sequence[str], value: object, of: str
+) -> list[object]:
+    """The leaves of a tree of tangents (or cotangents) that belong to leaves with tangents; zeros for None.
+
+    Raises: TreeError where it has another structure than `structure`; DTypeError for a tangent of what has none.
+    """
+    if value is None:
+        return [splat(Zero(a).instantiate()) for a in avals if a.inexact]
+    leaves = tree.follow(structure, value)
+    if leaves is None or any([x is not None and tree.structure(x).num_nodes != 1 for x in leaves]):
+        found, want = tree.structure(value), tangent_tree(structure, avals)
+        raise TreeError(
+            f"{what} returns the {role} {tree.shape_text(found)}, it must be {tree.shape_text(want)} as {of}",
+            remedy=f"a {role} has the structure of {of}, with None for integers and bools, or where it vanishes",
+        )
+    out: list[object] = []
+    for x, aval, path in zip(leaves, avals, paths, strict=True):
+        if aval.inexact:
+            out.append(splat(Zero(aval).instantiate()) if x is None else x)
+        elif x is not None:
+            raise DTypeError(
+                f"{what} returns a {role} of {path}, which is {aval} and has none", remedy="return None for it"
+            )
+    return out
+
+
+def _check(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval], found: Sequence[Aval]) -> None:
+    for path, want, have in zip(paths, wants, found, strict=True):
+        if have is not want:
+            kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
+            raise kind(f"{what} returns {have} {verb} {path}, which is {want}")

@@ -1,0 +1,108 @@
+"""Rules that users give, held against what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+from fxad import transforms, tree
+from fxad.api.custom import CustomFunction
+from fxad.array import aval_of
+from fxad.errors import ArgumentError, described
+from fxad.interpret import run
+from fxad.ir import NDArray
+from fxad.lax.linear import linear_call
+from fxad.program import Program, name_of, trace
+from fxad.testing.compare import differ, directions, pairing_error
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rtol: float = 0.0) -> None:
+    """The rules of a function agree, at `args` and along drawn directions, with what is derived from the function.
+
+    Compares results, tangents, cotangents and, for each size of `def_vmap`, stacks. Arguments of `nondiff_argnums` are
+    passed as they are. `rtol`: what may differ beyond the tolerance of the dtype, relative to the largest magnitude.
+
+    Raises: AssertionError naming what differs, its path and both values; ArgumentError for a function without rules.
+    """
+    if not isinstance(function, CustomFunction) or not function.rules:
+        raise ArgumentError(
+            f"check_rule: {described(function)} has no rules", remedy="give it one: defjvp, defvjp, def_vmap"
+        )
+    static = {k: a for k, a in enumerate(args) if k in function.nondiff_argnums}
+    dynamic = [a for k, a in enumerate(args) if k not in static]
+
+    def over(f: Callable[..., object]) -> Callable[..., object]:
+        def whole(*given: object) -> object:
+            rest = iter(given)
+            return f(*[static[k] if k in static else next(rest) for k in range(len(args))])
+
+        return whole
+
+    ruled, plain = [_found(trace(over(f), *dynamic), dynamic, function, seed) for f in (function, function.fun)]
+    for what, want in plain.items():
+        if problem := differ([ruled[what]], [want], slack=rtol):
+            raise AssertionError(f"{name_of(function.fun)}: {what} differs from what is derived: {problem}")
+
+
+def _found(
+    program: Program[..., object], args: Sequence[object], function: CustomFunction[P, R], seed: int
+) -> dict[str, NDArray]:
+    """Results, tangents, cotangents and stacks of a program."""
+    jaxpr, n = program.jaxpr, len(program.out_avals)
+    values = (*program.bound, *tree.leaves(args))
+    operands = [np.asarray(x, a.dtype) for x, a in zip(values, jaxpr.in_avals, strict=True)]
+    paths = tree.paths(program.out_tree, "result")
+    found: dict[str, NDArray] = dict(zip(paths, run(jaxpr, operands), strict=True))
+    moving = tuple([a.inexact for a in program.in_avals])
+    if "jvp" in function.rules or "vjp" in function.rules:
+        mask = (False,) * len(program.bound) + moving
+        dots = directions([a for a in program.in_avals if a.inexact], seed)
+        cts = directions([a for a in program.out_avals if a.inexact], seed + 1)
+        fused, nonzero = transforms.jvp(jaxpr, mask)
+        pushed = iter(run(fused, [*operands, *dots])[n:])
+        for path, aval, moves in zip(paths, program.out_avals, nonzero, strict=True):
+            found[f"tangent of {path}"] = next(pushed) if moves else np.zeros(aval.shape, aval.dtype)
+        both = run(transforms.vjp_fused(jaxpr, mask), [*operands, *cts])
+        found |= {f"{p}, with residuals": x for p, x in zip(paths, both, strict=False)}
+        named = [p for p, m in zip(program.paths, moving, strict=True) if m]
+        found |= {f"cotangent of {p}": x for p, x in zip(named, both[n:], strict=True)}
+    for size in function.axis_sizes:
+        dims = (None,) * len(program.bound) + (0,) * len(program.in_avals)
+        stacks = [
+            a if d is None else np.stack([np.roll(a, k) for k in range(size)])
+            for a, d in zip(operands, dims, strict=True)
+        ]
+        batched, _ = transforms.vmap(jaxpr, size, dims, (0,) * n)
+        found |= {f"{p} of a stack of {size}": x for p, x in zip(paths, run(batched, stacks), strict=True)}
+    return found
+
+
+def check_adjoint(
+    fun: Callable[..., object],
+    fun_transpose: Callable[..., object],
+    residual_args: object,
+    linear_args: object,
+    seed: int = 0,
+) -> None:
+    """The two functions of a `linear_call` are adjoint, along drawn directions: `<y_bar, A x> = <A^T y_bar, x>`.
+
+    Raises: AssertionError with both values; what `linear_call` raises.
+    """
+
+    def both(linear: object) -> object:
+        return linear_call(fun, fun_transpose, residual_args, linear)
+
+    program = trace(both, linear_args)
+    bound = [np.asarray(x) for x in program.bound]
+    xs = directions([aval_of(x) for x in tree.leaves(linear_args)], seed)
+    ys = directions(program.out_avals, seed + 1)
+    mask = (False,) * len(bound) + (True,) * len(xs)
+    bars = run(transforms.transpose(program.jaxpr, mask), [*ys, *bound])
+    tolerance = 1e-8 if all([x.dtype.itemsize in (8, 16) for x in xs]) else 1e-3
+    if problem := pairing_error(ys, run(program.jaxpr, [*bound, *xs]), bars, xs, tolerance):
+        raise AssertionError(f"linear_call: {name_of(fun_transpose)} is not the adjoint of {name_of(fun)}: {problem}")

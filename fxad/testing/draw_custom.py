@@ -1,0 +1,94 @@
+"""How to draw applications of functions with rules of their own: right rules, of each kind, around one function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Zero
+from fxad.primitives import elementwise as ew
+from fxad.primitives.custom import CustomCall, LinearCall
+from fxad.testing.applications import Spec, Specs
+from fxad.testing.values import ORDINARY, Domain, shapes
+from fxad.transforms import linearize, transpose, vmap
+
+_COUNT: Final = Aval((), dtypes.int32)
+
+
+def _linear(draw: st.DrawFn, smooth: bool) -> Spec:
+    """(x, y; c) -> (x * sin(c) - y, one of them, or zero)."""
+    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.complex128]))
+    aval = Aval(draw(shapes(2)), dtype)
+    b = Builder()
+    x, y, c = b.inputs((aval, aval, aval))
+    first = b.one(ew.SUB, b.one(ew.MUL, x, b.one(ew.SIN, c)), y)
+    seconds: list[Atom] = [x, y, Lit.of(0, aval)]
+    body = b.build((first, draw(st.sampled_from(seconds))), "map")
+    adjoint = transpose(body, (True, True, False))
+    return LinearCall(body, adjoint, 2), [(aval, ORDINARY)] * 3
+
+
+def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
+    """(c; x, y, n) -> (sin(x) * y, x, n), where c is captured and read by no rule that has a say in derivatives."""
+    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
+    aval = Aval(draw(shapes(2)), dtype)
+    body = _function(aval)
+    forward, push = _derivative(aval)
+    n = len(push.ins) - 2
+    pull = transpose(push, (True, True, *[False] * n))
+    kinds = draw(st.lists(st.sampled_from(["jvp", "vjp", "vmap"]), unique=True, max_size=3))
+    stacked, _ = vmap(body, 2, (None, 0, 0, 0), (0, 0, 0))
+    prim = CustomCall(
+        body,
+        1,
+        (forward, push) if "jvp" in kinds else (),
+        (forward, push, pull) if "vjp" in kinds else (),
+        ((2, stacked),) if "vmap" in kinds else (),
+        not kinds and draw(st.booleans()),
+    )
+    return prim, [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
+
+
+def _function(aval: Aval) -> Jaxpr:
+    b = Builder()
+    c, x, y, n = b.inputs((aval, aval, aval, _COUNT))
+    same = b.one(ew.SUB, b.one(ew.ADD, x, b.one(ew.COS, c)), b.one(ew.COS, c))
+    return b.build((b.one(ew.MUL, b.one(ew.SIN, same), y), same, n), "f")
+
+
+def _derivative(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
+    b = Builder()
+    _, x, y, n = b.inputs((aval, aval, aval, _COUNT))
+    sin = b.one(ew.SIN, x)
+    outs: tuple[Atom, ...] = (b.one(ew.MUL, sin, y), x, n)
+    forward = b.build((*outs, sin, b.one(ew.MUL, b.one(ew.COS, x), y)), "forward")
+    b = Builder()
+    dx, dy, of_y, of_x = b.inputs((aval,) * 4)
+    return forward, b.build((b.one(ew.ADD, b.one(ew.MUL, dx, of_x), b.one(ew.MUL, dy, of_y)), dx), "push")
+
+
+def ruled(body: Jaxpr, kind: str) -> CustomCall:
+    """Any program as a function with a rule: the derivative that it has, for tangents ("jvp") or cotangents ("vjp")."""
+    moving = tuple([a.inexact for a in body.in_avals])
+    split = linearize(body, moving)
+    b = Builder()
+    found = iter(b.inline(split.linear, b.inputs(split.linear.in_avals)))
+    dots = [
+        next(found) if nonzero else Zero(a).instantiate()
+        for nonzero, a in zip(split.out_nonzero, body.out_avals, strict=True)
+        if a.inexact
+    ]
+    push = b.build(dots, "push")
+    if kind == "jvp":
+        return CustomCall(body, 0, (split.primal, push), (), ())
+    n = sum(moving)
+    pull = transpose(push, (True,) * n + (False,) * (len(push.ins) - n))
+    return CustomCall(body, 0, (), (split.primal, push, pull), ())
+
+
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({CustomCall: _custom, LinearCall: _linear})

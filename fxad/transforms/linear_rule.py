@@ -1,0 +1,155 @@
+"""Rules that users give for tangents and cotangents, checked for linearity and split into what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxad.builder import Builder
+from fxad.errors import NotLinearError
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Zero, place
+from fxad.liveness import narrow, sweep
+from fxad.memo import by_value
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.linearity import is_linear, is_zero
+from fxad.transforms.dce import dce, prune
+from fxad.transforms.inline import inline
+from fxad.transforms.jvp import describe, jvp
+from fxad.transforms.linearize import linearize
+from fxad.transforms.transpose import transpose
+
+
+@by_value
+def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jaxpr, Jaxpr]:
+    """A rule (operands, then `n_dots` tangents) -> (`n_out` results, then tangents of results), in two programs.
+
+    forward: operands -> results, then residuals. push: (tangents, residuals) -> tangents of results.
+
+    Raises: NotLinearError that names the equation, when the tangents are not linear in the tangents, or the results
+            depend on them.
+    """
+    n_in = len(rule.ins) - n_dots
+    mask = (False,) * n_in + (True,) * n_dots
+    for k in range(n_out):
+        if any(prune(rule, tuple([k == j for j in range(len(rule.outs))]))[1][n_in:]):
+            raise NotLinearError(
+                f"{what}: result {k} depends on the tangents",
+                remedy="return (results, tangents of the results), in this order",
+            )
+    split = _split(dce(rule), mask, n_out, f"{what} is not linear in the tangents")
+    push = Builder()
+    ins = push.inputs(split.linear.in_avals)
+    dots = _filled(split, push.inline(split.linear, ins), rule)[n_out:]
+    return split.primal, push.build(dots, f"push_{rule.name}")
+
+
+@by_value
+def cotangent_maps(rule: Jaxpr, n_cts: int, what: str) -> tuple[Jaxpr, Jaxpr]:
+    """A rule (`n_cts` cotangents, then residuals) -> cotangents of operands; returns (push, pull): its transpose, and
+    itself, free of equations that are linear in the cotangents only as a whole.
+
+    Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents.
+    """
+    mask = (True,) * n_cts + (False,) * (len(rule.ins) - n_cts)
+    pull = dce(rule)
+    if not is_linear(pull, mask):
+        split = _split(pull, mask, 0, f"{what} is not linear in the cotangents")
+        b = Builder()
+        cts, residuals = b.inputs(rule.in_avals[:n_cts]), b.inputs(rule.in_avals[n_cts:])
+        known = b.inline(split.primal, residuals)
+        pull = dce(b.build(_filled(split, b.inline(split.linear, [*cts, *known]), rule), rule.name))
+    return dce(transpose(pull, mask)), pull
+
+
+def _filled(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
+    given = iter(dots)
+    return [
+        next(given) if nz else Zero(a).instantiate() for nz, a in zip(split.out_nonzero, rule.out_avals, strict=True)
+    ]
+
+
+def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> LinearizedBody:
+    """Linearize in the marked operands; the primal half does not depend on them, so it is without them.
+
+    primal: other operands -> the first `n_out` results, then residuals.
+    """
+    flat = dce(_bare(rule, mask))
+    found = _nonlinear(flat, mask, n_out)
+    if isinstance(found, Eqn):
+        raise NotLinearError(
+            problem,
+            equation=describe(found),
+            where=str(place(found.source) or ""),
+            remedy="a derivative is linear in its direction; for a map that is so only as a whole use lax.linear_call",
+        )
+    if found is not None:
+        raise NotLinearError(
+            f"{problem}: result {found} is constant in them and not zero",
+            remedy="return zeros where nothing depends on the direction",
+        )
+    split = linearize(flat, mask)
+    outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
+    primal = sweep(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
+    if any([read and m for read, m in zip(narrow(dce(primal))[1], mask, strict=True)]):
+        raise NotLinearError(problem, remedy="a derivative is linear in its direction: a body here is not")
+    b = Builder()
+    args: list[Atom] = [
+        Zero(v.aval).instantiate() if m else b.input(v.aval) for v, m in zip(primal.ins, mask, strict=True)
+    ]
+    return LinearizedBody(dce(b.build(b.inline(primal, args), rule.name)), split.linear, split.n_res, split.out_nonzero)
+
+
+def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | None:
+    """The first equation that is not linear in the marked operands, or the place of the first result after `n_out` that
+    is constant and not zero. A body may compute primal values and tangents side by side."""
+    linear: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    for eqn in jaxpr.eqns:
+        here = tuple([a in linear for a in eqn.ins])
+        if not any(here):
+            continue
+        if not _is_linear(eqn, here) and not isinstance(eqn.prim, HigherOrder):
+            return eqn
+        linear.update(_reached(eqn, here, eqn.outs))
+    for k, a in enumerate(jaxpr.outs[n_out:]):
+        if a not in linear and not is_zero(a):
+            return k
+    return None
+
+
+def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
+    """The program with calls inlined, and with the plain function where one with rules is applied to a marked operand.
+
+    What a rule computes from tangents is the derivative, not something to be differentiated by rules once more: a
+    linear function may be its own rule, `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
+    """
+    b = Builder.like(jaxpr)
+    reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    return b.build(_emit_bare(b, inline(jaxpr), jaxpr.ins, reached), jaxpr.name)
+
+
+def _emit_bare(b: Builder, jaxpr: Jaxpr, args: Sequence[Atom], reached: set[Atom]) -> list[Atom]:
+    env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        here = tuple([a in reached for a in ins])
+        outs: Sequence[Atom]
+        if any(here) and isinstance(eqn.prim, CustomCall):
+            outs = _emit_bare(b, inline(eqn.prim.body), ins, reached)
+        else:
+            outs = b.copy(eqn, ins)
+            reached.update(_reached(eqn, here, outs) if any(here) else ())
+        env.update(zip(eqn.outs, outs, strict=True))
+    return [env.get(a, a) for a in jaxpr.outs]
+
+
+def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:
+    zeros = tuple([m or is_zero(a) for m, a in zip(mask, eqn.ins, strict=True)])
+    return isinstance(eqn.prim, Linear) and (eqn.prim.linear_in(mask) or eqn.prim.linear_in(zeros))
+
+
+def _reached(eqn: Eqn, mask: tuple[bool, ...], outs: Sequence[Atom]) -> list[Atom]:
+    """Those results of an equation that depend on the marked operands. A body may compute other things beside."""
+    if not isinstance(eqn.prim, HigherOrder) or _is_linear(eqn, mask):
+        return list(outs)
+    b = Builder()
+    alone = b.build(b(eqn.prim, *b.inputs([a.aval for a in eqn.ins])), eqn.prim.name)
+    return [a for a, moves in zip(outs, jvp(alone, mask)[1], strict=True) if moves]

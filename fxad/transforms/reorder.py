@@ -1,0 +1,17 @@
+"""The same program with its operands in another order."""
+
+from __future__ import annotations
+
+from fxad.builder import Builder
+from fxad.ir import Jaxpr
+from fxad.memo import by_value
+
+
+@by_value
+def reorder_ins(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
+    """The program with its operands in another order: operand k of the result is operand `order[k]` of `jaxpr`."""
+    if order == tuple(range(len(order))):
+        return jaxpr
+    b = Builder()
+    env = {k: b.input(jaxpr.ins[k].aval) for k in order}
+    return b.build(b.inline(jaxpr, [env[k] for k in range(len(jaxpr.ins))]), jaxpr.name)

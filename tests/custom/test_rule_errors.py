@@ -1,0 +1,309 @@
+"""Rules that do not fit their function: the errors name the rule, the path and both types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.builder import Builder
+from fxad.errors import (
+    ArgumentError,
+    DTypeError,
+    NotDifferentiableError,
+    NotLinearError,
+    ParameterError,
+    ShapeError,
+    TreeError,
+)
+from fxad.ir import Aval, Jaxpr
+from fxad.primitives.custom import CustomCall, LinearCall
+from fxad.testing import check_rule
+
+X = np.ones(3)
+
+
+def f(x: Any, n: Any) -> Any:
+    return {"y": x * 2, "n": n}
+
+
+def jvp_rule(rule: Callable[..., Any]) -> fx.CustomFunction[..., Any]:
+    made = fx.custom_jvp(f)
+    rule.__name__ = "rule"
+    made.defjvp(rule)
+    return made
+
+
+def vjp_rule(fwd: Callable[..., Any], bwd: Callable[..., Any]) -> fx.CustomFunction[..., Any]:
+    made = fx.custom_vjp(f)
+    fwd.__name__, bwd.__name__ = "fwd", "bwd"
+    made.defvjp(fwd, bwd)
+    return made
+
+
+TANGENTS: list[tuple[Callable[..., Any], type[Exception], str]] = [
+    (lambda p, t: f(*p), TreeError, "defjvp of f: rule returns {'n': *, 'y': *}, not a pair (results, tangents)"),
+    (
+        lambda p, t: (p[0], t[0]),
+        TreeError,
+        "defjvp of f: rule returns results *, f returns {'n': *, 'y': *}",
+    ),
+    (
+        lambda p, t: (f(*p), (t[0],)),
+        TreeError,
+        "defjvp of f: rule returns the tangent (*,), it must be {'n': None, 'y': *} as the results",
+    ),
+    (
+        lambda p, t: (f(*p), {"y": t[0], "n": 1.0}),
+        DTypeError,
+        "defjvp of f: rule returns a tangent of result['n'], which is i32[] and has none",
+    ),
+    (
+        lambda p, t: (f(*p), {"y": fnp.sum(t[0]), "n": None}),
+        ShapeError,
+        "defjvp of f: rule returns f64[] as tangent of result['y'], which is f64[3]",
+    ),
+    (
+        lambda p, t: (f(*p), {"y": t[0].astype("float32"), "n": None}),
+        DTypeError,
+        "defjvp of f: rule returns f32[3] as tangent of result['y'], which is f64[3]",
+    ),
+    (
+        lambda p, t: (f(p[0].astype("float32"), p[1]), {"y": t[0], "n": None}),
+        DTypeError,
+        "defjvp of f: rule returns f32[3] for result['y'], which is f64[3]",
+    ),
+    (
+        lambda p, t: (f(*p), {"y": t[0] * t[0], "n": None}),
+        NotLinearError,
+        "defjvp of f: rule is not linear in the tangents",
+    ),
+    (
+        lambda p, t: (f(*p), {"y": t[0] + 1, "n": None}),
+        NotLinearError,
+        "defjvp of f: rule is not linear in the tangents",
+    ),
+    (
+        lambda p, t: (f(*p), {"y": p[0], "n": None}),
+        NotLinearError,
+        "defjvp of f: rule is not linear in the tangents: result 0 is constant in them and not zero",
+    ),
+    (
+        lambda p, t: (f(t[0], p[1]), {"y": t[0], "n": None}),
+        NotLinearError,
+        "defjvp of f: rule: result 1 depends on the tangents",
+    ),
+    (
+        lambda p, t: (f(*p), {"y": lax.fori_loop(0, 2, lambda _, c: c * c, t[0]), "n": None}),
+        NotLinearError,
+        "defjvp of f: rule is not linear in the tangents",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "kind", "message"), TANGENTS, ids=[m for _, _, m in TANGENTS])
+def test_rules_for_tangents(rule: Callable[..., Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind) as e:
+        fx.trace(jvp_rule(rule), X, 1)
+    assert str(e.value).startswith(message)
+
+
+COTANGENTS: list[tuple[Callable[..., Any], Callable[..., Any], type[Exception], str]] = [
+    (
+        lambda x, n: f(x, n),
+        lambda r, ct: (ct["y"], None),
+        TreeError,
+        "defvjp of f: fwd returns {'n': *, 'y': *}, not a pair",
+    ),
+    (
+        lambda x, n: (x, None),
+        lambda r, ct: (ct["y"], None),
+        TreeError,
+        "defvjp of f: fwd returns results *, f returns {'n': *, 'y': *}",
+    ),
+    (
+        lambda x, n: (f(fnp.sum(x), n), None),
+        lambda r, ct: (ct["y"], None),
+        ShapeError,
+        "defvjp of f: fwd returns f64[] for result['y'], which is f64[3]",
+    ),
+    (
+        lambda x, n: (f(x, n), None),
+        lambda r, ct: ct["y"],
+        TreeError,
+        "defvjp of f: bwd returns *, f has 2 arguments that its rule is about",
+    ),
+    (
+        lambda x, n: (f(x, n), None),
+        lambda r, ct: (ct["y"], 0.0),
+        DTypeError,
+        "defvjp of f: bwd returns a cotangent of n, which is i32[] and has none",
+    ),
+    (
+        lambda x, n: (f(x, n), None),
+        lambda r, ct: ((ct["y"], ct["y"]), None),
+        TreeError,
+        "defvjp of f: bwd returns the cotangent (*, *), it must be * as the argument",
+    ),
+    (
+        lambda x, n: (f(x, n), None),
+        lambda r, ct: (fnp.sum(ct["y"]), None),
+        ShapeError,
+        "defvjp of f: bwd returns f64[] as cotangent of x, which is f64[3]",
+    ),
+    (
+        lambda x, n: (f(x, n), None),
+        lambda r, ct: (fnp.clip(ct["y"], -1, 1), None),
+        NotLinearError,
+        "defvjp of f: bwd is not linear in the cotangents",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fwd", "bwd", "kind", "message"), COTANGENTS, ids=[m for *_, m in COTANGENTS])
+def test_rules_for_cotangents(
+    fwd: Callable[..., Any], bwd: Callable[..., Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind) as e:
+        fx.trace(vjp_rule(fwd, bwd), X, 1)
+    assert str(e.value).startswith(message)
+
+
+def test_what_is_not_linear_is_named_with_its_line() -> None:
+    with pytest.raises(NotLinearError) as e:
+        fx.trace(jvp_rule(lambda p, t: (f(*p), {"y": fnp.exp(t[0]), "n": None})), X, 1)
+    assert "exp" in str(e.value)
+    assert "test_rule_errors.py" in str(e.value)
+
+
+def test_what_a_rule_closes_over_has_no_derivative() -> None:
+    def outer(x: Any) -> Any:
+        @fx.custom_jvp
+        def scaled(y: Any) -> Any:
+            return y * x
+
+        scaled.defjvp(lambda p, t: (p[0] * x, t[0] * x))
+        return fnp.sum(scaled(x))
+
+    with pytest.raises(NotDifferentiableError) as e:
+        fx.grad(outer)(X)
+    assert "scaled or its rule closes over a value of type f64[3] (operand 0) that depends on" in str(e.value)
+    assert "stop_gradient" in str(e.value)
+
+
+def test_a_rule_for_stacks_without_derivative_rules_leaves_what_is_closed_over_alone() -> None:
+    def outer(x: Any) -> Any:
+        scaled = fx.custom_vmap(lambda y: y * x)
+        scaled.def_vmap(3)(lambda size, mapped, y: (y * x, True))
+        return fnp.sum(scaled(x))
+
+    np.testing.assert_allclose(np.asarray(fx.grad(outer)(X)), 2 * X)
+
+
+def along_ones(h: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: fx.jvp(h, (x,), (fnp.ones_like(x),))
+
+
+def test_a_rule_that_calls_its_function_ends_somewhere() -> None:
+    @fx.custom_jvp
+    def g(x: Any) -> Any:
+        return fnp.sin(x)
+
+    g.defjvp(lambda p, t: (g(*p), fnp.cos(p[0]) * t[0]))
+    h: Any = g
+    for _ in range(3):
+        h = along_ones(h)
+    fx.trace(h, X)
+    with pytest.raises(NotDifferentiableError, match="derivatives of this order are"):
+        fx.trace(lambda x: fx.jvp(h, (x,), (x,)), X)
+
+
+def test_arguments() -> None:
+    with pytest.raises(ArgumentError, match="custom_jvp: an int is neither a Program nor a function"):
+        fx.custom_jvp(3)  # type: ignore[call-overload]
+    with pytest.raises(ArgumentError, match=r"custom rules of f: nondiff_argnums \(-1,\) has -1"):
+        fx.custom_jvp(f, nondiff_argnums=(-1,))
+    with pytest.raises(ArgumentError, match=r"custom_vjp: nondiff_argnums \(0,\) differs from \(1,\)"):
+        fx.custom_vjp(fx.custom_jvp(f, nondiff_argnums=(1,)), nondiff_argnums=(0,))
+    with pytest.raises(ParameterError, match="def_vmap of f: no axis size is given"):
+        fx.custom_vmap(f).def_vmap()
+    with pytest.raises(ParameterError, match="def_vmap of f: -1 is not an axis size"):
+        fx.custom_vmap(f).def_vmap(-1)
+    with pytest.raises(ArgumentError, match="defjvps of f: not with nondiff_argnums"):
+        fx.custom_jvp(f, nondiff_argnums=(1,)).defjvps(None)
+    with pytest.raises(ArgumentError, match="check_rule: a CustomFunction has no rules"):
+        check_rule(fx.custom_jvp(f), X, 1)
+    made = fx.custom_jvp(lambda x, *, k: x)
+    made.defjvp(lambda p, t: (p[0], t[0]))
+    with pytest.raises(ArgumentError, match="has arguments that are given by keyword only: k"):
+        fx.trace(lambda x: made(x, k=1), X)
+    with pytest.raises(ArgumentError, match=r"f: missing a required argument: 'n'"):
+        fx.trace(jvp_rule(lambda p, t: (f(*p), None)), X)
+    with pytest.raises(ArgumentError, match=r"f: n: a str is not an array"):
+        fx.trace(lambda x: jvp_rule(lambda p, t: (f(*p), None))(x, "one"), X)
+    three = fx.custom_jvp(f)
+    three.defjvps(None)
+    with pytest.raises(ArgumentError, match="defjvps of f: has 1 rules for 2 arguments"):
+        fx.trace(three, X, 1)
+
+
+def test_rules_for_stacks() -> None:
+    made = fx.custom_vmap(f)
+    made.def_vmap(2)(lambda size, mapped, x, n: (f(x[0], n), True))
+    with pytest.raises(ShapeError, match=r"returns f64\[3\] as stack of result\['y'\], which is f64\[2,3\]"):
+        fx.trace(made, X, 1)
+
+
+def test_linear_call() -> None:
+    def twice(_: Any, x: Any) -> Any:
+        return 2 * x
+
+    with pytest.raises(DTypeError, match=r"linear_call: linear_args is i64\[3\], which has no tangent"):
+        lax.linear_call(twice, twice, None, np.ones(3, np.int64))
+    with pytest.raises(DTypeError, match=r"linear_call: result of .* is bool\[3\], which has no tangent"):
+        lax.linear_call(lambda _, x: x > 0, twice, None, X)
+    with pytest.raises(TreeError, match=r"linear_call: .* returns \(\*, \*\), linear_args is \*"):
+        lax.linear_call(twice, lambda _, ct: (ct, ct), None, X)
+    with pytest.raises(ShapeError, match=r"returns f64\[\] as cotangent of linear_args, which is f64\[3\]"):
+        lax.linear_call(twice, lambda _, ct: fnp.sum(ct), None, X)
+    with pytest.raises(TreeError, match="linear_call: linear_args has no leaf"):
+        lax.linear_call(twice, twice, X, ())
+
+
+def _program(n_in: int, n_out: int, aval: Aval) -> Jaxpr:
+    b = Builder()
+    ins = b.inputs([aval] * n_in)
+    return b.build(ins[:1] * n_out, "body")
+
+
+def test_primitives_check_what_they_carry() -> None:
+    aval, index = Aval((3,), "float32"), Aval((3,), "int32")
+    one, two = _program(1, 1, aval), _program(2, 1, aval)
+
+    def fails(prim: CustomCall | LinearCall, message: str) -> None:
+        with pytest.raises(ParameterError) as e:
+            prim.abstract_eval(*prim.body.in_avals)
+        assert str(e.value).startswith(message)
+
+    fails(LinearCall(one, one, 2), "linear_call: n_linear is 2, body has 1 operands")
+    fails(LinearCall(one, two, 1), "linear_call: adjoint body takes (f32[3], f32[3]), expected (f32[3])")
+    fails(
+        LinearCall(_program(1, 1, index), _program(1, 1, index), 1),
+        "linear_call: linear operand 0 of body is i32[3], which has no tangent",
+    )
+    fails(CustomCall(one, 2, (), (), ()), "custom_call: captured is 2, body has 1 operands")
+    fails(CustomCall(one, 0, (one,), (), ()), "custom_call: a jvp_rule is (forward, push)")
+    fails(CustomCall(one, 0, (two, one), (), ()), "custom_call: forward body takes (f32[3], f32[3]), expected (f32[3])")
+    fails(CustomCall(one, 0, (one, two), (), ()), "custom_call: push body takes (f32[3], f32[3]), expected (f32[3])")
+    fails(
+        CustomCall(one, 0, (), (one, one, two), ()), "custom_call: pull body takes (f32[3], f32[3]), expected (f32[3])"
+    )
+    fails(
+        CustomCall(one, 0, (), (), ((2, one),)),
+        "custom_call: vmap rule of size 2 body takes (f32[3]), expected (f32[2,3])",
+    )
