@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+import fxad as fx
+import fxad.numpy.staging
+import fxad.random.staging
 
 COMMON = settings(
     deadline=None,  # the first example of a law compiles, the others do not
@@ -15,3 +21,13 @@ settings.register_profile("ci", COMMON, max_examples=25, derandomize=True)
 settings.register_profile("dev", COMMON, max_examples=25)
 settings.register_profile("deep", COMMON, max_examples=2000)
 settings.load_profile(os.environ.get("FXAD_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(scope="module")
+def nothing_remembered() -> None:
+    """Forget the programs of other tests. Of equal programs that are alive the first has the name and the lines that
+    messages and texts show, so a test of these must be alone with its programs."""
+    fx.cache.clear()
+    fxad.numpy.staging._programs.clear()
+    fxad.random.staging._programs.clear()
+    gc.collect()

@@ -26,6 +26,8 @@ from fxad.ir import distinct
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.while_ import While
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 lax: Any = fxad.lax  # what runs is tested here; the types are tested in tests/typing
 
 close: Any = np.testing.assert_allclose

@@ -27,6 +27,8 @@ from fxad.errors import (
 )
 from tests.api.refusals import X, refused
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 S = np.float32(2)
 I = np.int32(1)
 

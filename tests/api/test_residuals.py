@@ -13,6 +13,8 @@ from fxad import lax, policies
 from fxad.builder import Builder
 from fxad.transforms import linearize, partial_eval
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 RNG = np.random.default_rng(1)
 X, W = [RNG.standard_normal((4, 4)).astype(np.float32) for _ in range(2)]
 

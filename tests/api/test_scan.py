@@ -17,6 +17,8 @@ from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, Paramet
 from fxad.ir import Jaxpr
 from fxad.primitives.control.scan import Scan
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 F32 = npt.NDArray[np.float32]
 
 

@@ -25,6 +25,8 @@ from fxad.ir import Aval, Jaxpr
 from fxad.primitives.custom import CustomCall, LinearCall
 from fxad.testing import check_rule
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 X = np.ones(3)
 
 

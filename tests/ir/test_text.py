@@ -26,6 +26,8 @@ from fxad.text import parse, to_text
 from fxad.typecheck import typecheck
 from tests.ir.strategies import VOCABULARY, Inert, forged, literals, programs
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 F3 = Aval((3,), "float32")
 
 

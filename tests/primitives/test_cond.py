@@ -23,6 +23,8 @@ from fxad.transforms.transpose import transpose
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program, same, xla
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 V = Aval((3,), "float64")
 
 

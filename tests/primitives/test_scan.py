@@ -21,6 +21,8 @@ from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.transforms import cse, dce, inline, jvp, linearize, simplify, transpose, vjp_fused, vmap
 from tests.primitives.harness import check, check_derivative, eqns, floats, pairing, program, same, xla
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 V, I = Aval((3,), "float64"), Aval((), "int32")
 ONE = Lit.of(1, I)
 

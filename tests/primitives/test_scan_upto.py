@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fxad.builder import Builder
-from fxad.errors import FxadError, ParameterError, ShapeError
+from fxad.errors import DTypeError, FxadError, ParameterError
 from fxad.interpret import run
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.primitives.control.scan import COUNT, Scan
@@ -15,6 +15,8 @@ from fxad.text import parse, to_text
 from fxad.transforms import dce, simplify
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program, same, xla
+
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
 V = Aval((3,), "float64")
 XS = V.with_shape((4, 3))
@@ -84,7 +86,7 @@ def test_rewriting() -> None:
         (
             scan(),
             (V, V, V, XS),
-            ShapeError,
+            DTypeError,
             "scan: the count of slices to run over must be i32[], got f64[3]",
         ),
         (

@@ -21,6 +21,8 @@ from fxad.transforms.linearize import linearize
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program, same, xla
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 I = Aval((), "int32")
 S = Aval((), "float64")
 V = Aval((3,), "float64")
