@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, final
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, final, overload
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from fxad.array import Array, aval_of, binder
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
+from fxad.static import Argnames, Statics
 from fxad.trace import raised_in, trace_flat
 from fxad.tree import Structure
 
@@ -154,10 +155,15 @@ def spec_of(value: object, what: str) -> Aval:
     return value.aval if isinstance(value, Spec) else aval_of(value, what)
 
 
-def trace(f: Callable[P, R], /, *args: object, **kwargs: object) -> Program[P, R]:
+@overload
+def trace(f: Callable[..., R], /, *args: object, static_argnames: Argnames, **kwargs: object) -> Program[..., R]: ...
+@overload
+def trace(f: Callable[P, R], /, *args: object, **kwargs: object) -> Program[P, R]: ...
+def trace(f: Callable[..., Any], /, *args: object, static_argnames: Any = (), **kwargs: object) -> Any:
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
-    Arrays that `f` closes over become bound operands; Python scalars in it are literals.
+    Arrays that `f` closes over become bound operands; Python scalars in it are literals. The arguments named in
+    `static_argnames` are given to `f` as they are, hashable values: the program is made for them, and takes the others.
 
     Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
     Cost:   one run of `f` on tracers.
@@ -165,7 +171,12 @@ def trace(f: Callable[P, R], /, *args: object, **kwargs: object) -> Program[P, R
     """
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
-    name, names = name_of(f), parameter_names(f)
+    name = name_of(f)
+    if static_argnames:
+        statics = Statics(f"trace of {name}", f, (), static_argnames)
+        _, fixed, args, kwargs = statics.split(args, kwargs)
+        f = statics.bound(fixed)
+    names = parameter_names(f)
     leaves, in_tree = tree.flatten((args, kwargs))
     avals = types_of(f"trace of {name}", f, leaves, in_tree)
     return trace_tree(f, in_tree, avals, name, names)

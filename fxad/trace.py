@@ -122,7 +122,10 @@ class Tracer(Array):
         self._refuse("numpy", "use fxad.numpy in place of numpy, or return the array and convert it outside")
 
     def __bool__(self) -> bool:  # noqa: PLE0304  it raises
-        self._refuse("bool", "use fxad.numpy.where or fxad.lax.cond in place of if, while, and, or")
+        remedy = "use fxad.numpy.where or fxad.lax.cond in place of if, while, and, or"
+        if self._var in self._trace.builder.ins:
+            remedy += "; a flag that is no data can be made static: jit(f, static_argnames=...)"
+        self._refuse("bool", remedy)
 
     def __int__(self) -> int:
         self._refuse("int", "use astype, or make the value a Python number that the function closes over")

@@ -38,6 +38,7 @@ TREE_ROOMS = (
     "fxad/ir.py",
     "fxad/lax/control/",
     "fxad/program.py",
+    "fxad/static.py",
     "fxad/trace.py",
     "fxad/tree.py",
 )

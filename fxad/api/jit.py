@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, ParamSpec, TypeVar, final, overload
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
 
 from fxad import tree
 from fxad.api.lift import check_function
+from fxad.errors import ArgumentError
 from fxad.executable import Executable, aval_of_array, lower, type_of_arrays
 from fxad.ir import Aval
 from fxad.program import Program, name_of, parameter_names, trace_tree, types_of
+from fxad.recent import Recent
+from fxad.static import Argnames, Argnums, Statics
 from fxad.trace import Tracer, active
 from fxad.tree import Structure
 
@@ -97,23 +100,90 @@ class Jitted(Generic[P, R]):
         return f"<jit {name_of(self.fn)}>"
 
 
+@final
+class StaticJitted(Generic[P, R]):
+    """A function with static arguments that compiles itself, once per their values and the types of the others.
+
+    Make it with `jit`. The functions of the static values used last are held.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_jitted", "_statics", "fn")
+
+    def __init__(self, fn: Callable[P, R], argnums: Argnums, argnames: Argnames) -> None:
+        self.fn = fn
+        self._statics = Statics(f"jit of {name_of(fn)}", fn, argnums, argnames)
+        self._jitted: Recent[Hashable, Jitted[..., R]] = Recent(512)
+        functools.update_wrapper(self, fn)
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Jitted[..., R], Any, Any]:
+        key, fixed, left, named = self._statics.split(args, kwargs)
+        known = self._jitted.get(key)
+        if known is None:
+            known = Jitted(self._statics.bound(fixed))
+            self._jitted.put(key, known)
+        return known, left, named
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        jitted, left, named = self._split(args, kwargs)
+        return jitted(*left, **named)
+
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> Program[..., R]:
+        """The program for these arguments; it takes those that are not static."""
+        jitted, left, named = self._split(args, kwargs)
+        return jitted.trace(*left, **named)
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The lowered program for these arguments (values or `Spec`s)."""
+        return lower(self.trace(*args, **kwargs))
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        partial: Any = functools.partial  # no type says that the first parameter goes
+        if 0 in self._statics.numbers or tree.structure(instance) != _LEAF:
+            return partial(self, instance)
+        return StaticJitted(partial(self.fn, instance), (), sorted(self._statics.names))
+
+    def __repr__(self) -> str:
+        return f"<jit {name_of(self.fn)}>"
+
+
 _LEAF: Final = tree.structure(0)
+
+
+class _Decorator(Protocol):
+    def __call__(self, f: Callable[P, R], /) -> StaticJitted[P, R]: ...
 
 
 @overload
 def jit(f: Program[P, R]) -> Executable[P, R]: ...  # type: ignore[overload-overlap]
 @overload
 def jit(f: Callable[P, R]) -> Jitted[P, R]: ...
-def jit(f: Any) -> Any:
+@overload
+def jit(f: Callable[P, R], *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> StaticJitted[P, R]: ...
+@overload
+def jit(*, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> _Decorator: ...
+def jit(f: Any = _LEAF, *, static_argnums: Argnums = (), static_argnames: Argnames = ()) -> Any:
     """Compile a function when it is called; a `Program` at once.
+
+    Static arguments are hashable values, given to the function as they are: it is compiled for each of them. Without
+    a function it is a decorator: `@jit(static_argnames="n")`.
 
     Rule: the function must be pure: it is run once per types of arguments, and what it closes over is read then.
     Cost: see `trace`, `lower`; equal programs share one executable, whoever asks.
     """
+    if f is _LEAF:  # nothing anybody would jit
+        return functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames)
+    static = static_argnums not in ((), []) or static_argnames not in ((), [])
     if isinstance(f, Program):
+        if static:
+            raise ArgumentError(
+                f"jit: {f.name} is a Program, which has no static arguments",
+                remedy="jit the function, or give them to trace as static_argnames",
+            )
         return lower(f).compile()
     check_function("jit", f)
-    return Jitted(f)
+    return StaticJitted(f, static_argnums, static_argnames) if static else Jitted(f)
 
 
-__all__ = ["Jitted", "jit"]
+__all__ = ["Jitted", "StaticJitted", "jit"]
