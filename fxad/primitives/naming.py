@@ -22,6 +22,7 @@ from fxad.ir import (
     Var,
     primitive,
 )
+from fxad.primitives.checks import operands
 
 
 class Mark(Linear):
@@ -35,8 +36,7 @@ class Mark(Linear):
     __slots__ = ()
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (aval,) = avals
-        return (aval,)
+        return operands(self, avals, 1)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return args

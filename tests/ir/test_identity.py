@@ -204,7 +204,7 @@ class TestJaxpr:
 
         def scaled(k: int) -> Jaxpr:
             b = Builder()
-            x = b.input(Aval((1000 + k,), "float32"))
+            x = b.input(Aval((71_000 + k, 3), "float32"))  # a type of nobody else
             return b.build([b.one(MUL, x, Lit.of(k, x.aval))])
 
         sizes()  # what other tests left goes now
