@@ -11,36 +11,16 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, HigherOrder, Lit, Primitive
-from fxad.primitives import ALL
+from fxad.ir import Atom, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
-from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.argmax import ArgMax
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
-from fxad.primitives.cumulative import CumMax, CumMin
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
-from fxad.primitives.elementwise.bessel import Zeta
-from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
-from fxad.primitives.elementwise.family import Binary, Compare, Unary
-from fxad.primitives.elementwise.gamma import Incomplete
-from fxad.primitives.elementwise.special import Polygamma
+from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.indexing import Gather, ScatterAdd
-from fxad.primitives.linalg import (
-    ExpmFrechet,
-    Geqrf,
-    HouseholderProduct,
-    Pinv,
-    Solve,
-    TriangularSolve,
-    TridiagonalSolve,
-)
-from fxad.primitives.linalg.family import Matrixwise
-from fxad.primitives.random import GammaSample
 from fxad.primitives.reduce import ReduceMax, ReduceProd
-from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin
-from fxad.primitives.scatter_combine import ScatterExtremum, ScatterMul
-from fxad.primitives.select_and_scatter import Selection
 from fxad.primitives.shape import (
     BroadcastInDim,
     ExpandDims,
@@ -52,13 +32,11 @@ from fxad.primitives.shape import (
     Transpose,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.primitives.sort import Sort
-from fxad.testing.calls import SPECS
+from fxad.testing.applied_steps import applied, kernel, random_numbers
 from fxad.testing.control_steps import RESULT, branch, fitting, loop, scan
 from fxad.testing.draw_custom import ruled
 from fxad.testing.growth import MOST, UNKNOWN, Fact, Growth
 from fxad.testing.matrix_steps import decomposition
-from fxad.testing.values import SEEDS, Domain, sample
 
 # Adds an equation or a few that start from a value; gives up silently where the value does not suit.
 Step: TypeAlias = Callable[[Growth, Atom], None]
@@ -353,61 +331,6 @@ def _call(g: Growth, _: Atom) -> None:
         g.add(v, RESULT)
 
 
-# matrices are made to suit: `matrix_steps`
-_MATRICES: Final = (Matrixwise, Solve, TriangularSolve, TridiagonalSolve, Pinv, ExpmFrechet, HouseholderProduct, Geqrf)
-# derivatives that are not known, in an operand, of second order or where updates meet: laws differentiate all programs
-_PARTLY: Final = (Incomplete, RegularizedIncompleteBeta, Zeta, Polygamma, ScatterMul)
-_APPLIED: Final = tuple([k for k in ALL if not issubclass(k, (HigherOrder, ew.Nextafter, *_MATRICES, *_PARTLY))])
-# derivatives by convention, and answers that jump
-_ROUGH: Final = (
-    *(ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin, GammaSample),
-    *(Sort, CumMax, CumMin, ReduceWindowMax, ReduceWindowMin, ScatterExtremum, Selection),
-)
-_SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, _ROUGH)])
-
-
-def _applied(g: Growth, _: Atom) -> None:
-    """Any primitive, to values inside its domain: ones that are there, moved inside, or literals."""
-    kind = g.draw(st.sampled_from(_SMOOTH if g.smooth else _APPLIED))
-    prim, operands = SPECS[kind](g.draw, g.smooth)
-    # on a bound, the derivative of clamp is 0 by convention: clamp(x, x, high) would be no smooth program
-    fixed = [kind is ew.Clamp and k != 1 for k in range(len(operands))]
-    args = [_suiting(g, aval, domain, f) for (aval, domain), f in zip(operands, fixed, strict=True)]
-    for v in g.builder(prim, *args):
-        g.add(v, Fact(-1e6, 1e6, False))
-
-
-def _suiting(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
-    if aval.inexact and g.smooth and not fixed and domain.low < domain.high:
-        return _moved_inside(g, g.like(aval), domain)
-    if not aval.inexact and domain.whole is None:
-        return g.like(aval)
-    there = [a for a in g.pool if a.aval is aval and g.facts[a].exact and _lies_in(g.facts[a], domain)]
-    if there and aval.inexact:
-        return g.one_of(there)
-    # one element of the domain, for all elements alike
-    value = sample(aval.with_shape(()), replace(domain, special=False), g.draw(SEEDS), 0)
-    return Lit(value.tobytes(), aval)
-
-
-def _lies_in(fact: Fact, domain: Domain) -> bool:
-    return not domain.signs and domain.low <= fact.low and fact.high <= domain.high
-
-
-def _moved_inside(g: Growth, x: Atom, domain: Domain) -> Atom:
-    """`x` where it lies in the domain, else low + (high - low) logistic(x); for complex numbers, of both parts."""
-    if _lies_in(g.facts[x], domain):
-        return x
-    if x.aval.dtype in dtypes.COMPLEX:
-        size = g.facts[x].size
-        parts = [g.emit(Fact(-size, size, False), part, x) for part in (ew.REAL, ew.IMAG)]
-        both = [_moved_inside(g, part, domain) for part in parts]
-        return g.emit(Fact(domain.low, domain.high, False), ew.COMPLEX, *both)
-    emit = g.builder.one
-    scaled = emit(ew.MUL, emit(ew.LOGISTIC, x), Lit.of(domain.high - domain.low, x.aval))
-    return g.emit(Fact(domain.low, domain.high, False), ew.ADD, scaled, Lit.of(domain.low, x.aval))
-
-
 def _nothing(_g: Growth, _: Atom) -> None:
     """What steps shrink to."""
 
@@ -423,6 +346,8 @@ STEPS: Final[tuple[Step, ...]] = (
     scan,
     loop,
     decomposition,
+    kernel,
+    random_numbers,
     _dot,
     _select,
     _convert,
@@ -437,5 +362,5 @@ STEPS: Final[tuple[Step, ...]] = (
     _again,
     _unit,
     _undo,
-    _applied,
+    applied,
 )

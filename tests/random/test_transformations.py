@@ -32,6 +32,11 @@ def test_values_stay_what_they_are() -> None:
     np.testing.assert_array_equal(random.key(1234567890123), [287, 1912276171])
     np.testing.assert_array_equal(random.split(random.key(0)), [[1797259609, 2579123966], [928981903, 3453687069]])
     np.testing.assert_array_equal(random.bits(random.key(0), (3,)), [4070199207, 4202968722, 1427181096])
+    # as jax.random gives them, by their bits
+    np.testing.assert_array_equal(random.fold_in(random.key(0), 7), [2716826189, 292468403])
+    uniform, normal = [np.asarray(draw(random.key(0), (3,))) for draw in (random.uniform, random.normal)]
+    np.testing.assert_array_equal(uniform.view(np.uint32), [1064475214, 1064993846, 1051337244])
+    np.testing.assert_array_equal(normal.view(np.uint32), [1070576317, 1073847792, 3202220055])
 
 
 def test_fold_in_is_one_of_the_keys_of_split() -> None:

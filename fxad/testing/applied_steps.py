@@ -1,0 +1,120 @@
+"""The steps by which programs get any primitive at all, applied inside its domain; and random numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.ir import Atom, Aval, HigherOrder, Lit, Primitive
+from fxad.primitives import ALL
+from fxad.primitives import elementwise as ew
+from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.conv import ConvGeneralDilated
+from fxad.primitives.cumulative import CumMax, CumMin, CumSum
+from fxad.primitives.elementwise.bessel import Zeta
+from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
+from fxad.primitives.elementwise.family import Compare
+from fxad.primitives.elementwise.gamma import Incomplete
+from fxad.primitives.elementwise.special import Polygamma
+from fxad.primitives.fft import Fft
+from fxad.primitives.linalg import (
+    ExpmFrechet,
+    Geqrf,
+    HouseholderProduct,
+    Pinv,
+    Solve,
+    TriangularSolve,
+    TridiagonalSolve,
+)
+from fxad.primitives.linalg.family import Matrixwise
+from fxad.primitives.random import GammaSample, Threefry2x32
+from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum
+from fxad.primitives.scatter_combine import ScatterExtremum, ScatterMul
+from fxad.primitives.select_and_scatter import Selection
+from fxad.primitives.shape import (
+    Iota,
+)
+from fxad.primitives.sort import Sort
+from fxad.testing.calls import SPECS
+from fxad.testing.growth import Fact, Growth
+from fxad.testing.values import SEEDS, Domain, sample
+
+# matrices are made to suit: `matrix_steps`
+_MATRICES: Final = (Matrixwise, Solve, TriangularSolve, TridiagonalSolve, Pinv, ExpmFrechet, HouseholderProduct, Geqrf)
+# derivatives that are not known, in an operand, of second order or where updates meet: laws differentiate all programs
+_PARTLY: Final = (Incomplete, RegularizedIncompleteBeta, Zeta, Polygamma, ScatterMul)
+_APPLIED: Final = tuple([k for k in ALL if not issubclass(k, (HigherOrder, ew.Nextafter, *_MATRICES, *_PARTLY))])
+# derivatives by convention, and answers that jump
+_ROUGH: Final = (
+    *(ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin, GammaSample),
+    *(Sort, CumMax, CumMin, ReduceWindowMax, ReduceWindowMin, ScatterExtremum, Selection),
+)
+_SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, _ROUGH)])
+
+
+def applied(g: Growth, _: Atom) -> None:
+    """Any primitive, to values inside its domain."""
+    _apply(g, g.draw(st.sampled_from(_SMOOTH if g.smooth else _APPLIED)))
+
+
+def kernel(g: Growth, _: Atom) -> None:
+    """A convolution, a sum over windows, a transform, a running total: too rare among all primitives."""
+    kinds: list[type[Primitive]] = [ConvGeneralDilated, ReduceWindowSum, Fft, CumSum]
+    _apply(g, g.draw(st.sampled_from(kinds)))
+
+
+def random_numbers(g: Growth, x: Atom) -> None:
+    """Uniform numbers in [0, 1), from a key that depends on a value: 24 bits of each word of the cipher."""
+    emit, shape = g.builder.one, x.aval.shape
+    word = Aval(shape, dtypes.uint32)
+    key = emit(ew.ConvertElementType(dtypes.uint32), g.like(x.aval.with_dtype(dtypes.int32)))
+    count = emit(Iota(shape, dtypes.uint32, len(shape) - 1)) if shape else Lit.of(0, word)
+    bits = g.builder(Threefry2x32(g.draw(st.booleans())), key, Lit.of(7, word), count, Lit.of(1, word))[0]
+    high = emit(ew.SHIFT_RIGHT_LOGICAL, bits, Lit.of(8, word))
+    dtype = dtypes.float64 if g.smooth else dtypes.float32
+    whole = emit(ew.ConvertElementType(dtype), high)
+    g.emit(Fact(0, 1, True), ew.MUL, whole, Lit.of(2.0**-24, whole.aval))
+
+
+def _apply(g: Growth, kind: type[Primitive]) -> None:
+    """A primitive, to values inside its domain: ones that are there, moved inside, or literals."""
+    prim, operands = SPECS[kind](g.draw, g.smooth)
+    # on a bound, the derivative of clamp is 0 by convention: clamp(x, x, high) would be no smooth program
+    fixed = [kind is ew.Clamp and k != 1 for k in range(len(operands))]
+    args = [_suiting(g, aval, domain, f) for (aval, domain), f in zip(operands, fixed, strict=True)]
+    for v in g.builder(prim, *args):
+        g.add(v, Fact(-1e6, 1e6, False))
+
+
+def _suiting(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
+    if aval.inexact and g.smooth and not fixed and domain.low < domain.high:
+        return _moved_inside(g, g.like(aval), domain)
+    if not aval.inexact and domain.whole is None:
+        return g.like(aval)
+    there = [a for a in g.pool if a.aval is aval and g.facts[a].exact and _lies_in(g.facts[a], domain)]
+    if there and aval.inexact:
+        return g.one_of(there)
+    # one element of the domain, for all elements alike
+    value = sample(aval.with_shape(()), replace(domain, special=False), g.draw(SEEDS), 0)
+    return Lit(value.tobytes(), aval)
+
+
+def _lies_in(fact: Fact, domain: Domain) -> bool:
+    return not domain.signs and domain.low <= fact.low and fact.high <= domain.high
+
+
+def _moved_inside(g: Growth, x: Atom, domain: Domain) -> Atom:
+    """`x` where it lies in the domain, else low + (high - low) logistic(x); for complex numbers, of both parts."""
+    if _lies_in(g.facts[x], domain):
+        return x
+    if x.aval.dtype in dtypes.COMPLEX:
+        size = g.facts[x].size
+        parts = [g.emit(Fact(-size, size, False), part, x) for part in (ew.REAL, ew.IMAG)]
+        both = [_moved_inside(g, part, domain) for part in parts]
+        return g.emit(Fact(domain.low, domain.high, False), ew.COMPLEX, *both)
+    emit = g.builder.one
+    scaled = emit(ew.MUL, emit(ew.LOGISTIC, x), Lit.of(domain.high - domain.low, x.aval))
+    return g.emit(Fact(domain.low, domain.high, False), ew.ADD, scaled, Lit.of(domain.low, x.aval))
