@@ -1,0 +1,127 @@
+"""What an inverse rule is: how one equation is run backwards, from its results to the operands that are not known.
+
+A row of the table says it for one primitive. The solver (`fxad.transforms.solving`) asks it when all results of an
+equation are known and some operands are not; operands that are known came from elsewhere in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias, TypeVar, final
+
+from fxad.ir import Atom, Emit, Eqn, Hole, Primitive
+
+P = TypeVar("P", bound=Primitive)
+Q = TypeVar("Q", bound=Primitive, contravariant=True)
+
+
+class InverseCtx(Emit, Protocol):
+    """What an inverse rule may use: emit equations over what is known, and look at how that was computed."""
+
+    def made(self, a: Atom) -> Eqn | None:
+        """The equation of the program that computes a known operand: what it says of the value (a triangular matrix, a
+        power of e) may be relied on. None for operands of the program and for literals."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The rule's answer where the results do not determine the unknown operands; the error gives the reason.
+
+    `reason` completes the sentence "mul is not inverted: ...", such as "both factors are unknown".
+    """
+
+    reason: str
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The rule's answer where the results determine some elements of an operand: several equations may make it whole.
+
+    `value` holds the elements. Either they stand in a `box` (a range of indices for each axis of the operand), or where
+    they stand is known when the program runs, and `write(emit, base)` gives an array `base` with them in their places:
+    the solver starts from nan, so an element that nobody writes is nan.
+    """
+
+    value: Atom
+    box: tuple[range, ...] = ()
+    write: Callable[[Emit, Atom], Atom] | None = None
+
+
+Args: TypeAlias = tuple[Atom | Hole, ...]
+Outs: TypeAlias = tuple[Atom, ...]
+Solved: TypeAlias = tuple[Atom | Part | None, ...]
+
+
+class Solve(Protocol[Q]):
+    """Emit what computes the operands that are a `Hole`, of which there is at least one, from the results.
+
+    Returns an entry for each operand, None for those that were known. An atom has exactly the type of its operand.
+    Where values do not determine the operand (a factor that is zero, a saturated tanh), it must be nan, never a
+    plausible number; where that cannot be said (integers), the rule refuses. `Hole`s are different variables: the
+    solver refuses an unknown operand that stands in an equation twice.
+    """
+
+    def __call__(self, ctx: InverseCtx, prim: Q, args: Args, outs: Outs, /) -> Solved | Refused: ...
+
+
+class LogDet(Protocol[Q]):
+    """Emit log|det| of the Jacobian of the results in the operands marked `unknown`, summed over all elements: an atom
+    of shape () and the real dtype of the operand. All operands and results are known by now."""
+
+    def __call__(
+        self, ctx: InverseCtx, prim: Q, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs, /
+    ) -> Atom: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A log-determinant that no function need compute: 0 (`VOLUME`: elements are moved or shifted), or the sum of
+    log|slope|, where the slope is what the primitive's own derivative says (`ELEMENTWISE`)."""
+
+    name: str
+
+
+VOLUME: Final = Constant("volume")
+ELEMENTWISE: Final = Constant("elementwise")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class InverseRule:
+    """A row of the table, made by `row`. Without `log_det` the primitive has an inverse but no log-determinant."""
+
+    kind: type[Primitive]
+    solve: Solve[Primitive]
+    log_det: LogDet[Primitive] | Constant | None
+
+
+def row(kind: type[P], solve: Solve[P], log_det: LogDet[P] | Constant | None = None) -> InverseRule:
+    """The rule of the primitives of one class."""
+
+    def solving(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
+        assert isinstance(prim, kind)
+        return solve(ctx, prim, args, outs)
+
+    if log_det is None or isinstance(log_det, Constant):
+        return InverseRule(kind, solving, log_det)
+    given = log_det
+
+    def measuring(
+        ctx: InverseCtx, prim: Primitive, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs
+    ) -> Atom:
+        assert isinstance(prim, kind)
+        return given(ctx, prim, args, unknown, outs)
+
+    return InverseRule(kind, solving, measuring)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class InverseRules:
+    """An immutable table of rules; two tables are different values."""
+
+    rows: Mapping[type[Primitive], InverseRule]
