@@ -49,6 +49,7 @@ from fxad.lax import stop_gradient as stop_gradient
 from fxad.program import Program as Program
 from fxad.program import Spec as Spec
 from fxad.program import trace as trace
+from fxad.runtime import Cache as Cache
 from fxad.runtime import CompileOptions as CompileOptions
 from fxad.runtime import cache as cache
 from fxad.runtime import devices as devices

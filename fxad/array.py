@@ -230,8 +230,8 @@ def put(value: object, aval: Aval) -> Array:
 
 
 def load(jaxpr: Jaxpr, options: runtime.CompileOptions = DEFAULT_OPTIONS) -> runtime.LoadedProgram:
-    """The executable of a program on the default device, from the cache."""
-    return runtime.cache(jaxpr, runtime.devices()[0], options)
+    """The executable of a program on the default device, from the cache in force."""
+    return runtime.compile_jaxpr(jaxpr, options, runtime.devices()[0])
 
 
 def aval_of(value: object, what: str = "value") -> Aval:

@@ -24,10 +24,18 @@ R_co = TypeVar("R_co", covariant=True)
 @final
 @dataclass(frozen=True, slots=True)
 class Lowered(Generic[P, R_co]):
-    """A program as StableHLO. `compile()` makes it run."""
+    """A program as StableHLO. `compile()` makes it run.
+
+    The module is written when it is first looked at, or when XLA has to compile it: a program that the cache knows, in
+    memory or on disk, is never lowered.
+    """
 
     program: Program[P, R_co]
-    module: LoweredModule
+
+    @property
+    def module(self) -> LoweredModule:
+        """StableHLO as a value."""
+        return lower_jaxpr(self.program.jaxpr)
 
     def text(self) -> str:
         """StableHLO text; byte-identical for equal programs."""
@@ -50,7 +58,7 @@ def lower(program: Program[P, R]) -> Lowered[P, R]:
         raise ArgumentError(
             f"lower: takes a Program, got {program!r}", remedy="trace the function first: lower(trace(f, *examples))"
         )
-    return Lowered(program, lower_jaxpr(program.jaxpr))
+    return Lowered(program)
 
 
 @final

@@ -18,7 +18,7 @@ from fxad.xla.buffers import (
     to_numpy,
     transfer,
 )
-from fxad.xla.cache import Cache, CacheStats, cache, compile_jaxpr
+from fxad.xla.cache import Cache, CacheStats, cache, cache_in_force, compile_jaxpr
 from fxad.xla.client import Device, default_device, devices, set_cpu_devices
 from fxad.xla.executable import (
     CompileOptions,
@@ -31,6 +31,7 @@ from fxad.xla.executable import (
     memory,
     refused,
 )
+from fxad.xla.explanation import Explanation
 
 __all__ = [
     "Buffer",
@@ -39,12 +40,14 @@ __all__ = [
     "CompileOptions",
     "CostStats",
     "Device",
+    "Explanation",
     "Exporter",
     "LoadedProgram",
     "MemoryStats",
     "Refused",
     "block",
     "cache",
+    "cache_in_force",
     "compile_jaxpr",
     "compile_module",
     "cost",

@@ -17,7 +17,7 @@ from fxad.builder import Builder
 from fxad.interpret import run
 from fxad.ir import Jaxpr, distinct
 from fxad.primitives.control.call import Call
-from fxad.runtime import cache
+from fxad.runtime import cache_in_force
 from fxad.testing.compare import (
     differ,
     fail,
@@ -85,9 +85,9 @@ def check_lower(case: Case) -> None:
     have, want = xla(program, args), run(program, args)
     if problem := differ(have, want, slack=slack(program, args)):
         fail(f"XLA differs from the interpreter: {problem}", program, args)
-    before = cache.stats().compilations
+    before = cache_in_force().stats().compilations
     xla(Jaxpr(program.ins, program.eqns, program.outs, "another name"), args)
-    if cache.stats().compilations != before:
+    if cache_in_force().stats().compilations != before:
         fail("an equal program was compiled again", program)
 
 

@@ -1,7 +1,9 @@
 """The compile cache: keyed by the value of the program, the options and the device.
 
-An entry lives as long as its program. The programs used last are held here, so that a function that is traced again
-(`grad(f)(x)` in a loop, a lambda made anew) finds its executable; what is dropped and not among them is collected.
+What was used last is held, up to a budget of bytes, so that a function that is traced again (`grad(f)(x)` in a loop, a
+lambda made anew) finds its executable; what is dropped and not among these is collected (docs/adr/0025).
+
+A cache is in force for a context: the process's own, or one made by the user (`with fx.cache.private()`).
 """
 
 from __future__ import annotations
@@ -9,135 +11,247 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
-from weakref import WeakKeyDictionary
+from typing import Final, TypeAlias, final, overload
+from weakref import WeakKeyDictionary, ref
 
+from fxad.errors import ParameterError
 from fxad.ir import Jaxpr
 from fxad.lower import lower_jaxpr
 from fxad.xla.client import Device, default_device
 from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_module
+from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of
+from fxad.xla.serialized import footprint
 
-_Key: TypeAlias = tuple[CompileOptions, Device]
+_Slot: TypeAlias = tuple[Jaxpr, Key]
+
+MEMORY: Final = 256 * 2**20
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What the cache did since it was made or cleared; `entries` and `bytes` (of code) are what it holds now."""
+    """What the cache did since it was made or cleared; `entries` and `bytes` are what it holds now.
 
-    hits: int
-    misses: int
-    compilations: int
-    seconds: float  # spent compiling, over all threads
-    entries: int
-    bytes: int
+    A hit found an executable in memory; a miss made one.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    compilations: int = 0
+    seconds: float = 0.0  # spent lowering and compiling, over all threads
+    seconds_saved: float = 0.0  # what hits would have spent so
+    entries: int = 0
+    bytes: int = 0
+    evictions: int = 0
 
 
 @final
 class _Entry:
-    """The place of one executable; its lock is held by the thread that compiles."""
+    """The place of one executable; its lock is held by the thread that makes it."""
 
-    __slots__ = ("hits", "lock", "program", "seconds")
+    __slots__ = ("bytes", "hits", "lock", "program", "seconds")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.program: LoadedProgram | None = None
+        # a compilation that comes upon its own key (from a finaliser, say) repeats the work rather than wait for itself
+        self.lock = threading.RLock()
+        self.program: ref[LoadedProgram] | None = None
         self.hits = 0
-        self.seconds = 0.0
+        self.seconds = 0.0  # of lowering and compiling
+        self.bytes = 0
+
+    def found(self) -> LoadedProgram | None:
+        """The executable, if anybody holds it."""
+        return None if self.program is None else self.program()
 
 
 @final
 class Cache:
     """One executable per program, options and device, however many threads ask for it.
 
-    The `keep` programs used last are held, and so are their executables; neither holds an array (docs/adr/0010). Others
-    are held by whoever uses them. `clear()` lets go of all.
+    The executables used last are held with their programs, up to `max_bytes`; neither holds an array (docs/adr/0003).
+    Others are found as long as somebody else holds them. `clear()` lets go of all.
 
-    Law: `cache(f, o, d) is cache(f, o, d)` while `f` lives or is among the last `keep` programs; compiled once.
+    Law:    `cache(f, o, d) is cache(f, o, d)` while that is held; compiled once, however many threads ask.
+    Raises: ParameterError for a budget that is no number of bytes.
     """
 
-    __slots__ = ("_compilations", "_entries", "_hits", "_keep", "_lock", "_recent", "_seconds")
+    __slots__ = ("_entries", "_held", "_lock", "_max_bytes", "_stats")
 
-    def __init__(self, keep: int = 512) -> None:
-        self._lock = threading.Lock()
-        self._keep = keep
+    def __init__(self, max_bytes: int = MEMORY) -> None:
+        # re-entrant: the collector may run a user's finaliser in here, and that may compile
+        self._lock = threading.RLock()
+        self._max_bytes = _budget("max_bytes", max_bytes)
         self.clear()
 
     def clear(self) -> None:
         """Forget every executable and start counting anew. What holds an executable keeps it."""
         with self._lock:
-            self._entries: WeakKeyDictionary[Jaxpr, dict[_Key, _Entry]] = WeakKeyDictionary()
-            self._recent: OrderedDict[Jaxpr, None] = OrderedDict()
-            self._hits = self._compilations = 0
-            self._seconds = 0.0
+            self._entries: WeakKeyDictionary[Jaxpr, dict[Key, _Entry]] = WeakKeyDictionary()
+            self._held: OrderedDict[_Slot, tuple[LoadedProgram, _Entry]] = OrderedDict()
+            self._stats = _Counts()
+
+    def configure(self, *, max_bytes: int | None = None) -> None:
+        """Change how much is held; what is not given stays. Raises: ParameterError."""
+        with self._lock:
+            if max_bytes is not None:
+                self._max_bytes = _budget("max_bytes", max_bytes)
+                self._evict()
+
+    # ------------------------------------------------------------------------------------------------- asking
 
     def __call__(self, jaxpr: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
         """The executable of a program. Raises: CompileError; the next caller tries again."""
+        key = (options, device)
         with self._lock:
-            entry = self._entries.setdefault(jaxpr, {}).setdefault((options, device), _Entry())
-            known = entry.program
+            entries = self._entries.get(jaxpr)
+            if entries is None:
+                entries = self._entries[jaxpr] = {}
+            entry = entries.get(key)
+            if entry is None:
+                entry = entries[key] = _Entry()
+            known = entry.found()
             if known is not None:
-                return self._hit(jaxpr, entry, known)
+                return self._hit((jaxpr, key), entry, known)
         with entry.lock:
-            known = entry.program
-            if known is not None:  # another thread compiled it while this one waited
-                with self._lock:
-                    return self._hit(jaxpr, entry, known)
-            start = time.perf_counter()
-            program = compile_module(lower_jaxpr(jaxpr), options, device)
-            with self._lock:
-                entry.program = program
-                entry.seconds = time.perf_counter() - start
-                self._compilations += 1
-                self._seconds += entry.seconds
-                self._touch(jaxpr)
-            return program
+            known = entry.found()
+            if known is None:
+                return self._make((jaxpr, key), entry)
+        with self._lock:  # another thread compiled it while this one waited
+            return self._hit((jaxpr, key), entry, known)
 
-    def _hit(self, jaxpr: Jaxpr, entry: _Entry, program: LoadedProgram) -> LoadedProgram:
+    def _hit(self, slot: _Slot, entry: _Entry, program: LoadedProgram) -> LoadedProgram:
         entry.hits += 1
-        self._hits += 1
-        self._touch(jaxpr)
+        self._stats.hits += 1
+        self._stats.seconds_saved += entry.seconds
+        self._hold(slot, entry, program)
         return program
 
-    def _touch(self, jaxpr: Jaxpr) -> None:
-        """Make a program the one used last."""
-        self._recent[jaxpr] = None
-        self._recent.move_to_end(jaxpr)
-        if len(self._recent) > self._keep:
-            self._recent.popitem(last=False)
+    def _make(self, slot: _Slot, entry: _Entry) -> LoadedProgram:
+        jaxpr, (options, device) = slot
+        start = time.perf_counter()
+        lowered = lower_jaxpr(jaxpr)
+        program = compile_module(lowered, options, device)
+        seconds = time.perf_counter() - start
+        size = footprint(program, lowered)
+        with self._lock:
+            entry.program, entry.seconds, entry.bytes = ref(program), seconds, size
+            self._stats.misses += 1
+            self._stats.compilations += 1
+            self._stats.seconds += seconds
+            self._entries.setdefault(jaxpr, {})[slot[1]] = entry  # cleared meanwhile, perhaps
+            self._hold(slot, entry, program)
+        return program
 
-    def _held(self) -> list[tuple[Jaxpr, _Key, _Entry, LoadedProgram]]:
-        return [
-            (jaxpr, key, entry, entry.program)
-            for jaxpr, entries in self._entries.items()
-            for key, entry in entries.items()
-            if entry.program is not None
-        ]
+    def _hold(self, slot: _Slot, entry: _Entry, program: LoadedProgram) -> None:
+        """Make an executable the one used last."""
+        if self._held.get(slot, (None,))[0] is not program:
+            self._stats.bytes += entry.bytes - self._size_of(slot)
+            self._held[slot] = program, entry
+        self._held.move_to_end(slot)
+        self._evict()
+
+    def _size_of(self, slot: _Slot) -> int:
+        held = self._held.get(slot)
+        return 0 if held is None else held[1].bytes
+
+    def _evict(self) -> None:
+        while self._stats.bytes > self._max_bytes:
+            _, (_, entry) = self._held.popitem(last=False)
+            self._stats.bytes -= entry.bytes
+            self._stats.evictions += 1
+
+    # ----------------------------------------------------------------------------------------------- in force
+
+    @contextmanager
+    def use(self) -> Iterator[Cache]:
+        """Make this the cache in force: in this thread or asyncio task, and in tasks started here.
+
+        A new thread begins with the process's cache, unless it runs in a copy of the context
+        (`contextvars.copy_context().run`, `asyncio.to_thread`).
+        """
+        token = _in_force.set(self)
+        try:
+            yield self
+        finally:
+            _in_force.reset(token)
+
+    def private(self, max_bytes: int = MEMORY) -> AbstractContextManager[Cache]:
+        """A cache of its own, in force in a `with` block: `with fx.cache.private() as mine:`."""
+        return Cache(max_bytes).use()
+
+    # ------------------------------------------------------------------------------------------------- seeing
 
     def stats(self) -> CacheStats:
         """Counters and contents."""
         with self._lock:
-            held = self._held()
-            code = sum([max(0, program.raw.size_of_generated_code_in_bytes()) for *_, program in held])
-            return CacheStats(self._hits, self._compilations, self._compilations, self._seconds, len(held), code)
+            s = self._stats
+            return CacheStats(
+                s.hits, s.misses, s.compilations, s.seconds, s.seconds_saved, len(self._held), s.bytes, s.evictions
+            )
 
-    def explain(self) -> str:
-        """What is held and what it cost, one line an executable, the most expensive first."""
+    @overload
+    def explain(self) -> str: ...
+    @overload
+    def explain(
+        self, program: Jaxpr | Carrier, options: CompileOptions = DEFAULT, device: Device | None = None
+    ) -> Explanation: ...
+    def explain(
+        self, program: Jaxpr | Carrier | None = None, options: CompileOptions = DEFAULT, device: Device | None = None
+    ) -> str | Explanation:
+        """Why a program would be compiled: what is held that is nearest to it, and their first difference.
+
+        Without a program: what is held and what it cost, one line an executable, the most expensive first.
+
+        Raises: ArgumentError for what is no program.
+        Cost:   linear in the equations that are held, once; then in the distinct ones.
+        """
         with self._lock:
-            held = sorted(self._held(), key=lambda row: -row[2].seconds)
-            return "\n".join([_line(jaxpr, key, entry) for jaxpr, key, entry, _ in held])
+            held = [(slot, entry) for slot, (_, entry) in self._held.items()]
+        if program is None:
+            return "\n".join([_line(slot, entry) for slot, entry in sorted(held, key=lambda row: -row[1].seconds)])
+        key = options, device or default_device()
+        return explained(program_of(program), key, [slot for slot, _ in reversed(held)])
 
 
-def _line(jaxpr: Jaxpr, key: _Key, entry: _Entry) -> str:
-    options, device = key
+@final
+class _Counts:
+    """The counters of a cache, changed under its lock."""
+
+    __slots__ = ("bytes", "compilations", "evictions", "hits", "misses", "seconds", "seconds_saved")
+
+    def __init__(self) -> None:
+        self.hits = self.misses = self.compilations = self.evictions = self.bytes = 0
+        self.seconds = self.seconds_saved = 0.0
+
+
+def _budget(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ParameterError(f"cache: {name} must be a number of bytes, got {value!r}")
+    return value
+
+
+def _line(slot: _Slot, entry: _Entry) -> str:
+    jaxpr, (options, device) = slot
     how = "" if options == DEFAULT else f" with {options}"
-    return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits  {device}  {jaxpr!r}{how}"
+    return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {jaxpr!r}{how}"
 
 
 cache: Final = Cache()
+_in_force: Final[ContextVar[Cache]] = ContextVar("fxad_cache", default=cache)
+
+
+def cache_in_force() -> Cache:
+    """The cache of this context: the process's own, unless a `with` block put another in its place."""
+    return _in_force.get()
 
 
 def compile_jaxpr(jaxpr: Jaxpr, options: CompileOptions = DEFAULT, device: Device | None = None) -> LoadedProgram:
-    """The executable of a program, from the process's cache. Raises: CompileError."""
-    return cache(jaxpr, device or default_device(), options)
+    """The executable of a program, from the cache in force. Raises: CompileError.
+
+    What compiles in threads of its own must run this in a copy of the caller's context.
+    """
+    return _in_force.get()(jaxpr, device or default_device(), options)

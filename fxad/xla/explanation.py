@@ -1,0 +1,103 @@
+"""Why a program is not in the cache: what is there that is nearest to it, and where the two differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Protocol, TypeAlias, final, runtime_checkable
+
+from fxad.diff import Difference, diff
+from fxad.errors import ArgumentError, described
+from fxad.ir import Jaxpr, distinct
+from fxad.memo import by_value
+from fxad.xla.client import Device
+from fxad.xla.executable import CompileOptions
+
+# What the cache is keyed by, beside the program.
+Key: TypeAlias = tuple[CompileOptions, Device]
+
+
+@runtime_checkable
+class Carrier(Protocol):
+    """What carries a program: `fxad.Program`, seen from below."""
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program."""
+
+
+def program_of(value: object) -> Jaxpr:
+    """The program of a `Program`, or itself. Raises: ArgumentError."""
+    if isinstance(value, Jaxpr):
+        return value
+    if isinstance(value, Carrier) and isinstance(value.jaxpr, Jaxpr):
+        return value.jaxpr
+    raise ArgumentError(
+        f"cache.explain: {described(value)} is not a program: {value!r:.60}", remedy="trace the function first"
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the cache has for a program: whether it is held, the nearest other entry, and their first difference.
+
+    `nearest` is the same program where only the options or the device differ.
+    """
+
+    program: Jaxpr
+    held: bool
+    nearest: Jaxpr | None
+    difference: Difference | None
+
+    def __str__(self) -> str:
+        lines = [f"{self.program!r}: {'held' if self.held else 'not held'}"]
+        if self.nearest is not None:
+            lines += [f"  nearest       {self.nearest!r}", f"  differs at    {self.difference}"]
+        return "\n".join(lines)
+
+
+def explained(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
+    """The explanation of a program among what is held, the one used last first.
+
+    The nearest is the program itself under another key, else the one that shares the most equations with it.
+    """
+    others = [slot for slot in held if slot != (jaxpr, key)]
+    found = len(others) != len(held)
+    same = next((other for program, other in others if program is jaxpr), None)
+    if same is not None:
+        return Explanation(jaxpr, found, jaxpr, _key_difference(key, same))
+    if not others:
+        return Explanation(jaxpr, found, None, None)
+    mine = _features(jaxpr)
+    nearest = max(dict.fromkeys([program for program, _ in others]), key=lambda other: _likeness(mine, other))
+    return Explanation(jaxpr, found, nearest, diff(jaxpr, nearest))
+
+
+def _key_difference(a: Key, b: Key) -> Difference:
+    for f in fields(CompileOptions):
+        left, right = (getattr(options, f.name) for options, _ in (a, b))
+        if left != right:
+            return Difference(("options", f.name), repr(left), repr(right))
+    return Difference(("device",), str(a[1]), str(b[1]))
+
+
+def _likeness(mine: Mapping[Hashable, int], other: Jaxpr) -> float:
+    """The part of both programs that they share: 1 for all, 0 for nothing."""
+    theirs = _features(other)
+    shared = sum([min(n, theirs.get(what, 0)) for what, n in mine.items()])
+    return 2 * shared / (sum(mine.values()) + sum(theirs.values()))
+
+
+@by_value
+def _features(jaxpr: Jaxpr) -> Mapping[Hashable, int]:
+    """What a program is made of: its types, and the equations of its distinct bodies, by operation and in full."""
+    found: Counter[Hashable] = Counter([jaxpr.in_avals, jaxpr.out_avals])
+    for body in distinct(jaxpr):
+        for eqn in body.eqns:
+            avals = tuple([x.aval for x in eqn.ins])
+            found[eqn.prim.name] += 1
+            found[eqn.prim, avals] += 1
+    return MappingProxyType(dict(found))

@@ -1,0 +1,362 @@
+"""The compile cache in memory: a budget of bytes, nothing pinned, caches of one's own, and why something missed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import itertools
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import runtime
+from fxad.errors import ArgumentError, CompileError, ParameterError
+from fxad.xla import cache as room
+
+X = np.arange(3, dtype=np.float32)
+CPU = runtime.devices("cpu")[0]
+
+# What is new in a test must not be in the cache from another one.
+_fresh = itertools.count(30_000)
+
+
+def fresh() -> float:
+    return next(_fresh) + 0.25
+
+
+def scaled(c: float) -> fx.Program[..., Any]:
+    return fx.trace(lambda x: fnp.sin(x) * c, X)
+
+
+def together(n: int, work: Callable[[int], None]) -> None:
+    """Run `work(k)` in n threads that begin at once."""
+    barrier = threading.Barrier(n)
+
+    def run(k: int) -> None:
+        barrier.wait()
+        work(k)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert not any([t.is_alive() for t in threads])
+
+
+# ---------------------------------------------------------------------------------------------------------- pinning
+
+
+def test_a_loop_over_large_results_holds_none_of_them() -> None:
+    """40 functions made anew, each giving 4 MB: compiled once, and only the last result is alive."""
+    n = 1_000_000 + next(_fresh)
+    client = CPU.client
+
+    def large() -> int:
+        return sum([x.aval.shape == (n,) for x in client.live_arrays() if not x.is_deleted()])
+
+    before, compiled = large(), fx.cache.stats().compilations
+    out = None
+    for _ in range(40):
+        out = fx.jit(lambda: 1.0 * fnp.ones((n,)))()
+        assert large() - before <= 2
+    assert out is not None
+    assert large() - before == 1
+    assert fx.cache.stats().compilations - compiled == 1
+    del out
+    assert large() == before
+
+
+def test_constants_that_nobody_holds_are_collected() -> None:
+    table = fx.asarray(np.full((1000,), fresh(), np.float32))
+    gone = weakref.ref(table)
+    executable = fx.lower(fx.trace(lambda x: x[0] * table, X)).compile()
+    assert executable(X).shape == (1000,)
+    del table
+    assert gone() is not None  # the executable reads it
+    del executable
+    gc.collect()
+    assert gone() is None
+
+
+def test_evicted_programs_and_executables_are_collected() -> None:
+    with fx.cache.private(max_bytes=1) as mine:
+        program = scaled(fresh())
+        executable = fx.lower(program).compile()
+        loaded = weakref.ref(executable._loaded)
+        assert mine.stats().entries == 0
+        assert fx.lower(program).compile()._loaded is loaded()  # found, for somebody holds it
+        assert (mine.stats().hits, mine.stats().misses) == (1, 1)
+        gone = weakref.ref(program.jaxpr)
+        del executable, program
+        gc.collect()
+        assert (loaded(), gone()) == (None, None)
+
+
+def test_what_is_used_stays_and_what_is_not_goes() -> None:
+    programs = [scaled(fresh()) for _ in range(4)]
+    with fx.cache.private() as mine:
+        programs[0](X)
+        one = mine.stats().bytes
+        mine.configure(max_bytes=3 * one + one // 2)
+        for p in (programs[1], programs[2], programs[0], programs[3]):
+            p(X)
+        stats = mine.stats()
+        assert (stats.entries, stats.evictions, stats.compilations) == (3, 1, 4)
+        assert stats.bytes <= 3 * one + one // 2
+        programs[0](X)
+        assert mine.stats().compilations == 4
+        programs[1](X)
+        assert mine.stats().compilations == 5
+        mine.configure(max_bytes=0)
+        assert (mine.stats().entries, mine.stats().bytes) == (0, 0)
+
+
+def test_bytes_grow_with_the_program() -> None:
+    def deep(n: int) -> fx.Program[..., Any]:
+        c = fresh()
+
+        def f(x: Any) -> Any:
+            for _ in range(n):
+                x = fnp.tanh(x @ x) * c
+            return x
+
+        return fx.trace(f, fx.Spec((8, 8)))
+
+    sizes = []
+    for n in (1, 30):
+        with fx.cache.private() as mine:
+            fx.lower(deep(n)).compile()
+            sizes.append(mine.stats().bytes)
+    assert 65536 < sizes[0] < sizes[1] / 2
+
+
+# ------------------------------------------------------------------------------------------------------------ stats
+
+
+def test_stats_count_what_was_saved() -> None:
+    program = scaled(fresh())
+    with fx.cache.private() as mine:
+        for _ in range(5):
+            program(X)
+        stats = mine.stats()
+    assert (stats.hits, stats.misses, stats.compilations, stats.entries) == (4, 1, 1, 1)
+    assert stats.seconds > 0
+    assert stats.seconds_saved == pytest.approx(4 * stats.seconds)
+    assert stats.bytes > 0
+
+
+@pytest.mark.parametrize("bad", [-1, 1.5, True, "1 GB"])
+def test_a_budget_is_a_number_of_bytes(bad: Any) -> None:
+    for make in (lambda: fx.Cache(bad), lambda: fx.cache.private(bad), lambda: fx.cache.configure(max_bytes=bad)):
+        with pytest.raises(ParameterError) as e:
+            make()
+        assert e.value.message == f"cache: max_bytes must be a number of bytes, got {bad!r}"
+
+
+# ------------------------------------------------------------------------------------------------------ one's own cache
+
+
+def test_a_private_cache_is_in_force_in_its_block() -> None:
+    program = scaled(fresh())
+    outside = fx.cache.stats()
+    with fx.cache.private() as mine:
+        program(X)
+        assert runtime.cache_in_force() is mine
+        with fx.cache.private() as inner:
+            program(X)
+        assert (mine.stats().misses, inner.stats().misses) == (1, 1)
+        program(X)
+        assert mine.stats().hits == 1
+    assert runtime.cache_in_force() is fx.cache
+    assert fx.cache.stats() == outside
+
+
+def test_an_error_leaves_the_block() -> None:
+    with pytest.raises(KeyError), fx.cache.private():
+        raise KeyError
+    assert runtime.cache_in_force() is fx.cache
+
+
+def test_a_cache_is_used_again() -> None:
+    mine, program = fx.Cache(), scaled(fresh())
+    for _ in range(2):
+        with mine.use() as same:
+            assert same is mine
+            program(X)
+    assert (mine.stats().misses, mine.stats().hits) == (1, 1)
+
+
+def test_threads_have_the_cache_of_their_context() -> None:
+    program = scaled(fresh())
+    with fx.cache.private() as mine, ThreadPoolExecutor(1) as pool:
+        pool.submit(contextvars.copy_context().run, program, X).result()
+        assert mine.stats().misses == 1
+
+        async def tasks() -> None:
+            await asyncio.gather(*[asyncio.to_thread(program, X) for _ in range(3)])
+
+            async def own() -> int:
+                with fx.cache.private() as theirs:
+                    await asyncio.sleep(0)
+                    program(X)
+                    return theirs.stats().misses
+
+            assert await asyncio.gather(own(), own()) == [1, 1]
+            assert runtime.cache_in_force() is mine
+
+        asyncio.run(tasks())
+        assert (mine.stats().misses, mine.stats().hits) == (1, 3)
+
+
+# ---------------------------------------------------------------------------------------------------------- threads
+
+
+def test_32_threads_over_many_keys_compile_each_once() -> None:
+    """Trace, transform, compile and call, in 32 threads, the same eight programs: the same bits for all."""
+    constants = [fresh() for _ in range(8)]
+    found: list[dict[float, list[float]]] = [{} for _ in range(32)]
+    mine = fx.Cache()
+
+    def work(k: int) -> None:
+        order = np.random.default_rng(k).permutation(constants)
+        with mine.use():
+            for c in map(float, order):
+                f = lambda x, c=c: (fnp.sin(x) * c).sum()  # noqa: E731
+                program = fx.grad(fx.trace(f, X))
+                found[k][c] = fx.lower(program).compile()(X).tolist() + fx.grad(f)(X).tolist()
+
+    together(32, work)
+    assert all([row == found[0] and len(row) == 8 for row in found])
+    assert mine.stats().compilations == 8
+    assert mine.stats().hits + mine.stats().misses == 32 * 8 * 2
+
+
+def test_threads_that_clear_and_evict_do_no_harm() -> None:
+    mine = fx.Cache(max_bytes=200_000)  # about two of them
+    constants = [fresh() for _ in range(4)]
+
+    def work(k: int) -> None:
+        with mine.use():
+            for n in range(12):
+                c = constants[(n + k) % 4]
+                assert fx.trace(lambda x: x * c, X)(X).tolist() == (X * np.float32(c)).tolist()
+                if n % 5 == k % 5:
+                    mine.clear()
+                mine.stats()
+                mine.explain()
+
+    together(8, work)
+    assert 0 <= mine.stats().bytes <= 200_000
+
+
+def test_a_compilation_that_fails_under_threads_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first three attempts fail, each is one caller's error, and nobody waits for ever."""
+    attempts, real = itertools.count(), room.compile_module
+
+    def flaky(*args: Any) -> runtime.LoadedProgram:
+        if next(attempts) < 3:
+            raise CompileError("compile: not now")
+        return real(*args)
+
+    monkeypatch.setattr(room, "compile_module", flaky)
+    mine, program, outcomes = fx.Cache(), scaled(fresh()), []
+
+    def work(_: int) -> None:
+        try:
+            outcomes.append(mine(program.jaxpr, CPU))
+        except CompileError as e:
+            outcomes.append(e.message)
+
+    together(16, work)
+    assert sum([o == "compile: not now" for o in outcomes]) == 3
+    assert len({id(o) for o in outcomes if isinstance(o, runtime.LoadedProgram)}) == 1
+    assert (mine.stats().compilations, mine.stats().hits) == (1, 12)
+
+
+def test_a_compilation_inside_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finaliser that runs while compiling may compile too, even the same program."""
+    real, mine = room.compile_module, fx.Cache()
+    program, other = scaled(fresh()), scaled(fresh())
+    depth = itertools.count()
+
+    def nested(*args: Any) -> runtime.LoadedProgram:
+        if next(depth) == 0:
+            mine(other.jaxpr, CPU)
+            mine(program.jaxpr, CPU)
+        return real(*args)
+
+    monkeypatch.setattr(room, "compile_module", nested)
+    together(1, lambda _: [mine(program.jaxpr, CPU)] and None)
+    assert mine(program.jaxpr, CPU) is mine(program.jaxpr, CPU)
+    assert mine.stats().entries == 2
+
+
+# ---------------------------------------------------------------------------------------------------------- explain
+
+
+def test_explain_gives_the_nearest_program_and_the_first_difference(nothing_remembered: None) -> None:
+    def step(x: Any, rate: float) -> Any:
+        return fnp.sin(x) * rate + fnp.cos(x)
+
+    with fx.cache.private() as mine:
+        fx.trace(lambda x: x[0], np.ones((4, 4)))(np.ones((4, 4)))
+        fx.trace(lambda x: step(x, 0.5), X)(X)
+        asked = fx.trace(lambda x: step(x, 0.25), X)
+        why = mine.explain(asked)
+        assert not why.held
+        assert why.nearest is fx.trace(lambda x: step(x, 0.5), X).jaxpr
+        assert str(why) == (
+            "<Jaxpr <lambda>(f32[3]) -> (f32[3]), 4 equations>: not held\n"
+            "  nearest       <Jaxpr <lambda>(f32[3]) -> (f32[3]), 4 equations>\n"
+            "  differs at    equation 1 / operand 1: 0.25:f32[3] vs 0.5:f32[3]"
+        )
+        asked(X)
+        assert mine.explain(asked.jaxpr).held
+        assert mine.explain(asked).difference == why.difference
+
+
+def test_explain_finds_other_options_and_devices_first() -> None:
+    program = scaled(fresh())
+    with fx.cache.private() as mine:
+        fx.lower(program).compile()
+        why = mine.explain(program, fx.CompileOptions(optimization_level=1))
+    assert (why.held, why.nearest) == (False, program.jaxpr)
+    assert str(why.difference) == "options / optimization_level: 1 vs None"
+
+
+def test_explain_sees_into_bodies() -> None:
+    def loop(c: float) -> Any:
+        return fx.trace(lambda x: fx.lax.scan(lambda s, _: (fnp.sin(s) * c, None), x, None, length=4)[0], X)
+
+    a, b = loop(fresh()), loop(fresh())
+    with fx.cache.private() as mine:
+        scaled(fresh())(X)
+        a(X)
+        why = mine.explain(b)
+    assert why.nearest is a.jaxpr
+    assert why.difference is not None
+    assert why.difference.path[:1] == ("equation 0",)
+    assert "operand 1" in why.difference.path
+
+
+def test_explain_of_an_empty_cache() -> None:
+    with fx.cache.private() as mine:
+        assert mine.explain() == ""
+        why = mine.explain(scaled(1.5))
+    assert (why.held, why.nearest, why.difference) == (False, None, None)
+    assert str(why).endswith(": not held")
+
+
+def test_explain_takes_programs() -> None:
+    with pytest.raises(ArgumentError) as e:
+        fx.cache.explain(3)  # type: ignore[call-overload]
+    assert e.value.message == "cache.explain: an int is not a program: 3"
