@@ -68,7 +68,7 @@ def test_decisions_are_indexed() -> None:
     index = (folder / "README.md").read_text(encoding="utf-8")
     records = sorted(p.name for p in folder.glob("[0-9]*.md"))
     assert [r for r in records if f"({r})" not in index] == []
-    assert [int(r[:4]) for r in records] == list(range(1, len(records) + 1)), "numbered in order, without gaps"
+    assert len({r[:4] for r in records}) == len(records), "each has a number of its own"
 
 
 def test_rule_matrix_is_fresh() -> None:

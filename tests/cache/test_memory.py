@@ -78,7 +78,7 @@ def test_a_loop_over_large_results_holds_none_of_them() -> None:
 def test_constants_that_nobody_holds_are_collected() -> None:
     table = fx.asarray(np.full((1000,), fresh(), np.float32))
     gone = weakref.ref(table)
-    executable = fx.lower(fx.trace(lambda x: x[0] * table, X)).compile()
+    executable = fx.lower(fx.trace(lambda x, t=table: x[0] * t, X)).compile()
     assert executable(X).shape == (1000,)
     del table
     assert gone() is not None  # the executable reads it
@@ -295,7 +295,11 @@ def test_a_compilation_inside_a_compilation(monkeypatch: pytest.MonkeyPatch) -> 
         return real(*args)
 
     monkeypatch.setattr(room, "compile_module", nested)
-    together(1, lambda _: [mine(program.jaxpr, CPU)] and None)
+
+    def work(_: int) -> None:
+        mine(program.jaxpr, CPU)
+
+    together(1, work)
     assert mine(program.jaxpr, CPU) is mine(program.jaxpr, CPU)
     assert mine.stats().entries == 2
 
