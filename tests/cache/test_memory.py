@@ -210,7 +210,7 @@ def test_threads_have_the_cache_of_their_context() -> None:
                     program(X)
                     return theirs.stats().misses
 
-            assert await asyncio.gather(own(), own()) == [1, 1]
+            assert list(await asyncio.gather(own(), own())) == [1, 1]
             assert runtime.cache_in_force() is mine
 
         asyncio.run(tasks())
@@ -231,7 +231,7 @@ def test_32_threads_over_many_keys_compile_each_once() -> None:
         with mine.use():
             for c in map(float, order):
                 f = lambda x, c=c: (fnp.sin(x) * c).sum()  # noqa: E731
-                program = fx.grad(fx.trace(f, X))
+                program: Any = fx.grad(fx.trace(f, X))
                 found[k][c] = fx.lower(program).compile()(X).tolist() + fx.grad(f)(X).tolist()
 
     together(32, work)
@@ -260,7 +260,7 @@ def test_threads_that_clear_and_evict_do_no_harm() -> None:
 
 def test_a_compilation_that_fails_under_threads_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first three attempts fail, each is one caller's error, and nobody waits for ever."""
-    attempts, real = itertools.count(), room.compile_module
+    attempts, real = itertools.count(), runtime.compile_module
 
     def flaky(*args: Any) -> runtime.LoadedProgram:
         if next(attempts) < 3:
@@ -268,7 +268,8 @@ def test_a_compilation_that_fails_under_threads_is_tried_again(monkeypatch: pyte
         return real(*args)
 
     monkeypatch.setattr(room, "compile_module", flaky)
-    mine, program, outcomes = fx.Cache(), scaled(fresh()), []
+    mine, program = fx.Cache(), scaled(fresh())
+    outcomes: list[runtime.LoadedProgram | str] = []
 
     def work(_: int) -> None:
         try:
@@ -284,7 +285,7 @@ def test_a_compilation_that_fails_under_threads_is_tried_again(monkeypatch: pyte
 
 def test_a_compilation_inside_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A finaliser that runs while compiling may compile too, even the same program."""
-    real, mine = room.compile_module, fx.Cache()
+    real, mine = runtime.compile_module, fx.Cache()
     program, other = scaled(fresh()), scaled(fresh())
     depth = itertools.count()
 
