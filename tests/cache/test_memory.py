@@ -231,8 +231,8 @@ def test_32_threads_over_many_keys_compile_each_once() -> None:
         with mine.use():
             for c in map(float, order):
                 f = lambda x, c=c: (fnp.sin(x) * c).sum()  # noqa: E731
-                program: Any = fx.grad(fx.trace(f, X))
-                found[k][c] = fx.lower(program).compile()(X).tolist() + fx.grad(f)(X).tolist()
+                run: Any = fx.lower(fx.grad(fx.trace(f, X))).compile()
+                found[k][c] = run(X).tolist() + fx.grad(f)(X).tolist()
 
     together(32, work)
     assert all([row == found[0] and len(row) == 8 for row in found])
