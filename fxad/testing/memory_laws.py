@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
-from typing import final
+from typing import Final, final
 
 from hypothesis import strategies as st
 
 from fxad.interpret import run
-from fxad.ir import Eqn, Jaxpr
+from fxad.ir import Eqn, Jaxpr, bodies
+from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.custom import CustomCall, LinearCall
 from fxad.testing.compare import differ, directions, fail
 from fxad.testing.derivative_laws import wrt
 from fxad.testing.programs import Case
@@ -57,6 +61,8 @@ def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> Non
     _check_same("a policy", case, lean)
     mask = wrt(case)
     if any(mask):
+        if inner is None:
+            _check_work(case, lean, policy)
         split, n = linearize(lean, mask), len(case.program.outs)
         (eqn,) = [e for e in split.primal.eqns if isinstance(e.prim, Remat)]
         stored = split.primal.outs[n:]
@@ -64,6 +70,36 @@ def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> Non
             fail(f"{policy}: stored is what is no operand and no further result", lean, (), split.primal)
         if policy == policies.nothing and len(eqn.outs) > n:
             fail(f"{policy} chooses nothing, and something is stored", lean, (), split.primal)
+
+
+# Operations that no rule adds to a program to move values around.
+_COSTLY: Final = frozenset({
+    "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "sinh", "cosh", "sqrt", "rsqrt", "cbrt", "pow",
+    "atan2", "erf", "logistic", "dot_general", "sort", "fft",
+})  # fmt: skip
+
+
+def work(jaxpr: Jaxpr, times: int = 1) -> Counter[str]:
+    """How often each operation is run: of branches the first is counted, of functions with rules the function, and a
+    loop of no steps as one of one step (what is the same in all steps is computed outside it)."""
+    out: Counter[str] = Counter()
+    for eqn in jaxpr.eqns:
+        inner = times * (max(eqn.prim.length, 1) if isinstance(eqn.prim, Scan) else 1)
+        out[eqn.prim.name] += times
+        for body in bodies(eqn.prim)[: 1 if isinstance(eqn.prim, Cond | CustomCall | LinearCall) else None]:
+            out.update(work(body, inner))
+    return out
+
+
+def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
+    """Nothing is computed more than once more, and with `everything` nothing at all."""
+    mask = wrt(case)
+    plain, found = work(vjp_fused(case.program, mask)), work(vjp_fused(lean, mask))
+    once = Counter[str]() if policy == policies.everything else work(linearize(case.program, mask).primal)
+    for name in _COSTLY:
+        if found[name] > plain[name] + once[name]:
+            n = f"{found[name]} {name} with {policy}, {plain[name]} without and {once[name]} forward"
+            fail(f"computed more than once more: {n}", lean, (), vjp_fused(lean, mask))
 
 
 def check_plan(case: Case, choose: Sequence[bool]) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Eqn, Jaxpr
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.while_ import While
+from fxad.primitives.custom import CustomCall
 from fxad.primitives.naming import Keep, Mark
 from fxad.transforms.policies import Policy, nothing
 
@@ -31,8 +34,9 @@ def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
 def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
     """The program with a mark on the results that `policy` chooses, for the `remat` that is put around it.
 
-    The bodies of calls and of loops are looked at too, and of an inner `remat` its results and what it keeps itself;
-    what stands in a branch or in a `while` is not stored.
+    Bodies are looked at too: those of calls, loops and branches, the body and the forward programs of a function with
+    rules of its own, and of an inner `remat` its results and what it keeps itself. A `while` without `max_steps` has no
+    reverse mode: what its steps compute is not stored.
     """
     if policy == nothing:
         return jaxpr
@@ -42,19 +46,31 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
         ins = tuple([env.get(a, a) for a in eqn.ins])
         b.source = eqn.source
         outs: tuple[Atom, ...]
-        if isinstance(eqn.prim, Call):
-            outs = b(Call(keeping(eqn.prim.body, policy)), *ins)
+        if isinstance(eqn.prim, Remat):
+            outs = b(eqn.prim.with_bodies((keeping_too(eqn.prim.body, policy, 0),)), *ins)
+        elif isinstance(eqn.prim, HigherOrder) and any(asked := _asked(eqn.prim)):
+            pairs = zip(eqn.prim.bodies, asked, strict=True)
+            outs = b(eqn.prim.with_bodies(tuple([keeping(x, policy) if a else x for x, a in pairs])), *ins)
         else:
-            if isinstance(eqn.prim, Scan):
-                outs = b(eqn.prim.with_bodies((keeping(eqn.prim.body, policy),)), *ins)
-            elif isinstance(eqn.prim, Remat):
-                outs = b(eqn.prim.with_bodies((keeping_too(eqn.prim.body, policy, 0),)), *ins)
-            else:
-                outs = b.copy(eqn, ins)
-            if not isinstance(eqn.prim, Keep) and policy.keeps(eqn):
-                outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
+            outs = b.copy(eqn, ins)
+        if not isinstance(eqn.prim, Keep | Call) and policy.keeps(eqn):
+            outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
         env.update(zip(eqn.outs, outs, strict=True))
     return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+def _asked(prim: HigherOrder) -> tuple[bool, ...]:
+    """In which bodies of an equation there is something to store."""
+    match prim:
+        case Call() | Scan() | Remat() | Cond():
+            return (True,) * len(prim.bodies)
+        case While():
+            return False, prim.max_steps is not None
+        case CustomCall():
+            first = [k == 0 for rule in (prim.jvp_rule, prim.vjp_rule) for k in range(len(rule))]
+            return (True, *first, *[False] * len(prim.vmap_rules))
+        case _:
+            return (False,) * len(prim.bodies)
 
 
 @by_value
@@ -71,8 +87,9 @@ def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
         if isinstance(prim, Keep):
             if len(prim.outer) == level and _chosen(policy, eqn.ins[0], made):
                 prim = Keep(prim.by, (*prim.outer, str(policy)))
-        elif isinstance(prim, Call | Scan | Remat):
-            prim = prim.with_bodies((keeping_too(prim.body, policy, level + isinstance(prim, Remat)),))
+        elif isinstance(prim, HigherOrder):
+            inner, pairs = level + isinstance(prim, Remat), zip(prim.bodies, _asked(prim), strict=True)
+            prim = prim.with_bodies(tuple([keeping_too(x, policy, inner) if a else x for x, a in pairs]))
         made.update(dict.fromkeys(eqn.outs, eqn))
         ins = tuple([env.get(a, a) for a in eqn.ins])
         env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))

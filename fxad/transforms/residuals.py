@@ -13,8 +13,10 @@ from fxad.ir import Atom, Aval, Eqn, Jaxpr, Place, Primitive, Var, place
 from fxad.liveness import dce, narrow
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.while_ import While
 from fxad.primitives.naming import Keep, Mark, Name, sources
 from fxad.transforms.inline import inline
 from fxad.transforms.linearize import linearize
@@ -170,11 +172,14 @@ def _reader(jaxpr: Jaxpr, v: Var) -> str:
 def _maker(eqn: Eqn, v: Var) -> tuple[Eqn, str]:
     """The equation that gives a value, in calls and loops too, and the policy that marks it to be kept there."""
     by, level = "", -1
-    while isinstance(eqn.prim, Call | Remat | Scan):
+    while isinstance(eqn.prim, Call | Remat | Scan | While | Cond):
         level += isinstance(eqn.prim, Remat)
-        body = eqn.prim.body
+        at = eqn.outs.index(v)
+        branches = eqn.prim.branches if isinstance(eqn.prim, Cond) else (eqn.prim.body,)
+        # of the branches, which share places, the first that has something there
+        body = next((x for x in branches if isinstance(x.outs[at], Var)), branches[0])
         made = {w: e for e in body.eqns for w in e.outs}
-        out = body.outs[eqn.outs.index(v)]
+        out = body.outs[at]
         while out in made and isinstance(made[out].prim, Mark):
             mark = made[out]
             if isinstance(mark.prim, Keep):

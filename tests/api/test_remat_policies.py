@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +12,8 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, policies
 from fxad.interpret import run
-from fxad.ir import Eqn, Jaxpr, bodies
-from fxad.primitives.control.cond import Cond
+from fxad.ir import Eqn
+from fxad.testing.memory_laws import work
 from fxad.transforms import linearize
 
 RNG = np.random.default_rng(0)
@@ -34,17 +33,6 @@ def layers(f: Callable[..., Any], n: int = 3) -> Callable[..., Any]:
         return fnp.sum(x)
 
     return run_layers
-
-
-def work(jaxpr: Jaxpr, times: int = 1) -> Counter[str]:
-    """How often each operation is run, a branch counted as if it were taken."""
-    out: Counter[str] = Counter()
-    for eqn in jaxpr.eqns:
-        inner = times * getattr(eqn.prim, "length", 1)
-        out[eqn.prim.name] += times
-        for body in bodies(eqn.prim)[: 1 if isinstance(eqn.prim, Cond) else None]:
-            out.update(work(body, inner))
-    return out
 
 
 def gradient(f: Any, *args: Any) -> Any:

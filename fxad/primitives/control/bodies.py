@@ -11,6 +11,7 @@ from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, LinearizedBody, Lit, Tangent, Z
 from fxad.primitives.linearity import is_zero
 
 T = TypeVar("T")
+A = TypeVar("A", bound=Atom)
 
 
 def marked(xs: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
@@ -64,6 +65,28 @@ def filled_linear(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
     """The linear half of a body, with results for all that are marked in `wants`."""
     avals = split.primal.out_avals[: len(split.out_nonzero)]
     return with_outs(split.linear, filled_outs(split.linear.outs, split.out_nonzero, avals, wants))
+
+
+def shared_places(groups: Sequence[Sequence[Aval]]) -> list[Aval]:
+    """Types of places that hold the values of one group at a time: of each type as many as the group with most of it
+    has."""
+    most: dict[Aval, int] = {}
+    for group in groups:
+        for aval in dict.fromkeys(group):
+            most[aval] = max(most.get(aval, 0), list(group).count(aval))
+    return [aval for aval, count in most.items() for _ in range(count)]
+
+
+def placed(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
+    """The value that goes into each of the shared places; None where there is none."""
+    left = list(values)
+    out: list[A | None] = []
+    for aval in places:
+        found = next((v for v in left if v.aval is aval), None)
+        if found is not None:
+            left.remove(found)
+        out.append(found)
+    return out
 
 
 def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Sequence[Aval]) -> tuple[Tangent, ...]:

@@ -12,6 +12,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
+    Cut,
     Eqn,
     HigherOrder,
     Hlo,
@@ -55,6 +56,10 @@ class Call(HigherOrder, Linear):
 
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
         return slim_call(self, self.body, eqn, used, prune)
+
+    def cut(self, cut: Cut, level: int) -> tuple[Call, Call] | None:
+        saving, resuming = cut(self.body, level)
+        return None if saving is self.body else (Call(saving), Call(resuming))
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands("call", self.body, avals)

@@ -14,6 +14,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
+    Cut,
     Eqn,
     HigherOrder,
     Hlo,
@@ -42,6 +43,8 @@ from fxad.primitives.control.bodies import (
     literals,
     marked,
     over,
+    placed,
+    shared_places,
     spread_tangents,
     vanishing,
     with_outs,
@@ -131,6 +134,17 @@ class Cond(HigherOrder, Linear):
         if branches == self.branches:
             return eqn
         return Eqn(self.with_bodies(branches), marked(eqn.ins, (True, *wants)), marked(eqn.outs, used), eqn.source)
+
+    def cut(self, cut: Cut, level: int) -> tuple[Cond, Cond] | None:
+        """What the branches keep shares places as residuals do: stored is the most that one of them keeps."""
+        n_in, n_out = len(self.branches[0].ins), len(self.branches[0].outs)
+        halves = [cut(branch, level) for branch in self.branches]
+        places = shared_places([saving.out_avals[n_out:] for saving, _ in halves])
+        if not places:
+            return None
+        saving = [_filling(s, n_out, placed(s.outs[n_out:], places), places) for s, r in halves]
+        resuming = [_taking(r, n_in, places) for _, r in halves]
+        return self.with_bodies(tuple(saving)), self.with_bodies(tuple(resuming))
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -247,38 +261,21 @@ class _Residuals:
         self.n_out = n_out
         operands: set[int] = set()
         results: set[int] = set()
-        most: dict[Aval, int] = {}
         for split in splits:
-            own, held = _held(split, n_out)
-            counts: dict[Aval, int] = {}
-            for v in own:
-                counts[v.aval] = counts.get(v.aval, 0) + 1
-            for aval, count in counts.items():
-                most[aval] = max(most.get(aval, 0), count)
+            _, held = _held(split, n_out)
             operands |= {k for v, k in held.items() if k < 0}
             results |= {k for v, k in held.items() if k >= 0}
         self.operands = sorted([~k for k in operands])
         self.results = sorted(results)
-        self.slots = [aval for aval, count in most.items() for _ in range(count)]
+        self.slots = shared_places([[v.aval for v in _held(split, n_out)[0]] for split in splits])
 
     def _filled(self, split: LinearizedBody) -> list[Var | None]:
         """The residual of a branch that goes into each slot; None where there is none."""
-        left = list(_held(split, self.n_out)[0])
-        out: list[Var | None] = []
-        for aval in self.slots:
-            found = next((v for v in left if v.aval is aval), None)
-            if found is not None:
-                left.remove(found)
-            out.append(found)
-        return out
+        return placed(_held(split, self.n_out)[0], self.slots)
 
     def primal(self, split: LinearizedBody) -> Jaxpr:
         """operands -> results, then slots."""
-        filled = [
-            Zero(aval).instantiate() if v is None else v
-            for v, aval in zip(self._filled(split), self.slots, strict=True)
-        ]
-        return with_outs(split.primal, (*split.primal.outs[: self.n_out], *filled))
+        return _filling(split.primal, self.n_out, self._filled(split), self.slots)
 
     def linear(self, split: LinearizedBody, reached: tuple[bool, ...]) -> Jaxpr:
         """tangents, then operands, results and slots that hold residuals -> tangents of the results reached."""
@@ -296,6 +293,23 @@ class _Residuals:
             k = held.get(a)
             residuals.append(at_slots[a] if k is None else at_operands[~k] if k < 0 else at_results[k])
         return b.build(b.inline(linear, (*dots, *residuals)), linear.name)
+
+
+def _filling(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], places: Sequence[Aval]) -> Jaxpr:
+    """The branch with the results that are not for places shared by all, then those, zeros where it has none."""
+    pairs = zip(values, places, strict=True)
+    return with_outs(branch, (*branch.outs[:n_out], *[Zero(a).instantiate() if v is None else v for v, a in pairs]))
+
+
+def _taking(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxpr:
+    """The branch with its operands beyond the first `n_in` taken from places shared by all."""
+    b = Builder()
+    args: dict[Var, Atom] = {v: b.input(v.aval) for v in branch.ins[:n_in]}
+    for v, aval in zip(placed(branch.ins[n_in:], places), places, strict=True):
+        there = b.input(aval)
+        if v is not None:
+            args[v] = there
+    return b.build(b.inline(branch, [args[v] for v in branch.ins]), branch.name)
 
 
 def _held(split: LinearizedBody, n_out: int) -> tuple[tuple[Var, ...], dict[Var, int]]:

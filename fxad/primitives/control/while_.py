@@ -8,12 +8,14 @@ from typing import ClassVar, Final, TypeVar, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.interpret import run
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
+    Cut,
     Eqn,
     HigherOrder,
     Hlo,
@@ -23,6 +25,7 @@ from fxad.ir import (
     Lin,
     Lit,
     NDArray,
+    Primitive,
     Prune,
     Region,
     Tangent,
@@ -41,6 +44,7 @@ from fxad.primitives.control.while_steps import (
     bounded,
     counting,
     per_example,
+    resumed,
     stack_of,
     storing,
     with_constants,
@@ -172,6 +176,20 @@ class While(HigherOrder):
         body = storing(self.body, self.n_body, len(carry), self.max_steps)
         regions = (Region(cond, of_cond), Region(body, of_body))
         return hlo.op("stablehlo.while", state, (STEP, *outs), regions=regions)[1:]
+
+    def cut(self, cut: Cut, level: int) -> tuple[Primitive, Primitive] | None:
+        """What a step keeps is a row. Without `max_steps` there are no rows, and no reverse mode that would ask."""
+        saving, resuming = cut(self.body, level)
+        if saving is self.body or not self.max_steps:
+            return None
+        n, n_saved = len(self.body.ins), len(saving.outs) - len(self.body.outs)
+        body = resumed(resuming, self.n_body, n_saved, self.max_steps)
+        loop = While(counting(self.cond, self.n_cond), body, self.n_cond, self.n_body + n_saved, self.max_steps)
+        b = Builder()
+        of_cond, of_body, carry = self.parts(b.inputs((*self.cond.in_avals[: self.n_cond], *self.body.in_avals)))
+        stacks = b.inputs([stack_of(a, self.max_steps) for a in resuming.in_avals[n:]])
+        outs = b(loop, *of_cond, *of_body, *stacks, Lit.of(0, COUNT), *carry)
+        return self.with_bodies((self.cond, saving)), Call(b.build(outs[1:], self.body.name))
 
     # ------------------------------------------------------------------------------------------------- dead values
 

@@ -1,0 +1,187 @@
+"""`remat` and policies across branches, loops that end by a predicate, and functions with rules of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, policies
+from fxad.ir import distinct
+from fxad.testing.memory_laws import work
+from tests.api.test_remat_policies import W, X, block, gradient, stored
+
+POST = policies.names("post")
+
+
+def other(x: Any) -> Any:
+    return fnp.cos(fnp.tanh(x))
+
+
+def branching(wrap: Any, policy: policies.Policy) -> Any:
+    lean: Any = wrap(policy=policy)
+    return lean(lambda x: fnp.sum(lax.cond(fnp.sum(x) < -1e3, other, block, x)))
+
+
+def test_branches_keep_what_a_policy_chooses() -> None:
+    """Each branch keeps its own; the places are shared, as those of residuals are."""
+    f = branching(fx.remat, POST)
+    assert stored(f, X) == ["name 'post': names('post')"]
+    assert stored(branching(fx.remat, policies.nothing), X) == []
+    assert stored(branching(fx.remat, policies.dots), X) == ["dot_general: dots"] * 2
+    for policy in (POST, policies.dots, policies.everything):
+        want = gradient(branching(fx.remat, policies.nothing), X)
+        np.testing.assert_array_equal(gradient(branching(fx.remat, policy), X), want)
+        compiled = fx.jit(fx.grad(branching(fx.remat, policy)))
+        np.testing.assert_allclose(compiled(X), want, rtol=1e-5)
+        np.testing.assert_allclose(compiled(X - 1000), fx.grad(lambda x: fnp.sum(other(x)))(X - 1000))
+
+
+@pytest.mark.parametrize(
+    ("policy", "again"),
+    [(policies.nothing, (1, 1, 2)), (policies.dots, (1, 1, 0)), (POST, (1, 0, 1)), (policies.everything, (0, 0, 0))],
+    ids=str,
+)
+def test_what_a_branch_keeps_is_not_computed_again(policy: policies.Policy, again: tuple[int, int, int]) -> None:
+    done = work(fx.value_and_grad(fx.trace(branching(fx.remat, policy), X)).jaxpr)
+    found = tuple([done[name] - n for name, n in (("exp", 1), ("tanh", 1), ("dot_general", 4))])
+    assert found == again
+
+
+def stepping(policy: policies.Policy, max_steps: int | None = 5) -> Any:
+    """Three steps of a loop that may take five."""
+
+    def f(x: Any) -> Any:
+        def step(state: Any) -> Any:
+            k, h = state
+            return k + 1, block(h)
+
+        return fnp.sum(lax.while_loop(lambda s: s[0] < 3, step, (np.int32(0), x), max_steps=max_steps)[1])
+
+    return fx.remat(f, policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("policy", "again"),
+    [(policies.nothing, (1, 1, 2)), (policies.dots, (1, 1, 0)), (POST, (1, 0, 1)), (policies.everything, (0, 0, 0))],
+    ids=str,
+)
+def test_a_loop_with_a_bound_keeps_rows(policy: policies.Policy, again: tuple[int, int, int]) -> None:
+    f = stepping(policy)
+    want = gradient(stepping(policies.nothing), X)
+    np.testing.assert_array_equal(gradient(f, X), want)
+    np.testing.assert_allclose(fx.jit(fx.grad(f))(X), want, rtol=1e-5)
+    # in the text a step of `while` is counted once, a step of the `scan` that goes backward five times
+    done = work(fx.value_and_grad(fx.trace(f, X)).jaxpr)
+    found = tuple([done[name] - n for name, n in (("exp", 1), ("tanh", 1), ("dot_general", 2 + 5 * 2))])
+    assert found == again
+    if policy is POST:
+        assert stored(f, X) == ["name 'post': names('post')"]
+        assert [r.aval.shape for r in fx.residuals(fx.trace(f, X)) if not r.is_argument] == [(5, 4, 4)]
+
+
+def test_a_loop_without_a_bound_has_nothing_to_keep() -> None:
+    """It has no reverse mode; under forward mode, and where nothing is differentiated, a policy changes nothing."""
+    f = stepping(policies.everything, None)
+    kept = [e.outs[0] for j in distinct(fx.trace(f, X).jaxpr) for e in j.eqns if e.prim.name == "keep"]
+    assert len(kept) == 2 + 1, "the results of the loop and of the sum: nothing of a step"
+    np.testing.assert_array_equal(fx.jvp(f, (X,), (W,))[1], fx.jvp(stepping(policies.nothing, None), (X,), (W,))[1])
+    with pytest.raises(fx.errors.NotDifferentiableError, match="no bound"):
+        fx.grad(f)(X)
+
+
+def test_a_loop_of_no_steps() -> None:
+    f = fx.remat(lambda x: fnp.sum(lax.while_loop(lambda h: True, block, x, max_steps=0)), policy=policies.everything)
+    np.testing.assert_array_equal(gradient(f, X), np.ones((4, 4), np.float32))
+
+
+@fx.custom_vjp
+def special(x: Any) -> Any:
+    return fnp.sin(fnp.exp(x))
+
+
+def special_fwd(x: Any) -> Any:
+    e = fx.checkpoint_name(fnp.exp(x), "e")
+    return fnp.sin(e), e
+
+
+special.defvjp(special_fwd, lambda e, ct: (fnp.cos(e) * e * ct,))
+
+
+def test_the_forward_program_of_a_rule_keeps_what_a_policy_chooses() -> None:
+    def f(policy: policies.Policy) -> Any:
+        return fx.remat(lambda x: fnp.sum(fnp.tanh(special(x))), policy=policy)
+
+    assert stored(f(policies.names("e")), X) == ["name 'e': names('e')"]
+    assert stored(f(policies.nothing), X) == []
+    for policy, exps in ((policies.nothing, 2), (policies.names("e"), 1)):
+        done = work(fx.value_and_grad(fx.trace(f(policy), X)).jaxpr)
+        assert (done["exp"], done["sin"]) == (exps, 2)
+        np.testing.assert_array_equal(gradient(f(policy), X), gradient(lambda x: fnp.sum(fnp.tanh(special(x))), X))
+
+
+NESTS: dict[str, Any] = {
+    "cond in scan": lambda wrap: (
+        lambda x: fnp.sum(
+            lax.scan(lambda h, k: (lax.cond(k % 2 == 0, wrap(block), other, h), None), x, np.arange(4))[0]
+        )
+    ),
+    "switch under vmap": lambda wrap: (
+        lambda x: fnp.sum(
+            fx.vmap(lambda k, row: lax.switch(k, [wrap(fnp.tanh), wrap(other), fnp.cos], row))(np.arange(4), x)
+        )
+    ),
+    "while in cond": lambda wrap: (
+        lambda x: fnp.sum(
+            lax.cond(
+                fnp.sum(x) < 1e3,
+                wrap(lambda x: lax.while_loop(lambda h: fnp.sum(h) < 20, block, x, max_steps=3)),
+                other,
+                x,
+            )
+        )
+    ),
+    "while under vmap": lambda wrap: (
+        lambda x: fnp.sum(
+            fx.vmap(
+                lambda row: lax.while_loop(lambda h: fnp.sum(h) < 3, wrap(lambda h: fnp.exp(h) + 1), row, max_steps=4)
+            )(x)
+        )
+    ),
+    "rule in cond": lambda wrap: lambda x: fnp.sum(lax.cond(fnp.sum(x) < 1e3, wrap(special), other, x)),
+}
+
+
+@pytest.mark.parametrize("nest", NESTS)
+@pytest.mark.parametrize("policy", [policies.nothing, POST | policies.dots, policies.everything], ids=str)
+def test_in_any_order(nest: str, policy: policies.Policy) -> None:
+    lean: Any = fx.remat(policy=policy)
+    make = NESTS[nest]
+    plain = make(lambda f: f)
+    want = gradient(plain, X)
+    for f in (make(lean), lean(plain), lean(make(lean)), fx.remat(lean(plain)), lean(lean(make(lean)))):
+        np.testing.assert_array_equal(gradient(f, X), want)
+    np.testing.assert_allclose(fx.jit(fx.grad(lean(make(lean))))(X), want, rtol=2e-5, atol=1e-6)
+
+    def second(f: Any) -> Any:
+        return fx.jvp(fx.grad(f), (X,), (W,))[1]
+
+    np.testing.assert_allclose(second(lean(make(lean))), second(plain), rtol=2e-4, atol=1e-4)
+    batched = fx.vmap(fx.grad(lean(plain)))(np.stack([X, -X]))
+    np.testing.assert_allclose(batched, fx.vmap(fx.grad(plain))(np.stack([X, -X])), rtol=2e-5, atol=1e-6)
+
+
+def test_nested_segments_keep_what_both_keep_in_branches_too() -> None:
+    post: Any = fx.remat(policy=POST)
+
+    def f(outer: policies.Policy) -> Any:
+        inner = post(lambda x: lax.cond(fnp.sum(x) < -1e3, other, block, x))
+        return fx.remat(lambda x: fnp.sum(inner(inner(x))), policy=outer)
+
+    assert stored(f(POST), X) == ["name 'post': names('post')"] * 2
+    assert stored(f(policies.nothing), X) == []
+    # without policy both segments are computed again, but for the outer one what the inner ones keep
+    assert work(fx.value_and_grad(fx.trace(f(POST), X)).jaxpr)["tanh"] == 2
