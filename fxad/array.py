@@ -24,6 +24,7 @@ from fxad.operations.at import Updatable
 from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
+from fxad.operations.typed import Typed
 from fxad.recent import Recent
 
 DEFAULT_OPTIONS: Final = runtime.CompileOptions()
@@ -50,7 +51,7 @@ def binder() -> Binder:
     return _binder.get() or EAGER
 
 
-class Array(Conversions, Methods, Updatable):
+class Array(Typed, Conversions, Methods, Updatable):
     """An immutable array on a device.
 
     Type:  `shape`, `dtype` as in NumPy; never a subclass of `numpy.ndarray`. In a traced function arguments are
@@ -75,36 +76,6 @@ class Array(Conversions, Methods, Updatable):
     def aval(self) -> Aval:
         """Shape and dtype together."""
         return self._aval
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> dtypes.DType:
-        """NumPy dtype of the elements."""
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.aval.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.aval.size
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the elements."""
-        return self.aval.nbytes
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.aval.dtype.itemsize
 
     @property
     def device(self) -> runtime.Device:
@@ -327,7 +298,7 @@ class Eager:
         try:
             out = loaded.start(buffers).consume_with_handlers(loaded.handlers)
         except runtime.Refused as e:
-            raise runtime.refused(e, buffers) from e
+            raise runtime.refused(e, buffers, loaded.origin) from e
         if len(out) != 1:
             return tuple(arrays(loaded.out_avals, out))
         made: Array = _new(Array)

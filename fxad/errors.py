@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from types import FrameType
 from typing import Final, Self
 
@@ -47,6 +48,18 @@ def described(value: object) -> str:
     """What kind of thing a value is, with its article: `an int`, `a Tracer`."""
     name = type(value).__qualname__
     return f"{'an' if name.startswith(_VOWELS) else 'a'} {name}"
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """A warning that points at the user's line, not at fxad's."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+class DonationWarning(UserWarning):
+    """Memory was given up that no result can use."""
 
 
 class FxadError(Exception):

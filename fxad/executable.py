@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final, Generic, ParamSpec, TypeVar, final
 
 from fxad import runtime, tree
 from fxad.array import DEFAULT_OPTIONS, Array, arrays, aval_of, load, put
-from fxad.errors import ArgumentError
+from fxad.donation import Donate, Donating, Start, asked, check_operands, of_program
+from fxad.errors import ArgumentError, ExecutionError, ParameterError
 from fxad.ir import Aval
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.program import Program, fit, tree_error
@@ -31,6 +32,7 @@ class Lowered(Generic[P, R_co]):
     """
 
     program: Program[P, R_co]
+    donate: tuple[int, ...] = ()  # operands that `compile` gives up unless it is told otherwise
 
     @property
     def module(self) -> LoweredModule:
@@ -41,12 +43,25 @@ class Lowered(Generic[P, R_co]):
         """StableHLO text; byte-identical for equal programs."""
         return self.module.text()
 
-    def compile(self, options: CompileOptions = DEFAULT_OPTIONS) -> Executable[P, R_co]:
+    def compile(self, options: CompileOptions = DEFAULT_OPTIONS, *, donate: Donate = ()) -> Executable[P, R_co]:
         """Compile with XLA; an equal program compiled before with equal options is not compiled again.
 
-        Raises: CompileError with XLA's message and the program's name.
+        `donate` names arguments whose memory the results take over, by position, by name, or both; or maps them to tree
+        prefixes of bools. Such an array is gone after a call.
+
+        Raises: CompileError with XLA's message and the program's name; ParameterError for a `donate` that is no
+                argument; DonationWarning for memory that no result can use.
         """
-        return Executable(self.program, load(self.program.jaxpr, options))
+        given = of_program(self.program, donate) if asked(donate) else self.donate
+        if given and options.donate:
+            raise ParameterError(
+                f"compile of {self.program.name}: donate is given twice, by name and as operands of the options",
+                remedy="leave it out of CompileOptions",
+            )
+        operands = given or options.donate
+        check_operands(self.program, operands)
+        options = replace(options, donate=operands)
+        return Executable(self.program, load(self.program.jaxpr, options), operands)
 
     def __str__(self) -> str:
         return self.text()
@@ -72,10 +87,13 @@ class Executable(Generic[P, R_co]):
 
     __slots__ = ("_avals", "_bound", "_flat", "_handlers", "_loaded", "_out_avals", "_start", "_unflatten", "program")
 
-    def __init__(self, program: Program[P, R_co], loaded: runtime.LoadedProgram) -> None:
+    def __init__(self, program: Program[P, R_co], loaded: runtime.LoadedProgram, donate: tuple[int, ...] = ()) -> None:
         self.program = program
         self._loaded = loaded
-        self._start, self._handlers = loaded.start, loaded.handlers
+        self._start: Start = loaded.start
+        self._handlers = loaded.handlers
+        if donate:
+            self._start = Donating(loaded.start, donate, program.name, self._path)
         self._avals = program.in_avals
         self._out_avals = program.out_avals
         self._bound = [(b if isinstance(b, Array) else put(b, aval_of(b)))._buffer for b in _values(program)]
@@ -95,7 +113,7 @@ class Executable(Generic[P, R_co]):
                 try:
                     outs = self._start(buffers).consume_with_handlers(self._handlers)
                 except runtime.Refused as e:
-                    raise runtime.refused(e, buffers) from e
+                    raise self._refused(e, buffers) from e
                 if self._unflatten is None:
                     return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
                 return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
@@ -132,7 +150,7 @@ class Executable(Generic[P, R_co]):
         try:
             outs = self._start(buffers).consume_with_handlers(self._handlers)
         except runtime.Refused as e:
-            raise runtime.refused(e, buffers) from e
+            raise self._refused(e, buffers) from e
         if self._unflatten is None:
             return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
         return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
@@ -149,6 +167,15 @@ class Executable(Generic[P, R_co]):
             )
         leaf = fit(self.program, k, value, aval)
         return leaf if isinstance(leaf, Array) else put(leaf, aval)
+
+    def _refused(self, e: Exception, buffers: Sequence[runtime.Buffer]) -> ExecutionError:
+        origin = replace(self._loaded.origin, name=self.program.name)
+        return runtime.refused(e, buffers, origin, self._path)
+
+    def _path(self, operand: int) -> str:
+        """An operand in the user's words."""
+        k = operand - len(self._bound)
+        return f"argument {self.program.paths[k]}" if k >= 0 else f"closed-over array {operand}"
 
     def memory(self) -> MemoryStats:
         """Bytes of arguments, results, aliases, temporaries and the peak, as XLA planned them."""

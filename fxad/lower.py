@@ -13,14 +13,14 @@ to the locations, which XLA keeps as metadata.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
 from fxad import dtypes
 from fxad.errors import ParameterError
-from fxad.ir import Aval, HloValue, Jaxpr, Lit, Region, Var, Zero
+from fxad.ir import Aval, HloValue, Jaxpr, Lit, Region, Var, Zero, place
 from fxad.lowering.mlir import pretty
 from fxad.lowering.mlir_text import dense, tensor
 from fxad.lowering.places import Places
@@ -38,25 +38,23 @@ class LoweredModule:
     """A StableHLO module, as a value.
 
     `body` is what follows the header of `@main`: its operations and the other functions. `locations` defines where
-    each operation comes from; it is not part of `text()`.
+    each operation comes from; it is not part of `text()`. `name` and `where` are the user's function and the first line
+    of it that made an equation, for messages.
     """
 
     in_avals: tuple[Aval, ...]
     out_avals: tuple[Aval, ...]
     body: str
     locations: str
+    name: str = field(default="main", compare=False)
+    where: str = field(default="", compare=False)
 
     def source(self, donate: tuple[int, ...] = ()) -> str:
-        """The module as XLA takes it, locations included. Operands in `donate` may be overwritten by results.
+        """The module as XLA takes it, locations included. Operands in `donate` are overwritten by results (`aliases`).
 
-        Raises: ParameterError when `donate` names an operand that is not there.
+        Raises: ParameterError when `donate` numbers an operand that is not there.
         """
-        for k in donate:
-            if not 0 <= k < len(self.in_avals):
-                raise ParameterError(
-                    f"compile: donate: operand {k} does not exist, the program has {len(self.in_avals)}"
-                )
-        header = _header("public @main", self.in_avals, self.out_avals, frozenset(donate))
+        header = _header("public @main", self.in_avals, self.out_avals, aliases(self.in_avals, self.out_avals, donate))
         return f"{header}{self.body}{self.locations}"
 
     def text(self) -> str:
@@ -76,13 +74,30 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     parts = [body]
     for sub in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.names[sub]}"
-        parts.append(_header(name, sub.in_avals, sub.out_avals, frozenset()))
+        parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
         parts.append(module.function(sub))
-    return LoweredModule(jaxpr.in_avals, jaxpr.out_avals, "".join(parts), module.places.definitions())
+    first = next((str(p) for e in jaxpr.eqns if (p := place(e.source))), "")
+    body, locations = "".join(parts), module.places.definitions()
+    return LoweredModule(jaxpr.in_avals, jaxpr.out_avals, body, locations, jaxpr.name, first)
 
 
-def _header(name: str, ins: tuple[Aval, ...], outs: tuple[Aval, ...], donate: frozenset[int]) -> str:
-    args = [f"%arg{k}: {tensor(a)}{' {jax.buffer_donor = true}' if k in donate else ''}" for k, a in enumerate(ins)]
+def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) -> dict[int, int]:
+    """Which result takes over the memory of each donated operand: the first of its type that is left.
+
+    An operand that is not in the answer is of no use to the results. Raises: ParameterError for one that is not there.
+    """
+    for k in donate:
+        if not 0 <= k < len(ins):
+            raise ParameterError(f"compile: donate: operand {k} does not exist, the program has {len(ins)}")
+    left: dict[Aval, list[int]] = {}
+    for j, aval in enumerate(outs):
+        left.setdefault(aval, []).append(j)
+    return {k: left[ins[k]].pop(0) for k in sorted(set(donate)) if left.get(ins[k])}
+
+
+def _header(name: str, ins: tuple[Aval, ...], outs: tuple[Aval, ...], alias: Mapping[int, int]) -> str:
+    into = {k: f" {{tf.aliasing_output = {j} : i32}}" for k, j in alias.items()}
+    args = [f"%arg{k}: {tensor(a)}{into.get(k, '')}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(map(tensor, outs))}) {{\n"
 
 

@@ -24,14 +24,12 @@ from fxad.xla.executable import (
     CompileOptions,
     CostStats,
     LoadedProgram,
-    MemoryStats,
-    Refused,
     compile_module,
     cost,
     memory,
-    refused,
 )
 from fxad.xla.explanation import Explanation
+from fxad.xla.failures import Donated, MemoryStats, Origin, Refused, ResultHandler, note_donated, refused
 
 __all__ = [
     "Buffer",
@@ -40,11 +38,14 @@ __all__ = [
     "CompileOptions",
     "CostStats",
     "Device",
+    "Donated",
     "Explanation",
     "Exporter",
     "LoadedProgram",
     "MemoryStats",
+    "Origin",
     "Refused",
+    "ResultHandler",
     "block",
     "cache",
     "cache_in_force",
@@ -60,6 +61,7 @@ __all__ = [
     "is_deleted",
     "is_ready",
     "memory",
+    "note_donated",
     "refused",
     "set_cpu_devices",
     "to_buffer",

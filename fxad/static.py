@@ -22,14 +22,15 @@ class Statics:
     `what` is who asks, for messages, as in `jit of f`. Raises: ParameterError for a number or name that `fn` has not.
     """
 
-    __slots__ = ("_placed", "fn", "names", "numbers", "what")
+    __slots__ = ("fn", "known", "names", "numbers", "placed", "what")
 
     def __init__(self, what: str, fn: Callable[..., Any], argnums: Argnums, argnames: Argnames) -> None:
         self.what, self.fn = what, fn
-        self._placed, known = _parameters(fn)
+        self.placed, known = parameters(fn)
+        self.known = known
         numbers = set(self._checked(argnums, int, "static_argnums", "an int"))
         names = set(self._checked(argnames, str, "static_argnames", "a name"))
-        n = len(self._placed)
+        n = len(self.placed)
         if known is None and min(numbers, default=0) < 0:
             raise ParameterError(
                 f"{what}: static_argnums has {min(numbers)}, and the function takes any number of arguments",
@@ -45,11 +46,11 @@ class Statics:
             for name in sorted(names - known):
                 raise ParameterError(
                     f"{what}: static_argnames has {name!r}, which is no parameter of the function",
-                    remedy=f"its parameters are {', '.join([*self._placed, *sorted(known - {*self._placed})])}",
+                    remedy=f"its parameters are {', '.join([*self.placed, *sorted(known - {*self.placed})])}",
                 )
             numbers = {k % n for k in numbers}
-        names |= {self._placed[k] for k in numbers if k < n}
-        numbers |= {k for k, name in enumerate(self._placed) if name in names}
+        names |= {self.placed[k] for k in numbers if k < n}
+        numbers |= {k for k, name in enumerate(self.placed) if name in names}
         self.numbers, self.names = frozenset(numbers), frozenset(names)
 
     def _checked(self, given: Any, kind: type[Any], role: str, one: str) -> Sequence[Any]:
@@ -75,7 +76,7 @@ class Statics:
         try:
             hash(value)
         except TypeError:
-            name = k if isinstance(k, str) else self._placed[k] if k < len(self._placed) else f"args[{k}]"
+            name = k if isinstance(k, str) else self.placed[k] if k < len(self.placed) else f"args[{k}]"
             raise ArgumentError(
                 f"{self.what}: static argument {name} is {described(value)}, which is not hashable: {value!r:.60}",
                 remedy="give a tuple in place of a list; an array is no static argument: leave it traced",
@@ -94,7 +95,7 @@ class Statics:
                 whole.insert(k, fixed[k])
             return fn(*whole, **named, **kwargs)
 
-        gone = {*named, *[self._placed[k] for k in places if k < len(self._placed)]}
+        gone = {*named, *[self.placed[k] for k in places if k < len(self.placed)]}
         signature = _signature(fn)
         if signature is not None:
             left = [p for p in signature.parameters.values() if p.name not in gone]
@@ -109,7 +110,7 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _parameters(fn: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str] | None]:
+def parameters(fn: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str] | None]:
     """Names by position; all names, None when a function may take others or cannot be asked."""
     signature = _signature(fn)
     if signature is None:

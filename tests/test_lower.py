@@ -237,7 +237,7 @@ def test_one_constant_per_literal() -> None:
 
 def test_donated_operands_are_marked() -> None:
     lowered = lower_jaxpr(chain(1))
-    assert "%arg1: tensor<4xf32> {jax.buffer_donor = true}" in lowered.source((1,))
+    assert "%arg1: tensor<4xf32> {tf.aliasing_output = 0 : i32}" in lowered.source((1,))
     with pytest.raises(ParameterError, match=r"(?m)^compile: donate: operand 2 does not exist, the program has 2$"):
         lowered.source((2,))
 

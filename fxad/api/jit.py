@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
 
 from fxad import tree
 from fxad.api.lift import check_function
-from fxad.errors import ArgumentError
-from fxad.executable import Executable, aval_of_array, lower, type_of_arrays
+from fxad.donation import Donate, Donation, asked, donation
+from fxad.errors import ArgumentError, ParameterError
+from fxad.executable import Executable, Lowered, aval_of_array, lower, type_of_arrays
 from fxad.ir import Aval
 from fxad.program import Program, name_of, parameter_names, trace_tree, types_of
 from fxad.recent import Recent
-from fxad.static import Argnames, Argnums, Statics
+from fxad.static import Argnames, Argnums, Statics, parameters
 from fxad.trace import Tracer, active
 from fxad.tree import Structure
 
@@ -29,10 +31,11 @@ class Jitted(Generic[P, R]):
     takes the instance as an argument; of any other class, it closes over it and traces at each call.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_executables", "_last", "_programs", "_simple", "fn")
+    __slots__ = ("__dict__", "__weakref__", "_donation", "_executables", "_last", "_programs", "_simple", "fn")
 
-    def __init__(self, fn: Callable[P, R]) -> None:
+    def __init__(self, fn: Callable[P, R], given_up: Donation | None = None) -> None:
         self.fn = fn
+        self._donation = given_up
         self._programs: dict[tuple[Structure, tuple[Aval, ...]], Program[P, R]] = {}
         self._executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
         self._last: Executable[P, R] | None = None
@@ -78,7 +81,7 @@ class Jitted(Generic[P, R]):
         executable = self._executables.get((in_tree, types))
         if executable is None:
             program = self._program(in_tree, types)
-            executable = self._executables[in_tree, types] = lower(program).compile()
+            executable = self._executables[in_tree, types] = self._lowered(program).compile()
             if avals is not None:
                 self._simple[avals] = executable
         self._last = executable
@@ -86,7 +89,13 @@ class Jitted(Generic[P, R]):
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The lowered program for these arguments (values or `Spec`s)."""
-        return lower(self.trace(*args, **kwargs))
+        return self._lowered(self.trace(*args, **kwargs))
+
+    def _lowered(self, program: Program[P, R]) -> Lowered[P, R]:
+        if self._donation is None:
+            return lower(program)
+        bound = len(program.bound)
+        return replace(lower(program), donate=tuple([bound + k for k in self._donation.leaves(program)]))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
@@ -94,7 +103,7 @@ class Jitted(Generic[P, R]):
         if tree.structure(instance) != _LEAF:  # the instance is a pytree, and an argument like any other
             return functools.partial(self, instance)  # type: ignore[arg-type]
         # closed over, as by any bound method; it may have changed since, so it is traced each time, and compiled once
-        return Jitted(functools.partial(self.fn, instance))  # type: ignore[arg-type]
+        return Jitted(functools.partial(self.fn, instance), self._donation)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"<jit {name_of(self.fn)}>"
@@ -107,19 +116,37 @@ class StaticJitted(Generic[P, R]):
     Make it with `jit`. The functions of the static values used last are held.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_jitted", "_statics", "fn")
+    __slots__ = ("__dict__", "__weakref__", "_donation", "_jitted", "_statics", "fn")
 
-    def __init__(self, fn: Callable[P, R], argnums: Argnums, argnames: Argnames) -> None:
+    def __init__(
+        self, fn: Callable[P, R], argnums: Argnums, argnames: Argnames, given_up: Donation | None = None
+    ) -> None:
         self.fn = fn
         self._statics = Statics(f"jit of {name_of(fn)}", fn, argnums, argnames)
+        self._donation = given_up and self._statics_apart(given_up)
         self._jitted: Recent[Hashable, Jitted[..., R]] = Recent(512)
         functools.update_wrapper(self, fn)
+
+    def _statics_apart(self, given_up: Donation) -> Donation:
+        """The donation in terms of the arguments that are left. Raises: ParameterError for a static argument."""
+        fixed = {*self._statics.numbers, *self._statics.names}
+        for k, _ in given_up.entries:
+            if k in fixed:
+                raise ParameterError(
+                    f"{given_up.what}: the argument {k!r} is static and donated: a static value has no memory to give up",
+                    remedy="leave it out of `donate`",
+                )
+        entries = [
+            (k if isinstance(k, str) else k - sum([n < k for n in self._statics.numbers]), prefix)
+            for k, prefix in given_up.entries
+        ]
+        return replace(given_up, entries=tuple(entries))
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Jitted[..., R], Any, Any]:
         key, fixed, left, named = self._statics.split(args, kwargs)
         known = self._jitted.get(key)
         if known is None:
-            known = Jitted(self._statics.bound(fixed))
+            known = Jitted(self._statics.bound(fixed), self._donation)
             self._jitted.put(key, known)
         return known, left, named
 
@@ -134,7 +161,8 @@ class StaticJitted(Generic[P, R]):
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The lowered program for these arguments (values or `Spec`s)."""
-        return lower(self.trace(*args, **kwargs))
+        jitted, left, named = self._split(args, kwargs)
+        return jitted.lower(*left, **named)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
@@ -142,7 +170,7 @@ class StaticJitted(Generic[P, R]):
         partial: Any = functools.partial  # no type says that the first parameter goes
         if 0 in self._statics.numbers or tree.structure(instance) != _LEAF:
             return partial(self, instance)
-        return StaticJitted(partial(self.fn, instance), (), sorted(self._statics.names))
+        return StaticJitted(partial(self.fn, instance), (), sorted(self._statics.names), self._donation)
 
     def __repr__(self) -> str:
         return f"<jit {name_of(self.fn)}>"
@@ -152,28 +180,44 @@ _LEAF: Final = tree.structure(0)
 
 
 class _Decorator(Protocol):
+    def __call__(self, f: Callable[P, R], /) -> Jitted[P, R]: ...
+
+
+class _StaticDecorator(Protocol):
     def __call__(self, f: Callable[P, R], /) -> StaticJitted[P, R]: ...
 
 
 @overload
-def jit(f: Program[P, R]) -> Executable[P, R]: ...  # type: ignore[overload-overlap]
+def jit(f: Program[P, R], *, donate: Donate = ...) -> Executable[P, R]: ...  # type: ignore[overload-overlap]
 @overload
-def jit(f: Callable[P, R]) -> Jitted[P, R]: ...
+def jit(f: Callable[P, R], *, donate: Donate = ...) -> Jitted[P, R]: ...
 @overload
-def jit(f: Callable[P, R], *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> StaticJitted[P, R]: ...
+def jit(
+    f: Callable[P, R], *, static_argnums: Argnums = ..., static_argnames: Argnames = ..., donate: Donate = ...
+) -> StaticJitted[P, R]: ...
 @overload
-def jit(*, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> _Decorator: ...
-def jit(f: Any = _LEAF, *, static_argnums: Argnums = (), static_argnames: Argnames = ()) -> Any:
+def jit(*, donate: Donate) -> _Decorator: ...
+@overload
+def jit(
+    *, static_argnums: Argnums = ..., static_argnames: Argnames = ..., donate: Donate = ...
+) -> _StaticDecorator: ...
+def jit(f: Any = _LEAF, *, static_argnums: Argnums = (), static_argnames: Argnames = (), donate: Donate = ()) -> Any:
     """Compile a function when it is called; a `Program` at once.
 
-    Static arguments are hashable values, given to the function as they are: it is compiled for each of them. Without
-    a function it is a decorator: `@jit(static_argnames="n")`.
+    Static arguments are hashable values, given to the function as they are: it is compiled for each of them. Donated
+    arguments are gone after a call, and results are written where they were: name them by position or name, or map
+    names to tree prefixes of bools, as in `donate={"state": (True, False)}`. Without a function it is a decorator:
+    `@jit(static_argnames="n", donate="state")`.
 
-    Rule: the function must be pure: it is run once per types of arguments, and what it closes over is read then.
-    Cost: see `trace`, `lower`; equal programs share one executable, whoever asks.
+    Rule:   the function must be pure: it is run once per types of arguments, and what it closes over is read then.
+            Inside a trace nothing is donated: the outer program decides.
+    Cost:   see `trace`, `lower`; equal programs share one executable, whoever asks.
+    Raises: ParameterError for a `donate` that is no argument, or a static one; DonationWarning, once per types of
+            arguments, for memory that no result can use.
     """
     if f is _LEAF:  # nothing anybody would jit
-        return functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames)
+        given = {"static_argnums": static_argnums, "static_argnames": static_argnames, "donate": donate}
+        return functools.partial(jit, **given)
     static = static_argnums not in ((), []) or static_argnames not in ((), [])
     if isinstance(f, Program):
         if static:
@@ -181,9 +225,10 @@ def jit(f: Any = _LEAF, *, static_argnums: Argnums = (), static_argnames: Argnam
                 f"jit: {f.name} is a Program, which has no static arguments",
                 remedy="jit the function, or give them to trace as static_argnames",
             )
-        return lower(f).compile()
+        return lower(f).compile(donate=donate)
     check_function("jit", f)
-    return StaticJitted(f, static_argnums, static_argnames) if static else Jitted(f)
+    given_up = donation(f"jit of {name_of(f)}", donate, *parameters(f)) if asked(donate) else None
+    return StaticJitted(f, static_argnums, static_argnames, given_up) if static else Jitted(f, given_up)
 
 
 __all__ = ["Jitted", "StaticJitted", "jit"]

@@ -19,6 +19,7 @@ from fxad.lowering.door import _jax
 from fxad.xla.client import Device, default_device, known_device
 from fxad.xla.compat import ArrayType, OneDevice, reason
 from fxad.xla.dlpack import copy_out, header
+from fxad.xla.failures import failed
 
 Buffer: TypeAlias = _jax.ArrayImpl
 Scalar: TypeAlias = bool | int | float | complex
@@ -34,7 +35,6 @@ _HOST: Final = frozenset({1, 3, 11})
 _CUDA: Final = 2
 
 
-@runtime_checkable
 @runtime_checkable
 class Exporter(Protocol):
     """Anything that offers its memory through DLPack."""
@@ -125,7 +125,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
             return np.asarray(buffer)
         return copy_out(_jax.buffer_to_dlpack_managed_tensor(buffer))
     except (_jax.JaxRuntimeError, BufferError) as e:
-        raise ExecutionError(f"to_numpy: {reason(e)}") from e
+        raise failed("to_numpy", e, buffer) from e
 
 
 class _Versioned(Protocol):
@@ -206,7 +206,7 @@ def block(buffer: Buffer) -> None:
     try:
         buffer.block_until_ready()
     except _jax.JaxRuntimeError as e:
-        raise ExecutionError(f"block: {reason(e)}") from e
+        raise failed("block", e, buffer) from e
 
 
 def is_ready(buffer: Buffer) -> bool:
@@ -214,7 +214,7 @@ def is_ready(buffer: Buffer) -> bool:
     try:
         return buffer.is_ready()
     except _jax.JaxRuntimeError as e:
-        raise ExecutionError(f"is_ready: {reason(e)}") from e
+        raise failed("is_ready", e, buffer) from e
 
 
 def is_deleted(buffer: Buffer) -> bool:

@@ -19,9 +19,10 @@ from fxad.lowering.door import _jax, xla_client
 class ArrayType:
     """The type of an array in the form jaxlib reads: it keeps this object on the arrays it makes."""
 
-    __slots__ = ("dtype", "ndim", "shape", "weak_type")
+    __slots__ = ("dtype", "ndim", "origin", "shape", "weak_type")
 
-    def __init__(self, aval: Aval) -> None:
+    def __init__(self, aval: Aval, origin: object = None) -> None:
+        self.origin = origin  # what computes it, for messages
         self.shape: Shape = aval.shape
         self.dtype: np.dtype[np.generic] = aval.dtype
         self.ndim = len(aval.shape)
@@ -64,13 +65,13 @@ _make_handler: Final = (
 )
 
 
-def result_handler(aval: Aval, sharding: OneDevice) -> _jax.ResultHandler:
-    """What makes an array out of a result of an execution.
+def result_handler(aval: Aval, sharding: OneDevice, committed: bool, origin: object) -> _jax.ResultHandler:
+    """What makes an array out of a result of an execution; `origin` is what computes it, for messages.
 
     The ready-made way (`disassemble_into_single_device_arrays`) asks jax for the type of the array: it imports jax
     where that is installed, and takes 60 us where it is not.
     """
-    return _make_handler(ArrayType(aval), sharding, True)
+    return _make_handler(ArrayType(aval, origin), sharding, committed)
 
 
 def compile_options(device: int) -> _jax.CompileOptions:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from fxad.errors import CompileError, ExecutionError
+from fxad.errors import CompileError
 from fxad.ir import Aval
 from fxad.lower import LoweredModule
 from fxad.lowering.door import _jax
@@ -15,6 +15,7 @@ from fxad.xla import custom_calls
 from fxad.xla.buffers import Buffer
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason, result_handler
+from fxad.xla.failures import MemoryStats, Origin, Refused, refused
 
 
 @final
@@ -22,7 +23,7 @@ from fxad.xla.compat import compile_options, reason, result_handler
 class CompileOptions:
     """How to compile, as a value: part of the key of the cache.
 
-    `donate` names operands whose memory the results may take over: the caller's buffer is gone after the call.
+    `donate` numbers operands whose memory results of their type take over: the caller's buffer is gone after the call.
     `flags` are XLA's own, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
     """
 
@@ -36,19 +37,6 @@ DEFAULT: Final = CompileOptions()
 
 @final
 @dataclass(frozen=True, slots=True)
-class MemoryStats:
-    """Bytes a compiled program uses. `peak_bytes` is what a call needs at its peak, operands and results included."""
-
-    argument_bytes: int
-    output_bytes: int
-    alias_bytes: int
-    temp_bytes: int
-    peak_bytes: int
-    generated_code_bytes: int
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class CostStats:
     """XLA's own estimate of the work of one call. `transcendentals` are counted apart from `flops`."""
 
@@ -57,23 +45,15 @@ class CostStats:
     transcendentals: float
 
 
-Refused: Final = _jax.JaxRuntimeError
-
-
-def refused(e: Exception, buffers: Sequence[Buffer]) -> ExecutionError:
-    """The error for a call that XLA refused."""
-    gone = [k for k, b in enumerate(buffers) if b.is_deleted()]
-    return ExecutionError(f"execute: operand {gone[0]} is deleted" if gone else f"execute: {reason(e)}")
-
-
 @final
 class LoadedProgram:
     """A compiled program on one device. It holds code, no program and no constant. Many threads may call it.
 
-    `start` and `handlers` are the parts of `execute`, for callers that spell it out to save a frame.
+    `start` and `handlers` are the parts of `execute`, for callers that spell it out to save a frame. What `handlers`
+    make is free to move; what `committed` makes stays on the device (see `fxad.placement`).
     """
 
-    __slots__ = ("__weakref__", "device", "handlers", "in_avals", "out_avals", "raw", "start")
+    __slots__ = ("__weakref__", "committed", "device", "handlers", "in_avals", "origin", "out_avals", "raw", "start")
 
     def __init__(self, raw: _jax.LoadedExecutable, lowered: LoweredModule, device: Device) -> None:
         self.raw = raw
@@ -81,7 +61,9 @@ class LoadedProgram:
         self.out_avals: tuple[Aval, ...] = lowered.out_avals
         self.device = device
         self.start = raw.execute_sharded
-        self.handlers = [result_handler(a, device.sharding) for a in lowered.out_avals]
+        self.origin = Origin(lowered.name, lowered.where, memory(self))
+        self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in lowered.out_avals]
+        self.committed = [result_handler(a, device.sharding, True, self.origin) for a in lowered.out_avals]
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Does not wait: a result is a promise of a value.
@@ -92,7 +74,7 @@ class LoadedProgram:
         try:
             return self.start(buffers).consume_with_handlers(self.handlers)
         except Refused as e:
-            raise refused(e, buffers) from e
+            raise refused(e, buffers, self.origin) from e
 
     def hlo(self) -> str:
         """The optimised program, as XLA prints it."""

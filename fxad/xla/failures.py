@@ -1,0 +1,113 @@
+"""What went wrong with a buffer or a call, in words: who took its memory over, which program failed, what it asked for.
+
+A buffer knows the program that computes it (`Origin`, kept by the type that jaxlib keeps on each array), so a failure
+that is met long after the call, where somebody waits, still names the function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, cast, final
+
+from fxad.errors import ExecutionError
+from fxad.ir import Source, place
+from fxad.lowering.door import _jax
+from fxad.xla.compat import ArrayType, reason
+
+Refused: Final = _jax.JaxRuntimeError
+ResultHandler: TypeAlias = _jax.ResultHandler
+
+_DONATED: Final = "fxad_donated"  # in the dictionary of a buffer
+_ASKED: Final = re.compile(r"allocating (\d+) bytes")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Bytes a compiled program uses. `peak_bytes` is what a call needs at its peak, operands and results included."""
+
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    temp_bytes: int
+    peak_bytes: int
+    generated_code_bytes: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The program that computes a buffer: the user's function, its first line, and what it needs."""
+
+    name: str
+    where: str
+    memory: MemoryStats
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Donated:
+    """To which program a buffer went, and the user's line that called it."""
+
+    program: str
+    source: Source
+
+    def __str__(self) -> str:
+        at = place(self.source)
+        return f"donated to {self.program} at {at}" if at else f"donated to {self.program}"
+
+
+def note_donated(buffer: _jax.ArrayImpl, to: Donated) -> None:
+    """Remember on a buffer where its memory went."""
+    buffer.__dict__[_DONATED] = to
+
+
+def donated(buffer: _jax.ArrayImpl) -> Donated | None:
+    """Where the memory of a buffer went; None when it was not donated."""
+    return cast("Donated | None", buffer.__dict__.get(_DONATED))
+
+
+def failed(what: str, e: Exception, buffer: _jax.ArrayImpl) -> ExecutionError:
+    """The error for a buffer without a value: donated, deleted, or its computation failed."""
+    to = donated(buffer)
+    if to is not None:
+        return ExecutionError(f"{what}: the array was {to}; its memory is used again", remedy=_INSTEAD)
+    if buffer.is_deleted():
+        return ExecutionError(f"{what}: the array is deleted")
+    origin = buffer.aval.origin if isinstance(buffer.aval, ArrayType) else None
+    return _explained(what, e, origin if isinstance(origin, Origin) else None)
+
+
+_INSTEAD: Final = "use the result in its place, or leave the argument out of `donate`"
+
+
+def refused(
+    e: Exception, buffers: Sequence[_jax.ArrayImpl], origin: Origin, path: Callable[[int], str] | None = None
+) -> ExecutionError:
+    """The error for a call that was refused. `path` names an operand in the user's words."""
+    for k, b in enumerate(buffers):
+        if b.is_deleted():
+            what, to = f"{origin.name}: {path(k)}" if path else f"execute: operand {k}", donated(b)
+            if to is not None:
+                return ExecutionError(f"{what} was {to}", remedy=_INSTEAD)
+            return ExecutionError(f"{what} is deleted")
+    return _explained(origin.name if path else "execute", e, origin)
+
+
+def _explained(what: str, e: Exception, origin: Origin | None) -> ExecutionError:
+    problem = reason(e)
+    if origin is None:
+        return ExecutionError(f"{what}: {problem}")
+    head = what if what == origin.name else f"{what}: {origin.name}"
+    asked = _ASKED.search(problem)
+    if asked is None:
+        return ExecutionError(f"{head}: {problem}", where=origin.where)
+    m = origin.memory
+    return ExecutionError(
+        f"{head}: out of memory: {int(asked[1]):,} bytes were asked for; at its peak the program needs"
+        f" {m.peak_bytes:,}: arguments {m.argument_bytes:,}, results {m.output_bytes:,}, temporaries {m.temp_bytes:,}",
+        where=origin.where,
+        remedy="donate arguments that are not needed again, recompute with remat, or give it smaller arrays",
+    )

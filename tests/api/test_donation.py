@@ -1,0 +1,264 @@
+"""Donation: what is given up is gone and says so, its memory is used again, and nothing else changes."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.errors import ArgumentError, DonationWarning, ExecutionError, ParameterError, TreeError
+
+N = 1024
+F = fx.Spec((N,), "float32")
+
+
+def ones(n: int = N) -> fx.Array:
+    return fx.asarray(np.ones(n, np.float32))
+
+
+def step(state: dict[str, Any], grad: Any) -> tuple[dict[str, Any], Any]:
+    """Momentum: two arrays of state, and what a training loop logs."""
+    m = state["m"] * 0.9 + grad
+    return {"w": state["w"] - 0.1 * m, "m": m}, (m * m).sum()
+
+
+def state() -> dict[str, Any]:
+    return {"w": ones(), "m": ones()}
+
+
+def gone(x: fx.Array) -> bool:
+    try:
+        np.asarray(x)
+    except ExecutionError:
+        return True
+    return False
+
+
+# -------------------------------------------------------------------------------------------------- what is given up
+
+
+@pytest.mark.parametrize("donate", [0, -2, "state", ["state"], (0,), {"state": True}, {0: {"w": True, "m": True}}])
+def test_spellings(donate: Any) -> None:
+    runs: tuple[Any, ...] = (
+        fx.jit(step, donate=donate),
+        fx.jit(donate=donate)(step),
+        fx.lower(fx.trace(step, state(), ones())).compile(donate=donate),
+        fx.jit(fx.trace(step, state(), ones()), donate=donate),
+        fx.jit(step, donate=donate).lower(state(), ones()).compile(),
+    )
+    for run in runs:
+        s, g = state(), ones()
+        new, _ = run(s, g)
+        assert [gone(s["w"]), gone(s["m"]), gone(g)] == [True, True, False]
+        np.testing.assert_array_equal(new["m"], np.float32(1.9))
+
+
+@pytest.mark.parametrize("prefix", [{"w": True, "m": False}, {"w": True, "m": [False, False]}])
+def test_a_tree_prefix_chooses_leaves(prefix: Any) -> None:
+    f = fx.jit(lambda s: (s["w"] + 1, s["m"]), donate={0: prefix})
+    s: dict[str, Any] = {"w": ones(), "m": [ones(), ones()]}
+    f(s)
+    assert [gone(s["w"]), gone(s["m"][0]), gone(s["m"][1])] == [True, False, False]
+
+
+def test_keywords_statics_methods_and_open_signatures() -> None:
+    def f(n: int, x: Any, *rest: Any, scale: Any = 1.0) -> Any:
+        return x * n, scale
+
+    x, y = ones(), ones()
+    fx.jit(f, static_argnums=0, donate=("x", "scale"))(3, x, scale=y)
+    assert [gone(x), gone(y)] == [True, True]
+
+    def g(*xs: Any) -> Any:
+        return [x + 1 for x in xs]
+
+    x, y, z = ones(), ones(), ones()
+    fx.jit(g, static_argnums=0, donate=2)(3, x, y, z)
+    assert [gone(x), gone(y), gone(z)] == [False, True, False]
+
+    class Model:
+        @fx.jit(donate="x")
+        def double(self, x: Any) -> Any:
+            return x * 2
+
+    x = ones()
+    Model().double(x)
+    assert gone(x)
+
+
+def test_inside_a_trace_nothing_is_donated() -> None:
+    inner = fx.jit(lambda x: x + 1, donate=0)
+    x = ones()
+    np.testing.assert_array_equal(fx.jit(lambda x: inner(x) + x)(x), np.float32(3))
+    assert not gone(x)
+
+
+# ------------------------------------------------------------------------------------------------------------ memory
+
+
+def test_a_training_loop_holds_one_copy_of_the_state() -> None:
+    n = 1 << 16
+    program = fx.trace(step, {"w": fx.Spec((n,)), "m": fx.Spec((n,))}, fx.Spec((n,)))
+    plain, donating = fx.lower(program).compile().memory(), fx.lower(program).compile(donate="state").memory()
+    assert (plain.alias_bytes, donating.alias_bytes) == (0, 2 * 4 * n)
+    assert plain.peak_bytes - donating.peak_bytes == 2 * 4 * n
+    run = fx.jit(program, donate="state")
+    s = {"w": ones(n), "m": ones(n)}
+    places = {s[k]._buffer.unsafe_buffer_pointer() for k in s}
+    grad = ones(n)
+    for _ in range(5):
+        s, _ = run(s, grad)
+        fx.tree.map(fx.Array.block_until_ready, s)
+        assert {s[k]._buffer.unsafe_buffer_pointer() for k in s} == places
+
+
+def test_values_are_those_without_donation() -> None:
+    plain, donating = fx.jit(step), fx.jit(step, donate="state")
+    a, b, g = state(), state(), ones()
+    for _ in range(3):
+        (a, x), (b, y) = plain(a, g), donating(b, g)
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+    assert all(np.asarray(a[k]).tobytes() == np.asarray(b[k]).tobytes() for k in a)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0)])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "bfloat16", "float16", "complex128"])
+def test_any_type(shape: tuple[int, ...], dtype: str) -> None:
+    x = fnp.ones(shape, dtype=dtype)
+    y = fx.jit(lambda x: ~x if dtype == "bool" else x + 1, donate=0)(x)
+    assert (y.shape, y.dtype) == (shape, fnp.ones((), dtype=dtype).dtype)
+    assert gone(x)
+
+
+def test_what_numpy_looks_at_is_left_alone() -> None:
+    source = np.arange(N, dtype=np.float32)
+    source.flags.writeable = False
+    shared, looked_at = fx.asarray(source), ones()
+    view = np.asarray(looked_at)
+    run = fx.jit(lambda x, y: (x + 1, y + 1), donate=(0, 1))
+    run(shared, looked_at)[1].block_until_ready()
+    np.testing.assert_array_equal(source, np.arange(N))
+    np.testing.assert_array_equal(view, np.ones(N))
+    assert [gone(shared), gone(looked_at)] == [True, True]
+
+
+def test_constants_of_fxad_are_not_given_up() -> None:
+    one = fnp.asarray(1.5)
+    fx.jit(lambda x: x + 1, donate=0)(one)
+    assert float(fnp.asarray(1.5) + 1.5) == 3.0
+
+
+# ------------------------------------------------------------------------------------------------------------ errors
+
+GONE = r"donated to step at .*test_donation\.py:\d+ in donated_state"
+
+
+def donated_state() -> fx.Array:
+    s = state()
+    fx.jit(step, donate="state")(s, ones())
+    out = s["w"]
+    assert isinstance(out, fx.Array)
+    return out
+
+
+TOUCHES: dict[str, Callable[[fx.Array], object]] = {
+    "to_numpy: the array": np.asarray,
+    "block: the array": fx.Array.block_until_ready,
+    "execute: operand 0": lambda x: x + 1,
+    "step: argument state['m']": lambda x: fx.jit(step)({"w": x, "m": x}, x),
+    "f: argument x": lambda x: fx.jit(fx.trace(f, F))(x),
+}
+
+
+def f(x: Any) -> Any:
+    return x * 2
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.parametrize("what", TOUCHES)
+def test_touching_what_is_gone(what: str) -> None:
+    x = donated_state()
+    with pytest.raises(ExecutionError, match=f"^{re.escape(what)} was {GONE}") as e:
+        TOUCHES[what](x)
+    assert e.value.remedy == "use the result in its place, or leave the argument out of `donate`"
+
+
+def test_one_array_twice() -> None:
+    x = ones()
+    program = fx.trace(lambda a, b: (a + b, a - b), F, F)
+    message = (
+        r"^<lambda>: one array is donated and given a second time: argument a and argument b\n(.*\n)*"
+        r"  remedy        pass a copy for one of them: fxad.numpy.copy\(x\)$"
+    )
+    with pytest.raises(ArgumentError, match=message):
+        fx.jit(program, donate="a")(x, x)
+    with pytest.raises(ArgumentError, match=r"^<lambda>: one array is donated twice: argument a and argument b\n"):
+        fx.jit(program, donate=("a", "b"))(x, x)
+    closed = fx.jit(lambda a: a + x, donate=0)
+    with pytest.raises(ArgumentError, match=r"given a second time: closed-over array 0 and argument a\n"):
+        closed(x)
+    assert not gone(x), "refused before anything ran"
+    fx.jit(lambda a, b: a + b)(x, x)
+
+
+def test_memory_of_no_use_is_warned_of_once() -> None:
+    run = fx.jit(lambda big, x: (x + 1, big.sum()), donate=("big", "x"))
+    message = (
+        r"^<lambda>: donated memory is of no use to its results: no result of its type is left for big \(f32\[7\]\)$"
+    )
+    with pytest.warns(DonationWarning, match=message) as found:
+        run(ones(7), ones())
+    assert found[0].filename == __file__
+    big = ones(7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(big, ones())
+    assert gone(big)
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    r"jit of step: donate has 'weights', which is no argument of it": {"donate": "weights"},
+    r"jit of step: donate has 2, it takes 2 positional arguments": {"donate": 2},
+    r"jit of step: donate is 1.5, not a position or a name of an argument": {"donate": 1.5},
+    r"jit of step: donate is [True], not a position or a name of an argument": {"donate": [True]},
+    r"jit of step: donate names the argument 'state' twice: ('state', 0)": {"donate": ("state", 0)},
+    r"jit of step: the argument 'grad' is static and donated: a static value has no memory to give up": {
+        "donate": ("state", "grad"),
+        "static_argnames": "grad",
+    },
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_no_argument(message: str) -> None:
+    with pytest.raises(ParameterError, match=f"^{re.escape(message)}\n"):
+        fx.jit(step, **WRONG[message])
+
+
+def test_wrong_for_a_program() -> None:
+    lowered = fx.lower(fx.trace(step, state(), ones()))
+    wrong: dict[Any, str] = {
+        "weights": "compile of step: donate has 'weights', which is no argument of it",
+        5: "compile of step: donate has 5, it takes 2 positional arguments",
+    }
+    for donate, message in wrong.items():
+        with pytest.raises(ParameterError, match=f"^{message}\n"):
+            lowered.compile(donate=donate)
+    with pytest.raises(TreeError, match=r"^compile of step: donate of 'state': {'w': True} is not a tree prefix of"):
+        lowered.compile(donate={"state": {"w": True}})
+    with pytest.raises(ParameterError, match=r"^compile of step: donate is given twice, by name and as operands"):
+        lowered.compile(fx.CompileOptions(donate=(0,)), donate="grad")
+    with pytest.raises(ParameterError, match=r"^compile: donate: operand 9 does not exist, the program has 3\n"):
+        lowered.compile(fx.CompileOptions(donate=(9,)))
+    held = ones()
+    closes = fx.lower(fx.trace(lambda x: x + held, F))
+    with pytest.raises(ParameterError, match=r"^compile of <lambda>: operand 0 is an array that it closes over, which"):
+        closes.compile(fx.CompileOptions(donate=(0,)))
+    with pytest.raises(ParameterError, match=r"^jit of <lambda>: donate has -1, it takes any number of positional"):
+        fx.jit(lambda *xs: xs, donate=-1)
