@@ -34,6 +34,7 @@ from fxad.api.reference import interpret as interpret
 from fxad.api.rewrite import cse as cse
 from fxad.api.rewrite import dce as dce
 from fxad.api.rewrite import inline as inline
+from fxad.api.rewrite import outline as outline
 from fxad.api.rewrite import remat as remat
 from fxad.api.rewrite import simplify as simplify
 from fxad.array import Array as Array

@@ -1,4 +1,4 @@
-"""`remat`, `dce`, `cse`, `simplify`, `inline`: the same function, another program."""
+"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline`: the same function, another program."""
 
 from __future__ import annotations
 
@@ -103,3 +103,25 @@ def inline(f: Callable[P, R]) -> Callable[P, R]: ...
 def inline(f: Any) -> Any:
     """The same function without `call` equations, at any depth."""
     return lift("inline", f, lambda p: p.replace(transforms.inline(p.jaxpr)))
+
+
+@overload
+def outline(f: Program[P, R], *, min_cost: float = 0.0) -> Program[P, R]: ...
+@overload
+def outline(f: Callable[P, R], *, min_cost: float = 0.0) -> Callable[P, R]: ...
+def outline(f: Any, *, min_cost: float = 0.0) -> Any:
+    """The same function with stretches of equations that repeat, such as the layers of a Python loop, as calls.
+
+    Stretches share a body when they do the same and differ in their operands: other parameters, other literals, other
+    places in an array. `min_cost` is the time in microseconds, estimated, that a call is to take at least: shorter
+    repetitions are grouped, several to a body.
+
+    Law:    same value, bit for bit; `inline(outline(f))` has the equations of f; idempotent.
+    Raises: ArgumentError for a `min_cost` that is no number >= 0.
+    """
+    if isinstance(min_cost, bool) or not isinstance(min_cost, int | float) or not min_cost >= 0:
+        raise ArgumentError(
+            f"outline: min_cost is {min_cost!r}, not a number >= 0",
+            remedy="give the microseconds that a call is to take at least; 0 groups nothing",
+        )
+    return lift("outline", f, lambda p: p.replace(transforms.outline(p.jaxpr, float(min_cost))))

@@ -64,12 +64,14 @@ from fxad.testing.primitive_laws import (
     check_types,
 )
 from fxad.testing.programs import Case, cases, programs
+from fxad.testing.repeated import repeated, repeated_cases
 from fxad.testing.stacks import STEPS, Step, check_stack, stacks
 from fxad.testing.transform_laws import (
     check_cse,
     check_dce,
     check_inline,
     check_lower,
+    check_outline,
     check_rewrite,
     check_simplify,
     check_transform,
@@ -101,6 +103,7 @@ __all__ = [
     "check_linearize",
     "check_lower",
     "check_lowering",
+    "check_outline",
     "check_partial_eval",
     "check_plan",
     "check_policy",
@@ -126,6 +129,8 @@ __all__ = [
     "differ",
     "literals",
     "programs",
+    "repeated",
+    "repeated_cases",
     "shapes",
     "some_policies",
     "stacks",

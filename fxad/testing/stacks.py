@@ -28,6 +28,7 @@ from fxad.transforms import (
     inline,
     jvp,
     linearize,
+    outline,
     remat,
     simplify,
     transpose,
@@ -129,6 +130,7 @@ STEPS: Final = MappingProxyType(
             _rewrite("cse", cse, laws.check_cse),
             _rewrite("simplify", simplify, laws.check_simplify),
             _rewrite("inline", inline, laws.check_inline),
+            _rewrite("outline", outline, laws.check_outline),
         )
     }
 )

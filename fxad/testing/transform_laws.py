@@ -10,12 +10,13 @@ A transformation of your own that keeps the meaning of programs is checked by `c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias
 
 from fxad.builder import Builder
 from fxad.interpret import run
-from fxad.ir import Jaxpr, distinct
+from fxad.ir import Atom, Jaxpr, distinct
 from fxad.primitives.control.call import Call
 from fxad.runtime import cache_in_force
 from fxad.testing.compare import (
@@ -26,7 +27,7 @@ from fxad.testing.compare import (
 )
 from fxad.testing.programs import Case
 from fxad.text import parse, to_text
-from fxad.transforms import cse, dce, inline, simplify
+from fxad.transforms import cse, dce, inline, outline, simplify
 from fxad.typecheck import typecheck
 
 Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
@@ -76,6 +77,11 @@ def _bodies(prim: object) -> Sequence[Jaxpr]:
     return getattr(prim, "bodies", ())
 
 
+def written(jaxpr: Jaxpr) -> int:
+    """Equations as they are written down: those of each distinct body once."""
+    return sum([len(body.eqns) for body in distinct(jaxpr)])
+
+
 # --------------------------------------------------------------------------------------------- rewriting, lowering
 
 
@@ -118,3 +124,28 @@ def check_inline(case: Case) -> None:
     out = inline(case.program)
     if any([isinstance(e.prim, Call) for f in distinct(out) for e in f.eqns]):
         fail("a call is left", case.program, (), out)
+
+
+def check_outline(case: Case, min_cost: float = 0.0) -> None:
+    """outline: see `check_rewrite`; never more equations are written down; `inline` gives back the equations of the
+    program, those with effects in their order."""
+    check_rewrite(lambda f: outline(f, min_cost), case, shrinks=False)
+    out = outline(case.program, min_cost)
+    if written(out) > written(case.program):
+        fail(f"{written(out)} equations are written down, there were {written(case.program)}", case.program, (), out)
+    if dataflow(inline(out)) != dataflow(inline(case.program)):
+        fail("inlined, it is another program", case.program, (), out)
+
+
+def dataflow(jaxpr: Jaxpr) -> tuple[object, ...]:
+    """What a program computes, whatever the order of its equations: equal for two programs with the same equations over
+    the same operands. The equations as a set with counts, those with effects in their order, and the results."""
+    names: dict[Atom, Hashable] = {}  # of results: by what computes them
+    made: Counter[int] = Counter()
+    effects: list[int] = []
+    for eqn in jaxpr.eqns:
+        how = hash((eqn.prim, tuple([names.get(a, a) for a in eqn.ins])))
+        made[how] += 1
+        effects += [how] if eqn.prim.effects else []
+        names |= {v: (how, k) for k, v in enumerate(eqn.outs)}
+    return made, effects, [names.get(a, a) for a in jaxpr.outs]

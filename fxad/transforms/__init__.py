@@ -8,6 +8,7 @@ from fxad.transforms.jacobian import jacfwd as jacfwd
 from fxad.transforms.jacobian import jacrev as jacrev
 from fxad.transforms.jvp import jvp as jvp
 from fxad.transforms.linearize import linearize as linearize
+from fxad.transforms.outline import outline as outline
 from fxad.transforms.partial_eval import partial_eval as partial_eval
 from fxad.transforms.remat import remat as remat
 from fxad.transforms.residuals import planned as planned

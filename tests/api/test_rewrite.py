@@ -1,4 +1,4 @@
-"""`remat`, `dce`, `cse`, `simplify`, `inline` on programs and callables: the same function."""
+"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline` on programs and callables: the same function."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ REWRITES: dict[str, Callable[[Any], Any]] = {
     "cse": fx.cse,
     "simplify": fx.simplify,
     "inline": fx.inline,
+    "outline": fx.outline,
 }
 W = np.full(3, 2, np.float32)
 

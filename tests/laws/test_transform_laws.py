@@ -16,6 +16,7 @@ ANY = (
     testing.check_cse,
     testing.check_simplify,
     testing.check_inline,
+    testing.check_outline,
     testing.check_remat,
     testing.check_vmap,
     testing.check_vmap_identity,

@@ -1,0 +1,68 @@
+"""Programs in which a stretch of equations repeats, as the layers of a Python loop do: for `outline` and `reroll`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.ir import Atom, Jaxpr, Var
+from fxad.primitives import elementwise as ew
+from fxad.testing.programs import Case, operands, programs
+from fxad.testing.values import SEEDS, literals
+
+
+@st.composite
+def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, size: int = 4) -> Jaxpr:
+    """Programs that apply a drawn body 2 to 5 times, written out.
+
+    An operand of the body is the same each time, another one each time, another literal, or what the time before gave;
+    other equations may stand in between.
+    """
+    body = draw(programs(differentiable=differentiable, depth=depth, size=size))
+    b = Builder()
+    ways = [draw(st.sampled_from(("carried", "own", "shared", "literal"))) for _ in body.ins]
+    shared = {k: b.input(v.aval) for k, v in enumerate(body.ins) if ways[k] == "shared"}
+    stray = draw(st.booleans())
+    outs: list[Atom] = []
+    for _ in range(draw(st.integers(2, 5))):
+        args: list[Atom] = []
+        for k, (v, way) in enumerate(zip(body.ins, ways, strict=True)):
+            before = [a for a in outs if a.aval is v.aval]
+            if way == "shared":
+                args.append(shared[k])
+            elif way == "carried" and before:
+                args.append(before[-1])
+            elif way == "literal" and not v.aval.inexact:
+                args.append(draw(literals(v.aval)))
+            else:
+                args.append(b.input(v.aval))
+        outs += [_bounded(b, a) for a in _applied(draw, b, body, args, stray)]
+    return b.build(outs, "f")
+
+
+@st.composite
+def repeated_cases(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, size: int = 4) -> Case:
+    """Programs of `repeated`, with operands in the bounds they were grown for."""
+    program = draw(repeated(differentiable=differentiable, depth=depth, size=size))
+    seed = draw(SEEDS)
+    return Case(program, operands(program, seed, zeros=not differentiable), seed, differentiable)
+
+
+def _bounded(b: Builder, a: Atom) -> Atom:
+    """A value that a body may be applied to: floats stay in the bounds that programs are grown for."""
+    smooth = isinstance(a, Var) and a.aval.dtype in (dtypes.float32, dtypes.float64)
+    return b.one(ew.SIN, a) if smooth else a
+
+
+def _applied(draw: st.DrawFn, b: Builder, body: Jaxpr, args: Sequence[Atom], stray: bool) -> tuple[Atom, ...]:
+    """The equations of the body, with others in between when `stray`."""
+    env: dict[Atom, Atom] = dict(zip(body.ins, args, strict=True))
+    for eqn in body.eqns:
+        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+        last = env[eqn.outs[-1]] if eqn.outs else None
+        if stray and last is not None and last.aval.inexact and draw(st.integers(0, 5)) == 5:
+            b.one(ew.NEG, last)
+    return tuple([env.get(a, a) for a in body.outs])
