@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final, final
 
 from fxad.errors import CompileError
 from fxad.lowering.door import _lapack, xla_client
 
-_TARGET: Final = re.compile(r'call_target_name = "(\w+)"')
+_TARGET: Final = re.compile(r'call_target_name = "([^"]*)"')
 _TYPED: Final = 1  # XLA's typed FFI
 _PREFIX: Final = MappingProxyType({"f32": "s", "f64": "d", "c64": "c", "c128": "z"})
 # Routine -> its name in LAPACK for real and for complex matrices.
@@ -82,9 +83,18 @@ def _lapack_name(target: str) -> str:
 _targets: Final = _Targets()
 
 
-def provide(source: str, platform: str) -> None:
-    """Make the functions that a module calls known to XLA. Raises: CompileError for one the platform does not have."""
-    if "stablehlo.custom_call" in source:
-        called = {t for t in _TARGET.findall(source) if t.startswith("fxad_")}
-        if called:
-            _targets.provide(called, platform)
+def called(source: str) -> frozenset[str]:
+    """The functions that a module calls by name."""
+    return frozenset(_TARGET.findall(source)) if "stablehlo.custom_call" in source else frozenset()
+
+
+def in_every_process(targets: Iterable[str]) -> bool:
+    """Whether these functions are the same in every process: those of libraries are, a user's callbacks are not."""
+    return all([t.startswith("fxad_") and t.split("_")[1] in _LAPACK for t in targets])
+
+
+def provide(targets: Iterable[str], platform: str) -> None:
+    """Make functions known to XLA before it sees a call. Raises: CompileError for one the platform does not have."""
+    ours = {t for t in targets if t.startswith("fxad_")}
+    if ours:
+        _targets.provide(ours, platform)

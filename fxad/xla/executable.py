@@ -84,7 +84,7 @@ class LoadedProgram:
 def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device) -> LoadedProgram:
     """Compile for a device, always: `Cache` is what remembers. Raises: CompileError."""
     source = lowered.source(options.donate)
-    custom_calls.provide(source, device.platform)
+    custom_calls.provide(custom_calls.called(source), device.platform)
     given = compile_options(device.id)
     if options.optimization_level is not None:
         given.executable_build_options.optimization_level = options.optimization_level

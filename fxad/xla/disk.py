@@ -1,0 +1,224 @@
+"""A directory of entries that are found by key: checked, bounded, shared by processes, and never trusted.
+
+An entry is one file: a magic line, the SHA-256 of all that follows, the length of a header, the header in JSON (the key
+in full among it), the payload. A file that is not exactly that, or has another key, is a miss and a warning.
+
+An executable is machine code, so who can write to the directory can run code as the user who reads it: the directory and
+each file must belong to the user, and be writable by nobody else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from fxad.durable import UNFINISHED, checksum, write_whole
+from fxad.errors import CacheError, CacheWarning, warn
+
+MAGIC: Final = b"fxad executable\n"
+SUFFIX: Final = ".fxad"
+_DIGEST: Final = 32
+_LENGTH: Final = 8
+_BEGIN: Final = len(MAGIC) + _DIGEST + _LENGTH
+_STALE: Final = 3600.0  # seconds after which what a writer left unfinished is nobody's
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What an entry holds: facts in JSON, and bytes."""
+
+    facts: Mapping[str, Any]
+    payload: bytes
+
+
+class _Damaged(Exception):
+    """An entry is not what was written; the text says how."""
+
+
+@final
+class Directory:
+    """Entries by key, the least recently used out first beyond `max_bytes`.
+
+    Writers in several processes may exceed the bound together by a sixteenth each.
+
+    Rule:   `read` and `write` never fail: what goes wrong is a warning, once for each kind, and a miss.
+    Raises: CacheError, when it is made, for a directory that others could write to, or that cannot be made.
+    """
+
+    __slots__ = ("_lock", "_since", "_told", "max_bytes", "path")
+
+    def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._since: int | None = None  # bytes written since the directory was last looked through
+        self._told: set[str] = set()
+        try:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            problem = _unsafe(os.stat(self.path))
+        except OSError as e:
+            raise CacheError(f"cache: {self.path} cannot be used: {e.strerror}") from e
+        if problem:
+            raise CacheError(f"cache: {self.path} {problem}", remedy=_REMEDY)
+
+    def file(self, key: str) -> str:
+        """Where the entry of a key is."""
+        return os.path.join(self.path, hashlib.sha256(key.encode()).hexdigest() + SUFFIX)
+
+    def read(self, key: str) -> Stored | None:
+        """What was stored under a key, and has not been damaged since."""
+        path = self.file(key)
+        try:
+            found = _read(path)
+            if found is None:
+                return None
+            stored = _opened(found, key)
+            _touch(path)
+            return stored
+        except _Damaged as e:
+            self._tell(str(e), f"cache: {path} {e}; it is compiled again")
+        except OSError as e:
+            self._tell(f"read {e.errno}", f"cache: {path} cannot be read: {e.strerror}; it is compiled again")
+        return None
+
+    def write(self, key: str, stored: Stored) -> bool:
+        """Store something under a key, in place of what was there; whether that was possible."""
+        head = json.dumps({"key": key, **stored.facts}, sort_keys=True).encode()
+        body = [len(head).to_bytes(_LENGTH, "little"), head, stored.payload]
+        size = _BEGIN + len(head) + len(stored.payload)
+        if size > self.max_bytes:
+            return False
+        try:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)  # somebody may have removed it
+            problem = _unsafe(os.stat(self.path))
+            if problem:
+                self._tell("unsafe", f"cache: {self.path} {problem}; nothing is stored. {_REMEDY}")
+                return False
+            self._make_room(size)
+            write_whole(self.file(key), [MAGIC, checksum(body), *body], 0o600)
+        except OSError as e:
+            self._tell(f"write {e.errno}", f"cache: {self.path} cannot be written: {e.strerror}; nothing is stored")
+            return False
+        return True
+
+    def _tell(self, kind: str, message: str) -> None:
+        with self._lock:
+            if kind in self._told:
+                return
+            self._told.add(kind)
+        warn(message, CacheWarning)
+
+    # ---------------------------------------------------------------------------------------------------- bound
+
+    def _make_room(self, size: int) -> None:
+        """Remove the entries used longest ago, when a sixteenth of the bound was written since it was last done."""
+        with self._lock:
+            if self._since is not None and self._since + size <= self.max_bytes // 16:
+                self._since += size
+                return
+            self._since = 0
+        entries = sorted(self._files())
+        room = self.max_bytes - size - self.max_bytes // 16
+        held = sum([n for _, n, _ in entries])
+        for used, n, path in entries:
+            unfinished = path.endswith(UNFINISHED)
+            if held > room if not unfinished else time.time() - used > _STALE:
+                held -= n
+                _remove(path)
+
+    def _files(self) -> Iterator[tuple[float, int, str]]:
+        """When each file was used last, its bytes, and its path."""
+        with os.scandir(self.path) as found:
+            for item in found:
+                if item.name.endswith((SUFFIX, UNFINISHED)):
+                    try:
+                        s = item.stat(follow_symlinks=False)
+                    except OSError:  # removed by another process meanwhile
+                        continue
+                    yield s.st_mtime, s.st_size, item.path
+
+    def stats(self) -> tuple[int, int]:
+        """Number and bytes of the entries."""
+        try:
+            sizes = [n for _, n, path in self._files() if path.endswith(SUFFIX)]
+        except OSError:
+            return 0, 0
+        return len(sizes), sum(sizes)
+
+    def clear(self) -> None:
+        """Remove all entries. What is not an entry stays."""
+        try:
+            for _, _, path in list(self._files()):
+                _remove(path)
+        except OSError:
+            pass
+
+
+_REMEDY: Final = "use a directory of your own that nobody else can write to: chmod 700"
+
+
+def _unsafe(s: os.stat_result) -> str:
+    """What is wrong with the rights of a directory or a file; empty when it is the user's own."""
+    if hasattr(os, "geteuid") and s.st_uid != os.geteuid():
+        return f"belongs to user {s.st_uid}"
+    if os.name == "posix" and s.st_mode & 0o022:
+        return f"can be written by others (mode {stat.S_IMODE(s.st_mode):o})"
+    return ""
+
+
+def _read(path: str) -> bytes | None:
+    """The bytes of a file; None when there is none. Raises: _Damaged for what is not a file of the user's own."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    with open(descriptor, "rb") as file:
+        s = os.fstat(file.fileno())
+        if not stat.S_ISREG(s.st_mode):
+            raise _Damaged("is not a file")
+        if problem := _unsafe(s):
+            raise _Damaged(problem)
+        return file.read()
+
+
+def _opened(found: bytes, key: str) -> Stored:
+    """The parts of an entry. Raises: _Damaged."""
+    if not found.startswith(MAGIC):
+        raise _Damaged("is not an entry of the cache")
+    if len(found) < _BEGIN or checksum([memoryview(found)[len(MAGIC) + _DIGEST :]]) != _digest(found):
+        raise _Damaged("is damaged")
+    end = _BEGIN + int.from_bytes(found[_BEGIN - _LENGTH : _BEGIN], "little")
+    try:
+        facts = json.loads(found[_BEGIN:end])
+        if facts.pop("key") != key:
+            raise _Damaged("is the entry of another program")
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        raise _Damaged("is not an entry that this version of fxad reads") from None
+    return Stored(facts, found[end:])
+
+
+def _digest(found: bytes) -> bytes:
+    return found[len(MAGIC) : len(MAGIC) + _DIGEST]
+
+
+def _touch(path: str) -> None:
+    """Make an entry the one used last."""
+    try:
+        os.utime(path)
+    except OSError:  # read-only, or removed meanwhile
+        pass
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
