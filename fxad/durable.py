@@ -6,10 +6,20 @@ import hashlib
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 # What a writer that was killed leaves behind ends so.
 UNFINISHED: Final = ".unfinished"
+
+
+def _flag(name: str) -> int:
+    return int(getattr(os, name, 0))  # some are not there on every system
+
+
+# Not to wait for the other end of a pipe that stands in a file's place, nor to follow a link.
+READING: Final = os.O_RDONLY | _flag("O_CLOEXEC") | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK") | _flag("O_BINARY")
+_WRITING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flag("O_CLOEXEC") | _flag("O_BINARY")
 
 
 def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> None:
@@ -18,7 +28,7 @@ def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> No
     Raises: OSError; what was begun is removed.
     """
     beside = f"{path}.{os.getpid()}.{secrets.token_hex(4)}{UNFINISHED}"
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = os.open(beside, _WRITING, mode)
     try:
         try:
             for part in parts:
@@ -30,10 +40,8 @@ def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> No
             os.close(descriptor)
         os.replace(beside, path)
     except BaseException:
-        try:
+        with suppress(OSError):
             os.unlink(beside)
-        except OSError:
-            pass
         raise
     sync_directory(os.path.dirname(path))
 
@@ -41,15 +49,12 @@ def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> No
 def sync_directory(path: str) -> None:
     """Make renames in a directory last, where the system can."""
     try:
-        descriptor = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path or ".", os.O_RDONLY)
     except OSError:
         return
-    try:
+    with suppress(OSError):
         os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+    os.close(descriptor)
 
 
 def checksum(parts: Sequence[bytes | memoryview]) -> bytes:

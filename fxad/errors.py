@@ -62,6 +62,10 @@ class DonationWarning(UserWarning):
     """Memory was given up that no result can use."""
 
 
+class CacheWarning(UserWarning):
+    """The cache on disk could not do its work; what it did not give was compiled."""
+
+
 class FxadError(Exception):
     """Root of all fxad errors.
 
@@ -153,3 +157,11 @@ class CompileError(FxadError, RuntimeError):
 
 class ExecutionError(FxadError, RuntimeError):
     """A compiled program failed while running."""
+
+
+class CacheError(FxadError, OSError):
+    """A directory cannot be the cache's."""
+
+
+class FileFormatError(FxadError, ValueError):
+    """A file is damaged, or not what it should be; the message says where."""

@@ -76,9 +76,13 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
         name = f"private {module.names[sub]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
         parts.append(module.function(sub))
-    first = next((str(p) for e in jaxpr.eqns if (p := place(e.source))), "")
     body, locations = "".join(parts), module.places.definitions()
-    return LoweredModule(jaxpr.in_avals, jaxpr.out_avals, body, locations, jaxpr.name, first)
+    return LoweredModule(jaxpr.in_avals, jaxpr.out_avals, body, locations, jaxpr.name, first_line(jaxpr))
+
+
+def first_line(jaxpr: Jaxpr) -> str:
+    """The first line of the user's that made an equation; empty when none is known."""
+    return next((str(p) for e in jaxpr.eqns if (p := place(e.source))), "")
 
 
 def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) -> dict[int, int]:

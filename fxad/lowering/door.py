@@ -20,6 +20,7 @@ try:
     from jaxlib.cpu import _lapack
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _chlo, _jax_mlir_ext, _sdy, _stablehlo
+    from jaxlib.version import __version__ as jaxlib_version
 finally:
     if not _user_has_level:
         del os.environ[_VARIABLE]
@@ -27,4 +28,4 @@ finally:
 dialects: Final = (_stablehlo, _chlo, _sdy)
 register_dialects: Final = _jax_mlir_ext.register_dialects
 
-__all__ = ["_jax", "_lapack", "dialects", "ir", "register_dialects", "xla_client"]
+__all__ = ["_jax", "_lapack", "dialects", "ir", "jaxlib_version", "register_dialects", "xla_client"]

@@ -1,13 +1,15 @@
 """The compile cache: keyed by the value of the program, the options and the device.
 
 What was used last is held, up to a budget of bytes, so that a function that is traced again (`grad(f)(x)` in a loop, a
-lambda made anew) finds its executable; what is dropped and not among these is collected (docs/adr/0025).
+lambda made anew) finds its executable; what is dropped and not among these is collected. Behind it may stand a
+directory, in which executables outlive the process (docs/adr/0025).
 
 A cache is in force for a context: the process's own, or one made by the user (`with fx.cache.private()`).
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -15,20 +17,34 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from enum import Enum
+from os import PathLike
 from typing import Final, TypeAlias, final, overload
 from weakref import WeakKeyDictionary, ref
 
-from fxad.errors import ParameterError
+from fxad.errors import CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.lower import lower_jaxpr
 from fxad.xla.client import Device, default_device
 from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_module
 from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of
-from fxad.xla.serialized import footprint
+from fxad.xla.serialized import footprint, serialized, text_size
+from fxad.xla.tier import DiskTier, Made
 
 _Slot: TypeAlias = tuple[Jaxpr, Key]
+Path: TypeAlias = str | PathLike[str]
 
 MEMORY: Final = 256 * 2**20
+DISK: Final = 2**30
+_VARIABLE: Final = "FXAD_CACHE_DIR"
+
+
+@final
+class Other(Enum):
+    """Directories that are not named: the one there is, and the one of the environment variable FXAD_CACHE_DIR."""
+
+    SAME = 0
+    ENVIRONMENT = 1
 
 
 @final
@@ -36,7 +52,7 @@ MEMORY: Final = 256 * 2**20
 class CacheStats:
     """What the cache did since it was made or cleared; `entries` and `bytes` are what it holds now.
 
-    A hit found an executable in memory; a miss made one.
+    A hit found an executable in memory; a miss found it on disk (`disk_hits`) or compiled it (`compilations`).
     """
 
     hits: int = 0
@@ -47,6 +63,8 @@ class CacheStats:
     entries: int = 0
     bytes: int = 0
     evictions: int = 0
+    disk_hits: int = 0
+    disk_writes: int = 0
 
 
 @final
@@ -73,33 +91,74 @@ class Cache:
     """One executable per program, options and device, however many threads ask for it.
 
     The executables used last are held with their programs, up to `max_bytes`; neither holds an array (docs/adr/0003).
-    Others are found as long as somebody else holds them. `clear()` lets go of all.
+    Others are found as long as somebody else holds them. `clear()` lets go of all. With `dir`, what is compiled is
+    stored there too, up to `disk_bytes`, and found by later processes.
 
     Law:    `cache(f, o, d) is cache(f, o, d)` while that is held; compiled once, however many threads ask.
-    Raises: ParameterError for a budget that is no number of bytes.
+    Raises: ParameterError for a budget that is no number of bytes; CacheError for a directory that is not the user's
+            own, or that others can write to.
     """
 
-    __slots__ = ("_entries", "_held", "_lock", "_max_bytes", "_stats")
+    __slots__ = ("_dir", "_disk_bytes", "_entries", "_held", "_lock", "_max_bytes", "_stats", "_tier")
 
-    def __init__(self, max_bytes: int = MEMORY) -> None:
+    def __init__(self, max_bytes: int = MEMORY, dir: Path | None | Other = None, disk_bytes: int = DISK) -> None:
         # re-entrant: the collector may run a user's finaliser in here, and that may compile
         self._lock = threading.RLock()
         self._max_bytes = _budget("max_bytes", max_bytes)
+        self._disk_bytes = _budget("disk_bytes", disk_bytes)
+        self._dir: Path | None | Other = dir
+        self._tier: DiskTier | None = None
+        if dir is not Other.ENVIRONMENT:
+            self._tier = self._opened(dir)
         self.clear()
 
-    def clear(self) -> None:
-        """Forget every executable and start counting anew. What holds an executable keeps it."""
+    def clear(self, *, disk: bool = False) -> None:
+        """Forget every executable and start counting anew; what is stored too with `disk`. What holds one keeps it."""
         with self._lock:
             self._entries: WeakKeyDictionary[Jaxpr, dict[Key, _Entry]] = WeakKeyDictionary()
             self._held: OrderedDict[_Slot, tuple[LoadedProgram, _Entry]] = OrderedDict()
             self._stats = _Counts()
+            tier = self._disk() if disk else None
+        if tier is not None:
+            tier.directory.clear()
 
-    def configure(self, *, max_bytes: int | None = None) -> None:
-        """Change how much is held; what is not given stays. Raises: ParameterError."""
+    def configure(
+        self, *, dir: Path | None | Other = Other.SAME, max_bytes: int | None = None, disk_bytes: int | None = None
+    ) -> None:
+        """Change where and how much is held; what is not given stays, and `dir=None` is no directory.
+
+        Raises: ParameterError, CacheError; nothing is changed then.
+        """
         with self._lock:
-            if max_bytes is not None:
-                self._max_bytes = _budget("max_bytes", max_bytes)
-                self._evict()
+            memory = self._max_bytes if max_bytes is None else _budget("max_bytes", max_bytes)
+            disk, before = self._disk_bytes, self._disk_bytes
+            if disk_bytes is not None:
+                disk = self._disk_bytes = _budget("disk_bytes", disk_bytes)
+            if dir is not Other.SAME or disk != before:
+                where = self._dir if dir is Other.SAME else dir
+                try:
+                    self._tier = None if where is Other.ENVIRONMENT else self._opened(where)
+                except BaseException:
+                    self._disk_bytes = before
+                    raise
+                self._dir = where
+            self._max_bytes = memory
+            self._evict()
+
+    def _opened(self, dir: Path | None | Other) -> DiskTier | None:
+        return None if dir is None or isinstance(dir, Other) else DiskTier(dir, self._disk_bytes)
+
+    def _disk(self) -> DiskTier | None:
+        """The disk tier; the environment is read when it is first needed, and only warned about."""
+        if self._dir is Other.ENVIRONMENT:
+            with self._lock:
+                if self._dir is Other.ENVIRONMENT:
+                    self._dir = os.environ.get(_VARIABLE) or None
+                    try:
+                        self._tier = self._opened(self._dir)
+                    except CacheError as e:
+                        warn(f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}", CacheWarning)
+        return self._tier
 
     # ------------------------------------------------------------------------------------------------- asking
 
@@ -131,20 +190,39 @@ class Cache:
         return program
 
     def _make(self, slot: _Slot, entry: _Entry) -> LoadedProgram:
+        jaxpr, key = slot
+        tier = self._disk()
+        found = tier.find(jaxpr, key[1], key[0]) if tier is not None else None
+        written = False
+        if found is None:
+            made, written = self._compiled(slot, tier)
+        else:
+            made = found
+        with self._lock:
+            entry.program, entry.seconds, entry.bytes = ref(made.program), made.seconds, made.bytes
+            s = self._stats
+            s.misses += 1
+            s.disk_writes += written
+            if found is None:
+                s.compilations += 1
+                s.seconds += made.seconds
+            else:
+                s.disk_hits += 1
+                s.seconds_saved += made.seconds
+            self._entries.setdefault(jaxpr, {})[key] = entry  # cleared meanwhile, perhaps
+            self._hold(slot, entry, made.program)
+        return made.program
+
+    def _compiled(self, slot: _Slot, tier: DiskTier | None) -> tuple[Made, bool]:
+        """Compile a program, and store it; what came of both."""
         jaxpr, (options, device) = slot
         start = time.perf_counter()
         lowered = lower_jaxpr(jaxpr)
         program = compile_module(lowered, options, device)
         seconds = time.perf_counter() - start
-        size = footprint(program, lowered)
-        with self._lock:
-            entry.program, entry.seconds, entry.bytes = ref(program), seconds, size
-            self._stats.misses += 1
-            self._stats.compilations += 1
-            self._stats.seconds += seconds
-            self._entries.setdefault(jaxpr, {})[slot[1]] = entry  # cleared meanwhile, perhaps
-            self._hold(slot, entry, program)
-        return program
+        payload = serialized(program)
+        written = tier is not None and tier.keep(jaxpr, device, options, lowered, payload, seconds)
+        return Made(program, seconds, footprint(program, text_size(lowered), payload)), written
 
     def _hold(self, slot: _Slot, entry: _Entry, program: LoadedProgram) -> None:
         """Make an executable the one used last."""
@@ -179,9 +257,11 @@ class Cache:
         finally:
             _in_force.reset(token)
 
-    def private(self, max_bytes: int = MEMORY) -> AbstractContextManager[Cache]:
+    def private(
+        self, max_bytes: int = MEMORY, dir: Path | None = None, disk_bytes: int = DISK
+    ) -> AbstractContextManager[Cache]:
         """A cache of its own, in force in a `with` block: `with fx.cache.private() as mine:`."""
-        return Cache(max_bytes).use()
+        return Cache(max_bytes, dir, disk_bytes).use()
 
     # ------------------------------------------------------------------------------------------------- seeing
 
@@ -189,9 +269,7 @@ class Cache:
         """Counters and contents."""
         with self._lock:
             s = self._stats
-            return CacheStats(
-                s.hits, s.misses, s.compilations, s.seconds, s.seconds_saved, len(self._held), s.bytes, s.evictions
-            )
+            return CacheStats(**{n: getattr(s, n) for n in s.__slots__}, entries=len(self._held))
 
     @overload
     def explain(self) -> str: ...
@@ -221,10 +299,13 @@ class Cache:
 class _Counts:
     """The counters of a cache, changed under its lock."""
 
-    __slots__ = ("bytes", "compilations", "evictions", "hits", "misses", "seconds", "seconds_saved")
+    __slots__ = (
+        "bytes", "compilations", "disk_hits", "disk_writes", "evictions", "hits", "misses", "seconds", "seconds_saved",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.hits = self.misses = self.compilations = self.evictions = self.bytes = 0
+        self.disk_hits = self.disk_writes = 0
         self.seconds = self.seconds_saved = 0.0
 
 
@@ -240,7 +321,7 @@ def _line(slot: _Slot, entry: _Entry) -> str:
     return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {jaxpr!r}{how}"
 
 
-cache: Final = Cache()
+cache: Final = Cache(dir=Other.ENVIRONMENT)
 _in_force: Final[ContextVar[Cache]] = ContextVar("fxad_cache", default=cache)
 
 

@@ -3,8 +3,8 @@
 An entry is one file: a magic line, the SHA-256 of all that follows, the length of a header, the header in JSON (the key
 in full among it), the payload. A file that is not exactly that, or has another key, is a miss and a warning.
 
-An executable is machine code, so who can write to the directory can run code as the user who reads it: the directory and
-each file must belong to the user, and be writable by nobody else.
+An executable is machine code, so who can write to the directory can run code as the user who reads it: the directory
+and each file must belong to the user, and be writable by nobody else.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from fxad.durable import UNFINISHED, checksum, write_whole
+from fxad.durable import READING, UNFINISHED, checksum, write_whole
 from fxad.errors import CacheError, CacheWarning, warn
 
 MAGIC: Final = b"fxad executable\n"
@@ -39,7 +40,7 @@ class Stored:
     payload: bytes
 
 
-class _Damaged(Exception):
+class _DamagedError(Exception):
     """An entry is not what was written; the text says how."""
 
 
@@ -83,10 +84,10 @@ class Directory:
             stored = _opened(found, key)
             _touch(path)
             return stored
-        except _Damaged as e:
-            self._tell(str(e), f"cache: {path} {e}; it is compiled again")
+        except _DamagedError as e:
+            self.tell(str(e), f"cache: {path} {e}; it is compiled again")
         except OSError as e:
-            self._tell(f"read {e.errno}", f"cache: {path} cannot be read: {e.strerror}; it is compiled again")
+            self.tell(f"read {e.errno}", f"cache: {path} cannot be read: {e.strerror}; it is compiled again")
         return None
 
     def write(self, key: str, stored: Stored) -> bool:
@@ -100,16 +101,17 @@ class Directory:
             os.makedirs(self.path, mode=0o700, exist_ok=True)  # somebody may have removed it
             problem = _unsafe(os.stat(self.path))
             if problem:
-                self._tell("unsafe", f"cache: {self.path} {problem}; nothing is stored. {_REMEDY}")
+                self.tell("unsafe", f"cache: {self.path} {problem}; nothing is stored. {_REMEDY}")
                 return False
             self._make_room(size)
             write_whole(self.file(key), [MAGIC, checksum(body), *body], 0o600)
         except OSError as e:
-            self._tell(f"write {e.errno}", f"cache: {self.path} cannot be written: {e.strerror}; nothing is stored")
+            self.tell(f"write {e.errno}", f"cache: {self.path} cannot be written: {e.strerror}; nothing is stored")
             return False
         return True
 
-    def _tell(self, kind: str, message: str) -> None:
+    def tell(self, kind: str, message: str) -> None:
+        """Warn, once for each kind of trouble."""
         with self._lock:
             if kind in self._told:
                 return
@@ -155,11 +157,9 @@ class Directory:
 
     def clear(self) -> None:
         """Remove all entries. What is not an entry stays."""
-        try:
+        with suppress(OSError):
             for _, _, path in list(self._files()):
                 _remove(path)
-        except OSError:
-            pass
 
 
 _REMEDY: Final = "use a directory of your own that nobody else can write to: chmod 700"
@@ -175,33 +175,37 @@ def _unsafe(s: os.stat_result) -> str:
 
 
 def _read(path: str) -> bytes | None:
-    """The bytes of a file; None when there is none. Raises: _Damaged for what is not a file of the user's own."""
+    """The bytes of a file; None when there is none. Raises: _DamagedError for what is not a file of the user's own."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, READING)
     except FileNotFoundError:
         return None
-    with open(descriptor, "rb") as file:
-        s = os.fstat(file.fileno())
-        if not stat.S_ISREG(s.st_mode):
-            raise _Damaged("is not a file")
-        if problem := _unsafe(s):
-            raise _Damaged(problem)
-        return file.read()
+    try:
+        s = os.fstat(descriptor)
+        problem = _unsafe(s) if stat.S_ISREG(s.st_mode) else "is not a file"
+        if problem:
+            raise _DamagedError(problem)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def _opened(found: bytes, key: str) -> Stored:
-    """The parts of an entry. Raises: _Damaged."""
+    """The parts of an entry. Raises: _DamagedError."""
     if not found.startswith(MAGIC):
-        raise _Damaged("is not an entry of the cache")
+        raise _DamagedError("is not an entry of the cache")
     if len(found) < _BEGIN or checksum([memoryview(found)[len(MAGIC) + _DIGEST :]]) != _digest(found):
-        raise _Damaged("is damaged")
+        raise _DamagedError("is damaged")
     end = _BEGIN + int.from_bytes(found[_BEGIN - _LENGTH : _BEGIN], "little")
     try:
         facts = json.loads(found[_BEGIN:end])
-        if facts.pop("key") != key:
-            raise _Damaged("is the entry of another program")
-    except (ValueError, KeyError, AttributeError, RecursionError):
-        raise _Damaged("is not an entry that this version of fxad reads") from None
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict) or "key" not in facts:
+        raise _DamagedError("is not an entry that this version of fxad reads")
+    if facts.pop("key") != key:
+        raise _DamagedError("is the entry of another program")
     return Stored(facts, found[end:])
 
 
@@ -211,14 +215,10 @@ def _digest(found: bytes) -> bytes:
 
 def _touch(path: str) -> None:
     """Make an entry the one used last."""
-    try:
+    with suppress(OSError):  # read-only, or removed meanwhile
         os.utime(path)
-    except OSError:  # read-only, or removed meanwhile
-        pass
 
 
 def _remove(path: str) -> None:
-    try:
+    with suppress(OSError):
         os.unlink(path)
-    except OSError:
-        pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from fxad.errors import CompileError
 from fxad.ir import Aval
@@ -45,6 +45,26 @@ class CostStats:
     transcendentals: float
 
 
+class Described(Protocol):
+    """What is said of a program that was compiled: its types, the user's function, and the first line of it."""
+
+    @property
+    def in_avals(self) -> tuple[Aval, ...]:
+        """Types of the operands."""
+
+    @property
+    def out_avals(self) -> tuple[Aval, ...]:
+        """Types of the results."""
+
+    @property
+    def name(self) -> str:
+        """The user's function."""
+
+    @property
+    def where(self) -> str:
+        """The first line of it that made an equation."""
+
+
 @final
 class LoadedProgram:
     """A compiled program on one device. It holds code, no program and no constant. Many threads may call it.
@@ -55,15 +75,15 @@ class LoadedProgram:
 
     __slots__ = ("__weakref__", "committed", "device", "handlers", "in_avals", "origin", "out_avals", "raw", "start")
 
-    def __init__(self, raw: _jax.LoadedExecutable, lowered: LoweredModule, device: Device) -> None:
+    def __init__(self, raw: _jax.LoadedExecutable, program: Described, device: Device) -> None:
         self.raw = raw
-        self.in_avals: tuple[Aval, ...] = lowered.in_avals
-        self.out_avals: tuple[Aval, ...] = lowered.out_avals
+        self.in_avals: tuple[Aval, ...] = program.in_avals
+        self.out_avals: tuple[Aval, ...] = program.out_avals
         self.device = device
         self.start = raw.execute_sharded
-        self.origin = Origin(lowered.name, lowered.where, memory(self))
-        self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in lowered.out_avals]
-        self.committed = [result_handler(a, device.sharding, True, self.origin) for a in lowered.out_avals]
+        self.origin = Origin(program.name, program.where, memory(self))
+        self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in program.out_avals]
+        self.committed = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Does not wait: a result is a promise of a value.

@@ -1,0 +1,492 @@
+"""The disk tier: executables that outlive a process, in a directory that is checked and never trusted."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import runtime
+from fxad.durable import checksum
+from fxad.errors import CacheError, CacheWarning, ParameterError
+from fxad.xla import custom_calls, serialized
+from fxad.xla.disk import MAGIC, SUFFIX, Directory, Stored
+from tests.cache.processes import process
+
+pytestmark = pytest.mark.smoke
+
+X = np.arange(4, dtype=np.float32)
+CPU = runtime.devices("cpu")[0]
+KEY = "program of a test"
+STORED = Stored({"seconds": 1.5}, b"payload" * 3)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def small() -> fx.Program[..., Any]:
+    return fx.trace(lambda x: fnp.sin(x) * 1.75, X)
+
+
+def entries(home: Path) -> list[Path]:
+    return sorted(home.glob(f"*{SUFFIX}"))
+
+
+def ran(home: Path, program: fx.Program[..., Any] | None = None) -> runtime.CacheStats:
+    """Run a program with an empty cache over a directory: its counters. The result is checked."""
+    with fx.cache.private(dir=home) as mine:
+        out = (program or small())(X)
+        if program is None:
+            assert np.allclose(out, np.sin(X) * 1.75)
+        return mine.stats()
+
+
+def counts(stats: runtime.CacheStats) -> tuple[int, int, int]:
+    return stats.compilations, stats.disk_hits, stats.disk_writes
+
+
+# ------------------------------------------------------------------------------------------------ there and back
+
+
+def test_a_second_cache_finds_what_the_first_compiled(home: Path) -> None:
+    assert counts(ran(home)) == (1, 0, 1)
+    second = ran(home)
+    assert counts(second) == (0, 1, 0)
+    assert second.misses == 1
+    assert second.seconds == 0
+    assert second.seconds_saved > 0
+    assert second.bytes > 65536
+
+
+def test_what_is_found_is_what_was_compiled(home: Path) -> None:
+    program = fx.trace(lambda x: fnp.tanh(x @ x.T).sum(), np.ones((8, 8), np.float32))
+    found = []
+    for _ in range(2):
+        with fx.cache.private(dir=home):
+            executable = fx.lower(program).compile()
+        found.append((executable.memory(), executable.cost(), executable._loaded.hlo()))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] == found[1][1]
+
+
+def test_lapack_is_found_in_another_process(home: Path) -> None:
+    code = """
+import numpy as np, fxad as fx, fxad.numpy as fnp
+out = fx.jit(fnp.linalg.cholesky)(4 * np.eye(3))
+print(out.tolist() == (2 * np.eye(3)).tolist(), fx.cache.stats().compilations, fx.cache.stats().disk_hits)
+"""
+    assert [process(home, code), process(home, code)] == ["True 1 0", "True 0 1"]
+
+
+_SECOND = """
+import numpy as np, fxad as fx, fxad.numpy as fnp
+import fxad.executable, fxad.xla.cache, fxad.xla.executable
+
+def refuse(*args):
+    raise AssertionError("lowered or compiled")
+
+if {second}:
+    fxad.executable.lower_jaxpr = fxad.xla.cache.lower_jaxpr = refuse
+    fxad.xla.cache.compile_module = refuse
+
+def loss(w, x):
+    for k in range(3):
+        x = fnp.tanh(x @ w["layers"][k])
+    return (x * x).sum()
+
+w = {{"layers": [np.full((4, 4), 0.1 * k, np.float32) for k in range(3)]}}
+x = np.ones((2, 4), np.float32)
+first = fx.jit(fx.grad(loss))(w, x)
+again = fx.lower(fx.grad(fx.trace(loss, w, x))).compile()(w, x)
+eager = fnp.sin(x) + 1.0
+print(*[np.asarray(a).tobytes().hex() for a in fx.tree.leaves([first, again, eager])])
+assert (fx.cache.stats().compilations == 0) is {second}
+"""
+
+
+def test_a_second_process_neither_lowers_nor_compiles(home: Path) -> None:
+    """From trace to the first result; and the results have the same bits."""
+    assert process(home, _SECOND.format(second=False)) == process(home, _SECOND.format(second=True))
+
+
+# -------------------------------------------------------------------------------------------------------------- key
+
+
+def key(**options: Any) -> str:
+    return serialized.key_of(small().jaxpr, fx.CompileOptions(**options), "s")
+
+
+def test_the_key_is_the_digest_and_what_compiles() -> None:
+    text = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.Surroundings().of(CPU))
+    lines = [line.split(" ")[0] for line in text.splitlines()]
+    assert lines == ["program", "options", "lowering", "jaxlib", "platform", "device", "processor", "XLA_FLAGS"]
+    assert small().jaxpr.digest in text
+    assert "jaxlib 0." in text
+    assert key() == serialized.key_of(fx.trace(lambda y: fnp.sin(y) * 1.75, X).jaxpr, fx.CompileOptions(), "s")
+    assert key() != key(donate=(0,))
+    assert key() != key(flags=(("xla_cpu_enable_fast_math", True),))
+
+
+@pytest.mark.parametrize("what", ["lowering", "jaxlib", "platform", "device", "processor", "XLA_FLAGS"])
+def test_what_others_compiled_is_not_found(home: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another jaxlib, processor, or fxad over the same directory: each has its own entries, both are kept."""
+    real = serialized.Surroundings().of(CPU)
+    assert counts(ran(home)) == (1, 0, 1)
+    other = re.sub(rf"^{what} .*$", f"{what} another", real, flags=re.MULTILINE)
+    assert other != real
+    monkeypatch.setattr(serialized.Surroundings, "of", lambda self, device: other)
+    assert counts(ran(home)) == (1, 0, 1)
+    assert counts(ran(home)) == (0, 1, 0)
+    monkeypatch.undo()
+    assert counts(ran(home)) == (0, 1, 0)
+    assert len(entries(home)) == 2
+
+
+def test_the_sources_that_lower_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = serialized._lowering()
+    assert before == serialized._lowering()
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda p: read(p) + (b"#" if p.name == "dot.py" else b""))
+    assert serialized._lowering() != before
+
+
+def test_the_processor_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = "processor : 0\nmodel name\t: A\nflags\t\t: sse avx2\ncpu MHz : 1\n\nprocessor : 1\n"
+    found = set()
+    for text in (info, info.replace("MHz : 1", "MHz : 2"), info.replace("avx2", "avx512f")):
+        monkeypatch.setattr(Path, "read_text", lambda p, text=text, **_: text)
+        found.add(serialized.processor())
+    assert len(found) == 2
+
+    def missing(path: Path, **_: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert len(serialized.processor()) == 64
+
+
+def test_options_have_their_own_entries(home: Path) -> None:
+    program, found = small(), []
+    for _ in range(2):
+        with fx.cache.private(dir=home) as mine:
+            fx.lower(program).compile()
+            fx.lower(program).compile(fx.CompileOptions(optimization_level=1))
+            found.append(counts(mine.stats()))
+    assert found == [(2, 0, 2), (0, 2, 0)]
+    assert len(entries(home)) == 2
+
+
+def test_donation_is_stored(home: Path) -> None:
+    program, found = fx.trace(lambda x: x + 1.0, X), []
+    for _ in range(2):
+        with fx.cache.private(dir=home) as mine:
+            run = fx.lower(program).compile(donate=0)
+            x = fx.asarray(X)
+            assert run(x).tolist() == [1, 2, 3, 4]
+            assert x._buffer.is_deleted()
+            found.append(counts(mine.stats()))
+    assert found == [(1, 0, 1), (0, 1, 0)]
+
+
+# ---------------------------------------------------------------------------------------------------- the directory
+
+
+def test_the_directory_and_its_files_are_the_users_own(home: Path) -> None:
+    ran(home / "deep" / "er")
+    assert (home / "deep" / "er").stat().st_mode & 0o777 == 0o700
+    assert [f.stat().st_mode & 0o777 for f in entries(home / "deep" / "er")] == [0o600]
+
+
+def test_a_directory_others_can_write_to_is_refused(home: Path) -> None:
+    home.mkdir()
+    home.chmod(0o777)
+    before = fx.cache.stats()
+    for make in (lambda: fx.Cache(dir=home), lambda: fx.cache.configure(dir=home, max_bytes=1)):
+        with pytest.raises(CacheError) as e:
+            make()
+        assert e.value.message == f"cache: {home} can be written by others (mode 777)"
+        assert e.value.remedy == "use a directory of your own that nobody else can write to: chmod 700"
+        assert isinstance(e.value, OSError)
+    assert fx.cache.stats() == before
+
+
+def test_a_directory_of_somebody_else_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.mkdir()
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    with pytest.raises(CacheError) as e:
+        fx.Cache(dir=home)
+    assert e.value.message == f"cache: {home} belongs to user {me}"
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError) as e:
+        fx.Cache(dir=tmp_path / "file" / "cache")
+    assert e.value.message == f"cache: {tmp_path / 'file' / 'cache'} cannot be used: Not a directory"
+
+
+def test_the_environment_is_asked_and_only_warned_about(home: Path) -> None:
+    code = """
+import warnings, numpy as np, fxad as fx
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    fx.jit(lambda x: x * 3.0)(np.ones(3)); fx.jit(lambda x: x * 4.0)(np.ones(3))
+print([str(w.message) for w in told], told[0].filename if told else "")
+"""
+    assert process(home, code) == "[]"
+    assert len(entries(home)) == 2
+    home.chmod(0o722)
+    assert process(home, code) == (
+        f"['cache: {home} can be written by others (mode 722) (FXAD_CACHE_DIR); nothing is stored. "
+        "use a directory of your own that nobody else can write to: chmod 700'] <string>"
+    )
+
+
+def test_budgets_are_numbers(home: Path) -> None:
+    with pytest.raises(ParameterError) as e:
+        fx.Cache(dir=home, disk_bytes=-1)
+    assert e.value.message == "cache: disk_bytes must be a number of bytes, got -1"
+
+
+def test_configure_changes_what_it_names(home: Path) -> None:
+    mine = fx.Cache()
+    with mine.use():
+        small()(X)
+        mine.configure(dir=home)
+        mine.clear()
+        small()(X)
+        assert mine.stats().disk_writes == 1
+        mine.configure(disk_bytes=10)
+        mine.clear()
+        small()(X)
+        assert mine.stats().disk_hits == 1  # the directory is the same
+        mine.configure(dir=None)
+        mine.clear()
+        small()(X)
+        assert counts(mine.stats()) == (1, 0, 0)
+        mine.configure(dir=home)
+        mine.clear(disk=True)
+        assert entries(home) == []
+
+
+def test_it_is_bounded_by_bytes_used_last_stays(home: Path) -> None:
+    d = Directory(home, 100_000)
+    for k in range(40):
+        assert d.write(f"key {k}", Stored({}, bytes([k]) * 5_000))
+        d.read("key 0")
+        for age, path in enumerate([d.file(f"key {n}") for n in range(k)]):
+            if age and os.path.exists(path):
+                os.utime(path, (age, age))
+    number, size = d.stats()
+    assert 80_000 < size <= 100_000
+    assert number == len(entries(home))
+    assert d.read("key 0") is not None
+    assert d.read("key 39") is not None
+    assert d.read("key 1") is None
+
+
+def test_what_is_larger_than_the_bound_is_not_stored(home: Path) -> None:
+    d = Directory(home, 1000)
+    assert d.write("small", Stored({}, b"x"))
+    assert not d.write("large", Stored({}, bytes(1000)))
+    assert d.read("small") is not None
+
+
+def test_what_a_killed_writer_left_is_removed_in_time(home: Path) -> None:
+    d = Directory(home, 10_000)
+    d.write("a", STORED)
+    old, new = (home / f"{name}.unfinished" for name in ("old", "new"))
+    old.write_bytes(b"x")
+    new.write_bytes(b"x")
+    os.utime(old, (1, 1))
+    d = Directory(home, 10_000)
+    d.write("b", STORED)
+    assert (old.exists(), new.exists()) == (False, True)
+    d.clear()
+    assert list(home.iterdir()) == []
+
+
+def test_foreign_files_stay(home: Path) -> None:
+    home.mkdir()
+    (home / "mine.txt").write_text("precious" * 100)
+    d = Directory(home, 700)
+    d.write("a", STORED)
+    d.write("b", STORED)
+    d.clear()
+    assert (home / "mine.txt").exists()
+
+
+# ----------------------------------------------------------------------------------------------------------- damage
+
+
+def told(work: Callable[[], object]) -> list[str]:
+    """The warnings of a piece of work; nothing else comes of it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        work()
+    assert all([issubclass(w.category, CacheWarning) for w in caught])
+    return [str(w.message) for w in caught]
+
+
+def test_every_byte_that_is_flipped_is_noticed(home: Path) -> None:
+    """Magic, checksum, length, header, key and payload of a small entry, byte by byte: never a wrong payload."""
+    Directory(home, 10_000).write(KEY, STORED)
+    (path,) = entries(home)
+    whole = path.read_bytes()
+    for k in range(len(whole)):
+        for flip in (1, 128):
+            path.write_bytes(whole[:k] + bytes([whole[k] ^ flip]) + whole[k + 1 :])
+            (message,) = told(lambda: nothing(Directory(home, 10_000).read(KEY)))
+            problem = "is not an entry of the cache" if k < len(MAGIC) else "is damaged"
+            assert message == f"cache: {path} {problem}; it is compiled again"
+    path.write_bytes(whole)
+    assert Directory(home, 10_000).read(KEY) == STORED
+
+
+def nothing(value: object) -> None:
+    assert value is None
+
+
+def test_every_length_but_its_own_is_noticed(home: Path) -> None:
+    Directory(home, 10_000).write(KEY, STORED)
+    (path,) = entries(home)
+    whole = path.read_bytes()
+    for n in range(len(whole)):
+        path.write_bytes(whole[:n])
+        assert len(told(lambda: nothing(Directory(home, 10_000).read(KEY)))) == 1
+    path.write_bytes(whole + b"\0")
+    assert len(told(lambda: nothing(Directory(home, 10_000).read(KEY)))) == 1
+
+
+def forged(home: Path, head: bytes, payload: bytes = b"") -> str:
+    """An entry with a right checksum around whatever stands in it; the warning it earns."""
+    d = Directory(home, 10_000)
+    body = len(head).to_bytes(8, "little") + head + payload
+    Path(d.file(KEY)).write_bytes(MAGIC + checksum([body]) + body)
+    os.chmod(d.file(KEY), 0o600)
+    (message,) = told(lambda: nothing(d.read(KEY)))
+    return message.removeprefix(f"cache: {d.file(KEY)} ").removesuffix("; it is compiled again")
+
+
+def test_foreign_entries_are_misses(home: Path) -> None:
+    assert forged(home, json.dumps({"key": "of another"}).encode()) == "is the entry of another program"
+    for head in (b"", b"{", b"[]", b"3", b"{}", b"\xff", b"[" * 5000):
+        assert forged(home, head) == "is not an entry that this version of fxad reads"
+
+
+def test_an_entry_that_xla_refuses_is_compiled_again(home: Path) -> None:
+    ran(home)
+    text = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.Surroundings().of(CPU))
+    d = Directory(home, 10**6)
+    for facts in ({}, {"seconds": 1, "targets": [], "text": 3}, {"seconds": "x", "targets": 3, "text": []}):
+        d.write(text, Stored(facts, b"no executable"))
+        found: list[runtime.CacheStats] = []
+        (message,) = told(lambda: found.append(ran(home)))
+        assert message.startswith(f"cache: {d.file(text)} is refused: ")
+        assert counts(found[0]) == (1, 0, 1)
+        assert counts(ran(home)) == (0, 1, 0)
+
+
+def test_an_executable_with_a_damaged_byte_is_never_run(home: Path) -> None:
+    ran(home)
+    (path,) = entries(home)
+    whole = path.read_bytes()
+    for k in np.linspace(0, len(whole) - 1, 24).astype(int).tolist():
+        path.write_bytes(whole[:k] + bytes([whole[k] ^ 1]) + whole[k + 1 :])
+        found: list[runtime.CacheStats] = []
+        assert len(told(lambda: found.append(ran(home)))) == 1
+        assert counts(found[0]) == (1, 0, 1)
+
+
+def test_a_link_or_a_folder_in_place_of_an_entry_is_a_miss(home: Path, tmp_path: Path) -> None:
+    d = Directory(home, 10_000)
+    d.write(KEY, STORED)
+    path = Path(d.file(KEY))
+    shutil.move(path, tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert "cannot be read" in told(lambda: nothing(Directory(home, 10_000).read(KEY)))[0]
+    others: list[Callable[[], None]] = [path.mkdir, lambda: os.mkfifo(path)]
+    for other in others:
+        path.unlink() if path.is_symlink() else path.rmdir()
+        other()
+        assert "is not a file" in told(lambda: nothing(Directory(home, 10_000).read(KEY)))[0]
+
+
+def test_an_entry_others_can_write_to_is_a_miss(home: Path) -> None:
+    Directory(home, 10_000).write(KEY, STORED)
+    (path,) = entries(home)
+    path.chmod(0o666)
+    (message,) = told(lambda: nothing(Directory(home, 10_000).read(KEY)))
+    assert message == f"cache: {path} can be written by others (mode 666); it is compiled again"
+
+
+def test_one_warning_for_each_kind_of_trouble(home: Path) -> None:
+    d = Directory(home, 10_000)
+    for name in "abc":
+        d.write(name, STORED)
+    for path in entries(home):
+        path.write_bytes(b"x")
+    assert len(told(lambda: [d.read(name) for name in "abc"])) == 1
+
+
+# ----------------------------------------------------------------------------------------------------------- threads
+
+
+def test_threads_share_a_directory(home: Path) -> None:
+    d = Directory(home, 50_000)
+    problems = itertools.count()
+
+    def work(k: int) -> None:
+        for n in range(40):
+            name = f"key {n % 5}"
+            d.write(name, Stored({"n": n % 5}, bytes([n % 5]) * 3000))
+            found = d.read(name)
+            if found is not None and found.payload != bytes([n % 5]) * 3000:
+                next(problems)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert next(problems) == 0
+    assert d.stats()[0] == 5
+
+
+# ------------------------------------------------------------------------------------------- what cannot be stored
+
+
+def test_what_calls_back_into_this_process_is_not_stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert custom_calls.in_every_process(["fxad_getrf_f64", "fxad_potrf_f32"])
+    for targets in (["fxad_callback_3"], ["xla_ffi_python_cpu_callback"], ["fxad_getrf_f64", "mine"], ["fxad"]):
+        assert not custom_calls.in_every_process(targets)
+    monkeypatch.setattr(custom_calls, "called", lambda source: frozenset({"xla_ffi_python_cpu_callback"}))
+    assert counts(ran(home)) == (1, 0, 0)
+    assert entries(home) == []
+
+
+def test_what_xla_cannot_write_is_not_stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fxad.xla.cache.serialized", lambda program: b"")
+    assert counts(ran(home)) == (1, 0, 0)
+
+
+def test_primitives_from_outside_are_not_stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(small().jaxpr.eqns[0].prim), "__module__", "somebody.elses")
+    program = fx.trace(lambda x: fnp.sin(x) * 2.25, X)
+    assert not serialized.storable(program.jaxpr)
+    assert counts(ran(home, program)) == (1, 0, 0)
