@@ -36,6 +36,7 @@ from fxad.api.rewrite import dce as dce
 from fxad.api.rewrite import inline as inline
 from fxad.api.rewrite import outline as outline
 from fxad.api.rewrite import remat as remat
+from fxad.api.rewrite import reroll as reroll
 from fxad.api.rewrite import simplify as simplify
 from fxad.array import Array as Array
 from fxad.array import ArrayLike as ArrayLike

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.smoke
 
 TRANSFORMATIONS = (
     "jvp", "linearize", "transpose", "vjp", "grad", "value_and_grad", "jacfwd", "jacrev", "hessian", "vmap", "remat",
-    "dce", "cse", "simplify", "inline", "outline",
+    "dce", "cse", "simplify", "inline", "outline", "reroll",
 )  # fmt: skip
 NAMES = (
     *TRANSFORMATIONS,

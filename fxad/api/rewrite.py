@@ -1,4 +1,4 @@
-"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline`: the same function, another program."""
+"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline`, `reroll`: the same function, another program."""
 
 from __future__ import annotations
 
@@ -125,3 +125,20 @@ def outline(f: Any, *, min_cost: float = 0.0) -> Any:
             remedy="give the microseconds that a call is to take at least; 0 groups nothing",
         )
     return lift("outline", f, lambda p: p.replace(transforms.outline(p.jaxpr, float(min_cost))))
+
+
+@overload
+def reroll(f: Program[P, R]) -> Program[P, R]: ...
+@overload
+def reroll(f: Callable[P, R]) -> Callable[P, R]: ...
+def reroll(f: Any) -> Any:
+    """The same function with a chain of equal calls, or of stretches that repeat, as one `scan`: a loop again.
+
+    What goes from one to the next is carried; operands that differ are stacked, such as the parameters of layers, and
+    so are results that are used elsewhere. A chain whose calls depend on each other in another way stays as it is.
+
+    Law:  same value, bit for bit; the length of the program does not depend on the length of the chain, but for putting
+          together what is stacked and taking it apart.
+    Cost: what is stacked is copied.
+    """
+    return lift("reroll", f, lambda p: p.replace(transforms.reroll(p.jaxpr)))

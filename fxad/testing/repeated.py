@@ -15,19 +15,19 @@ from fxad.testing.values import SEEDS, literals
 
 
 @st.composite
-def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, size: int = 4) -> Jaxpr:
-    """Programs that apply a drawn body 2 to 5 times, written out.
+def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, size: int = 7) -> Jaxpr:
+    """Programs that apply a drawn body 2 to 6 times, written out.
 
     An operand of the body is the same each time, another one each time, another literal, or what the time before gave;
     other equations may stand in between.
     """
     body = draw(programs(differentiable=differentiable, depth=depth, size=size))
     b = Builder()
-    ways = [draw(st.sampled_from(("carried", "own", "shared", "literal"))) for _ in body.ins]
+    ways = [draw(st.sampled_from(("carried", "own", "carried", "shared", "literal"))) for _ in body.ins]
     shared = {k: b.input(v.aval) for k, v in enumerate(body.ins) if ways[k] == "shared"}
     stray = draw(st.booleans())
     outs: list[Atom] = []
-    for _ in range(draw(st.integers(2, 5))):
+    for _ in range(draw(st.integers(2, 6))):
         args: list[Atom] = []
         for k, (v, way) in enumerate(zip(body.ins, ways, strict=True)):
             before = [a for a in outs if a.aval is v.aval]
@@ -44,7 +44,7 @@ def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, s
 
 
 @st.composite
-def repeated_cases(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, size: int = 4) -> Case:
+def repeated_cases(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, size: int = 7) -> Case:
     """Programs of `repeated`, with operands in the bounds they were grown for."""
     program = draw(repeated(differentiable=differentiable, depth=depth, size=size))
     seed = draw(SEEDS)

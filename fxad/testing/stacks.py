@@ -30,6 +30,7 @@ from fxad.transforms import (
     linearize,
     outline,
     remat,
+    reroll,
     simplify,
     transpose,
     value_and_grad,
@@ -131,6 +132,7 @@ STEPS: Final = MappingProxyType(
             _rewrite("simplify", simplify, laws.check_simplify),
             _rewrite("inline", inline, laws.check_inline),
             _rewrite("outline", outline, laws.check_outline),
+            _rewrite("reroll", reroll, laws.check_reroll),
         )
     }
 )

@@ -27,7 +27,7 @@ from fxad.testing.compare import (
 )
 from fxad.testing.programs import Case
 from fxad.text import parse, to_text
-from fxad.transforms import cse, dce, inline, outline, simplify
+from fxad.transforms import cse, dce, inline, outline, reroll, simplify
 from fxad.typecheck import typecheck
 
 Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
@@ -135,6 +135,11 @@ def check_outline(case: Case, min_cost: float = 0.0) -> None:
         fail(f"{written(out)} equations are written down, there were {written(case.program)}", case.program, (), out)
     if dataflow(inline(out)) != dataflow(inline(case.program)):
         fail("inlined, it is another program", case.program, (), out)
+
+
+def check_reroll(case: Case) -> None:
+    """reroll: same results, bit for bit; idempotent."""
+    check_rewrite(reroll, case, shrinks=False)
 
 
 def dataflow(jaxpr: Jaxpr) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from fxad.transforms.linearize import linearize as linearize
 from fxad.transforms.outline import outline as outline
 from fxad.transforms.partial_eval import partial_eval as partial_eval
 from fxad.transforms.remat import remat as remat
+from fxad.transforms.reroll import reroll as reroll
 from fxad.transforms.residuals import planned as planned
 from fxad.transforms.residuals import residuals as residuals
 from fxad.transforms.simplify import simplify as simplify

@@ -18,11 +18,11 @@ BYTES: Final = 4e3  # written in a microsecond
 
 
 def equations(eqn: Eqn) -> float:
-    """Equations to compile: one, or those of the bodies. A call counts as one, as its body is compiled once anyway."""
+    """Equations to compile: one, or those of the bodies. A call counts as none, as its body is compiled once anyway."""
     prim = eqn.prim
-    if isinstance(prim, HigherOrder) and not isinstance(prim, Call):
-        return 1 + sum([_equations(body) for body in prim.bodies])
-    return 1
+    if isinstance(prim, Call):
+        return 0
+    return sum([_equations(body) for body in prim.bodies]) if isinstance(prim, HigherOrder) else 1
 
 
 def microseconds(eqn: Eqn) -> float:

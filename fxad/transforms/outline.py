@@ -14,11 +14,12 @@ from fxad.ir import Atom, Jaxpr, Var
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.transforms.effort import equations, microseconds
-from fxad.transforms.repeats import Run, Windows, runs
+from fxad.transforms.repeats import Run, Windows, repeats, runs
 from fxad.transforms.stretches import Flow, Shared, alike, share
 
 # In equations to compile: what a body costs to have, a call to make, and a value to hand in or out of one.
 BODY: Final = 5.0
+SCATTERED: Final = 7.0  # more, for a body whose uses do not follow each other
 CALL: Final = 1.0
 VALUE: Final = 0.1
 
@@ -94,6 +95,7 @@ class _Search:
         return float(self.sizes[start + length] - self.sizes[start])
 
     def found(self) -> list[Shared]:
+        """The bodies: of runs, the one that saves most first, and then of what else stands in several places."""
         out: list[Shared] = []
         heap: list[tuple[float, int, int, int]] = []
         for run in runs(self.windows):
@@ -104,16 +106,33 @@ class _Search:
             if self.taken[start:stop].any():
                 for part in self._free(run):
                     self._push(heap, part)
-                continue
-            for starts, length in self._choice(run):
-                for group in alike(self.flow, starts, length):
-                    if len(group) > 1:
-                        shared = share(self.flow, group, length)
-                        if shared.results and gain(shared, self.size(group[0], length)) > 0:
-                            out.append(shared)
-                            for start in group:
-                                self.taken[start : start + length] = True
+            else:
+                for starts, length in self._choice(run):
+                    out += self._shared(self._everywhere(starts, length), length)
+        for repeat in repeats(self.windows, self.taken):
+            if self.min_cost <= self.times[repeat.starts[0] + repeat.length] - self.times[repeat.starts[0]]:
+                out += self._shared(repeat.starts, repeat.length, SCATTERED)
         return out
+
+    def _everywhere(self, starts: list[int], length: int) -> list[int]:
+        """The starts of a stretch in a run, and those of equal stretches elsewhere."""
+        out: list[int] = []
+        for place in self.windows.places(starts[0], length).tolist():
+            outside = place + length <= starts[0] or place >= starts[-1] + length
+            apart = not out or place >= out[-1] + length
+            if outside and apart and not self.taken[place : place + length].any():
+                out.append(place)
+        return sorted([*starts, *out])
+
+    def _shared(self, starts: Sequence[int], length: int, least: float = 0.0) -> Iterator[Shared]:
+        """Bodies for equal stretches, where they pay; the stretches are no longer free."""
+        for group in alike(self.flow, starts, length):
+            if len(group) > 1:
+                shared = share(self.flow, group, length)
+                if shared.results and gain(shared, self.size(group[0], length)) > least:
+                    for start in group:
+                        self.taken[start : start + length] = True
+                    yield shared
 
     def _push(self, heap: list[tuple[float, int, int, int]], run: Run) -> None:
         saved = (run.count - 1) * self.size(run.start, run.period) - run.count * CALL - BODY

@@ -7,16 +7,20 @@ of period p is seen at the scales below p, as places whose next equal window is 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
 
 Ints: TypeAlias = npt.NDArray[np.int64]
+Taken: TypeAlias = npt.NDArray[np.bool_]  # for each place, whether it is no longer free
 
 FEW: Final = 2  # a window that stands in fewer places is no repetition
+SHORT: Final = 2  # scale of the shortest windows that are looked for in several places, of 4 numbers
 
 
 @final
@@ -77,6 +81,77 @@ class Windows:
         out = np.zeros(len(ids), np.int64)
         out[order[same]] = order[same + 1] - order[same]
         return out
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The same `length` numbers stand at each of `starts`, without overlap."""
+
+    starts: tuple[int, ...]
+    length: int
+
+
+def repeats(windows: Windows, taken: Taken) -> Iterator[Repeat]:
+    """Stretches that stand in several free places, as long as they are the same in all of them; what covers most first.
+
+    Who takes one marks it in `taken` before asking for the next.
+    """
+    classes = [c for scale in range(SHORT, len(windows.ids)) for c in _classes(windows, taken, scale)]
+    heap = [(-(len(places) - 1) * size, k) for k, (places, size) in enumerate(classes)]
+    heapq.heapify(heap)
+    while heap:
+        score, k = heapq.heappop(heap)
+        places, size = classes[k]
+        starts = _apart(places[_free(taken, places, size)], size)
+        if len(starts) < FEW:
+            continue
+        if (1 - len(starts)) * size > score:  # others have taken some of its places
+            heapq.heappush(heap, ((1 - len(starts)) * size, k))
+        elif not _grows(windows.ids[0], taken, starts - 1, np.concatenate([[0], starts[:-1] + size])):
+            yield _extended(windows.ids[0], taken, starts, size)  # else it is found from its first number on
+
+
+def _classes(windows: Windows, taken: Taken, scale: int) -> Iterator[tuple[Ints, int]]:
+    """The places of each window of 2**scale numbers that stands in several free places."""
+    ids, size = windows.ids[scale], 1 << scale
+    places = np.flatnonzero(_free(taken, np.arange(len(ids)), size))
+    places = places[np.argsort(ids[places], kind="stable")]
+    edges = np.flatnonzero(np.diff(ids[places], prepend=-1, append=-1))
+    for first, end in pairwise(edges.tolist()):
+        if end - first >= FEW:
+            yield places[first:end], size
+
+
+def _free(taken: Taken, places: Ints, size: int) -> Taken:
+    """Whether the `size` numbers from each of the places on are all free."""
+    before = np.concatenate([[0], np.cumsum(taken)])
+    return np.asarray(before[places + size] == before[places])
+
+
+def _apart(places: Ints, size: int) -> Ints:
+    """Places, in order, of which each is `size` or more after the one before."""
+    out: list[int] = []
+    for place in places.tolist():
+        if not out or place >= out[-1] + size:
+            out.append(place)
+    return np.asarray(out, np.int64)
+
+
+def _grows(numbers: Ints, taken: Taken, places: Ints, limits: Ints) -> bool:
+    """Whether stretches can all take in the numbers at `places`, to their left: free, equal, not before `limits`."""
+    if (places < limits).any() or taken[places].any():
+        return False
+    return bool((numbers[places] == numbers[places[0]]).all())
+
+
+def _extended(numbers: Ints, taken: Taken, starts: Ints, size: int) -> Repeat:
+    """Equal stretches, each as far to the right as all of them go."""
+    limits = np.concatenate([starts[1:], [len(numbers)]])
+    ends = starts + size
+    while (ends < limits).all() and not taken[ends].any() and (numbers[ends] == numbers[ends[0]]).all():
+        ends = ends + 1
+    return Repeat(tuple(starts.tolist()), int(ends[0] - starts[0]))
 
 
 def runs(windows: Windows) -> Iterator[Run]:

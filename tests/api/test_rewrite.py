@@ -1,4 +1,4 @@
-"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline` on programs and callables: the same function."""
+"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline`, `reroll` on programs and callables: the same function."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ REWRITES: dict[str, Callable[[Any], Any]] = {
     "simplify": fx.simplify,
     "inline": fx.inline,
     "outline": fx.outline,
+    "reroll": fx.reroll,
 }
 W = np.full(3, 2, np.float32)
 

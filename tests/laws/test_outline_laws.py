@@ -1,10 +1,10 @@
-"""`outline` on programs in which stretches of equations repeat, before and after other transformations."""
+"""`outline` and `reroll` on programs in which stretches of equations repeat, before and after other transformations."""
 
 from __future__ import annotations
 
 from hypothesis import given
 
-from fxad.testing import Case, check_outline, check_stack, repeated_cases, stacks
+from fxad.testing import Case, check_outline, check_reroll, check_stack, repeated_cases, stacks
 from tests.laws.budget import share
 
 
@@ -14,25 +14,36 @@ def test_outline(case: Case) -> None:
 
 
 @share(2)
-@given(repeated_cases(size=3))
+@given(repeated_cases(size=5))
 def test_outline_of_groups(case: Case) -> None:
     """Repetitions that are too short for a call of their own go several to a body."""
     check_outline(case, 0.01)
 
 
 @share(2)
-@given(repeated_cases(differentiable=True, size=3), stacks(2))
+@given(repeated_cases(differentiable=True, size=5), stacks(2))
 def test_outline_after_other_transformations(case: Case, stack: tuple[str, ...]) -> None:
     check_stack((*stack, "outline"), case)
 
 
 @share(2)
-@given(repeated_cases(differentiable=True, size=3), stacks(2))
+@given(repeated_cases(differentiable=True, size=5), stacks(2))
 def test_outline_before_other_transformations(case: Case, stack: tuple[str, ...]) -> None:
     check_stack(("outline", *stack), case)
 
 
 @share(5)
-@given(repeated_cases(differentiable=True, size=3))
+@given(repeated_cases(differentiable=True, size=5))
 def test_outline_in_xla(case: Case) -> None:
     check_stack(("outline",), case, compiled=True)
+
+
+@given(repeated_cases())
+def test_reroll(case: Case) -> None:
+    check_reroll(case)
+
+
+@share(2)
+@given(repeated_cases(differentiable=True, size=5), stacks(2))
+def test_reroll_after_and_before_other_transformations(case: Case, stack: tuple[str, ...]) -> None:
+    check_stack((*stack[:1], "reroll", *stack[1:]), case)
