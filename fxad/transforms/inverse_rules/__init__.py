@@ -7,7 +7,27 @@ from typing import Final
 
 from fxad.transforms.inverse_rules.arithmetic import ARITHMETIC
 from fxad.transforms.inverse_rules.contract import InverseRules
+from fxad.transforms.inverse_rules.conversion import CONVERSION
+from fxad.transforms.inverse_rules.elementwise import ELEMENTARY
+from fxad.transforms.inverse_rules.indexing import INDEXING
+from fxad.transforms.inverse_rules.products import PRODUCTS
+from fxad.transforms.inverse_rules.refused import REFUSED
+from fxad.transforms.inverse_rules.running import RUNNING
+from fxad.transforms.inverse_rules.structure import STRUCTURE
+from fxad.transforms.inverse_rules.systems import SYSTEMS
 
-INVERSE_RULES: Final = InverseRules(MappingProxyType({rule.kind: rule for rule in (*ARITHMETIC,)}))
+_ALL: Final = (
+    *ARITHMETIC,
+    *ELEMENTARY,
+    *CONVERSION,
+    *STRUCTURE,
+    *INDEXING,
+    *RUNNING,
+    *PRODUCTS,
+    *SYSTEMS,
+    *REFUSED,
+)
+
+INVERSE_RULES: Final = InverseRules(MappingProxyType({rule.kind: rule for rule in _ALL}))
 
 __all__ = ["INVERSE_RULES"]

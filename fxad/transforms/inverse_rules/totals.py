@@ -1,0 +1,32 @@
+"""What log-determinants are made of: sums over all elements, in the real dtype of the operand.
+
+A complex number counts as the pair of real ones that it is: a map z -> c z has the determinant |c|^2.
+"""
+
+from __future__ import annotations
+
+from fxad import dtypes
+from fxad.ir import Atom, Emit, Lit
+from fxad.primitives.elementwise import ABS, ADD, LOG, REAL
+from fxad.primitives.shape import ReduceSum
+
+
+def total(emit: Emit, x: Atom) -> Atom:
+    """The sum of all elements; of complex ones, logarithms of slopes, twice the real part."""
+    real = _doubled(emit, emit.one(REAL, x)) if x.aval.dtype in dtypes.COMPLEX else x
+    return emit.one(ReduceSum(tuple(range(x.aval.ndim))), real) if x.aval.ndim else real
+
+
+def log_sizes(emit: Emit, x: Atom) -> Atom:
+    """log |x|, element by element; twice that for complex ones."""
+    size = emit.one(LOG, emit.one(ABS, x))
+    return _doubled(emit, size) if x.aval.dtype in dtypes.COMPLEX else size
+
+
+def _doubled(emit: Emit, x: Atom) -> Atom:
+    return emit.one(ADD, x, x)
+
+
+def constant(value: float, like: Atom) -> Atom:
+    """A number in the real dtype of an atom."""
+    return Lit.of(value, like.aval.with_shape(()).with_dtype(dtypes.real_part(like.aval.dtype)))
