@@ -92,7 +92,7 @@ def within(low: float, high: float, y: Formula, x: Formula) -> Formula:
 
 def rounded(value: float, like: Formula) -> float:
     """A number as the dtype of `like` has it: what a function that tends to it returns in the end."""
-    return float(Lit.of(value, Aval((), like.atom.aval.dtype)).array)
+    return float(Lit.of(value, Aval((), dtypes.real_part(like.atom.aval.dtype))).array)
 
 
 # -------------------------------------------------------------------------------------------------------- functions

@@ -86,12 +86,18 @@ def _less(ctx: InverseCtx, line: Atom, x: Atom, count: int) -> Atom:
 
 
 def _solve(ctx: InverseCtx, prim: Solve, args: Args, outs: Outs) -> Solved | Refused:
-    """op(A) X."""
+    """op(A) X, by the factors of A that X was computed with."""
     known = _known(args[:3])
     if known is None:
         return Refused(MATRIX)
-    a = transposed(ctx.one, known[0]) if prim.transpose_a else known[0]
-    return None, None, None, dot(ctx.one, a, outs[0])
+    (x,), (_, lu, pivots), one = outs, known, ctx.one
+    lower, upper = _triangles(ctx, lu)
+    order = column(one, one(LuPivotsToPermutation(x.aval.shape[-2], not prim.transpose_a), pivots))
+    if prim.transpose_a:
+        x = dot(one, transposed(one, upper), dot(one, transposed(one, lower), permuted(one, x, order)))
+    else:
+        x = permuted(one, dot(one, lower, dot(one, upper, x)), order)
+    return None, None, None, x
 
 
 def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
@@ -121,12 +127,16 @@ def _cholesky(ctx: InverseCtx, prim: Cholesky, args: Args, outs: Outs) -> Solved
 def _lu(ctx: InverseCtx, prim: Lu, args: Args, outs: Outs) -> Solved:
     """L U, with the rows exchanged back."""
     (lu, pivots), one = outs, ctx.one
-    m, n = lu.aval.shape[-2:]
-    left, right = columns(one, lu, 0, min(m, n)), rows(one, lu, 0, min(m, n))
+    order = column(one, one(LuPivotsToPermutation(lu.aval.shape[-2], True), pivots))
+    return (permuted(one, dot(one, *_triangles(ctx, lu)), order),)
+
+
+def _triangles(ctx: InverseCtx, lu: Atom) -> tuple[Atom, Atom]:
+    """L and U of a matrix that holds both."""
+    one, k = ctx.one, min(lu.aval.shape[-2:])
+    left, right = columns(one, lu, 0, k), rows(one, lu, 0, k)
     unit = plus(one, where(one, below(ctx, left.aval.shape, -1), left), identity(ctx, left.aval))
-    upper = unless(one, below(ctx, right.aval.shape, -1), right)
-    order = column(one, one(LuPivotsToPermutation(m, True), pivots))
-    return (permuted(one, dot(one, unit, upper), order),)
+    return unit, unless(one, below(ctx, right.aval.shape, -1), right)
 
 
 def _qr(ctx: InverseCtx, prim: Qr, args: Args, outs: Outs) -> Solved:

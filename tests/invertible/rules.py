@@ -1,0 +1,83 @@
+"""One equation run backwards by its rule, apart from the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from fxad.builder import Builder
+from fxad.interpret import run
+from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Lit, NDArray, Primitive
+from fxad.transforms.inverse_rules import INVERSE_RULES
+from fxad.transforms.inverse_rules.contract import Part, Refused
+from fxad.typecheck import typecheck
+
+Marks = tuple[bool, ...]
+
+
+class Backwards(Builder):
+    """The context of a rule: `makers` holds the equations that compute its known operands."""
+
+    __slots__ = ("makers",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.makers: dict[Atom, Eqn] = {}
+
+    def made(self, a: Atom) -> Eqn | None:
+        return self.makers.get(a)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """What a rule gives: known operands, then results -> unknown operands. Those with a box hold the elements in it, of
+    the others elements that are not known are nan (0 where there is no nan)."""
+
+    program: Jaxpr
+    unknown: Marks
+    boxes: tuple[tuple[range, ...] | None, ...]
+
+    def run(self, args: Sequence[NDArray], outs: Sequence[NDArray]) -> list[tuple[NDArray, NDArray]]:
+        """(what came back, what it was) for each unknown operand."""
+        known = [a for a, u in zip(args, self.unknown, strict=True) if not u]
+        was = [a for a, u in zip(args, self.unknown, strict=True) if u]
+        back = run(self.program, [*known, *outs])
+        return [
+            (x, a if box is None else a[np.ix_(*[np.asarray(r, int) for r in box])] if box else a)
+            for x, a, box in zip(back, was, self.boxes, strict=True)
+        ]
+
+
+def backward(prim: Primitive, avals: Sequence[Aval], unknown: Marks) -> Backward | Refused:
+    """Ask the rule of a primitive, with the operands marked unknown."""
+    b = Backwards()
+    known = iter(b.inputs([a for a, u in zip(avals, unknown, strict=True) if not u]))
+    outs = b.inputs(prim.abstract_eval(*avals))
+    args = tuple([Hole(a) if u else next(known) for a, u in zip(avals, unknown, strict=True)])
+    found = INVERSE_RULES.rows[type(prim)].solve(b, prim, args, outs)
+    if isinstance(found, Refused):
+        return found
+    assert tuple([x is not None for x in found]) == unknown, "an entry for each unknown operand, and for no other"
+    holes = [a for a in args if isinstance(a, Hole)]
+    solved = [x for x in found if x is not None]
+    values = [written(b, h.aval, x) for x, h in zip(solved, holes, strict=True)]
+    program = b.build(values, "backward")
+    typecheck(program)
+    return Backward(program, unknown, tuple([x.box if isinstance(x, Part) and not x.write else None for x in solved]))
+
+
+def written(b: Backwards, aval: Aval, x: Atom | Part) -> Atom:
+    """What a rule gives for one operand."""
+    if not isinstance(x, Part):
+        assert x.aval is aval, f"an operand {aval} comes back as {x.aval}"
+        return x
+    if x.write is None:
+        assert x.value.aval is aval.with_shape([len(r) for r in x.box])
+        return x.value
+    whole = x.write(b, Lit.of(np.nan if aval.inexact else 0, aval))
+    assert whole.aval is aval
+    return whole

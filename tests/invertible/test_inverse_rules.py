@@ -1,0 +1,78 @@
+"""Inverse rules: what comes back is what was there, or nan; what has no inverse is refused, with the reason."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from fxad import dtypes
+from fxad.interpret import run
+from fxad.ir import HigherOrder, NDArray, Primitive
+from fxad.primitives import ALL
+from fxad.testing import calls
+from fxad.testing.applications import Application
+from fxad.transforms.inverse_rules import INVERSE_RULES
+from fxad.transforms.inverse_rules.contract import Refused
+from fxad.transforms.inverse_rules.refused import REASONS
+from tests.invertible.rules import backward
+
+INVERTED = [c for c in ALL if c in INVERSE_RULES.rows and c not in REASONS and not issubclass(c, HigherOrder)]
+MANY = 6  # operands of which each set is tried
+# The part of an operand that a decomposition reads.
+HERMITIAN = {"cholesky", "eigh"}
+
+
+def close(back: NDArray, was: NDArray, tolerance: float) -> NDArray:
+    """Where a value is the one that was there, within a share of the largest."""
+    if was.dtype not in dtypes.INEXACT:
+        return np.asarray(back == was)
+    wide = np.complex128 if was.dtype in dtypes.COMPLEX else np.float64
+    a, b = back.astype(wide), was.astype(wide)
+    with np.errstate(all="ignore"):
+        finite = np.abs(b[np.isfinite(b)])
+        size = np.maximum(np.abs(b), finite.max() if finite.size else 1.0)
+        near = (a == b) | (np.abs(a - b) <= tolerance * np.maximum(size, 1.0))
+    return near | (np.isnan(a) & np.isnan(b))
+
+
+def rounding(dtype: np.dtype[np.generic]) -> float:
+    return {1: 0.3, 2: 0.06}.get(dtype.itemsize, 2e-3 if dtypes.real_part(dtype) == dtypes.float32 else 1e-6)
+
+
+def operands(application: Application) -> tuple[NDArray, ...]:
+    args = application.args
+    if application.prim.name in HERMITIAN:
+        x = args[0]
+        args = (((x + np.swapaxes(x, -1, -2).conj()) / 2).astype(x.dtype),)
+    return args
+
+
+@pytest.mark.parametrize("kind", INVERTED, ids=lambda c: c.name)
+@pytest.mark.parametrize("smooth", [True, False])
+def test_what_comes_back_was_there(kind: type[Primitive], smooth: bool) -> None:
+    """Each set of operands, given the others and the results; inside of the domain nothing is nan that was not."""
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(calls(kind, smooth=smooth))
+    def law(application: Application) -> None:
+        args, prim = operands(application), application.prim
+        outs = run(application.program, args)
+        for unknown in [m for m in product((False, True), repeat=min(len(args), MANY)) if any(m)]:
+            marks = unknown + (False,) * (len(args) - len(unknown))
+            found = backward(prim, application.avals, marks)
+            if isinstance(found, Refused):
+                continue
+            for (x, was), box in zip(found.run(args, outs), found.boxes, strict=True):
+                right = close(x, was, rounding(was.dtype))
+                lost = np.isnan(x.astype(np.complex128)) if was.dtype in dtypes.INEXACT else ~right
+                whole = isinstance(box, tuple) or smooth
+                assert (right | lost).all(), f"{application}\nunknown {marks}: {x} was {was}"
+                assert right.all() or not whole or kind.name in PARTLY, f"{application}\nunknown {marks}: {x} was {was}"
+
+    law()
+
+
+PARTLY = {"select_n", "gather", "scatter", "dynamic_slice", "dynamic_update_slice", "index"}
