@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -20,22 +21,27 @@ from fxad.transforms.inverse_rules.refused import REASONS
 from tests.invertible.rules import backward
 
 INVERTED = [c for c in ALL if c in INVERSE_RULES.rows and c not in REASONS and not issubclass(c, HigherOrder)]
+Bools = npt.NDArray[np.bool_]
 MANY = 6  # operands of which each set is tried
+# What is small beside the total so far has lost digits.
+RUNNING = {"cumsum", "cumprod", "cumlogsumexp", "linear_recurrence"}
+# What they determine of an operand is known only when the program runs.
+PARTLY = {"select_n", "gather", "scatter", "dynamic_slice", "dynamic_update_slice", "index"}
 # The part of an operand that a decomposition reads.
 HERMITIAN = {"cholesky", "eigh"}
 
 
-def close(back: NDArray, was: NDArray, tolerance: float) -> NDArray:
+def close(back: NDArray, was: NDArray, tolerance: float) -> Bools:
     """Where a value is the one that was there, within a share of the largest."""
     if was.dtype not in dtypes.INEXACT:
-        return np.asarray(back == was)
+        return np.asarray(back == was, np.bool_)
     wide = np.complex128 if was.dtype in dtypes.COMPLEX else np.float64
     a, b = back.astype(wide), was.astype(wide)
     with np.errstate(all="ignore"):
         finite = np.abs(b[np.isfinite(b)])
         size = np.maximum(np.abs(b), finite.max() if finite.size else 1.0)
         near = (a == b) | (np.abs(a - b) <= tolerance * np.maximum(size, 1.0))
-    return near | (np.isnan(a) & np.isnan(b))
+    return np.asarray(near | (np.isnan(a) & np.isnan(b)), np.bool_)
 
 
 def rounding(dtype: np.dtype[np.generic]) -> float:
@@ -46,7 +52,7 @@ def operands(application: Application) -> tuple[NDArray, ...]:
     args = application.args
     if application.prim.name in HERMITIAN:
         x = args[0]
-        args = (((x + np.swapaxes(x, -1, -2).conj()) / 2).astype(x.dtype),)
+        args = (np.multiply(np.add(x, np.conj(np.swapaxes(x, -1, -2))), 0.5).astype(x.dtype),)
     return args
 
 
@@ -66,13 +72,11 @@ def test_what_comes_back_was_there(kind: type[Primitive], smooth: bool) -> None:
             if isinstance(found, Refused):
                 continue
             for (x, was), box in zip(found.run(args, outs), found.boxes, strict=True):
-                right = close(x, was, rounding(was.dtype))
-                lost = np.isnan(x.astype(np.complex128)) if was.dtype in dtypes.INEXACT else ~right
-                whole = isinstance(box, tuple) or smooth
-                assert (right | lost).all(), f"{application}\nunknown {marks}: {x} was {was}"
-                assert right.all() or not whole or kind.name in PARTLY, f"{application}\nunknown {marks}: {x} was {was}"
+                right = close(x, was, rounding(was.dtype) * (10 if kind.name in RUNNING else 1))
+                if kind.name in PARTLY and box is None and was.dtype not in dtypes.INEXACT:
+                    continue  # elements that are lost cannot be told from others
+                may_be_lost = (kind.name in PARTLY and box is None) or not smooth
+                fine = right | np.isnan(x.astype(np.complex128)) if may_be_lost else right
+                assert fine.all(), f"{application}\nunknown {marks}: {x} was {was}"
 
     law()
-
-
-PARTLY = {"select_n", "gather", "scatter", "dynamic_slice", "dynamic_update_slice", "index"}
