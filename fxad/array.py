@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, Self, cast
 
 import numpy as np
 
-from fxad import dtypes, runtime
+from fxad import dtypes, placement, runtime
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, described
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
@@ -82,9 +82,14 @@ class Array(Typed, Conversions, Methods, Updatable):
         """Where the value is."""
         return runtime.device_of(self._buffer)
 
+    @property
+    def committed(self) -> bool:
+        """Whether it was put on its device, or computed from what was, and so does not move by itself."""
+        return self._buffer._committed
+
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
         """The value on another device; the array itself when it is there. `stream` is the standard's, and None."""
-        check_device("to_device", device, stream)
+        placement.check_device("to_device", device, stream)
         return self if self.device is device else Array(self._aval, runtime.transfer(self._buffer, device))
 
     # ---------------------------------------------------------------------------------------------------- values
@@ -187,22 +192,16 @@ def arrays(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> list[Arr
     return made
 
 
-def check_device(op: str, device: object, stream: object = None) -> None:
-    """Raises: ArgumentError for what is not a device; ParameterError for a stream, which is for fxad to choose."""
-    if not isinstance(device, runtime.Device):
-        raise ArgumentError(f"{op}: {described(device)} is not a device: {device!r:.60}", remedy="use fxad.devices()")
-    if stream is not None:
-        raise ParameterError(f"{op}: stream {stream!r}: fxad orders its own work", remedy="leave `stream` out")
-
-
 def put(value: object, aval: Aval) -> Array:
-    """A value of exactly the type `aval`, on the default device."""
-    return Array(aval, runtime.to_buffer(value, aval, runtime.devices()[0]))
+    """A value of exactly the type `aval`, on the default device and free to move."""
+    return Array(aval, runtime.to_buffer(value, aval))
 
 
-def load(jaxpr: Jaxpr, options: runtime.CompileOptions = DEFAULT_OPTIONS) -> runtime.LoadedProgram:
-    """The executable of a program on the default device, from the cache in force."""
-    return runtime.compile_jaxpr(jaxpr, options, runtime.devices()[0])
+def load(
+    jaxpr: Jaxpr, options: runtime.CompileOptions = DEFAULT_OPTIONS, device: runtime.Device | None = None
+) -> runtime.LoadedProgram:
+    """The executable of a program on a device (None: the default one), from the cache in force."""
+    return runtime.compile_jaxpr(jaxpr, options, device)
 
 
 def aval_of(value: object, what: str = "value") -> Aval:
@@ -254,9 +253,12 @@ class Eager:
         return self.run(op, cast("tuple[Array, ...]", args), static)
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
-        operands = [self._operand(jaxpr.name, k, a) for k, a in enumerate(args)]
+        buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
+        if True in map(placement.committed, buffers):
+            loaded = load(jaxpr, device=placement.target(jaxpr.name, buffers, placement.numbered))
+            return tuple(arrays(loaded.out_avals, placement.run(loaded, buffers)))
         loaded = load(jaxpr)
-        return tuple(arrays(loaded.out_avals, loaded.execute([a._buffer for a in operands])))
+        return tuple(arrays(loaded.out_avals, loaded.execute(buffers)))
 
     def getitem(self, x: Array, index: object) -> Array:
         """`x[index]`. Where a window starts is an operand: one program for x[0], x[1], ..."""
@@ -295,21 +297,45 @@ class Eager:
             loaded = key = None
         if loaded is None:
             loaded = self._load(op, avals, static, key)
-        try:
-            out = loaded.start(buffers).consume_with_handlers(loaded.handlers)
-        except runtime.Refused as e:
-            raise runtime.refused(e, buffers, loaded.origin) from e
+        if True in map(placement.committed, buffers):
+            device = placement.target(operation_name(op, static), buffers, placement.numbered)
+            out = placement.run(self._on(device, loaded, op, avals, static, key), buffers)
+        else:
+            try:
+                out = loaded.start(buffers).consume_with_handlers(loaded.handlers)
+            except runtime.Refused as e:
+                raise runtime.refused(e, buffers, loaded.origin) from e
         if len(out) != 1:
             return tuple(arrays(loaded.out_avals, out))
         made: Array = _new(Array)
         made._aval, made._buffer = loaded.out_avals[0], out[0]
         return (made,)
 
+    def _on(
+        self,
+        device: runtime.Device,
+        loaded: runtime.LoadedProgram,
+        op: Operation,
+        avals: tuple[Aval, ...],
+        static: tuple[Hashable, ...],
+        key: Hashable,
+    ) -> runtime.LoadedProgram:
+        """The operation's program on a device: what is loaded already, or one of its own."""
+        if loaded.device is device:
+            return loaded
+        there = None if key is None else self._programs.get((device, key))
+        return there or self._load(op, avals, static, None if key is None else (device, key), device)
+
     def _load(
-        self, op: Operation, avals: tuple[Aval, ...], static: tuple[Hashable, ...], key: Hashable
+        self,
+        op: Operation,
+        avals: tuple[Aval, ...],
+        static: tuple[Hashable, ...],
+        key: Hashable,
+        device: runtime.Device | None = None,
     ) -> runtime.LoadedProgram:
         b = Builder()
-        loaded = load(b.build(op(b, *b.inputs(avals), *static), "eager"))
+        loaded = load(b.build(op(b, *b.inputs(avals), *static), "eager"), device=device)
         if key is not None:
             self._programs.put(key, loaded)
         return loaded
@@ -413,7 +439,6 @@ __all__ = [
     "asarray",
     "aval_of",
     "binder",
-    "check_device",
     "is_scalar",
     "load",
     "operation_name",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, final
+from typing import TypeAlias, final
 
 from fxad import runtime, tree
 from fxad.errors import ArgumentError, DonationWarning, ParameterError, warn
 from fxad.ir import Aval
 from fxad.lower import aliases
+from fxad.placement import Results, Start
 from fxad.program import Program
 from fxad.trace import user_source
 
@@ -124,16 +125,6 @@ def of_program(program: Program[..., object], donate: Donate) -> tuple[int, ...]
 # ----------------------------------------------------------------------------------------------------------- running
 
 
-class Results(Protocol):
-    """Results of an execution, not arrays yet."""
-
-    def consume_with_handlers(self, handlers: Sequence[runtime.ResultHandler], /) -> list[runtime.Buffer]:
-        """Make arrays of them."""
-
-
-Start: TypeAlias = Callable[[list[runtime.Buffer]], Results]
-
-
 @final
 class Donating:
     """The execution of a program that takes operands over: what it is given is gone after the call.
@@ -186,6 +177,3 @@ def check_operands(program: Program[..., object], operands: tuple[int, ...]) -> 
             f" {', '.join(idle)}",
             DonationWarning,
         )
-
-
-__all__ = ["Donate", "Donating", "Donation", "Results", "Start", "asked", "check_operands", "donation", "of_program"]

@@ -151,6 +151,10 @@ class ParseError(FxadError, ValueError):
     """A program text is malformed; the message gives line and column."""
 
 
+class PlacementError(FxadError, ValueError):
+    """Arrays that meet in one operation were put on different devices."""
+
+
 class CompileError(FxadError, RuntimeError):
     """XLA refused a program."""
 

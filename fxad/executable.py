@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final, Generic, ParamSpec, TypeVar, final
 
 from fxad import runtime, tree
 from fxad.array import DEFAULT_OPTIONS, Array, arrays, aval_of, load, put
-from fxad.donation import Donate, Donating, Start, asked, check_operands, of_program
+from fxad.donation import Donate, Donating, asked, check_operands, of_program
 from fxad.errors import ArgumentError, ExecutionError, ParameterError
 from fxad.ir import Aval
 from fxad.lower import LoweredModule, lower_jaxpr
+from fxad.placement import Elsewhere, Passing, Start, committed, passed, target
 from fxad.program import Program, fit, tree_error
 from fxad.runtime import CompileOptions, CostStats, MemoryStats
 from fxad.trace import Tracer, active
@@ -60,8 +62,7 @@ class Lowered(Generic[P, R_co]):
             )
         operands = given or options.donate
         check_operands(self.program, operands)
-        options = replace(options, donate=operands)
-        return Executable(self.program, load(self.program.jaxpr, options), operands)
+        return Executable(self.program, partial(load, self.program.jaxpr, replace(options, donate=operands)), operands)
 
     def __str__(self) -> str:
         return self.text()
@@ -85,15 +86,28 @@ class Executable(Generic[P, R_co]):
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path; ExecutionError.
     """
 
-    __slots__ = ("_avals", "_bound", "_flat", "_handlers", "_loaded", "_out_avals", "_start", "_unflatten", "program")
+    __slots__ = (
+        "_avals", "_bound", "_donate", "_flat", "_handlers", "_load", "_loaded", "_out_avals", "_passed", "_start",
+        "_there", "_unflatten", "program",
+    )  # fmt: skip
 
-    def __init__(self, program: Program[P, R_co], loaded: runtime.LoadedProgram, donate: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        program: Program[P, R_co],
+        load: Callable[[runtime.Device], runtime.LoadedProgram],
+        donate: tuple[int, ...] = (),
+    ) -> None:
         self.program = program
-        self._loaded = loaded
-        self._start: Start = loaded.start
-        self._handlers = loaded.handlers
+        self._load, self._donate = load, donate
+        self._loaded = load(runtime.default_device())
+        self._start: Start = self._loaded.start
+        self._handlers = self._loaded.handlers
+        self._passed = passed(program.jaxpr, len(program.bound)) if not donate else None
+        if self._passed is not None:
+            self._start = Passing(self._passed)
         if donate:
-            self._start = Donating(loaded.start, donate, program.name, self._path)
+            self._start = Donating(self._start, donate, program.name, self._path)
+        self._there: dict[runtime.Device, Elsewhere] = {}  # devices on which it has run
         self._avals = program.in_avals
         self._out_avals = program.out_avals
         self._bound = [(b if isinstance(b, Array) else put(b, aval_of(b)))._buffer for b in _values(program)]
@@ -111,7 +125,10 @@ class Executable(Generic[P, R_co]):
             if avals == self._avals:  # `launch`, spelled out: a call costs 4 us, a Python function 0.1
                 buffers = [*self._bound, *map(_buffer_of, args)]
                 try:
-                    outs = self._start(buffers).consume_with_handlers(self._handlers)
+                    if True in map(committed, buffers):
+                        outs = self._placed(buffers)
+                    else:
+                        outs = self._start(buffers).consume_with_handlers(self._handlers)
                 except runtime.Refused as e:
                     raise self._refused(e, buffers) from e
                 if self._unflatten is None:
@@ -148,12 +165,28 @@ class Executable(Generic[P, R_co]):
         """Call with Arrays of exactly the types of the program."""
         buffers = [*self._bound, *map(_buffer_of, leaves)]
         try:
-            outs = self._start(buffers).consume_with_handlers(self._handlers)
+            if True in map(committed, buffers):
+                outs = self._placed(buffers)
+            else:
+                outs = self._start(buffers).consume_with_handlers(self._handlers)
         except runtime.Refused as e:
             raise self._refused(e, buffers) from e
         if self._unflatten is None:
             return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
         return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
+
+    def _placed(self, buffers: list[runtime.Buffer]) -> list[runtime.Buffer]:
+        """The results where the committed operands are, committed."""
+        if self._passed is not None:
+            return self._start(buffers).consume_with_handlers(self._handlers)
+        device = target(self.program.name, buffers, self._path)
+        there = self._there.get(device)
+        if there is None:
+            loaded = self._loaded if device is self._loaded.device else self._load(device)
+            there = self._there[device] = Elsewhere(loaded, self._bound)
+            if self._donate:
+                there.start = Donating(there.start, self._donate, self.program.name, self._path)
+        return there.start(buffers).consume_with_handlers(there.handlers)
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:
         if isinstance(value, Tracer):

@@ -18,12 +18,13 @@ import numpy as np
 import optree
 
 from fxad import dtypes
-from fxad.array import Array, Operation, _binder, aval_of, binder, check_device, is_scalar, operation_name
+from fxad.array import Array, Operation, _binder, aval_of, binder, is_scalar, operation_name
 from fxad.builder import Builder
 from fxad.errors import FxadError, LeakedTracerError, TracerError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, bound, equation, place
 from fxad.memo import collector_paused
 from fxad.operations import promotion
+from fxad.placement import check_device
 from fxad.primitives.control.call import Call
 from fxad.runtime import Device, default_device
 
@@ -72,6 +73,11 @@ class Tracer(Array):
     def device(self) -> Device:
         """Where the program will run."""
         return default_device()
+
+    @property
+    def committed(self) -> bool:
+        """Not known: a program runs where its arguments are."""
+        return False
 
     def to_device(self, device: Device, /, *, stream: None = None) -> Array:
         check_device("to_device", device, stream)

@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from fxad.array import EAGER, Array, ArrayLike, _binder, applied, aval_of, binder, check_device
+from fxad.array import EAGER, Array, ArrayLike, _binder, applied, aval_of, binder
 from fxad.array import asarray as put
 from fxad.ir import Atom
 from fxad.lax import full
+from fxad.placement import check_device
 from fxad.runtime import Device
 from fxad.trace import Tracer, active
 

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Final, final
 
 from fxad import dtypes, runtime
-from fxad.array import check_device
 from fxad.dtypes import DType
 from fxad.errors import ParameterError
 from fxad.numpy.types import isdtype
+from fxad.placement import check_device
 from fxad.runtime import Device
 
 # The dtypes that the standard names, by its names: float16, bfloat16 and float8 are beyond it.

@@ -49,10 +49,12 @@ class Exporter(Protocol):
 def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer:
     """A NumPy array, a Python scalar or anything with `__dlpack__`, as a buffer of type `aval` on a device.
 
+    It is committed to a device that is named; without, it is on the default device and free to move.
+
     Raises: ShapeError, DTypeError when an array is not of that type; ArgumentError for anything else.
     Cost: 4 us and the copy; no copy for an array that nobody can write to (see the module).
     """
-    device = device or default_device()
+    stays, device = device is not None, device or default_device()
     if not isinstance(value, np.ndarray):
         if isinstance(value, bool | int | float | complex | np.generic):
             value = _scalar(value, aval)
@@ -65,13 +67,16 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
             raise ArgumentError(f"to_buffer: a {type(value).__name__} is no array")
     array = cast(NDArray, value)
     _check(array.shape, array.dtype, aval)
-    return _host_put(array, aval, device.sharding, _COPY if array.flags.writeable or not _frozen(array) else _SHARE)
+    semantics = _COPY if array.flags.writeable or not _frozen(array) else _SHARE
+    return _host_put(array, aval, device.sharding, semantics, stays)
 
 
-def _host_put(array: NDArray, aval: Aval, where: OneDevice, semantics: _jax.HostBufferSemantics) -> Buffer:
+def _host_put(
+    array: NDArray, aval: Aval, where: OneDevice, semantics: _jax.HostBufferSemantics, committed: bool = True
+) -> Buffer:
     try:
         # the last argument keeps 64-bit dtypes, whatever jax has set for the process
-        return _put(ArrayType(aval), where, [array], [where._device], True, False, semantics, True)
+        return _put(ArrayType(aval), where, [array], [where._device], committed, False, semantics, True)
     except _jax.JaxRuntimeError as e:
         raise ExecutionError(f"to_buffer: {aval} to {where._device}: {reason(e)}") from e
 

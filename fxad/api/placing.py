@@ -1,0 +1,42 @@
+"""`device_put`: values on a device of the user's choice, trees in and out."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from fxad import placement, tree
+from fxad.array import Array, asarray
+from fxad.errors import ArgumentError
+from fxad.runtime import Device, transfer
+from fxad.trace import Tracer
+
+T = TypeVar("T")
+
+
+def device_put(x: T, device: Device | None = None) -> T:
+    """The arrays of a tree on a device, committed to it: what is computed from them is computed there.
+
+    Without a device: NumPy arrays and numbers go to the default device, free to move; arrays that are on a device stay
+    as they are, the same objects.
+
+    Rule:   NumPy arrays that nobody can write to are not copied on the CPU; an array that is on the device is not either.
+    Raises: ArgumentError for a leaf that is not an array, with its path, and for what is not a device.
+    """
+    if device is not None:
+        placement.check_device("device_put", device)
+    leaves, structure = tree.flatten(x)
+    arrays = []
+    for k, leaf in enumerate(leaves):
+        try:
+            array = asarray(leaf)
+        except ArgumentError as e:
+            raise ArgumentError(f"device_put: {tree.paths(structure, 'x')[k]}: {e.message}", remedy=e.remedy) from e
+        arrays.append(array if device is None else _committed(array, device))
+    out: T = tree.unflatten(structure, arrays)
+    return out
+
+
+def _committed(array: Array, device: Device) -> Array:
+    if isinstance(array, Tracer) or (array.committed and array.device is device):
+        return array.to_device(device)
+    return Array(array.aval, transfer(array._buffer, device))

@@ -1,0 +1,132 @@
+"""Where a program runs: where the data is that was put somewhere.
+
+An array is committed when somebody put it on a device, or when it was computed from one that was; the rest is on the
+default device and goes where it is needed. A program runs where its committed operands are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Final, Protocol, TypeAlias, final
+
+from fxad import runtime
+from fxad.errors import ArgumentError, ParameterError, PlacementError, described
+from fxad.ir import Jaxpr, Var
+
+# `True in map(committed, buffers)` is the price of every call: 0.05 us an operand.
+committed: Final = attrgetter("_committed")
+
+
+def target(what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]) -> runtime.Device:
+    """The device of the committed operands; the default one when there are none.
+
+    `what` is the program and `path(k)` operand k in the user's words, for messages.
+    Raises: PlacementError naming two operands that are committed to different devices.
+    """
+    first: tuple[int, runtime.Device] | None = None
+    for k, b in enumerate(buffers):
+        if b._committed:
+            device = runtime.device_of(b)
+            if first is None:
+                first = k, device
+            elif device is not first[1]:
+                raise PlacementError(
+                    f"{what}: {path(first[0])} is on {first[1]}, {path(k)} on {device}",
+                    remedy=f"move one of them: fx.device_put(x, device), with the device of the other, {first[1]}",
+                )
+    return first[1] if first else runtime.default_device()
+
+
+def numbered(k: int) -> str:
+    """An operand where nothing better is known."""
+    return f"operand {k}"
+
+
+def brought(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[runtime.Buffer]:
+    """The buffers on a device: those that are elsewhere are copied there."""
+    return [b if runtime.device_of(b) is device else runtime.transfer(b, device) for b in buffers]
+
+
+def run(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
+    """The results of a program on its device, committed to it. Raises: ExecutionError when the call is refused."""
+    there = brought(buffers, loaded.device)
+    try:
+        return loaded.start(there).consume_with_handlers(loaded.committed)
+    except runtime.Refused as e:
+        raise runtime.refused(e, buffers, loaded.origin) from e
+
+
+def check_device(op: str, device: object, stream: object = None) -> None:
+    """Raises: ArgumentError for what is not a device; ParameterError for a stream, which is for fxad to choose."""
+    if not isinstance(device, runtime.Device):
+        raise ArgumentError(f"{op}: {described(device)} is not a device: {device!r:.60}", remedy="use fxad.devices()")
+    if stream is not None:
+        raise ParameterError(f"{op}: stream {stream!r}: fxad orders its own work", remedy="leave `stream` out")
+
+
+# ----------------------------------------------------------------------------------------------------------- running
+
+
+class Results(Protocol):
+    """Results of an execution, not arrays yet."""
+
+    def consume_with_handlers(self, handlers: Sequence[runtime.ResultHandler], /) -> list[runtime.Buffer]:
+        """Make arrays of them."""
+
+
+Start: TypeAlias = Callable[[list[runtime.Buffer]], Results]
+
+
+@final
+class Elsewhere:
+    """The execution of a program on a device that its operands name: those that are free to move are brought there.
+
+    What the program closes over (`bound`) is brought once. `handlers` commit the results.
+    """
+
+    __slots__ = ("_bound", "_start", "device", "handlers", "start")
+
+    def __init__(self, loaded: runtime.LoadedProgram, bound: Sequence[runtime.Buffer]) -> None:
+        self.device, self.handlers = loaded.device, loaded.committed
+        self._bound, self._start = brought(bound, loaded.device), loaded.start
+        self.start: Start = self._bring
+
+    def _bring(self, buffers: list[runtime.Buffer]) -> Results:
+        rest = brought(buffers[len(self._bound) :], self.device)
+        return self._start([*self._bound, *rest])
+
+
+@final
+class Passing:
+    """The execution of a program whose results are operands: nothing is run, copied or moved."""
+
+    __slots__ = ("_operands",)
+
+    def __init__(self, operands: tuple[int, ...]) -> None:
+        self._operands = operands
+
+    def __call__(self, buffers: list[runtime.Buffer]) -> Results:
+        return _Made([buffers[k] for k in self._operands])
+
+
+@final
+class _Made:
+    """Results that are arrays already."""
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, arrays: list[runtime.Buffer]) -> None:
+        self._arrays = arrays
+
+    def consume_with_handlers(self, _handlers: Sequence[runtime.ResultHandler], /) -> list[runtime.Buffer]:
+        return self._arrays
+
+
+def passed(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
+    """The operands that are the results of a trivial program, all of them arguments and no two the same; None for
+    another program. `bound` leading operands are what it closes over, which it does not hand out."""
+    places = {v: k for k, v in enumerate(jaxpr.ins)}
+    found = tuple([places.get(a, -1) for a in jaxpr.outs if isinstance(a, Var)])
+    trivial = len(found) == len(jaxpr.outs) and len({*found}) == len(found) and min(found, default=bound) >= bound
+    return found if trivial and not jaxpr.eqns else None

@@ -1,0 +1,67 @@
+"""What fails in XLA, in the user's words: the function, its line, what was asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import runtime
+from fxad.errors import ExecutionError
+
+HUGE = 1 << 40
+
+
+def huge_result(x: Any) -> Any:
+    return fnp.zeros((HUGE,)) + x
+
+
+def huge_temporary(x: Any) -> Any:
+    return (fnp.zeros((1 << 20, 1 << 20)) + x) @ fnp.ones((1 << 20,))
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_out_of_memory_where_it_is_called() -> None:
+    """Results are allocated by the call itself."""
+    message = (
+        r"^huge_result: out of memory: 4,398,046,511,104 bytes were asked for; at its peak the program needs "
+        r"4,398,046,511,\d\d\d: arguments 4, results 4,398,046,511,104, temporaries \d+\n"
+        rf"  traced at     {re.escape(__file__)}:\d+ in huge_result\n"
+        r"  remedy        donate arguments that are not needed again, recompute with remat, or give it smaller arrays$"
+    )
+    with pytest.raises(ExecutionError, match=message):
+        fx.jit(huge_result)(np.float32(1))
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_out_of_memory_where_it_is_waited_for() -> None:
+    """Temporaries are allocated later: the result of the call still knows whose it is."""
+    y = fx.jit(huge_temporary)(np.float32(1))
+    for touch, op in ((fx.Array.block_until_ready, "block"), (np.asarray, "to_numpy")):
+        message = (
+            rf"^{op}: huge_temporary: out of memory: [\d,]{{17}} bytes were asked for; at its peak the program needs "
+            rf"[\d,]{{17}}: (.|\n)*  traced at     {re.escape(__file__)}:\d+ in huge_temporary\n"
+        )
+        with pytest.raises(ExecutionError, match=message):
+            touch(y)
+
+
+def test_calls_return_before_the_work_is_done() -> None:
+    x = fnp.ones((700, 700))
+
+    def work(x: fx.Array) -> fx.Array:
+        for _ in range(30):
+            x = fnp.tanh(x @ x)
+        return x
+
+    run = fx.jit(work)
+    run(x).block_until_ready()
+    ready = runtime.is_ready
+    assert not all(ready(run(x)._buffer) for _ in range(5))
+    y = run(x)
+    assert y.block_until_ready() is y
+    assert ready(y._buffer)

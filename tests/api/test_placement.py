@@ -1,0 +1,164 @@
+"""Devices: a program runs where its committed operands are; nothing else moves, and nothing moves in silence."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.errors import ArgumentError, ExecutionError
+
+X = np.arange(3, dtype=np.float32)
+
+
+def script(text: str, **env: str) -> str:
+    """Run a program in a process of its own with three CPUs; anything on stderr is a failure."""
+    command = [sys.executable, "-W", "error", "-c", text]
+    env = {**os.environ, "FXAD_CPU_DEVICES": "3", "FXAD_PLATFORM": "cpu", **env}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+START = """
+import numpy as np, fxad as fx, fxad.numpy as fnp
+from fxad.errors import PlacementError, ExecutionError
+a, b, c = fx.devices()
+X = np.arange(3, dtype=np.float32)
+def f(x, y=1.0): return {"sum": x + y, "same": x}
+def where(x): return str(x.device), x.committed
+"""
+
+
+def test_computation_follows_committed_data() -> None:
+    text = """
+x, y = fx.device_put(X, b), fx.asarray(X)
+print(where(x), where(y))
+for out in (x + y, y * x, x + 1, 2 - x, -x, fnp.sin(x), x[1:], x[0], x.at[0].set(9), fx.jit(f)(x, y)["sum"],
+            fx.jit(f)(y, x)["same"], fx.jit(lambda z: z + x)(y), fx.grad(lambda z: (z * x).sum())(y),
+            fx.trace(f, X, X)(x, y)["sum"], fx.vmap(lambda u, v: u * v)(x, y),
+            fx.lower(fx.trace(f, X)).compile()(x)["sum"],
+            fx.jit(f)(x, X)["sum"], fx.tree.map(lambda z: z + 1, fx.device_put({"k": [X]}, b))["k"][0],
+            fx.jit(f, donate="y")(x, fx.asarray(X))["sum"]):
+    assert where(out) == ("cpu:1", True), where(out)
+for out in (y + y, fx.jit(f)(y, y)["sum"], fnp.ones(3), fnp.sin(X), fx.jit(lambda z: z)(y), fx.device_put(X)):
+    assert where(out) == ("cpu:0", False), where(out)
+for out in (fx.device_put(X, a) + y, fx.jit(f)(fx.device_put(y, a), y)["sum"]):
+    assert where(out) == ("cpu:0", True), where(out)
+print(np.asarray(x + y).tolist(), np.asarray(fx.jit(f)(y, x)["sum"]).tolist())
+"""
+    assert script(START + text) == "('cpu:1', True) ('cpu:0', False)\n[0.0, 2.0, 4.0] [0.0, 2.0, 4.0]\n"
+
+
+def test_each_device_is_compiled_for_once() -> None:
+    text = """
+run = fx.jit(f)
+for _ in range(3):
+    for d in (a, b, c):
+        np.asarray(run(fx.device_put(X, d))["sum"])
+        np.asarray(fx.device_put(X, d) + 1)
+print(fx.cache.stats().compilations)
+"""
+    assert script(START + text) == "6\n"
+
+
+def test_mixing_devices_names_both() -> None:
+    text = """
+x, y = fx.device_put(X, a), fx.device_put(X, b)
+calls = (lambda: fx.jit(f)(x, y), lambda: x + y, lambda: fx.trace(f, X, X)(x, y), lambda: fx.jit(lambda z: z * y)(x),
+         lambda: fx.jit(lambda p: p["u"] + p["v"])({"u": x, "v": y}), lambda: fnp.concat([X, x, y]))
+for call in calls:
+    try:
+        call()
+    except PlacementError as e:
+        print(e.message, "|", e.remedy)
+np.testing.assert_array_equal(fx.device_put(x, b) + y, 2 * X)
+"""
+    remedy = " | move one of them: fx.device_put(x, device), with the device of the other, "
+    assert script(START + text).splitlines() == [
+        f"f: argument x is on cpu:0, argument y on cpu:1{remedy}cpu:0",
+        f"add: operand 0 is on cpu:0, operand 1 on cpu:1{remedy}cpu:0",
+        f"f: operand 0 is on cpu:0, operand 1 on cpu:1{remedy}cpu:0",
+        f"<lambda>: closed-over array 0 is on cpu:1, argument z on cpu:0{remedy}cpu:1",
+        f"<lambda>: argument p['u'] is on cpu:0, argument p['v'] on cpu:1{remedy}cpu:0",
+        f"concatenate: operand 1 is on cpu:0, operand 2 on cpu:1{remedy}cpu:0",
+    ]
+
+
+def test_donation_elsewhere() -> None:
+    text = """
+x, y = fx.device_put(X, b), fx.asarray(X)
+out = fx.jit(f, donate=("x", "y"))(x, y)
+for z in (x, y):
+    try:
+        np.asarray(z)
+    except ExecutionError as e:
+        print(e.message.partition(" at ")[0])
+"""
+    assert script(START.replace('"same": x', '"diff": x - y') + text) == "to_numpy: the array was donated to f\n" * 2
+
+
+def test_a_trivial_program_neither_commits_nor_copies() -> None:
+    x = fx.asarray(X)
+    for run in (fx.jit(lambda x: x), fx.lower(fx.trace(lambda x: x, X)).compile()):
+        y: Any = run(x)
+        assert y.committed is False
+        assert y._buffer is x._buffer
+    a, b = fx.jit(lambda a, b: (b, a))(x, fx.device_put(x, fx.devices()[0]))
+    assert (a.committed, b.committed) == (True, False)
+    assert b._buffer is x._buffer
+    held = fx.asarray(X)
+    given: Any = fx.jit(lambda: held)()
+    assert given._buffer is not held._buffer, "what a program closes over is not handed out"
+    twice: Any = fx.jit(lambda x: (x, x))(x)
+    assert twice[0]._buffer is not twice[1]._buffer, "two results may be given up apart"
+    gone: Any = fx.jit(lambda x: x, donate=0)(x)
+    np.testing.assert_array_equal(gone, X)
+    with pytest.raises(ExecutionError, match="was donated to"):
+        np.asarray(x)
+
+
+def test_device_put() -> None:
+    x, here = fx.asarray(X), fx.devices()[0]
+    assert fx.device_put(x) is x
+    tree = fx.device_put({"a": X, "b": [x, 1.5]})
+    assert tree["b"][0] is x
+    assert isinstance(tree["a"], fx.Array)
+    put = fx.device_put(x, here)
+    assert (put.committed, put.device) == (True, here)
+    assert fx.device_put(put, here) is put
+    assert fx.device_put(put) is put
+    assert put._buffer.unsafe_buffer_pointer() == x._buffer.unsafe_buffer_pointer(), "committing copies nothing"
+    assert fx.jit(lambda x: fx.device_put(x, here) + x.committed)(x).tolist() == X.tolist()
+    with pytest.raises(
+        ArgumentError, match=r"^device_put: x\['w'\]: value: a str is not an array: 'no'\n(.*\n)*  remedy"
+    ):
+        fx.device_put({"w": "no"})
+    with pytest.raises(
+        ArgumentError, match=r"^device_put: a str is not a device: 'cpu:0'\n(.*\n)*  remedy .* fxad.devices"
+    ):
+        fx.device_put(X, "cpu:0")  # type: ignore[arg-type]
+
+
+def test_on_a_gpu() -> None:
+    """The PJRT plugin, loaded by path, where there is one: results, donation, and data that follows."""
+    if importlib.util.find_spec("jax_plugins") is None:
+        pytest.skip("no CUDA plugin (jax-cuda13-pjrt) is installed")
+    try:
+        gpu = fx.devices("cuda")[0]
+    except ExecutionError as e:
+        pytest.skip(f"no GPU answers: {e.message}")
+    x = fx.device_put(fnp.ones((256, 256)), gpu)
+    run = fx.jit(lambda x: fnp.sin(x) @ x, donate=0)
+    out = run(x)
+    assert (out.device, out.committed) == (gpu, True)
+    np.testing.assert_allclose(np.asarray(out), np.sin(np.ones((256, 256))) @ np.ones((256, 256)), rtol=1e-3)
+    with pytest.raises(ExecutionError, match="was donated to"):
+        np.asarray(x)
