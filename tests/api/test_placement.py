@@ -128,7 +128,7 @@ def test_a_trivial_program_neither_commits_nor_copies() -> None:
 def test_device_put() -> None:
     x, here = fx.asarray(X), fx.devices()[0]
     assert fx.device_put(x) is x
-    tree = fx.device_put({"a": X, "b": [x, 1.5]})
+    tree: Any = fx.device_put({"a": X, "b": [x, 1.5]})
     assert tree["b"][0] is x
     assert isinstance(tree["a"], fx.Array)
     put = fx.device_put(x, here)
