@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, update_wrapper
-from types import MappingProxyType
-from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast, final, overload
+from types import MappingProxyType, MethodType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast, final, overload
 
 from fxad import tree
 from fxad.api.custom_rules import (
@@ -28,8 +28,9 @@ from fxad.api.custom_rules import (
 from fxad.api.lift import check_function
 from fxad.array import aval_of
 from fxad.errors import ArgumentError, ParameterError
-from fxad.ir import Jaxpr
+from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import common_operands
+from fxad.mapped import ask_sizes
 from fxad.numpy.binary import add
 from fxad.primitives.custom import CustomCall
 from fxad.program import argument_path, name_of
@@ -37,6 +38,7 @@ from fxad.trace import active, bind
 from fxad.tree import Structure
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
 Rule: TypeAlias = Callable[..., Any]
@@ -64,7 +66,7 @@ class CustomFunction(Generic[P, R]):
         self.nondiff_argnums: tuple[int, ...] = tuple(sorted(set(nondiff_argnums)))
         self._jvp: Rule | None = None
         self._vjp: tuple[Rule, Rule] | None = None
-        self._vmap: tuple[Rule, tuple[int, ...]] | None = None
+        self._vmap: tuple[Rule, tuple[int, ...] | None] | None = None
         update_wrapper(self, fun, updated=())
 
     def __repr__(self) -> str:
@@ -77,18 +79,22 @@ class CustomFunction(Generic[P, R]):
         return tuple([name for name, rule in found if rule])
 
     @property
-    def axis_sizes(self) -> tuple[int, ...]:
-        """The axis sizes that `def_vmap` named."""
+    def axis_sizes(self) -> tuple[int, ...] | None:
+        """The axis sizes that `def_vmap` named; None when the rule is for any."""
         return self._vmap[1] if self._vmap else ()
 
     # ------------------------------------------------------------------------------------------------------- rules
 
-    def defjvp(self, jvp: F) -> F:
+    def defjvp(self, jvp: F, symbolic_zeros: bool = False) -> F:
         """Give the tangents: `jvp(*nondiff, primals, tangents) -> (results, tangents of results)`; as in JAX.
 
-        It must be linear in the tangents, which is checked where it is traced. Tangents that vanish come as zeros, and
-        what they lead to is dropped from the program.
+        It must be linear in the tangents, which is checked where it is traced. It is traced once, with a tangent for
+        each argument; which of them vanish is known where it is used, and what they lead to is dropped from the program
+        there, equation by equation. So there are no symbolic zeros for it to look at.
+
+        Raises: ParameterError for `symbolic_zeros`.
         """
+        _check_symbolic("defjvp", self, symbolic_zeros)
         check_function("defjvp", jvp)
         self._jvp = jvp
         return jvp
@@ -122,37 +128,50 @@ class CustomFunction(Generic[P, R]):
 
         self._jvp = defjvps
 
-    def defvjp(self, fwd: Callable[..., tuple[R, Any]], bwd: Rule) -> None:
+    def defvjp(self, fwd: Callable[..., tuple[R, Any]], bwd: Rule, symbolic_zeros: bool = False) -> None:
         """Give the cotangents: `fwd(*args) -> (results, residuals)`, `bwd(*nondiff, residuals, cotangents)` gives a
         tuple with the cotangent of each argument that is not in `nondiff_argnums`; as in JAX.
 
         None may stand for a cotangent that vanishes. `bwd` must be linear in the cotangents, which is checked where it
-        is traced; its transpose serves forward mode. There are no symbolic zeros to handle: `bwd` is specialised to the
-        cotangents that are asked for, and to those of the results that are given.
+        is traced; its transpose serves forward mode. There are no symbolic zeros to look at: `fwd` and `bwd` are
+        specialised, equation by equation, to the cotangents that are asked for and to those of the results that are
+        given; what is then not needed is neither computed nor stored.
+
+        Raises: ParameterError for `symbolic_zeros`.
         """
+        _check_symbolic("defvjp", self, symbolic_zeros)
         check_function("defvjp", fwd)
         check_function("defvjp", bwd)
         self._vjp = fwd, bwd
 
-    def def_vmap(self, *axis_sizes: int) -> Callable[[F], F]:
-        """Give the function of a stack, for the axis sizes named:
-        `rule(axis_size, in_batched, *args) -> (results, out_batched)`.
+    @overload
+    def def_vmap(self, rule: F, /) -> F: ...
+    @overload
+    def def_vmap(self, *axis_sizes: int) -> Callable[[F], F]: ...
+    def def_vmap(self, *args: Any) -> Any:
+        """Give the function of a stack: `rule(axis_size, in_batched, *args) -> (results, out_batched)`; as in JAX.
 
         All array arguments are stacked along their first axis; so are the results, where `out_batched` (a tree prefix)
-        says True. A program has its shapes when it is traced, so a rule is traced for each size; with any other size,
-        or when what the function closes over is mapped, the batched function is derived.
+        says True. A program has its shapes when it is traced, so a rule is traced for a size: `@f.def_vmap` for those of
+        the `vmap` that are being traced around the call, `@f.def_vmap(32, 128)` for the sizes named, which serves a
+        Program that is mapped later. With any other size, or when what the function closes over is mapped, the batched
+        function is derived.
         """
-        for size in axis_sizes:
+        if len(args) == 1 and callable(args[0]):
+            self._vmap = args[0], None
+            return args[0]
+        for size in args:
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise ParameterError(f"def_vmap of {name_of(self.fun)}: {size!r} is not an axis size")
-        if not axis_sizes:
+        if not args:
             raise ParameterError(
-                f"def_vmap of {name_of(self.fun)}: no axis size is given", remedy="f.def_vmap(32, 128)(rule)"
+                f"def_vmap of {name_of(self.fun)}: no axis size is given",
+                remedy="f.def_vmap(rule) for any size, f.def_vmap(32, 128)(rule) for these",
             )
 
         def register(rule: F) -> F:
             check_function("def_vmap", rule)
-            self._vmap = rule, tuple(dict.fromkeys(axis_sizes))
+            self._vmap = rule, tuple(dict.fromkeys(args))
             return rule
 
         return register
@@ -163,6 +182,19 @@ class CustomFunction(Generic[P, R]):
         if active() is None or not self.rules:
             return self.fun(*args, **kwargs)
         return cast("R", _Call(self, self._positional(args, kwargs)).run())
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> CustomFunction[P, R]: ...
+    @overload
+    def __get__(
+        self: CustomFunction[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> Callable[Q, R]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a method: the instance is the first argument, for rules too.
+
+        It is a pytree (`fxad.tree.dataclass`), or argument 0 is in `nondiff_argnums`.
+        """
+        return self if instance is None else MethodType(self, instance)
 
     def _positional(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
         """The arguments of a call in the order of the signature, defaults filled in."""
@@ -197,7 +229,7 @@ class _Call:
         self.leaves, in_tree = tree.flatten(dynamic)
         paths = self._paths(in_tree)
         name = name_of(function.fun)
-        avals = tuple([aval_of(x, f"{name}: {p}") for x, p in zip(self.leaves, paths, strict=True)])
+        avals = tuple([_type(x, f"{name}: {p}") for x, p in zip(self.leaves, paths, strict=True)])
         out_tree: Structure | None = None
 
         def flat(*leaves: object) -> object:
@@ -265,15 +297,32 @@ class _Call:
                 marks = [False if k in self.static else next(given) for k in range(len(self.args))]
                 return rule(size, marks, *self.whole(args))
 
-            rules |= {str(size): stacked_rule(sig, rule, size, stacked) for size in sizes}
+            known = dict.fromkeys(ask_sizes()) if sizes is None else sizes
+            rules |= {str(size): stacked_rule(sig, rule, size, stacked) for size in known}
         return rules
 
     def _over(self, fwd: Rule) -> Rule:
         return lambda *dynamic: fwd(*self.whole(dynamic))
 
 
+def _type(x: object, what: str) -> Aval:
+    try:
+        return aval_of(x, what)
+    except ArgumentError as e:
+        raise ArgumentError(e.message, remedy=f"{e.remedy}; what is none goes into nondiff_argnums") from None
+
+
 def _as_call(in_tree: Structure) -> Structure:
     return tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
+
+
+def _check_symbolic(what: str, function: CustomFunction[..., Any], symbolic_zeros: bool) -> None:
+    if symbolic_zeros:
+        raise ParameterError(
+            f"{what} of {name_of(function.fun)}: symbolic_zeros is not taken: a rule is traced before it is known what "
+            "vanishes, and then specialised to it",
+            remedy="leave it out: what would be multiplied by a zero is dropped from the program",
+        )
 
 
 @contextmanager
@@ -346,7 +395,17 @@ def custom_vjp(fun: Any = None, nondiff_argnums: Sequence[int] = ()) -> Any:
 
 
 def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:
-    """A function that is batched as `def_vmap` says, for the axis sizes named there.
+    """A function that is batched as `def_vmap` says.
+
+    >>> import fxad as fx, fxad.numpy as fnp
+    >>> @fx.custom_vmap
+    ... def solve(a, b):
+    ...     return fnp.linalg.solve(a, b)
+    >>> @solve.def_vmap
+    ... def solve_stack(axis_size, in_batched, a, b):
+    ...     return fnp.linalg.solve(a, b[..., None])[..., 0], True
+    >>> fx.vmap(solve)(fnp.ones((3, 1, 1)), fnp.ones((3, 1))).shape
+    (3, 1)
 
     Law:    with right rules, `vmap` gives what it gives without them, within rounding.
     Raises: as `custom_jvp`.

@@ -13,6 +13,7 @@ from fxad.donation import Donate, Donation, asked, donation
 from fxad.errors import ArgumentError, ParameterError
 from fxad.executable import Executable, Lowered, aval_of_array, lower, type_of_arrays
 from fxad.ir import Aval
+from fxad.mapped import ask_sizes, sizes_around, watching
 from fxad.program import Program, name_of, parameter_names, trace_tree, types_of
 from fxad.recent import Recent
 from fxad.static import Argnames, Argnums, Statics, parameters
@@ -36,7 +37,7 @@ class Jitted(Generic[P, R]):
     def __init__(self, fn: Callable[P, R], given_up: Donation | None = None) -> None:
         self.fn = fn
         self._donation = given_up
-        self._programs: dict[tuple[Structure, tuple[Aval, ...]], Program[P, R]] = {}
+        self._programs: dict[tuple[Structure, tuple[Aval, ...], tuple[int, ...] | None], Program[P, R]] = {}
         self._executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
         self._last: Executable[P, R] | None = None
         # the fast path: positional arrays only, keyed by their types
@@ -52,11 +53,18 @@ class Jitted(Generic[P, R]):
         return types_of(f"jit of {name_of(self.fn)}", self.fn, leaves, in_tree)
 
     def _program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
-        known = self._programs.get((in_tree, avals))
+        known = self._programs.get((in_tree, avals, None))
         if known is None:
-            known = trace_tree(self.fn, in_tree, avals, name_of(self.fn), parameter_names(self.fn))
+            known = self._programs.get((in_tree, avals, sizes_around()))
+            if known is not None:
+                ask_sizes()
+        if known is None:
+            with watching() as watched:
+                known = trace_tree(self.fn, in_tree, avals, name_of(self.fn), parameter_names(self.fn))
             if not any(isinstance(b, Tracer) for b in known.bound):
-                known = self._programs.setdefault((in_tree, avals), known)
+                # a rule for stacks is traced for the sizes around: then the program is theirs
+                key = (in_tree, avals, sizes_around() if watched[0] else None)
+                known = self._programs.setdefault(key, known)
         return known
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

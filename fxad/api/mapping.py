@@ -10,6 +10,7 @@ from fxad import transforms, tree
 from fxad.api.lift import check_function
 from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
 from fxad.ir import Aval
+from fxad.mapped import mapped_over
 from fxad.program import Program, argument_path, counted, name_of, parameter_names, trace_tree, types_of
 from fxad.tree import Structure
 
@@ -58,7 +59,8 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None
         ]
         size = _size(name, axis_size, avals, dims, paths)
         single = [a if d is None else _without(a, d) for a, d in zip(avals, dims, strict=True)]
-        program = trace_tree(f, in_tree, single, name, names)
+        with mapped_over(size):
+            program = trace_tree(f, in_tree, single, name, names)
         return _mapped(program, dims, out_axes, size)(*args, **kwargs)
 
     mapped.__name__ = f"vmap_{name}"

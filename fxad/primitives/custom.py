@@ -13,7 +13,7 @@ So either of them serves forward mode and reverse mode.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final, TypeAlias, final
 
 from fxad.builder import Builder
@@ -24,6 +24,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
+    Eqn,
     HigherOrder,
     Hlo,
     HloValue,
@@ -34,13 +35,14 @@ from fxad.ir import (
     Linear,
     NDArray,
     Primitive,
+    Prune,
     Tangent,
     TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.liveness import narrow
-from fxad.primitives.control.bodies import marked, over, spread_tangents, with_outs
+from fxad.liveness import narrow, sweep
+from fxad.primitives.control.bodies import either, marked, over, spread_tangents, with_outs
 from fxad.primitives.control.call import Call, call_primal, check_operands
 from fxad.primitives.linearity import is_zero, without
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis
@@ -152,6 +154,52 @@ class CustomCall(HigherOrder):
         n, m = 1 + len(self.jvp_rule), 1 + len(self.jvp_rule) + len(self.vjp_rule)
         stacked = tuple([(size, rule) for (size, _), rule in zip(self.vmap_rules, bodies[m:], strict=True)])
         return CustomCall(bodies[0], self.captured, bodies[1:n], bodies[n:m], stacked, self.exhausted)
+
+    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+        """Without results nobody uses, and operands that neither the function nor a rule then reads."""
+        ins, n = self.body.in_avals, self.captured
+        body, read = prune(self.body, used)
+        stacked = [prune(rule, used) for _, rule in self.vmap_rules]
+        rules = [self._slim_rule(rule, used, prune) for rule in (self.jvp_rule, self.vjp_rule)]
+        needed = read
+        for mask in [mask for _, mask in (*stacked, *rules)]:
+            needed = either(needed, mask)
+        moving = marked(needed, self.moving)
+        stacks = [rule.in_avals for _, rule in self.vmap_rules]
+        left = [tuple(_without_operands(rule, needed, moving)) for rule, _ in rules]
+        made = CustomCall(
+            over(body, read, ins, needed),
+            sum(needed[:n]),
+            left[0],
+            left[1],
+            tuple(
+                [
+                    (size, over(rule, mask, avals, needed))
+                    for (size, _), (rule, mask), avals in zip(self.vmap_rules, stacked, stacks, strict=True)
+                ]
+            ),
+            self.exhausted,
+        )
+        return eqn if made == self else Eqn(made, marked(eqn.ins, needed), marked(eqn.outs, used), eqn.source)
+
+    def _slim_rule(
+        self, rule: tuple[Jaxpr, ...], used: tuple[bool, ...], prune: Prune
+    ) -> tuple[tuple[Jaxpr, ...], tuple[bool, ...]]:
+        """A rule about the results in use, with all operands; and which of them it reads, the tangents included."""
+        if not rule:
+            return (), (False,) * len(self.body.ins)
+        forward, push, *pulls = rule
+        n, given = len(used), marked(used, [a.inexact for a in self.body.out_avals])
+        if not all(given):
+            push = with_outs(push, marked(push.outs, given))
+            pulls = [without(pull, given)[0] for pull in pulls]
+        counts = [sum(self.moving), sum(given)]
+        maps, left = _narrowed([sweep(j) for j in (push, *pulls)], counts[: 1 + len(pulls)])
+        whole = with_outs(forward, (*marked(forward.outs[:n], used), *marked(forward.outs[n:], left)))
+        slim, mask = prune(whole, (True,) * len(whole.outs))
+        dots = iter(narrow(maps[0])[1])
+        reads = either(mask, [m and next(dots) for m in self.moving])
+        return (over(slim, mask, forward.in_avals, (True,) * len(mask)), *maps), reads
 
     @property
     def moving(self) -> tuple[bool, ...]:
@@ -281,6 +329,17 @@ class CustomCall(HigherOrder):
                     "that depends on what is differentiated; its rules say nothing about it",
                     remedy="pass the value as an argument, or close over stop_gradient of it",
                 )
+
+
+def _without_operands(rule: tuple[Jaxpr, ...], needed: tuple[bool, ...], moving: Sequence[bool]) -> Iterator[Jaxpr]:
+    """The programs of a rule without operands that it does not read; `moving`: which of the moving ones are left."""
+    for k, jaxpr in enumerate(rule):
+        if k == 2:
+            yield sweep(with_outs(jaxpr, marked(jaxpr.outs, moving)))
+        else:
+            slim, mask = narrow(jaxpr)
+            wants = needed if k == 0 else (*moving, *[True] * (len(mask) - len(moving)))
+            yield over(slim, mask, jaxpr.in_avals, wants)
 
 
 def _narrowed(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:

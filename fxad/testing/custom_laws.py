@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -14,18 +14,21 @@ from fxad.errors import ArgumentError, described
 from fxad.interpret import run
 from fxad.ir import NDArray
 from fxad.lax.linear import linear_call
+from fxad.mapped import mapped_over
 from fxad.program import Program, name_of, trace
 from fxad.testing.compare import differ, directions, pairing_error
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_SIZE: Final = 3  # of the stack on which a rule for any size is tried
 
 
 def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rtol: float = 0.0) -> None:
     """The rules of a function agree, at `args` and along drawn directions, with what is derived from the function.
 
-    Compares results, tangents, cotangents and, for each size of `def_vmap`, stacks. Arguments of `nondiff_argnums` are
-    passed as they are. `rtol`: what may differ beyond the tolerance of the dtype, relative to the largest magnitude.
+    Compares results, tangents, cotangents and, for each size of `def_vmap` (3, where it is for any), stacks. Arguments
+    of `nondiff_argnums` are passed as they are. `rtol`: what may differ beyond the tolerance of the dtype, relative to
+    the largest magnitude.
 
     Raises: AssertionError naming what differs, its path and both values; ArgumentError for a function without rules.
     """
@@ -43,14 +46,17 @@ def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rto
 
         return whole
 
-    ruled, plain = [_found(trace(over(f), *dynamic), dynamic, function, seed) for f in (function, function.fun)]
+    sizes = (_SIZE,) if function.axis_sizes is None else function.axis_sizes
+    with mapped_over(_SIZE):
+        programs = [trace(over(f), *dynamic) for f in (function, function.fun)]
+    ruled, plain = [_found(program, dynamic, function.rules, sizes, seed) for program in programs]
     for what, want in plain.items():
         if problem := differ([ruled[what]], [want], slack=rtol):
             raise AssertionError(f"{name_of(function.fun)}: {what} differs from what is derived: {problem}")
 
 
 def _found(
-    program: Program[..., object], args: Sequence[object], function: CustomFunction[P, R], seed: int
+    program: Program[..., object], args: Sequence[object], rules: Sequence[str], sizes: Sequence[int], seed: int
 ) -> dict[str, NDArray]:
     """Results, tangents, cotangents and stacks of a program."""
     jaxpr, n = program.jaxpr, len(program.out_avals)
@@ -59,7 +65,7 @@ def _found(
     paths = tree.paths(program.out_tree, "result")
     found: dict[str, NDArray] = dict(zip(paths, run(jaxpr, operands), strict=True))
     moving = tuple([a.inexact for a in program.in_avals])
-    if "jvp" in function.rules or "vjp" in function.rules:
+    if "jvp" in rules or "vjp" in rules:
         mask = (False,) * len(program.bound) + moving
         dots = directions([a for a in program.in_avals if a.inexact], seed)
         cts = directions([a for a in program.out_avals if a.inexact], seed + 1)
@@ -71,7 +77,7 @@ def _found(
         found |= {f"{p}, with residuals": x for p, x in zip(paths, both, strict=False)}
         named = [p for p, m in zip(program.paths, moving, strict=True) if m]
         found |= {f"cotangent of {p}": x for p, x in zip(named, both[n:], strict=True)}
-    for size in function.axis_sizes:
+    for size in sizes:
         dims = (None,) * len(program.bound) + (0,) * len(program.in_avals)
         stacks = [
             a if d is None else np.stack([np.roll(a, k) for k in range(size)])

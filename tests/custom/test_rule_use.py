@@ -1,0 +1,293 @@
+"""Rules where they are used: on methods, for stacks of any size, how often they are traced, what is dead in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, transforms
+from fxad.builder import Builder
+from fxad.interpret import run
+from fxad.ir import Jaxpr
+from fxad.primitives.custom import CustomCall
+from fxad.testing import Case, cases, check_rule, differ
+from fxad.testing.compare import directions
+from fxad.testing.derivative_laws import wrt
+from fxad.testing.draw_custom import ruled as ruled_program
+from fxad.typecheck import typecheck
+from tests.laws.budget import share
+
+X = np.array([0.3, -1.2, 2.0])
+Y = np.array([1.5, 0.4, -0.7])
+
+
+# ----------------------------------------------------------------------------------------------------------- methods
+
+
+@fx.tree.dataclass
+class Scale:
+    """A pytree with a method that has rules: they see the instance as an argument."""
+
+    factor: Any
+
+    @fx.custom_vjp
+    def apply(self, x: Any) -> Any:
+        return self.factor * fnp.sin(x)
+
+    def forward(self, x: Any) -> Any:
+        return self.factor * fnp.sin(x), (self.factor, x)
+
+    apply.defvjp(forward, lambda res, ct: (Scale(fnp.sum(ct * fnp.sin(res[1]))), 1000 * res[0] * fnp.cos(res[1]) * ct))
+
+
+class Named:
+    """No pytree: the instance is an argument that is no array."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def apply(self, x: Any) -> Any:
+        return self.factor * fnp.sin(x)
+
+    def tangents(self, primals: Any, dots: Any) -> Any:
+        return self.apply(*primals), 1000 * self.factor * fnp.cos(*primals) * dots[0]
+
+    ruled = fx.custom_jvp(apply, nondiff_argnums=(0,))
+    ruled.defjvp(tangents)
+
+
+def test_methods() -> None:
+    scale = Scale(np.float64(2.0))
+    np.testing.assert_allclose(scale.apply(X), 2 * np.sin(X))
+    np.testing.assert_allclose(fx.grad(lambda x: fnp.sum(scale.apply(x)))(X), 2000 * np.cos(X))
+    by_instance = fx.grad(lambda s: fnp.sum(s.apply(X)))(Scale(np.float64(2.0)))
+    np.testing.assert_allclose(by_instance.factor, np.sum(np.sin(X)))
+    unbound: Any = Scale.apply
+    np.testing.assert_allclose(unbound(scale, X), 2 * np.sin(X))
+    named: Any = Named(3.0)
+    np.testing.assert_allclose(fx.grad(lambda x: fnp.sum(named.ruled(x)))(X), 3000 * np.cos(X))
+    np.testing.assert_allclose(fx.vmap(fx.grad(named.ruled))(X), 3000 * np.cos(X))
+
+
+def test_a_method_of_what_is_no_pytree_is_refused() -> None:
+    class Plain:
+        @fx.custom_jvp
+        def f(self, x: Any) -> Any:
+            return x
+
+    Plain.f.defjvp(lambda primals, dots: (primals[1], dots[1]))
+    with pytest.raises(fx.errors.FxadError, match="f: self") as caught:
+        fx.grad(lambda x: fnp.sum(Plain().f(x)))(X)
+    assert "nondiff_argnums" in caught.value.remedy
+
+
+# ---------------------------------------------------------------------------------------------------------- any size
+
+
+def counted_rule() -> tuple[Any, list[int]]:
+    """A function whose rule for stacks adds 1000, and the sizes that it was traced for."""
+    sizes: list[int] = []
+
+    @fx.custom_vmap
+    def f(x: Any, y: Any) -> Any:
+        return fnp.sin(x) * y
+
+    @f.def_vmap
+    def f_vmap(axis_size: int, in_batched: Any, x: Any, y: Any) -> Any:
+        assert in_batched == [True, True]
+        sizes.append(axis_size)
+        return fnp.sin(x) * y + 1000, True
+
+    return f, sizes
+
+
+def test_a_rule_for_stacks_of_any_size() -> None:
+    f, sizes = counted_rule()
+    want = np.sin(X) * Y
+    np.testing.assert_allclose(fx.vmap(f)(X, Y), want + 1000)
+    np.testing.assert_allclose(fx.vmap(f)(X[:2], Y[:2]), want[:2] + 1000)
+    np.testing.assert_allclose(fx.vmap(f, in_axes=(None, 0))(X[0], Y), np.sin(X[0]) * Y + 1000)
+    np.testing.assert_allclose(fx.vmap(lambda x: f(x, 2.0), axis_size=3)(X), np.sin(X) * 2 + 1000)
+    assert sizes == [3, 2, 3, 3]
+    rows = fx.vmap(fx.vmap(f), in_axes=(1, None))(np.stack([X, X], 1), Y)
+    np.testing.assert_allclose(rows, np.stack([want, want]) + 1000)
+    np.testing.assert_allclose(fx.vmap(fx.grad(f), in_axes=(0, 0))(X, Y), np.cos(X) * Y)
+    np.testing.assert_allclose(fx.grad(lambda x: fnp.sum(fx.vmap(f)(x, Y)))(X), np.cos(X) * Y)
+
+    def looped(x: Any, y: Any) -> Any:
+        return lax.scan(lambda c, _: (f(c, y), None), x, None, length=2)[0]
+
+    np.testing.assert_allclose(fx.vmap(looped)(X, Y), np.sin(want + 1000) * Y + 1000)
+    assert f.axis_sizes is None
+
+
+def test_a_program_mapped_later_has_no_size_to_be_traced_for() -> None:
+    f, sizes = counted_rule()
+    program = fx.trace(f, X[0], Y[0])
+    np.testing.assert_allclose(fx.vmap(program, axis_size=3)(X, Y), np.sin(X) * Y)
+    assert sizes == []
+
+
+def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for() -> None:
+    f, _ = counted_rule()
+    traces: list[int] = []
+
+    @fx.jit
+    def g(x: Any, y: Any) -> Any:
+        traces.append(1)
+        return f(x, y)
+
+    inner = fx.jit(lambda x, y: g(x, y))
+    want = np.sin(X) * Y
+    np.testing.assert_allclose(inner(X[0], Y[0]), want[0])
+    for _ in range(2):
+        np.testing.assert_allclose(fx.vmap(inner)(X, Y), want + 1000)
+        np.testing.assert_allclose(fx.vmap(inner)(X[:2], Y[:2]), want[:2] + 1000)
+        np.testing.assert_allclose(inner(X[0], Y[0]), want[0])
+    assert len(traces) == 3, "once for each number of examples"
+
+    traces.clear()
+
+    @fx.jit
+    def h(x: Any) -> Any:
+        traces.append(1)
+        return fnp.sin(x)
+
+    for n in (1, 2, 3):
+        fx.vmap(h)(X[:n])
+    assert len(traces) == 1, "nothing asks"
+
+
+def test_check_rule_tries_a_rule_for_any_size() -> None:
+    f, _ = counted_rule()
+    with pytest.raises(AssertionError, match="of a stack of 3 differs"):
+        check_rule(f, 0.3, 1.5)
+
+
+# -------------------------------------------------------------------------------------------- how often it is traced
+
+
+def test_rules_are_traced_where_the_function_is_called_and_once_under_jit() -> None:
+    """What a rule closes over is read when its function is called in a trace; `jit` reads it once per types."""
+    traced: list[str] = []
+
+    @fx.custom_jvp
+    def f(x: Any) -> Any:
+        return fnp.sin(x)
+
+    @f.defjvp
+    def f_jvp(primals: Any, dots: Any) -> Any:
+        traced.append("jvp")
+        return fnp.sin(*primals), fnp.cos(*primals) * dots[0]
+
+    def three(g: Any) -> Any:
+        return fx.trace(lambda x: g(g(g(x))), 0.5)
+
+    each, once = three(f), three(fx.jit(f))
+    assert traced == ["jvp"] * 4
+    assert len({e.prim for e in each.jaxpr.eqns}) == 1, "equal rules are one program, transformed once"
+    np.testing.assert_array_equal(fx.interpret(fx.grad(each), 0.5), fx.interpret(fx.grad(once), 0.5))
+
+
+def test_symbolic_zeros_are_not_taken() -> None:
+    f = fx.custom_vjp(lambda x: x)
+    untyped: Any = f
+    calls: list[Any] = [
+        lambda: untyped.defvjp(lambda x: (x, None), lambda _, ct: (ct,), symbolic_zeros=True),
+        lambda: untyped.defjvp(lambda p, t: (p, t), symbolic_zeros=True),
+    ]
+    for call in calls:
+        with pytest.raises(fx.errors.ParameterError, match="of <lambda>: symbolic_zeros is not taken") as caught:
+            call()
+        assert "leave it out" in caught.value.remedy
+    assert f.rules == ()
+
+
+def test_a_rule_is_specialised_to_what_vanishes() -> None:
+    """One traced rule: of it runs, and is stored, what the arguments asked for and the results used need."""
+
+    @fx.custom_vjp
+    def f(x: Any, y: Any, z: Any) -> Any:
+        return fnp.sin(x) * y, fnp.tanh(z)
+
+    def fwd(x: Any, y: Any, z: Any) -> Any:
+        return f(x, y, z), (fnp.cos(x), fnp.sin(x), y, fnp.cosh(z))
+
+    def bwd(res: Any, cts: Any) -> Any:
+        cos, sin, y, cosh = res
+        return cts[0] * y * cos, cts[0] * sin, cts[1] / cosh**2
+
+    f.defvjp(fwd, bwd)
+
+    def ops(argnums: Any, out: int) -> set[str]:
+        program = fx.trace(lambda x, y, z: fnp.sum(f(x, y, z)[out]), X, X, X)
+        jaxprs = fx.grad(program, argnums=argnums).jaxpr
+        return {e.prim.name for j in fx.ir.distinct(jaxprs) for e in j.eqns} & {"sin", "cos", "tanh", "cosh"}
+
+    assert ops(0, 0) == {"cos"}
+    assert ops(1, 0) == {"sin"}
+    assert ops((0, 1), 0) == {"sin", "cos"}
+    assert ops(2, 1) == {"cosh"}
+
+
+# -------------------------------------------------------------------------------------------------------- what is dead
+
+
+def call_of(jaxpr: Jaxpr) -> CustomCall:
+    (prim,) = [e.prim for e in jaxpr.eqns if isinstance(e.prim, CustomCall)]
+    return prim
+
+
+def test_dce_slims_functions_with_rules() -> None:
+    @fx.custom_vmap
+    @fx.custom_jvp
+    def f(x: Any, y: Any, k: Any) -> Any:
+        return fnp.sin(x), fnp.exp(y) + k, k
+
+    f.defjvp(lambda p, t: (f(*p), (fnp.cos(p[0]) * t[0], 2 * fnp.exp(p[1]) * t[1], None)))
+    f.defvjp(lambda x, y, k: (f(x, y, k), (fnp.cos(x), fnp.exp(y))), lambda r, c: (c[0] * r[0], 2 * c[1] * r[1], None))
+    f.def_vmap(3)(lambda size, mapped, *a: (f(*a), True))
+    program = fx.trace(lambda x, y, k: f(x, y, k)[0], X[0], X[1], 2).jaxpr
+    slim = transforms.dce(program)
+    prim = call_of(slim)
+    typecheck(slim)
+    assert prim.body.in_avals == (program.ins[0].aval,)
+    assert len(prim.body.outs) == 1
+    assert [e.prim.name for b in prim.bodies for e in b.eqns if e.prim.name == "exp"] == []
+    assert transforms.dce(slim) is slim
+    assert fx.text.parse(str(slim)) is slim
+    second = transforms.dce(fx.trace(lambda x, y, k: f(x, y, k)[1], X[0], X[1], 2).jaxpr)
+    assert call_of(second).moving == (True, False)
+    tangent, _ = transforms.jvp(second, (False, True, False))
+    args = [np.asarray(a) for a in (0.3, 1.5, np.int32(2), 1.0)]
+    np.testing.assert_allclose(np.asarray(run(tangent, args)[1], np.float64), 2 * np.exp(1.5))
+
+
+@share(2)
+@given(cases(differentiable=True), st.sampled_from(["jvp", "vjp"]), st.lists(st.booleans(), max_size=6))
+def test_dce_of_rules_changes_no_result_and_no_derivative(case: Case, kind: str, choose: list[bool]) -> None:
+    b = Builder.like(case.program)
+    outs = b(ruled_program(case.program, kind), *b.ins)
+    used = [v for v, c in zip(outs, [*choose, *[True] * len(outs)], strict=False) if c]
+    whole = b.build(used, "ruled")
+    slim = transforms.dce(whole)
+    typecheck(slim)
+    assert transforms.dce(slim) is slim
+    assert differ(run(slim, case.args), run(whole, case.args), exact=True) == ""
+    mask = wrt(case)
+    inexact = [a for a in whole.out_avals if a.inexact]
+    if any(mask) and inexact:
+        operands = [*case.args, *directions(inexact, case.seed)]
+        found, want = [run(transforms.vjp_fused(j, mask), operands) for j in (slim, whole)]
+        assert differ(found, want, exact=True) == ""
+        dots = [*case.args, *directions([a for a, m in zip(whole.in_avals, mask, strict=True) if m], case.seed)]
+        pairs = [transforms.jvp(j, mask) for j in (slim, whole)]
+        assert pairs[0][1] == pairs[1][1]
+        assert differ(run(pairs[0][0], dots), run(pairs[1][0], dots), exact=True) == ""
+    typecheck(transforms.vmap(slim, 2, (0,) * len(slim.ins))[0])
