@@ -6,22 +6,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, Generic, ParamSpec, TypeVar, final
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final
 
 from fxad import runtime, tree
-from fxad.array import DEFAULT_OPTIONS, Array, arrays, aval_of, load, put
+from fxad.array import DEFAULT_OPTIONS, Array, arrays, aval_of, put
 from fxad.donation import Donate, Donating, asked, check_operands, of_program
 from fxad.errors import ArgumentError, ExecutionError, ParameterError
-from fxad.ir import Aval
+from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.placement import Elsewhere, Passing, Start, committed, passed, target
 from fxad.program import Program, fit, tree_error
 from fxad.runtime import CompileOptions, CostStats, MemoryStats
 from fxad.trace import Tracer, active
+from fxad.units.blocks import Predicate, chosen
+from fxad.units.plan import Choice, Plan, plan_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+Units: TypeAlias = Literal["auto", "none"] | Predicate
 
 
 @final
@@ -35,24 +40,35 @@ class Lowered(Generic[P, R_co]):
 
     program: Program[P, R_co]
     donate: tuple[int, ...] = ()  # operands that `compile` gives up unless it is told otherwise
+    choice: Choice = "none"
 
     @property
     def module(self) -> LoweredModule:
-        """StableHLO as a value."""
+        """StableHLO of the whole program, as a value."""
         return lower_jaxpr(self.program.jaxpr)
 
+    @property
+    def units(self) -> Plan:
+        """The plan: what is compiled, once each, and the steps that call it. Its `str` is a table."""
+        return plan_of(self.program.jaxpr, self.choice, self.donate)
+
     def text(self) -> str:
-        """StableHLO text; byte-identical for equal programs."""
-        return self.module.text()
+        """StableHLO text; byte-identical for equal programs. Of several units: the plan as comments, then each unit."""
+        plan = self.units
+        texts = [lower_jaxpr(u.body).text() for u in plan.units]
+        if len(plan.steps) == 1:
+            return texts[0]
+        comment = "".join([f"// {line}\n" for line in plan.table(places=False).splitlines()])
+        return comment + "".join([f"// unit {k}\n{text}" for k, text in enumerate(texts)])
 
     def compile(self, options: CompileOptions = DEFAULT_OPTIONS, *, donate: Donate = ()) -> Executable[P, R_co]:
-        """Compile with XLA; an equal program compiled before with equal options is not compiled again.
+        """Compile with XLA; an equal program compiled before with equal options is not compiled again, nor is a unit.
 
         `donate` names arguments whose memory the results take over, by position, by name, or both; or maps them to tree
         prefixes of bools. Such an array is gone after a call.
 
-        Raises: CompileError with XLA's message and the program's name; ParameterError for a `donate` that is no
-                argument; DonationWarning for memory that no result can use.
+        Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
+                ParameterError for a `donate` that is no argument; DonationWarning for memory that no result can use.
         """
         given = of_program(self.program, donate) if asked(donate) else self.donate
         if given and options.donate:
@@ -62,19 +78,43 @@ class Lowered(Generic[P, R_co]):
             )
         operands = given or options.donate
         check_operands(self.program, operands)
-        return Executable(self.program, partial(load, self.program.jaxpr, replace(options, donate=operands)), operands)
+        load = partial(load_linked, self.program.jaxpr, self.choice, replace(options, donate=operands))
+        return Executable(self.program, load, operands)
 
     def __str__(self) -> str:
         return self.text()
 
 
-def lower(program: Program[P, R]) -> Lowered[P, R]:
-    """Lower a program to StableHLO: a pure function of the program, one function per distinct sub-program."""
+def lower(program: Program[P, R], units: Units = "none") -> Lowered[P, R]:
+    """Lower a program to StableHLO: a pure function of the program, one function per distinct sub-program.
+
+    `units` decides which calls are compiled apart, once each: "none", or by a predicate of the body of a call
+    (a `Jaxpr`), or "auto": the cost rule of `fxad.units.blocks`, for repeated stretches and calls.
+
+    Law: the results do not depend on `units` but for rounding: XLA does not fuse across the border of a unit.
+    """
     if not isinstance(program, Program):
         raise ArgumentError(
             f"lower: takes a Program, got {program!r}", remedy="trace the function first: lower(trace(f, *examples))"
         )
-    return Lowered(program)
+    return Lowered(program, choice=choice_of(program.jaxpr, units))
+
+
+def choice_of(jaxpr: Jaxpr, units: Units) -> Choice:
+    """The choice of units as a value. Raises: ParameterError for a word that is none."""
+    if callable(units):
+        return chosen(jaxpr, units)
+    if units not in ("auto", "none"):
+        raise ParameterError(
+            f"lower: units must be 'auto', 'none' or a predicate, got {units!r}",
+            remedy="a predicate takes the body of a call, a Jaxpr, and says whether it is a unit",
+        )
+    return units
+
+
+def load_linked(jaxpr: Jaxpr, choice: Choice, options: CompileOptions, device: runtime.Device) -> runtime.Runnable:
+    """The executable of a program on a device; its units are from the cache in force."""
+    return runtime.link(plan_of(jaxpr, choice, options.donate), device, options)
 
 
 @final
@@ -94,7 +134,7 @@ class Executable(Generic[P, R_co]):
     def __init__(
         self,
         program: Program[P, R_co],
-        load: Callable[[runtime.Device], runtime.LoadedProgram],
+        load: Callable[[runtime.Device], runtime.Runnable],
         donate: tuple[int, ...] = (),
     ) -> None:
         self.program = program

@@ -87,7 +87,7 @@ class Elsewhere:
 
     __slots__ = ("_bound", "_start", "device", "handlers", "start")
 
-    def __init__(self, loaded: runtime.LoadedProgram, bound: Sequence[runtime.Buffer]) -> None:
+    def __init__(self, loaded: runtime.Runnable, bound: Sequence[runtime.Buffer]) -> None:
         self.device, self.handlers = loaded.device, loaded.committed
         self._bound, self._start = brought(bound, loaded.device), loaded.start
         self.start: Start = self._bring

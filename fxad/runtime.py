@@ -25,11 +25,10 @@ from fxad.xla.executable import (
     CostStats,
     LoadedProgram,
     compile_module,
-    cost,
-    memory,
 )
 from fxad.xla.explanation import Explanation
 from fxad.xla.failures import Donated, MemoryStats, Origin, Refused, ResultHandler, note_donated, refused
+from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 
 __all__ = [
     "Buffer",
@@ -41,10 +40,12 @@ __all__ = [
     "Donated",
     "Explanation",
     "Exporter",
+    "LinkedProgram",
     "LoadedProgram",
     "MemoryStats",
     "Origin",
     "Refused",
+    "Runnable",
     "ResultHandler",
     "block",
     "cache",
@@ -60,6 +61,7 @@ __all__ = [
     "dlpack_device",
     "is_deleted",
     "is_ready",
+    "link",
     "memory",
     "note_donated",
     "refused",

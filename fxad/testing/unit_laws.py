@@ -1,0 +1,106 @@
+"""Laws of units: whatever parts of a program are compiled apart, the results are those of the program."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fxad import runtime
+from fxad.builder import Builder
+from fxad.interpret import run
+from fxad.ir import Atom, Eqn, Jaxpr, Var
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.remat import Remat
+from fxad.testing.compare import differ, fail, slack
+from fxad.testing.programs import Case
+from fxad.units.blocks import chosen
+from fxad.units.plan import Choice, Plan, plan_of
+
+
+def in_stretches(program: Jaxpr, seed: int) -> Jaxpr:
+    """The program with arbitrary stretches of its equations as calls, some of them `remat`, and some nested."""
+    rng = np.random.default_rng(seed)
+    b = Builder.like(program)
+    env: dict[Atom, Atom] = {}
+    at = 0
+    while at < len(program.eqns):
+        stretch = program.eqns[at : at + int(rng.integers(1, 6))]
+        at += len(stretch)
+        if rng.random() < 0.3:
+            for eqn in stretch:
+                env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+            continue
+        body, ins = _body(stretch, literals=bool(rng.random() < 0.5))
+        if rng.random() < 0.3:
+            body = in_stretches(body, seed + 1)
+        prim = Remat(body, bool(rng.random() < 0.5)) if rng.random() < 0.2 else Call(body)
+        outs = b(prim, *[env.get(a, a) for a in ins])
+        env.update(zip([v for e in stretch for v in e.outs], outs, strict=True))
+    return b.build([env.get(a, a) for a in program.outs], program.name)
+
+
+def _body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom]]:
+    """A stretch as a program of what it reads, and that; constants are operands too where `literals` says so."""
+    made = {v for e in stretch for v in e.outs}
+    read = dict.fromkeys([a for e in stretch for a in e.ins if a not in made and (literals or isinstance(a, Var))])
+    b = Builder()
+    env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
+    for eqn in stretch:
+        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    return b.build([env[v] for e in stretch for v in e.outs], "stretch"), list(read)
+
+
+def arbitrary(program: Jaxpr, seed: int) -> Choice:
+    """An arbitrary choice of units among the calls of a program; it depends on the value of their bodies alone."""
+    return chosen(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
+
+
+def check_units(case: Case, seed: int) -> None:
+    """Cut into arbitrary stretches, with an arbitrary choice of units: `check_linkage`; the results of a linked run are
+    those of the interpreter, twice, and the operands are as they were."""
+    program = in_stretches(case.program, seed)
+    plan = plan_of(program, arbitrary(program, seed))
+    check_linkage(plan, program)
+    (device, *_) = runtime.devices("cpu")
+    linked = runtime.link(plan, device)
+    before = [np.asarray(a, order="C") for a in case.args]
+    buffers = [runtime.to_buffer(a, v, device) for a, v in zip(before, program.in_avals, strict=True)]
+    have = tuple(map(runtime.to_numpy, linked.execute(buffers)))
+    again = tuple(map(runtime.to_numpy, linked.execute(buffers)))
+    if problem := differ(have, run(program, case.args), slack=slack(program, case.args)):
+        fail(f"a linked run differs from the interpreter: {problem}\n{plan}", program, case.args)
+    if problem := differ(have, again, exact=True):
+        fail(f"a second run differs: {problem}\n{plan}", program, case.args)
+    if problem := differ(tuple(map(runtime.to_numpy, buffers)), before, exact=True):
+        fail(f"a run changed its operands: {problem}\n{plan}", program, case.args)
+    stats = runtime.memory(linked)
+    if stats.peak_bytes < stats.argument_bytes + stats.output_bytes - stats.alias_bytes or stats.temp_bytes < 0:
+        fail(f"impossible memory figures {stats}\n{plan}", program)
+
+
+def check_linkage(plan: Plan, program: Jaxpr) -> None:
+    """A plan is what it says: types fit, a value is read while it lives, given away when it dies, and freed once; no
+    operand is given away or handed out; every result is a slot of its own; bytes are those of what lives."""
+    n_in = len(program.ins)
+    live = set(range(n_in))
+    made = n_in
+    if (plan.in_avals, plan.out_avals) != (program.in_avals, program.out_avals):
+        fail(f"the plan has other types\n{plan}", program)
+    for k, step in enumerate(plan.steps):
+        unit = plan.units[step.unit]
+        if tuple([plan.slots[s] for s in step.ins]) != unit.body.in_avals or not live.issuperset(step.ins):
+            fail(f"step {k} reads what is not there\n{plan}", program)
+        given = [step.ins[p] for p in unit.donate]
+        if not set(given) <= set(step.frees) or any([step.ins.count(s) > 1 or s < n_in for s in given]):
+            fail(f"step {k} gives away what is not its own\n{plan}", program)
+        outs = range(made, made + len(unit.body.outs))
+        made += len(outs)
+        live.update(outs)
+        if sum([plan.slots[s].nbytes for s in live]) != step.live_bytes:
+            fail(f"step {k} has other bytes\n{plan}", program)
+        if not live.issuperset(step.frees) or any([s < n_in or s in plan.outs for s in step.frees]):
+            fail(f"step {k} frees what is not its own\n{plan}", program)
+        live.difference_update(step.frees)
+    if live != {*range(n_in), *plan.outs} or len(set(plan.outs)) < len(plan.outs) or any([s < n_in for s in plan.outs]):
+        fail(f"what lives at the end are not operands and results\n{plan}", program)
+    if len(plan.units) < len(set(plan.units)) or {s.unit for s in plan.steps} != set(range(len(plan.units))):
+        fail(f"a unit is there twice, or not used\n{plan}", program)

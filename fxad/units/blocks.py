@@ -1,0 +1,81 @@
+"""Which calls of a program become units of their own: the cost rule, or the user's choice.
+
+The rule (`repeated`), for the body of a call that is reached more than once when calls are followed:
+
+1. it takes `DISPATCH_SHARE` microseconds or more by its weight, so that calling it costs a few percent of it at most;
+2. compiling it once saves `WORTH` equations or more;
+3. unless the units inside it leave no more than half of it to compile: then they are the units;
+
+and for all of it: what is compiled with units is at most `AT_MOST` of what is compiled without them (`pays`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from typing import Final, TypeAlias
+
+from fxad.ir import Eqn, Jaxpr, distinct
+from fxad.memo import by_value
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.remat import Remat
+from fxad.units.weight import FIXED, Weight, weigh, weight
+
+DISPATCH_SHARE: Final = 150.0  # microseconds; a unit costs 8 at most
+WORTH: Final = 24  # equations
+AT_MOST: Final = 0.6
+
+# Decides whether calls of a body are a unit.
+Predicate: TypeAlias = Callable[[Jaxpr], bool]
+
+
+def called(eqn: Eqn) -> Jaxpr | None:
+    """The body of an equation that is a call and no more: `call`, and `remat`, which is one when nothing is derived."""
+    return eqn.prim.body if isinstance(eqn.prim, Call | Remat) else None
+
+
+def uses(jaxpr: Jaxpr, units: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
+    """How often each body is reached when calls are followed from `jaxpr`, and not into `units`; innermost first."""
+    count = dict.fromkeys(distinct(jaxpr), 0)
+    count[jaxpr] = 1
+    for caller in reversed(count):  # callers before what they call
+        for eqn in caller.eqns if count[caller] and (caller is jaxpr or caller not in units) else ():
+            body = called(eqn)
+            if body is not None:
+                count[body] += count[caller]
+    return {body: n for body, n in count.items() if n and body is not jaxpr}
+
+
+def chosen(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
+    """The bodies that a predicate wants as units. It is asked once about each body that is called, but for a call that
+    is all there is of the program, as a transformation may leave it."""
+    while len(jaxpr.eqns) == 1 and (only := called(jaxpr.eqns[0])) is not None:
+        jaxpr = only
+    return tuple([body for body in uses(jaxpr) if predicate(body)])
+
+
+@by_value
+def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+    """The bodies that the cost rule makes units; see the module. Cost: linear in the distinct equations."""
+    weigh(jaxpr)
+    found: dict[Jaxpr, None] = {}
+    for body, n in uses(jaxpr).items():  # innermost first
+        if n > 1 and worth(weight(body), n) and 2 * left_to_compile(body, found) > weight(body).equations:
+            found[body] = None
+    return tuple(found)
+
+
+def worth(w: Weight, n: int) -> bool:
+    """Whether `n` calls of a body of this weight are worth a unit, for themselves."""
+    return w.microseconds >= DISPATCH_SHARE and (n - 1) * w.equations >= WORTH
+
+
+def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:
+    """Equations to compile when calls of `units` are compiled apart, once each."""
+    again = [(n - 1) * weight(body).equations for body, n in uses(jaxpr, units).items() if body in units]
+    return weight(jaxpr).equations - sum(again)
+
+
+def pays(units: Iterable[Jaxpr], whole: Jaxpr) -> bool:
+    """Whether compiling these units is enough cheaper than compiling the whole."""
+    apart = sum([weight(body).equations + FIXED for body in units])
+    return apart <= AT_MOST * (weight(whole).equations + FIXED)
