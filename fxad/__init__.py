@@ -45,6 +45,8 @@ from fxad.array import asarray as asarray
 from fxad.executable import Executable as Executable
 from fxad.executable import Lowered as Lowered
 from fxad.executable import lower as lower
+from fxad.files import load as load
+from fxad.files import save as save
 from fxad.ir import Aval as Aval
 from fxad.ir import Jaxpr as Jaxpr
 from fxad.lax import checkpoint_name as checkpoint_name

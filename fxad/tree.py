@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from math import prod
-from typing import Any, Final, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 import optree
 import pyrsistent
@@ -178,6 +178,33 @@ def difference(a: Structure, b: Structure) -> str:
         longer = pa if len(pa) > len(pb) else pb
         return f"{longer[min(len(pa), len(pb))]} is only in one of them ({len(pa)} and {len(pb)} leaves)"
     return f"{shape_text(a)} and {shape_text(b)}"
+
+
+class Node(NamedTuple):
+    """A container of a structure: what it keeps beside its children, and one key for each of these."""
+
+    data: Any
+    keys: Sequence[Any]
+
+
+def opened(structure: Structure) -> Node:
+    """The outermost container of a structure that is not a leaf."""
+    outer = structure.one_level()
+    assert outer is not None
+    node = optree.tree_flatten_one_level(outer.unflatten(range(structure.num_children)), namespace=_NAMESPACE)
+    return Node(node.metadata, node.entries)
+
+
+def maker(cls: type[Any]) -> Callable[[Any, Sequence[object]], Any] | None:
+    """What makes an instance of a registered class of its data and children; None for a class that is not one."""
+    if issubclass(cls, PRecord) and not _registered(cls):
+        register(cls, _flatten_map, _make_record(cls))
+    found = _registered(cls)
+    return None if found is None or cls.__module__ in ("builtins", "collections") else found.unflatten_func
+
+
+def _registered(cls: type[Any]) -> Any:
+    return optree.register_pytree_node.get(cls, namespace=_NAMESPACE)
 
 
 def shape_text(structure: Structure) -> str:

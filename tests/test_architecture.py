@@ -35,10 +35,12 @@ TREE_ROOMS = (
     "fxad/operations/conversions.py",
     "fxad/atoms.py",
     "fxad/executable.py",
+    "fxad/files.py",
     "fxad/ir.py",
     "fxad/lax/control/",
     "fxad/program.py",
     "fxad/static.py",
+    "fxad/structures.py",
     "fxad/trace.py",
     "fxad/tree.py",
 )

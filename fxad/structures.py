@@ -1,0 +1,253 @@
+"""The structure of a pytree as a description in JSON, and back, without pickle.
+
+Containers are named: Python's own by a word, a user's class by module and qualified name. What a class keeps beside its
+children (static fields, keys) must be made of None, bools, numbers, strings, bytes, dtypes and tuples of these.
+
+Rebuilding runs no code of the description's choosing: a class is looked up among modules that are imported, must be
+registered with `fxad.tree` or be a namedtuple, and is put together by what it was registered with.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from fxad import dtypes, tree
+from fxad.errors import ArgumentError, FileFormatError
+from fxad.tree import Structure
+
+Json: TypeAlias = "None | bool | int | str | list[Json] | dict[str, Json]"
+
+_LEAF: Final = "*"
+_SEQUENCES: Final = MappingProxyType({"tuple": tuple, "list": list})
+_MAPPINGS: Final = MappingProxyType({"dict": dict, "ordered": OrderedDict})
+_FACTORIES: Final = MappingProxyType({f.__name__: f for f in (list, dict, tuple, set, int, float, complex, str, bool)})
+
+
+# ------------------------------------------------------------------------------------------------------- describing
+
+
+def describe(structure: Structure) -> Json:
+    """A structure in JSON.
+
+    Raises: ArgumentError for a class that another process could not find, or static data that no file can hold.
+    """
+    kind: Any = structure.type
+    if kind is None:
+        return _LEAF
+    if kind is type(None):
+        return None
+    children: list[Json] = [describe(c) for c in structure.children()]
+    for word, cls in _SEQUENCES.items():
+        if kind is cls:
+            return {word: children}
+    node = tree.opened(structure)
+    data, entries = node.data, node.keys
+    for word, cls in _MAPPINGS.items():
+        if kind is cls:
+            return {word: [[_value(k, "a key"), c] for k, c in zip(entries, children, strict=True)]}
+    if kind is deque:
+        return {"deque": children, "maxlen": data}
+    if kind is defaultdict:
+        return {"defaultdict": [[_value(k, "a key"), c] for k, c in zip(entries, children, strict=True)],
+                "factory": _factory(data[0])}  # fmt: skip
+    name = _name(kind)
+    if _is_namedtuple(kind):
+        return {"namedtuple": name, "fields": list(kind._fields), "children": children}
+    return {
+        "class": name,
+        "data": _value(data, f"what {kind.__qualname__} keeps beside its children"),
+        "entries": [_value(e, "a key") for e in entries],
+        "children": children,
+    }
+
+
+def _factory(factory: object) -> str | None:
+    if factory is None:
+        return None
+    name = getattr(factory, "__name__", "")
+    if _FACTORIES.get(name) is not factory:
+        raise ArgumentError(
+            f"save: a defaultdict makes its values with {factory!r:.60}, which a file cannot hold",
+            remedy=f"use one of {', '.join(_FACTORIES)}, or a dict",
+        )
+    return name
+
+
+def _name(cls: type) -> str:
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    if _attribute(sys.modules.get(cls.__module__), cls.__qualname__) is not cls:
+        raise ArgumentError(
+            f"save: the class {name} cannot be found again under its name",
+            remedy="define it at the top of a module: a file holds the name of a class, not its code",
+        )
+    return name
+
+
+def _value(value: object, what: str) -> Json:
+    if value is None or type(value) in (bool, int, str):
+        return value  # type: ignore[return-value]
+    if isinstance(value, tuple) and type(value) is tuple:
+        return {"tuple": [_value(v, what) for v in value]}
+    if type(value) is list:  # optree gives keys so
+        return {"list": [_value(v, what) for v in value]}
+    if type(value) is float:
+        return {"float": value.hex()}
+    if type(value) is complex:
+        return {"complex": [value.real.hex(), value.imag.hex()]}
+    if type(value) is bytes:
+        return {"bytes": value.hex()}
+    if isinstance(value, np.dtype) and value in dtypes.ALL:
+        return {"dtype": value.name}
+    raise ArgumentError(
+        f"save: {what} has {value!r:.60}, which a file cannot hold",
+        remedy="None, bools, numbers, strings, bytes, dtypes and tuples of these are what a file holds",
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- rebuilding
+
+
+def rebuild(described: Json, what: str, imports: bool) -> Structure:
+    """The structure of a description. `what` names the file, for messages; `imports`: modules may be imported.
+
+    Law:    `rebuild(describe(s)) == s`.
+    Raises: FileFormatError for what describes no structure, and for a class that is not there, is no pytree, or has
+            changed.
+    """
+    return tree.structure(_tree(described, _Reader(what, imports)))
+
+
+class _Reader:
+    """What is read, for messages, and whether modules may be imported for it."""
+
+    def __init__(self, what: str, imports: bool) -> None:
+        self.what, self.imports = what, imports
+
+    def fail(self, problem: str, remedy: str = "") -> FileFormatError:
+        return FileFormatError(f"load: {self.what}: {problem}", remedy=remedy)
+
+    def pytree(self, name: object) -> type[Any]:
+        """The class of a name."""
+        module, _, qualname = str(name).partition(":")
+        found = sys.modules.get(module)
+        if found is None and self.imports:
+            try:
+                found = import_module(module)
+            except ImportError as e:
+                raise self.fail(f"the class {name} of a pytree cannot be imported: {e}") from None
+        if found is None:
+            raise self.fail(
+                f"the class {name} of a pytree is in a module that is not imported",
+                f"import {module} first, or let load import it: load(path, trusted=True)",
+            )
+        cls = _attribute(found, qualname)
+        if not isinstance(cls, type):
+            raise self.fail(f"the class {name} of a pytree is not there", "the module has changed since it was saved")
+        return cls
+
+
+def _tree(d: Json, reader: _Reader) -> object:
+    """A tree of the described structure, with numbers for leaves."""
+    if d is None:
+        return None
+    if d == _LEAF:
+        return 0
+    if not isinstance(d, dict):
+        raise reader.fail(f"{d!r:.60} describes no pytree")
+    for word, make in _SEQUENCES.items():
+        if word in d:
+            return make([_tree(c, reader) for c in _list(d[word], reader)])
+    for word, mapping in _MAPPINGS.items():
+        if word in d:
+            return mapping(_items(d[word], reader))
+    if "deque" in d:
+        length = d.get("maxlen")
+        return deque([_tree(c, reader) for c in _list(d["deque"], reader)], length if isinstance(length, int) else None)
+    if "defaultdict" in d:
+        factory: Callable[[], object] | None = _FACTORIES.get(str(d.get("factory")))
+        return defaultdict(factory, _items(d["defaultdict"], reader))
+    return _instance(d, reader)
+
+
+def _instance(d: dict[str, Json], reader: _Reader) -> object:
+    children = [_tree(c, reader) for c in _list(d.get("children"), reader)]
+    if "namedtuple" in d:
+        cls = reader.pytree(d["namedtuple"])
+        if not _is_namedtuple(cls) or list(cls._fields) != d.get("fields"):
+            raise reader.fail(f"{d['namedtuple']} is not the namedtuple of the fields {d.get('fields')} that was saved")
+        return cls._make(children)
+    if "class" not in d:
+        raise reader.fail(f"{d!r:.60} describes no pytree")
+    cls, name = reader.pytree(d["class"]), d["class"]
+    entries = tuple([_read(e, reader) for e in _list(d.get("entries"), reader)])
+    make = tree.maker(cls)
+    if make is None:
+        raise reader.fail(f"the class {name} is not a pytree here", "register it with fxad.tree, as when it was saved")
+    data = _read(d.get("data"), reader)
+    try:
+        made = make(data, children)
+        found = tuple(tree.opened(tree.structure(made)).keys)
+    except Exception as e:  # the user's code
+        raise reader.fail(f"the class {name} does not take what was saved: {type(e).__name__}: {e}") from e
+    if found != entries:
+        raise reader.fail(f"the class {name} has changed: its children were {entries}, they are {found}")
+    return made
+
+
+def _items(d: Json, reader: _Reader) -> list[tuple[object, object]]:
+    pairs = [_list(pair, reader) for pair in _list(d, reader)]
+    if any([len(pair) != 2 for pair in pairs]):
+        raise reader.fail(f"{d!r:.60} describes no keys and values")
+    return [(_read(k, reader), _tree(c, reader)) for k, c in pairs]
+
+
+def _list(d: Json, reader: _Reader) -> list[Json]:
+    if not isinstance(d, list):
+        raise reader.fail(f"{d!r:.60} is not a list")
+    return d
+
+
+def _read(d: Json, reader: _Reader) -> object:
+    """The value of `_value`."""
+    if not isinstance(d, dict):
+        if isinstance(d, list):
+            raise reader.fail(f"{d!r:.60} is not a value")
+        return d
+    word = next(iter(d), "")
+    try:
+        match word, d.get(word):
+            case (("tuple" | "list"), list(items)):
+                return _SEQUENCES[word]([_read(v, reader) for v in items])
+            case "float", str(text):
+                return float.fromhex(text)
+            case "complex", [str(re), str(im)]:
+                return complex(float.fromhex(re), float.fromhex(im))
+            case "bytes", str(text):
+                return bytes.fromhex(text)
+            case "dtype", str(text):
+                return dtypes.as_dtype(text)
+            case _:
+                pass
+    except (ValueError, OverflowError, TypeError):
+        pass
+    raise reader.fail(f"{d!r:.60} is not a value")
+
+
+# ---------------------------------------------------------------------------------------------------------- classes
+
+
+def _is_namedtuple(cls: type) -> bool:
+    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
+
+
+def _attribute(module: object, qualname: str) -> object:
+    for part in qualname.split("."):
+        module = getattr(module, part, None)
+    return module

@@ -1,0 +1,403 @@
+"""`save` and `load`: the program, its trees and its arrays, bit for bit; and files that are not what they should be."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyrsistent
+import pytest
+from hypothesis import given
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import dtypes, tree
+from fxad.errors import ArgumentError, FileFormatError
+from fxad.program import Program
+from fxad.sections import Section, write
+from fxad.structures import describe, rebuild
+from fxad.testing import programs
+from tests.files.classes import Boxed, Layer, Pair, Record
+
+X = np.arange(3, dtype=np.float32)
+GOLDEN = Path(__file__).parent / "data" / "program-v1.fxad"
+
+
+def there_and_back(program: Any, path: Path) -> Any:
+    fx.save(program, path / "program.fxad")
+    return fx.load(path / "program.fxad")
+
+
+def same(a: Any, b: Any) -> None:
+    """Equal, but for the arrays closed over, which have the same bits."""
+    assert b.jaxpr is a.jaxpr
+    assert (b.in_tree, b.out_tree, b.names, b.name) == (a.in_tree, a.out_tree, a.names, a.name)
+    assert len(a.bound) == len(b.bound)
+    for x, y in zip(a.bound, b.bound, strict=True):
+        assert type(x) is type(y)
+        assert (np.asarray(x).dtype, np.asarray(x).shape) == (np.asarray(y).dtype, np.asarray(y).shape)
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+# ---------------------------------------------------------------------------------------------------- there and back
+
+
+def loss(params: Any, x: Any, *, scale: float = 1.0) -> Any:
+    for layer in params["layers"]:
+        x = fnp.tanh(x @ layer.w + layer.b)
+    return {"loss": (x * x).sum() * scale, "last": (x, None)}
+
+
+def network() -> Program[..., Any]:
+    layers = [Layer(w=np.ones((3, 3), np.float32), b=X) for _ in range(2)]
+    return fx.trace(loss, {"layers": layers}, X, scale=2.0)
+
+
+def test_a_loaded_program_is_the_program(tmp_path: Path) -> None:
+    program = network()
+    loaded = there_and_back(program, tmp_path)
+    same(program, loaded)
+    assert loaded == program
+    args = ({"layers": [Layer(w=0.1 * np.eye(3, dtype=np.float32), b=X)] * 2}, X)
+    assert loaded(*args, scale=0.5)["loss"].tolist() == program(*args, scale=0.5)["loss"].tolist()
+
+
+def test_a_loaded_program_can_be_transformed(tmp_path: Path) -> None:
+    program: Any = fx.trace(lambda p, x: (fnp.sin(x) * p["w"]).sum(), {"w": X}, X)
+    loaded = there_and_back(program, tmp_path)
+    assert fx.grad(loaded) == fx.grad(program)
+    assert fx.vmap(loaded, axis_size=2) == fx.vmap(program, axis_size=2)
+    assert fx.lower(loaded).text() == fx.lower(program).text()
+    assert fx.grad(loaded)({"w": X}, X)["w"].tolist() == pytest.approx(np.sin(X).tolist())
+    run: Any = fx.lower(fx.grad(fx.remat(loaded))).compile()
+    assert run({"w": X}, X)["w"].shape == (3,)
+
+
+def test_a_program_outlives_what_it_was_traced_from(tmp_path: Path) -> None:
+    fx.save(fx.trace(lambda x: fnp.cos(x) * 3.125, X), tmp_path / "f")
+    gc.collect()
+    assert fx.load(str(tmp_path / "f"))(X).tolist() == pytest.approx((np.cos(X) * 3.125).tolist())
+
+
+def test_an_executable_is_saved_as_its_program(tmp_path: Path) -> None:
+    program = fx.trace(lambda x: x * 2.0, X)
+    assert there_and_back(fx.lower(program).compile(), tmp_path) == program
+
+
+@given(programs())
+def test_every_program(jaxpr: fx.Jaxpr) -> None:
+    n = len(jaxpr.ins)
+    program: Program[..., Any] = Program(jaxpr, tree.structure(((0,) * n, {})), tree.structure([0] * len(jaxpr.outs)))
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"fxad-{os.getpid()}.fxad"
+    try:
+        fx.save(program, path)
+        assert fx.load(path) == program
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2), (0, 3)], ids=str)
+@pytest.mark.parametrize("holder", [fx.asarray, lambda x: x], ids=["fxad", "numpy"])
+def test_arrays_closed_over(tmp_path: Path, dtype: Any, shape: tuple[int, ...], holder: Any) -> None:
+    size = int(np.prod(shape))
+    bits = np.random.default_rng(0).bytes(size * dtype.itemsize)
+    value = np.frombuffer(bits, dtype).reshape(shape) if dtype != dtypes.bool_ else np.ones(shape, np.bool_)
+    table = holder(value.T)  # not in the order of its memory
+    program = fx.trace(lambda x: (x, table), X)
+    assert len(program.bound) == 1
+    same(program, there_and_back(program, tmp_path))
+
+
+def test_special_values_closed_over(tmp_path: Path) -> None:
+    table = np.array([np.nan, -0.0, np.inf, -np.inf, 5e-324])
+    loaded = there_and_back(fx.trace(lambda x: (x, fx.asarray(table) + 0 * x[0]), np.ones(1)), tmp_path)
+    assert [b.tobytes() for b in map(np.asarray, loaded.bound)] == [table.tobytes()]
+    shared = fx.trace(lambda x: table * x + table, np.ones(5))
+    assert len(there_and_back(shared, tmp_path).bound) == 1
+
+
+# -------------------------------------------------------------------------------------------------------------- trees
+
+TREES: list[Any] = [
+    0,
+    None,
+    (),
+    [],
+    {},
+    (1, [2, {"a": 3, "b": None}], ()),
+    {1: 2, (1, "a"): 3, False: {None: 4}},
+    {2.5: 1, -0.0: 2, 1j: 3, b"bits": 4},
+    collections.OrderedDict(b=1, a=2),
+    collections.defaultdict(list, {"x": 1}),
+    collections.defaultdict(None, {}),
+    collections.deque([1, (2,)]),
+    collections.deque([1, 2], maxlen=3),
+    Pair(1, Pair(2, [3])),
+    Layer(w=1, b={"c": 2}),
+    Layer(w=1, b=None, kind="conv", sizes=(1, (2.5, np.dtype("float32"), None, True), b"\0", 1 + 2j, "")),
+    Boxed([1, 2], ("label", 3)),
+    pyrsistent.pmap({"a": 1, "b": pyrsistent.v(2, 3)}),
+    Record(x=1, y={"z": 2}),
+]
+
+
+@pytest.mark.parametrize("example", TREES, ids=lambda t: f"{t!r:.40}")
+def test_trees(example: Any) -> None:
+    structure = tree.structure(example)
+    described = describe(structure)
+    assert rebuild(json.loads(json.dumps(described)), "f", imports=False) == structure
+
+
+def test_trees_of_arguments_and_results(tmp_path: Path) -> None:
+    for example in TREES:
+        filled = tree.map(lambda _: X, example)
+        program = fx.trace(lambda t: (t, 1.0), filled)
+        same(program, there_and_back(program, tmp_path))
+
+
+def refused(error: type[Exception], work: Callable[[], object]) -> Any:
+    assert issubclass(FileFormatError, ValueError)
+    with pytest.raises(error) as e:
+        work()
+    found: Any = e.value
+    return found
+
+
+def test_classes_that_cannot_be_found_again(tmp_path: Path) -> None:
+    class Inner(NamedTuple):
+        a: Any
+
+    e = refused(ArgumentError, lambda: fx.save(fx.trace(lambda p: p.a, Inner(X)), tmp_path / "f"))
+    where = f"{__name__}:test_classes_that_cannot_be_found_again.<locals>.Inner"
+    assert e.message == f"save: the class {where} cannot be found again under its name"
+    assert e.remedy == "define it at the top of a module: a file holds the name of a class, not its code"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_static_data_that_no_file_can_hold(tmp_path: Path) -> None:
+    layer = Layer(w=X, b=X, sizes=np.sin)
+    e = refused(ArgumentError, lambda: fx.save(fx.trace(lambda p: p.w, layer), tmp_path / "f"))
+    assert e.message == ("save: what Layer keeps beside its children has <ufunc 'sin'>, which a file cannot hold")
+    d: Any = collections.defaultdict(lambda: 0, {"a": X})
+    e = refused(ArgumentError, lambda: fx.save(fx.trace(lambda p: p["a"], d), tmp_path / "f"))
+    assert re.fullmatch("save: a defaultdict makes its values with <function .*, which a file cannot hold", e.message)
+
+
+def rebuilt(described: Any, imports: bool = False) -> Any:
+    return refused(FileFormatError, lambda: rebuild(described, "f", imports))
+
+
+def test_classes_are_looked_up_and_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "never_imported.py").write_text(
+        "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\nprint('imported')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    described: Any = {"namedtuple": "never_imported:Pair", "fields": ["a"], "children": ["*"]}
+    e = rebuilt(described)
+    assert e.message == "load: f: the class never_imported:Pair of a pytree is in a module that is not imported"
+    assert e.remedy == "import never_imported first, or let load import it: load(path, trusted=True)"
+    assert "never_imported" not in sys.modules
+    assert rebuild(described, "f", imports=True).num_leaves == 1
+    assert "never_imported" in sys.modules
+    described["namedtuple"] = "no_such_module:Pair"
+    message = "load: f: the class no_such_module:Pair of a pytree cannot be imported: No module named 'no_such_module'"
+    assert rebuilt(described, imports=True).message == message
+
+
+def test_classes_that_are_not_what_they_were() -> None:
+    here = "tests.files.classes"
+    assert rebuilt({"class": f"{here}:Gone", "children": []}).message == (
+        f"load: f: the class {here}:Gone of a pytree is not there"
+    )
+    assert rebuilt({"namedtuple": f"{here}:Pair", "fields": ["left"], "children": ["*"]}).message == (
+        f"load: f: {here}:Pair is not the namedtuple of the fields ['left'] that was saved"
+    )
+    assert rebuilt({"class": f"{here}:Plain", "data": None, "entries": [], "children": []}).message == (
+        f"load: f: the class {here}:Plain is not a pytree here"
+    )
+    old = {"class": f"{here}:Layer", "data": {"tuple": ["dense", {"tuple": []}]}, "entries": ["w"], "children": ["*"]}
+    assert rebuilt(old).message.startswith(f"load: f: the class {here}:Layer does not take what was saved: ValueError")
+    old |= {"entries": ["w", "bias"], "children": ["*", "*"]}
+    assert rebuilt(old).message == (
+        f"load: f: the class {here}:Layer has changed: its children were ('w', 'bias'), they are ('w', 'b')"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["builtins:dict", "collections:deque", "os:system", "builtins:eval", "", ":", "os:path.join"]
+)
+def test_nothing_else_is_called(name: str) -> None:
+    for kind in ({"class": name, "data": {"list": ["a"]}, "entries": ["a"]}, {"namedtuple": name, "fields": None}):
+        rebuilt({**kind, "children": ["*"]})
+
+
+@pytest.mark.parametrize(
+    "described",
+    [3, "x", [], {}, {"tuple": 3}, {"dict": [3]}, {"dict": [[1]]}, {"dict": [[[1], "*"]]}, {"what": 1}, True],
+)
+def test_what_describes_no_tree(described: Any) -> None:
+    assert rebuilt(described).message.startswith("load: f: ")
+
+
+@pytest.mark.parametrize("key", [{"float": "x"}, {"bytes": "x"}, {"dtype": "x"}, {"complex": ["0x1p0"]}, {}, []])
+def test_what_describes_no_key(key: Any) -> None:
+    assert rebuilt({"dict": [[key, "*"]]}).message == f"load: f: {key!r} is not a value"
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def test_the_file_can_be_read_by_people(tmp_path: Path, nothing_remembered: None) -> None:
+    fx.save(fx.trace(lambda x: fnp.sin(x) * 2.0, X), tmp_path / "f")
+    lines = (tmp_path / "f").read_text().splitlines()
+    assert lines[0] == "fxad program 1"
+    assert lines[1].startswith("program ")
+    assert "main @<lambda>(%arg0: f32[3]) -> (f32[3]) {" in [re.sub('"', "", line) for line in lines]
+    assert any(["sin %arg0" in line for line in lines])
+
+
+def test_what_is_saved(tmp_path: Path) -> None:
+    e = refused(ArgumentError, lambda: fx.save(np.sin, tmp_path / "f"))  # type: ignore[arg-type]
+    assert e.message == "save: an ufunc is not a program: <ufunc 'sin'>"
+    assert e.remedy == "trace the function first: save(trace(f, *examples), path)"
+
+    def outer(x: Any) -> Any:
+        inner = fx.trace(lambda y: y + x, X)
+        fx.save(inner, tmp_path / "f")
+
+    e = refused(ArgumentError, lambda: fx.trace(outer, X))
+    assert e.message == "save: <lambda> closes over Tracer<f32[3]> of an enclosing trace"
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = network()
+    fx.save(program, tmp_path / "f")
+
+    def refuse(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        fx.save(fx.trace(lambda x: x, X), tmp_path / "f")
+    assert fx.load(tmp_path / "f") == program
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_missing_files_are_os_errors(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        fx.load(tmp_path / "not there")
+    with pytest.raises(FileNotFoundError):
+        fx.save(network(), tmp_path / "not" / "there")
+
+
+def test_every_byte_that_is_flipped_is_noticed(tmp_path: Path) -> None:
+    """Never another program: the message names the section and the place, or the file loads as what it was."""
+    path, table = tmp_path / "f", np.array([1.5, -2.0], np.float32)
+    program = fx.trace(lambda x: x * table, np.ones(2, np.float32))
+    fx.save(program, path)
+    whole = path.read_bytes()
+    for k in range(len(whole)):
+        path.write_bytes(whole[:k] + bytes([whole[k] ^ 4]) + whole[k + 1 :])
+        e = refused(FileFormatError, lambda: fx.load(path))
+        assert re.match(rf"load: {path} (is damaged: (byte \d+: |its sections)|is not a file|is of version)", e.message)
+    for n in range(len(whole)):
+        path.write_bytes(whole[:n])
+        assert str(path) in refused(FileFormatError, lambda: fx.load(path)).message
+    path.write_bytes(whole + b"\n")
+    refused(FileFormatError, lambda: fx.load(path))
+    path.write_bytes(whole)
+    same(program, fx.load(path))
+
+
+def test_messages_say_what_and_where(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    fx.save(fx.trace(lambda x: x * 2.0, X), path)
+    whole = path.read_bytes()
+    at = whole.index(b"mul")
+    text = whole.index(b"main ")
+
+    def message(content: bytes) -> str:
+        path.write_bytes(content)
+        e = refused(FileFormatError, lambda: fx.load(path))
+        return str(e.message).removeprefix(f"load: {path} ")
+
+    assert message(whole.replace(b"mul", b"add")) == (
+        f"is damaged: byte {text}: section text does not have the checksum of its heading"
+    )
+    assert message(whole[:at]).startswith(f"is damaged: byte {text}: section text has ")
+    assert message(b"PK\3\4") == "is not a file of fxad: it does not begin with 'fxad program' and a version"
+    assert message(whole.replace(b"program 1", b"program 2", 1)) == "is of version 2, this fxad reads versions up to 1"
+    assert message(whole.replace(b"\ntext ", b"\ntext!", 1)).endswith("the heading of a section is malformed")
+    assert message(b"fxad program 1\n") == "is damaged: its sections are none"
+
+
+def written(path: Path, change: Callable[[dict[str, Any]], None], text: bytes = b"", arrays: int = 0) -> str:
+    """The message for a file with right checksums around what it should not hold."""
+    fx.save(fx.trace(lambda x: x * 2.0, X), path)
+    whole = path.read_bytes()
+    head = json.loads(whole[whole.index(b"{") : whole.index(b"\n}") + 2])
+    change(head)
+    body = text or whole[whole.index(b"main ") :][:-1]
+    sections = [Section("program", json.dumps(head).encode()), Section("text", body)]
+    write(str(path), 1, sections + [Section("array", bytes(4))] * arrays)
+    e = refused(FileFormatError, lambda: fx.load(path))
+    return re.sub(r"byte \d+", "byte N", str(e.message).removeprefix(f"load: {path}"))
+
+
+def test_files_that_contradict_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+
+    def no_change(head: dict[str, Any]) -> None:
+        pass
+
+    assert written(path, no_change, b"main @f( {") == ": line 1, column 10: expected a value as in '%0', got '{'"
+    assert written(path, no_change, b"\xff") == " is damaged: byte N: the text is not UTF-8"
+    assert written(path, lambda head: head.update(digest="0")) == (
+        " is damaged: byte N: the text is that of another program than its digest names"
+    )
+    assert written(path, lambda head: head.pop("names")) == " is damaged: byte N: section program: names is None"
+    assert written(path, lambda head: head.pop("results")) == (
+        " is damaged: byte N: section program does not describe a program"
+    )
+    assert written(path, no_change, arrays=1) == " is damaged: byte N: 0 arrays are named, there are 1"
+    assert written(path, lambda head: head["arrays"].append("numpy"), arrays=1) == (
+        " is damaged: byte N: an array f32[3] has 12 bytes, here are 4"
+    )
+    trees: list[Any] = ["*", {"tuple": []}, {"tuple": [{"tuple": ["*", "*"]}, {"dict": []}]}]
+    for tree_of in trees:
+        problem = written(path, lambda head, t=tree_of: head.update(arguments=t))  # type: ignore[misc]
+        assert problem == " is damaged: byte N: the trees do not fit the program"
+
+
+# -------------------------------------------------------------------------------------------------------- versions
+
+
+def golden() -> Program[..., Any]:
+    """The program of data/program-v1.fxad, which fxad 0.1.0 wrote. It is not written again."""
+    table = np.array([0.5, -0.0, np.nan], np.float32)
+
+    def f(params: Any, x: Any, *, k: Any) -> Any:
+        hidden = fnp.tanh(params["layer"].w @ x) + fx.lax.cond(k > 0, lambda: x, lambda: x * 2.0)
+        return Pair(hidden * table, [fnp.sum(hidden), None])
+
+    layer = Layer(w=np.ones((3, 3), np.float32), b=X, kind="dense", sizes=(3, 3))
+    return fx.trace(f, {"layer": layer}, X, k=np.int32(1))
+
+
+def test_version_1_loads() -> None:
+    same(golden(), fx.load(GOLDEN))
+
+
+def test_version_1_is_what_is_written(tmp_path: Path, nothing_remembered: None) -> None:
+    """A change of what is written needs a new version, and a reader for the old one."""
+    fx.save(golden(), tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == GOLDEN.read_bytes()
