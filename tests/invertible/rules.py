@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import numpy.typing as npt
 
+from fxad import dtypes
 from fxad.builder import Builder
 from fxad.interpret import run
 from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Lit, NDArray, Primitive
+from fxad.transforms import jvp
 from fxad.transforms.inverse_rules import INVERSE_RULES
-from fxad.transforms.inverse_rules.contract import Part, Refused
+from fxad.transforms.inverse_rules.contract import VOLUME, Constant, Part, Refused
 from fxad.typecheck import typecheck
 
 Marks = tuple[bool, ...]
@@ -81,3 +84,44 @@ def written(b: Backwards, aval: Aval, x: Atom | Part) -> Atom:
     whole = x.write(b, Lit.of(np.nan if aval.inexact else 0, aval))
     assert whole.aval is aval
     return whole
+
+
+def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Marks) -> Jaxpr | None:
+    """Operands, then results -> log|det| of the results in the operands marked; None where the rule has none."""
+    rule = INVERSE_RULES.rows[type(prim)]
+    b = Backwards()
+    args, outs = b.inputs(avals), b.inputs(prim.abstract_eval(*avals))
+    if rule.log_det is None or rule.log_det == VOLUME:
+        return None if rule.log_det is None else b.build([Lit.of(0.0, Aval((), "f64"))], "volume")
+    assert not isinstance(rule.log_det, Constant)
+    measured = rule.log_det(b, prim, args, unknown, outs)
+    assert measured.aval.shape == ()
+    program = b.build([measured], "log_det")
+    typecheck(program)
+    return program
+
+
+def jacobian(program: Jaxpr, args: Sequence[NDArray], unknown: Marks) -> npt.NDArray[np.float64]:
+    """The Jacobian of all results in the operands marked; complex numbers are pairs of real ones."""
+    forward, moves = jvp(program, unknown)
+    holes = [a for a, u in zip(args, unknown, strict=True) if u]
+    columns = []
+    for k, x in enumerate(holes):
+        for unit in [1.0, 1j] if x.dtype in dtypes.COMPLEX else [1.0]:
+            for i in range(x.size):
+                dots = [np.zeros(h.shape, h.dtype) for h in holes]
+                dots[k].reshape(-1)[i] = unit
+                given = iter(run(forward, [*args, *dots])[len(program.outs) :])
+                outs = [
+                    next(given) if m else np.zeros(a.shape, a.dtype)
+                    for m, a in zip(moves, program.out_avals, strict=True)
+                ]
+                columns.append(np.concatenate([reals(y) for y in outs]))
+    rows = sum([a.size * (1 + (a.dtype in dtypes.COMPLEX)) for a in program.out_avals])
+    return np.array(columns, np.float64).reshape(len(columns), rows).T
+
+
+def reals(y: NDArray) -> npt.NDArray[np.float64]:
+    """All elements, complex ones as pairs."""
+    flat = y.reshape(-1).astype(np.complex128)
+    return np.concatenate([flat.real, flat.imag]) if y.dtype in dtypes.COMPLEX else flat.real

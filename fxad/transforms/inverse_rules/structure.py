@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.ir import Atom, Aval, Emit, Hole, Lit, Primitive, Shape
+from fxad.ir import Atom, Aval, Emit, Hole, Lit, Primitive, Shape, Zero
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.picking import Index, from_front, place_dtype
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
@@ -68,7 +68,9 @@ def _rev(ctx: InverseCtx, prim: Rev, args: Args, outs: Outs) -> Solved:
 def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) -> Solved | Refused:
     """The first of the copies."""
     (y,), x = outs, args[0].aval
-    if x.size and not y.aval.size:
+    if not x.size:
+        return (Zero(x).instantiate(),)
+    if not y.aval.size:
         return Refused(EMPTY)
     kept = dict(zip(prim.dims, x.shape, strict=True))
     limits = tuple([kept.get(a, min(1, n)) for a, n in enumerate(y.aval.shape)])

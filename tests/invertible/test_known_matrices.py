@@ -1,0 +1,160 @@
+"""Products with matrices of which the program says that they can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.array import Array
+from fxad.interpret import run
+from fxad.ir import Eqn, Hole, Jaxpr, NDArray
+from fxad.primitives.dot import DotGeneral
+from fxad.transforms.inverse_rules import INVERSE_RULES
+from fxad.transforms.inverse_rules.contract import Part, Refused
+from tests.invertible.rules import Backwards, jacobian
+
+Matrix = Callable[[Array], Array]
+
+
+def product_undone(program: Jaxpr) -> tuple[Jaxpr, Jaxpr] | Refused:
+    """For a program of a matrix and an operand of its last equation, a product: (matrix, any, result) -> the operand,
+    and the log-determinant."""
+    *before, last = program.eqns
+    (x,) = program.ins[1:]
+    found: list[Jaxpr] = []
+    for measured in (False, True):
+        b = Backwards.like(program)
+        y = b.input(last.outs[0].aval)
+        for eqn in before:
+            b.makers.update(dict.fromkeys(copied(b, eqn), b.eqns[-1]))
+        assert isinstance(last.prim, DotGeneral)
+        rule = INVERSE_RULES.rows[DotGeneral]
+        solved = rule.solve(b, last.prim, tuple([Hole(a.aval) if a is x else a for a in last.ins]), (y,))
+        if isinstance(solved, Refused):
+            return solved
+        (back,) = [v for v in solved if v is not None]
+        assert not isinstance(back, Part)
+        assert back.aval is x.aval
+        if measured:
+            assert callable(rule.log_det)
+            back = rule.log_det(b, last.prim, last.ins, tuple([a is x for a in last.ins]), (y,))
+        found.append(b.build([back]))
+    return found[0], found[1]
+
+
+def copied(b: Backwards, eqn: Eqn) -> tuple[object, ...]:
+    return b.copy(eqn, eqn.ins)
+
+
+MATRICES: dict[str, Matrix] = {
+    "tril": fnp.tril,
+    "triu": fnp.triu,
+    "lower with ones": lambda w: fnp.tril(w, -1) + fnp.eye(3, dtype=w.dtype),
+    "transposed": lambda w: fnp.swapaxes(fnp.tril(w), -1, -2),
+    "scaled": lambda w: -fnp.triu(w) * (w * w + 1) / 2,
+    "sum": lambda w: fnp.tril(w) + fnp.tril(w * w, -1),
+    "band": lambda w: fnp.tril(w) - fnp.tril(w, -2),
+    "cholesky": lambda w: fnp.linalg.cholesky(w @ fnp.swapaxes(w, -1, -2) + 3 * fnp.eye(3, dtype=w.dtype)),
+    "q": lambda w: fnp.linalg.qr(w)[0],
+    "r": lambda w: fnp.linalg.qr(w)[1],
+    "q transposed": lambda w: fnp.swapaxes(fnp.linalg.qr(w)[0], -1, -2),
+    "eigenvectors": lambda w: fnp.linalg.eigh(w)[1],
+    "singular vectors": lambda w: fnp.linalg.svd(w)[0],
+    "exponential": fnp.linalg.expm,
+    "marked": lambda w: fx.checkpoint_name(fnp.tril(w), "w"),
+}
+PRODUCTS: dict[str, Callable[[Array, Array], Array]] = {
+    "w @ x": lambda w, x: w @ x,
+    "x @ w": lambda w, x: x @ w,
+    "w.T": lambda w, x: lax.dot_general(w, x, (((0,), (0,)), ((), ()))),
+    "x w.T": lambda w, x: lax.dot_general(x, w, (((1,), (1,)), ((), ()))),
+}
+
+
+def drawn(shape: tuple[int, ...], dtype: str, seed: int) -> NDArray:
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0.3, 1.5, shape) * rng.choice([-1.0, 1.0], shape)
+    if dtype == "complex128":
+        x = x + 1j * rng.uniform(-1, 1, shape)
+    return np.asarray(x, fx.Spec((), dtype).dtype)
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("matrix", MATRICES)
+def test_products_are_undone(matrix: str, product: str) -> None:
+    for dtype in ("float64", "complex128"):
+        w, x = drawn((3, 3), dtype, 0), drawn((3, 3), dtype, 1)
+        program = fx.trace(lambda w, x: PRODUCTS[product](MATRICES[matrix](w), x), w, x).jaxpr
+        found = product_undone(program)
+        assert not isinstance(found, Refused), found.reason
+        (y,) = run(program, [w, x])
+        np.testing.assert_allclose(run(found[0], [w, x, y])[0], x, rtol=1e-9, atol=1e-9)
+        want = np.linalg.slogdet(jacobian(program, [w, x], (False, True)))[1]
+        np.testing.assert_allclose(run(found[1], [w, x, y])[0], want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("matrix", ["tril", "q", "transposed"])
+def test_batches_and_other_axes(matrix: str) -> None:
+    """Of matrices in front, and of an operand with its contracted axis anywhere."""
+    w, x = drawn((2, 3, 3), "float64", 0), drawn((4, 2, 3, 5), "float64", 1)
+    for side in (0, 1):
+        numbers = (((2,), (2,)), ((0,), (1,))) if side == 0 else (((2,), (1,)), ((1,), (0,)))
+        program = fx.trace(
+            lambda w, x, side=side, numbers=numbers: lax.dot_general(
+                *((MATRICES[matrix](w), x) if side == 0 else (x, MATRICES[matrix](w))), numbers
+            ),
+            w,
+            x,
+        ).jaxpr
+        found = product_undone(program)
+        assert not isinstance(found, Refused), found.reason
+        (y,) = run(program, [w, x])
+        np.testing.assert_allclose(run(found[0], [w, x, y])[0], x, rtol=1e-9, atol=1e-9)
+        want = np.linalg.slogdet(jacobian(program, [w, x], (False, True)))[1]
+        np.testing.assert_allclose(run(found[1], [w, x, y])[0], want, rtol=1e-9, atol=1e-9)
+
+
+def test_a_zero_on_the_diagonal_gives_nan() -> None:
+    w, x = drawn((3, 3), "float32", 0), drawn((3,), "float32", 1)
+    w[1, 1] = 0
+    program = fx.trace(lambda w, x: fnp.tril(w) @ x, w, x).jaxpr
+    found = product_undone(program)
+    assert not isinstance(found, Refused)
+    back = run(found[0], [w, x, *run(program, [w, x])])[0]
+    np.testing.assert_allclose(back[0], x[0], rtol=1e-6)
+    assert np.isnan(back[1:]).all()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_narrow_dtypes(dtype: str) -> None:
+    w, x = drawn((3, 3), dtype, 0), drawn((3, 2), dtype, 1)
+    program = fx.trace(lambda w, x: fnp.tril(w) @ x, w, x).jaxpr
+    found = product_undone(program)
+    assert not isinstance(found, Refused)
+    back = run(found[0], [w, x, *run(program, [w, x])])[0]
+    np.testing.assert_allclose(back.astype(np.float32), x.astype(np.float32), atol=0.1)
+
+
+NOT_KNOWN: dict[str, Matrix] = {
+    "any": lambda w: w,
+    "tril k=1": lambda w: fnp.tril(w, 1),
+    "sum of both": lambda w: fnp.tril(w) + fnp.triu(w),
+    "exp of a triangle": lambda w: fnp.exp(fnp.tril(w)),
+    "shifted": lambda w: fnp.tril(w) + 1,
+    "divided by a triangle": lambda w: w / (fnp.tril(w) + 2),
+    "a mask of values": lambda w: fnp.where(w > 0, w, 0),
+    "inverse triangle of a mask": lambda w: fnp.where(fnp.tril(fnp.ones((3, 3), bool)), 1.0, w),
+    "rolled": lambda w: fnp.flip(fnp.tril(w), 0),
+}
+
+
+@pytest.mark.parametrize("matrix", NOT_KNOWN)
+def test_what_is_not_known_is_refused(matrix: str) -> None:
+    w, x = drawn((3, 3), "float32", 0), drawn((3, 3), "float32", 1)
+    found = product_undone(fx.trace(lambda w, x: NOT_KNOWN[matrix](w) @ x, w, x).jaxpr)
+    assert found == Refused("the matrix is not known to be triangular, unitary or an exponential")

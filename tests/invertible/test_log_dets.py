@@ -1,0 +1,159 @@
+"""Log-determinants of the inverse rules: those of the dense Jacobian."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from fxad import dtypes
+from fxad.interpret import run
+from fxad.ir import Aval, HigherOrder, NDArray, Primitive
+from fxad.primitives import ALL
+from fxad.primitives.elementwise import (
+    ACOS,
+    ACOSH,
+    ASIN,
+    ATAN,
+    ERF,
+    ERF_INV,
+    ERFC,
+    EXP,
+    EXP2,
+    EXPM1,
+    LOG,
+    LOG1P,
+    LOGISTIC,
+    SINH,
+    TANH,
+    IntegerPow,
+)
+from fxad.testing import calls
+from fxad.testing.applications import Application
+from fxad.transforms.inverse_rules import INVERSE_RULES
+from fxad.transforms.inverse_rules.contract import Refused
+from fxad.transforms.inverse_rules.refused import REASONS
+from tests.invertible.rules import backward, jacobian, log_det
+
+MEASURED = [
+    c
+    for c in ALL
+    if c in INVERSE_RULES.rows
+    and c not in REASONS
+    and not issubclass(c, HigherOrder)
+    and INVERSE_RULES.rows[c].log_det is not None
+]
+LARGEST = 24
+
+
+@pytest.mark.parametrize("kind", MEASURED, ids=lambda c: c.name)
+def test_the_dense_jacobian_says_the_same(kind: type[Primitive]) -> None:
+    """For each set of operands that the rule gives as a whole, where the Jacobian is square."""
+    counted = 0
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(calls(kind, smooth=True))
+    def law(application: Application) -> None:
+        nonlocal counted
+        args, program = application.args, application.program
+        live = [a.inexact for a in application.avals]
+        outs = run(program, args)
+        for unknown in product(*[(False, True) if k else (False,) for k in live]):
+            if not any(unknown) or sum([a.size for a, u in zip(args, unknown, strict=True) if u]) > LARGEST:
+                continue
+            found = backward(application.prim, application.avals, unknown)
+            if (
+                isinstance(found, Refused)
+                or any([box is not None for box in found.boxes])
+                or kind.name in PARTLY | OTHERS
+            ):
+                continue
+            dense = jacobian(program, args, unknown)
+            if dense.shape[0] != dense.shape[1]:
+                continue
+            measure = log_det(application.prim, application.avals, unknown)
+            assert measure is not None
+            want = float(np.linalg.slogdet(dense)[1])
+            have = float(run(measure, [*args, *outs])[0])
+            np.testing.assert_allclose(have, want, rtol=1e-9, atol=1e-9, err_msg=f"{application}\nunknown {unknown}")
+            counted += 1
+
+    law()
+    assert counted or kind.name in OTHERS | PARTLY
+
+
+# They give parts, which several equations put together, each as volume-preserving as a move.
+PARTLY = {"select_n", "gather", "scatter", "dynamic_slice", "slice", "index", "dynamic_update_slice"}
+# They have no slope, or (stop_gradient) say that they have none; products want a matrix that is known.
+OTHERS = {"not", "xor", "reduce_and", "reduce_or", "reduce_xor", "dot_general", "stop_gradient"}
+
+
+@pytest.mark.parametrize(
+    ("prim", "x", "want"),
+    [
+        (TANH, 20.0, 2 * (np.log(2) - 20)),
+        (LOGISTIC, -80.0, -80.0),
+        (LOGISTIC, 80.0, -80.0),
+        (EXP, -80.0, -80.0),
+        (EXP2, 100.0, 100 * np.log(2) + np.log(np.log(2))),
+        (EXPM1, -50.0, -50.0),
+        (ERF, 8.0, np.log(2 / np.sqrt(np.pi)) - 64),
+        (SINH, 80.0, 80 - np.log(2)),
+        (LOG, 1e-30, 30 * np.log(10)),
+    ],
+    ids=str,
+)
+def test_no_digits_are_lost_at_the_ends(prim: Primitive, x: float, want: float) -> None:
+    """In float32, where log |f'(x)| taken of the slope itself would be infinite or rounded away."""
+    arg = np.asarray(x, np.float32)
+    aval = type_of(arg)
+    measure = log_det(prim, [aval], (True,))
+    assert measure is not None
+    (y,) = prim.impl(arg)
+    np.testing.assert_allclose(run(measure, [arg, y])[0], want, rtol=1e-6)
+
+
+def type_of(x: NDArray) -> Aval:
+    return Aval(x.shape, x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("prim", "results"),
+    [
+        (TANH, [1.0, -1.0, 1.5]),
+        (LOGISTIC, [0.0, 1.0, -0.5, 1.5]),
+        (EXP, [0.0, np.inf, -1.0]),
+        (EXP2, [0.0, np.inf, -1.0]),
+        (EXPM1, [-1.0, np.inf, -2.0]),
+        (ERF, [1.0, -1.0, 2.0]),
+        (ERFC, [0.0, 2.0, -1.0, 3.0]),
+        (ASIN, [1.6, -1.6]),
+        (ACOS, [3.2, -0.1]),
+        (ATAN, [np.float32(np.pi / 2), -np.float32(np.pi / 2), 1.6]),
+        (ACOSH, [-0.5]),
+        (SINH, [np.inf, -np.inf]),
+        (IntegerPow(3), [np.inf]),
+        (IntegerPow(-3), [0.0]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_what_a_function_does_not_reach_comes_back_as_nan(prim: Primitive, results: list[float], dtype: str) -> None:
+    """Saturated, overflown, or outside of the range: never a plausible number."""
+    y = np.asarray(results, dtypes.as_dtype(dtype))
+    found = backward(prim, [type_of(y)], (True,))
+    assert not isinstance(found, Refused)
+    (x,) = run(found.program, [y])
+    assert np.isnan(x.astype(np.float64)).all(), x
+
+
+@pytest.mark.parametrize("prim", [LOG, LOG1P, ERF_INV], ids=str)
+def test_infinite_results_of_finite_operands_come_back(prim: Primitive) -> None:
+    """Where an infinity is the exact value of one operand, it gives back that operand."""
+    args = {LOG: [0.0, np.inf], LOG1P: [-1.0, np.inf], ERF_INV: [-1.0, 1.0]}[prim]
+    x = np.asarray(args, np.float32)
+    found = backward(prim, [type_of(x)], (True,))
+    assert not isinstance(found, Refused)
+    np.testing.assert_array_equal(run(found.program, prim.impl(x))[0], x)
