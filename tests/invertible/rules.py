@@ -125,3 +125,8 @@ def reals(y: NDArray) -> npt.NDArray[np.float64]:
     """All elements, complex ones as pairs."""
     flat = y.reshape(-1).astype(np.complex128)
     return np.concatenate([flat.real, flat.imag]) if y.dtype in dtypes.COMPLEX else flat.real
+
+
+def near(have: NDArray, want: object, rtol: float = 1e-9, atol: float = 0.0) -> None:
+    """Check that values are close."""
+    np.testing.assert_allclose(have.astype(np.complex128), np.asarray(want, np.complex128), rtol=rtol, atol=atol)
