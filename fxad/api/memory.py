@@ -62,7 +62,19 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
     True
 
     An equation is known when all its operands are: arguments marked in `known`, what the program closes over, literals,
-    and results of known equations. Calls are split; a loop, a branch or a `remat` is known as a whole or not at all.
+    and results of known equations. Equations with bodies are split: calls, `remat`, a `cond` whose index is known, and a
+    `scan`, of which the known part is a scan of its own, here over the exponentials:
+
+    >>> from fxad import lax
+    >>> def blend(a, b):
+    ...     return lax.scan(lambda c, x: (0.5 * c + fnp.exp(x), None), b, a)[0]
+    >>> halves = fx.partial_eval(fx.trace(blend, x, fx.Spec((), "float32")), known=(True, False))
+    >>> [(r.name, str(r.aval)) for r in halves.residuals]
+    [('scan %0', 'f32[3]')]
+
+    A carry is known when each step makes a known one of it; what a step hands over is stacked, but for constants and
+    slices, which are there. A `while`, a `cond` on what is not known, a function with rules, and whatever has an effect
+    is known as a whole or not at all.
 
     Law:    both halves together give the results of the program, bit for bit; no equation is in both; what the first
             knows is given by the first. Effects stay in order: one that follows an effect of the second is in the second.

@@ -152,5 +152,9 @@ def check_partial_eval(case: Case, known: Sequence[bool]) -> None:
         fail(f"two halves are not the whole: {problem}", program, args, halves.unknown)
     if len(halves.residuals) != len(halves.known.outs) - n or len(set(halves.known.outs[n:])) != len(halves.residuals):
         fail("a residual is handed over twice, or without a name", program, (), halves.known)
+    done, most = work(halves.known) + work(halves.unknown), work(program)
+    for name in _COSTLY:
+        if done[name] > most[name]:
+            fail(f"{name} is in both halves", program, (), halves.unknown)
     if all(mask) and (halves.unknown.outs or halves.unknown.eqns):
         fail("everything is known, and something is left", program, (), halves.unknown)

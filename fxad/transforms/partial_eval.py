@@ -12,6 +12,7 @@ from fxad.liveness import dce
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.primitives.naming import Name
+from fxad.transforms.split_control import Body, apart
 
 
 @final
@@ -41,8 +42,11 @@ class Halves:
 def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
     """Split a program at what the marked operands determine.
 
-    An equation is known when all its operands are, literals included. Calls are split; loops, branches and `remat` are
-    known as a whole or not at all. A result that is known is given by the first program (a known operand or a literal
+    An equation is known when all its operands are, literals included. Equations with bodies are split: calls, `remat`,
+    a `cond` whose index is known, and a `scan`, whose known part is a scan of its own: a carry is known when each step
+    makes a known one of it, and what a step hands over is stacked, but for constants and slices, which are there. A
+    `while`, a `cond` on what is not known and a function with rules are known as a whole or not at all, and so is what
+    has an effect. A result that is known is given by the first program (a known operand or a literal
     that is a result is forwarded) and not by the second.
 
     Law:  `unknown(residuals of known, others)` and the results of `known` are the results of the program, bit for bit.
@@ -69,7 +73,8 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
 
 
 def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
-    """The program with those calls inlined that have known operands and others; and which equations are known."""
+    """The program with those calls inlined, and those equations split, that have known operands and others; and which
+    equations are known."""
     b = Builder.like(jaxpr)
     made: set[Atom] = {v for v, k in zip(jaxpr.ins, known, strict=True) if k}
     sure: list[bool] = []
@@ -84,6 +89,16 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
             outs: Sequence[Atom]
             if isinstance(eqn.prim, Call) and any(have) and not all(have):
                 outs = emit(eqn.prim.body, ins)
+            elif parts := apart(eqn.prim, tuple(have), _halve):
+                b.source = eqn.source
+                first = b(parts.known, *[ins[k] for k in parts.takes])
+                made.update(first)
+                sure.append(True)
+                n = sum(parts.out_known)
+                rest = b(parts.unknown, *[ins[k] if k >= 0 else first[n + ~k] for k in parts.reads])
+                sure.append(False)
+                given, late = iter(first), iter(rest)
+                outs = [next(given) if k else next(late) for k in parts.out_known]
             else:
                 effects = bool(eqn.prim.effects)
                 outs = b.copy(eqn, ins)
@@ -94,6 +109,11 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
         return [env.get(a, a) for a in body.outs]
 
     return b.build(emit(jaxpr, jaxpr.ins), jaxpr.name), sure
+
+
+def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Body:
+    halves = partial_eval(jaxpr, known)
+    return Body(halves.known, halves.unknown, halves.out_known)
 
 
 def _live(eqns: Sequence[Eqn], wanted: Sequence[Atom]) -> list[Eqn]:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, LinearizedBody, Lit, Tangent, Zero
+from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, LinearizedBody, Lit, Tangent, Var, Zero
 from fxad.primitives.linearity import is_zero
 
 T = TypeVar("T")
@@ -87,6 +87,23 @@ def placed(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
             left.remove(found)
         out.append(found)
     return out
+
+
+def with_places_out(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], places: Sequence[Aval]) -> Jaxpr:
+    """The branch with the results that are not for places shared by all, then those, zeros where it has none."""
+    pairs = zip(values, places, strict=True)
+    return with_outs(branch, (*branch.outs[:n_out], *[Zero(a).instantiate() if v is None else v for v, a in pairs]))
+
+
+def with_places_in(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxpr:
+    """The branch with its operands beyond the first `n_in` taken from places shared by all."""
+    b = Builder()
+    args: dict[Var, Atom] = {v: b.input(v.aval) for v in branch.ins[:n_in]}
+    for v, aval in zip(placed(branch.ins[n_in:], places), places, strict=True):
+        there = b.input(aval)
+        if v is not None:
+            args[v] = there
+    return b.build(b.inline(branch, [args[v] for v in branch.ins]), branch.name)
 
 
 def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Sequence[Aval]) -> tuple[Tangent, ...]:

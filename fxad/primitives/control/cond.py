@@ -48,6 +48,8 @@ from fxad.primitives.control.bodies import (
     spread_tangents,
     vanishing,
     with_outs,
+    with_places_in,
+    with_places_out,
 )
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
@@ -142,8 +144,8 @@ class Cond(HigherOrder, Linear):
         places = shared_places([saving.out_avals[n_out:] for saving, _ in halves])
         if not places:
             return None
-        saving = [_filling(s, n_out, placed(s.outs[n_out:], places), places) for s, r in halves]
-        resuming = [_taking(r, n_in, places) for _, r in halves]
+        saving = [with_places_out(s, n_out, placed(s.outs[n_out:], places), places) for s, r in halves]
+        resuming = [with_places_in(r, n_in, places) for _, r in halves]
         return self.with_bodies(tuple(saving)), self.with_bodies(tuple(resuming))
 
     # ---------------------------------------------------------------------------------------------------- batching
@@ -275,7 +277,7 @@ class _Residuals:
 
     def primal(self, split: LinearizedBody) -> Jaxpr:
         """operands -> results, then slots."""
-        return _filling(split.primal, self.n_out, self._filled(split), self.slots)
+        return with_places_out(split.primal, self.n_out, self._filled(split), self.slots)
 
     def linear(self, split: LinearizedBody, reached: tuple[bool, ...]) -> Jaxpr:
         """tangents, then operands, results and slots that hold residuals -> tangents of the results reached."""
@@ -293,23 +295,6 @@ class _Residuals:
             k = held.get(a)
             residuals.append(at_slots[a] if k is None else at_operands[~k] if k < 0 else at_results[k])
         return b.build(b.inline(linear, (*dots, *residuals)), linear.name)
-
-
-def _filling(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], places: Sequence[Aval]) -> Jaxpr:
-    """The branch with the results that are not for places shared by all, then those, zeros where it has none."""
-    pairs = zip(values, places, strict=True)
-    return with_outs(branch, (*branch.outs[:n_out], *[Zero(a).instantiate() if v is None else v for v, a in pairs]))
-
-
-def _taking(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxpr:
-    """The branch with its operands beyond the first `n_in` taken from places shared by all."""
-    b = Builder()
-    args: dict[Var, Atom] = {v: b.input(v.aval) for v in branch.ins[:n_in]}
-    for v, aval in zip(placed(branch.ins[n_in:], places), places, strict=True):
-        there = b.input(aval)
-        if v is not None:
-            args[v] = there
-    return b.build(b.inline(branch, [args[v] for v in branch.ins]), branch.name)
 
 
 def _held(split: LinearizedBody, n_out: int) -> tuple[tuple[Var, ...], dict[Var, int]]:

@@ -1,0 +1,166 @@
+"""`partial_eval` of loops, branches and segments: known work is in the known program, and nothing is in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.ir import Jaxpr, distinct
+from fxad.testing.memory_laws import work
+
+RNG = np.random.default_rng(0)
+A, B = [RNG.standard_normal((4, 3)).astype(np.float32) for _ in range(2)]
+
+
+def halved(f: Callable[[Any, Any], Any], a: Any = A, b: Any = B) -> tuple[Any, Any, Any]:
+    """Both halves of a function whose first argument is known; run, they are the function, bit for bit."""
+    program = fx.trace(f, a, b)
+    halves = fx.partial_eval(program, (True, False))
+    first, residuals = fx.interpret(halves.known, a)
+    rest = fx.interpret(halves.unknown, residuals, b)
+    found = [y if x is None else x for x, y in zip(parts(first), parts(rest), strict=True)]
+    for x, y in zip(found, parts(fx.interpret(program, a, b)), strict=True):
+        np.testing.assert_array_equal(x, y)
+    done = work(halves.known.jaxpr) + work(halves.unknown.jaxpr)
+    for name in ("exp", "sin", "cos", "tanh", "dot_general"):
+        assert done[name] <= work(program.jaxpr)[name]
+    return halves, first, rest
+
+
+def parts(results: Any) -> list[Any]:
+    values = results.values() if isinstance(results, dict) else results if isinstance(results, tuple) else [results]
+    return list(values)
+
+
+def ops(program: Any) -> set[str]:
+    jaxpr: Jaxpr = program.jaxpr
+    return {e.prim.name for j in distinct(jaxpr) for e in j.eqns} & {"exp", "sin", "cos", "tanh"}
+
+
+def test_a_scan_in_two() -> None:
+    """The known carry and what follows from known slices is one scan, the rest another."""
+
+    def f(a: Any, b: Any) -> Any:
+        def step(carry: Any, xs: Any) -> Any:
+            (c, d), (x, y) = carry, xs
+            c = fnp.tanh(c + fnp.exp(x))
+            return (c, d + fnp.sin(c) * fnp.cos(y)), (c, c * d)
+
+        (c, d), (cs, ds) = lax.scan(step, (a[0], b[0]), (a, b))
+        return {"known": c, "known stack": cs, "rest": d, "other stack": ds}
+
+    halves, first, _ = halved(f)
+    assert [k for k, v in first.items() if v is not None] == ["known", "known stack"]
+    assert ops(halves.known) == {"exp", "tanh", "sin"}
+    assert ops(halves.unknown) == {"cos"}
+    assert [str(r.aval) for r in halves.residuals] == ["f32[4,3]"] * 2, "sin c, and c, which is a result too"
+
+
+def test_a_carry_that_becomes_unknown() -> None:
+    """The second carry is known at first, and takes from the first one in the next step: both are unknown."""
+
+    def f(a: Any, b: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            c, d = carry
+            return (d, fnp.tanh(c) + fnp.exp(x)), None
+
+        return lax.scan(step, (a[0], b[0]), a)[0]
+
+    halves, first, _ = halved(f)
+    assert first == (None, None)
+    assert ops(halves.known) == {"exp"}
+    assert ops(halves.unknown) == {"tanh"}
+
+
+def test_constants_and_slices_are_not_stacked() -> None:
+    def f(a: Any, b: Any) -> Any:
+        first = fnp.exp(a[0])
+
+        def step(c: Any, x: Any) -> Any:
+            return c * first * x + fnp.sin(x), None
+
+        return lax.scan(step, b[0], a, reverse=True)[0]
+
+    halves, _, _ = halved(f)
+    shapes = sorted([str(r.aval) for r in halves.residuals])
+    assert shapes == ["f32[3]", "f32[4,3]", "f32[4,3]"], "the constant once, the slices as they are, and their sines"
+
+
+def test_a_cond_whose_index_is_known() -> None:
+    def f(a: Any, b: Any) -> Any:
+        def yes(a: Any, b: Any) -> Any:
+            return fnp.exp(a), fnp.sin(a) * b, fnp.cos(a)
+
+        def no(a: Any, b: Any) -> Any:
+            return a, fnp.tanh(a) + fnp.sin(b), b
+
+        return lax.cond(fnp.sum(a) > 0, yes, no, a, b)
+
+    for a in (A, -A):
+        halves, first, _ = halved(f, a)
+        assert [v is not None for v in first] == [True, False, False]
+        assert ops(halves.known) == {"exp", "sin", "cos", "tanh"}
+        assert ops(halves.unknown) == {"sin"}
+
+
+def test_a_cond_on_what_is_not_known_is_whole() -> None:
+    halves, _, _ = halved(lambda a, b: lax.cond(fnp.sum(b) > 0, lambda a, b: fnp.exp(a) * b, lambda a, b: b, a, b))
+    assert ops(halves.known) == set()
+    assert ops(halves.unknown) == {"exp"}
+
+
+def test_a_while_is_whole() -> None:
+    def f(a: Any, b: Any) -> Any:
+        return lax.while_loop(lambda s: fnp.sum(s[0]) < 3, lambda s: (fnp.exp(s[0]), s[1] + s[0]), (a, b), max_steps=3)
+
+    assert ops(halved(f)[0].known) == set()
+    known = lax.while_loop
+    g = halved(lambda a, b: known(lambda c: fnp.sum(c) < 3, fnp.exp, a, max_steps=3) * b)[0]
+    assert ops(g.known) == {"exp"}
+    assert ops(g.unknown) == set()
+
+
+@pytest.mark.parametrize("wrap", [fx.remat, fx.jit, lambda f: fx.remat(fx.jit(fx.remat(f)))])
+def test_segments_and_calls(wrap: Any) -> None:
+    inner = wrap(lambda a, b: (fnp.exp(a), fnp.sin(a) * fnp.cos(b), a))
+    halves, first, _ = halved(lambda a, b: inner(a, b))
+    assert [v is not None for v in first] == [True, False, True]
+    assert ops(halves.known) == {"exp", "sin"}
+    assert ops(halves.unknown) == {"cos"}
+    grad = fx.grad(lambda b: fnp.sum(halves.unknown(halves.known(A)[1], b)[1]))(B)
+    np.testing.assert_allclose(grad, -np.sin(A) * np.sin(B), rtol=1e-5)
+
+
+def test_nests() -> None:
+    def f(a: Any, b: Any) -> Any:
+        def step(d: Any, x: Any) -> Any:
+            return fx.remat(lambda d, x: lax.cond(a[0, 0] > 0, lambda: d + fnp.exp(x), lambda: d * fnp.sin(x)))(
+                d, x
+            ), None
+
+        return fx.vmap(lambda b: lax.scan(step, b, a[:, 0])[0])(b[:, 0])
+
+    for a in (A, -A):
+        halves, _, _ = halved(f, a)
+        assert ops(halves.known) == {"exp", "sin"}
+        assert ops(halves.unknown) == set()
+
+
+def test_edges() -> None:
+    """No steps, and a program with everything known, or nothing."""
+
+    def f(a: Any, b: Any) -> Any:
+        return lax.scan(lambda c, x: (c + fnp.exp(x), fnp.sin(x)), b[0], a)
+
+    halved(f, A[:0])
+    program = fx.trace(f, A, B)
+    every, none = fx.partial_eval(program, (True, True)), fx.partial_eval(program, (False, False))
+    assert ops(every.unknown) == set()
+    assert ops(none.known) == set()
+    assert every.residuals == none.residuals == ()
