@@ -227,7 +227,7 @@ class _Parser:
             self.fail(f"{prim.name} gives {made}, the equation says {bound}", start)
         return Eqn(prim, ins, tuple([self.bind(env, b, n + k) for k, b in enumerate(bindings)]))
 
-    def checked(self, at: int, rule: Callable[..., T], *args: object, **kwargs: object) -> T:
+    def checked(self, at: int, rule: Callable[..., T], /, *args: object, **kwargs: object) -> T:
         """Call what a primitive's author wrote; whatever it raises is a fault of the text."""
         try:
             return rule(*args, **kwargs)

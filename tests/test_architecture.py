@@ -38,6 +38,7 @@ TREE_ROOMS = (
     "fxad/files.py",
     "fxad/ir.py",
     "fxad/lax/control/",
+    "fxad/lax/implicit/",
     "fxad/program.py",
     "fxad/static.py",
     "fxad/structures.py",

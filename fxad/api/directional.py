@@ -361,10 +361,11 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
                 remedy="choose the arguments that are floating or complex: argnums=...",
             )
     mask = mask_of(program, chosen)
-    if not is_linear(program.jaxpr, mask):
-        transforms.transpose(program.jaxpr, mask)  # names the equation, where there is one to name
+    jaxpr = transforms.dce(program.jaxpr)  # a result that is not linear, but that nobody uses, does no harm
+    if not is_linear(jaxpr, mask):
+        transforms.transpose(jaxpr, mask)  # names the equation, where there is one to name
         raise NotLinearError(f"transpose: {program.name} is not linear in the chosen arguments")
-    adjoint = transforms.transpose(program.jaxpr, mask)
+    adjoint = transforms.transpose(jaxpr, mask)
     # operands: cotangents, then bound and other arguments -> bound, cotangents, other arguments
     n_ct, n_bound = len(program.out_avals), len(program.bound)
     others = range(n_ct + n_bound, len(adjoint.ins))

@@ -23,6 +23,7 @@ from fxad.primitives.elementwise.beta import BETA
 from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.fft import FFT
 from fxad.primitives.fold import FOLD
+from fxad.primitives.implicit import IMPLICIT
 from fxad.primitives.indexing import INDEXING
 from fxad.primitives.linalg import LINALG
 from fxad.primitives.naming import NAMING
@@ -73,4 +74,5 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     Cond,
     While,
     *CUSTOM,
+    *IMPLICIT,
 )

@@ -77,7 +77,7 @@ class LinearCall(HigherOrder, Linear):
         if not 0 < n <= len(self.body.ins):
             raise ParameterError(f"{self.name}: n_linear is {n}, {self.body.name} has {len(self.body.ins)} operands")
         linear, known = self.body.in_avals[:n], self.body.in_avals[n:]
-        _check_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
+        check_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
         for what, found in (("linear operand", linear), ("result", outs)):
             for k, aval in enumerate(found):
                 if not aval.inexact:
@@ -194,7 +194,7 @@ class CustomCall(HigherOrder):
             push = with_outs(push, marked(push.outs, given))
             pulls = [without(pull, given)[0] for pull in pulls]
         counts = [sum(self.moving), sum(given)]
-        maps, left = _narrowed([sweep(j) for j in (push, *pulls)], counts[: 1 + len(pulls)])
+        maps, left = narrowed([sweep(j) for j in (push, *pulls)], counts[: 1 + len(pulls)])
         whole = with_outs(forward, (*marked(forward.outs[:n], used), *marked(forward.outs[n:], left)))
         slim, mask = prune(whole, (True,) * len(whole.outs))
         dots = iter(narrow(maps[0])[1])
@@ -216,14 +216,14 @@ class CustomCall(HigherOrder):
         for rule in (self.jvp_rule, self.vjp_rule):
             if rule:
                 residuals = rule[0].out_avals[len(outs) :]
-                _check_type(self.name, "forward", rule[0], ins, (*outs, *residuals))
-                _check_type(self.name, "push", rule[1], (*moving, *residuals), inexact)
+                check_type(self.name, "forward", rule[0], ins, (*outs, *residuals))
+                check_type(self.name, "push", rule[1], (*moving, *residuals), inexact)
                 for pull in rule[2:]:
-                    _check_type(self.name, "pull", pull, (*inexact, *residuals), moving)
+                    check_type(self.name, "pull", pull, (*inexact, *residuals), moving)
         n = self.captured
         for size, body in self.vmap_rules:
             stacks = (*ins[:n], *[_stacked(a, size) for a in ins[n:]])
-            _check_type(self.name, f"vmap rule of size {size}", body, stacks, tuple([_stacked(a, size) for a in outs]))
+            check_type(self.name, f"vmap rule of size {size}", body, stacks, tuple([_stacked(a, size) for a in outs]))
         check_operands(self.name, self.body, avals)
         return outs
 
@@ -305,7 +305,7 @@ class CustomCall(HigherOrder):
         if len(maps) > 1:
             maps[1], _ = without(with_outs(maps[1], marked(maps[1].outs, live)), reached)
         counts = [len(lins), sum(reached)]
-        slim, needed = _narrowed(maps, counts[: len(maps)])
+        slim, needed = narrowed(maps, counts[: len(maps)])
         n = len(avals)
         forward = with_outs(forward, (*forward.outs[:n], *marked(forward.outs[n:], needed)))
         outs, residuals = call_primal(ctx, forward, n, primals)
@@ -342,8 +342,8 @@ def _without_operands(rule: tuple[Jaxpr, ...], needed: tuple[bool, ...], moving:
             yield over(slim, mask, jaxpr.in_avals, wants)
 
 
-def _narrowed(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
-    """The linear maps of a rule without the residuals that none of them reads; and which residuals are left. `counts`
+def narrowed(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
+    """Linear maps over the same residuals without those that none of them reads; and which residuals are left. `counts`
     are the numbers of their linear operands."""
     slim = [narrow(m) for m in maps]
     masks = [mask[n:] for (_, mask), n in zip(slim, counts, strict=True)]
@@ -374,7 +374,8 @@ def _stacked(aval: Aval, size: int) -> Aval:
     return aval.with_shape((size, *aval.shape))
 
 
-def _check_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], outs: tuple[Aval, ...]) -> None:
+def check_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], outs: tuple[Aval, ...]) -> None:
+    """Check the type of a body of an equation. Raises: ParameterError."""
     for verb, have, want in (("takes", jaxpr.in_avals, ins), ("returns", jaxpr.out_avals, outs)):
         if have != want:
             found, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))

@@ -49,15 +49,25 @@ def cotangent_maps(rule: Jaxpr, n_cts: int, what: str) -> tuple[Jaxpr, Jaxpr]:
 
     Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents.
     """
-    mask = (True,) * n_cts + (False,) * (len(rule.ins) - n_cts)
-    pull = dce(rule)
-    if not is_linear(pull, mask):
-        split = _split(pull, mask, 0, f"{what} is not linear in the cotangents")
-        b = Builder()
-        cts, residuals = b.inputs(rule.in_avals[:n_cts]), b.inputs(rule.in_avals[n_cts:])
-        known = b.inline(split.primal, residuals)
-        pull = dce(b.build(_filled(split, b.inline(split.linear, [*cts, *known]), rule), rule.name))
-    return dce(transpose(pull, mask)), pull
+    pull = linear_form(rule, n_cts, what, "the cotangents")
+    return dce(transpose(pull, (True,) * n_cts + (False,) * (len(rule.ins) - n_cts))), pull
+
+
+@by_value
+def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
+    """The same map, whose equations are each linear in the first `n` operands where they depend on them.
+
+    Raises: NotLinearError that names the equation, when it is not linear in them.
+    """
+    mask = (True,) * n + (False,) * (len(rule.ins) - n)
+    form = dce(rule)
+    if is_linear(form, mask):
+        return form
+    split = _split(form, mask, 0, f"{what} is not linear in {operands}")
+    b = Builder()
+    linear, others = b.inputs(rule.in_avals[:n]), b.inputs(rule.in_avals[n:])
+    known = b.inline(split.primal, others)
+    return dce(b.build(_filled(split, b.inline(split.linear, [*linear, *known]), rule), rule.name))
 
 
 def _filled(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:

@@ -1,0 +1,121 @@
+"""An equation and its solver as one equation of a program: what the functions of this room are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from fxad import tree
+from fxad.builder import Builder
+from fxad.errors import NotDifferentiableError
+from fxad.ir import Jaxpr
+from fxad.lax.control.bodies import Body, common_operands, traced_body
+from fxad.lax.implicit.maps import (
+    LinearMap,
+    Unknown,
+    check_flag,
+    of_type,
+    rotated,
+    same_tree,
+    solver,
+    transposed_program,
+)
+from fxad.primitives.control.bodies import filled_linear, filled_outs, over, with_outs
+from fxad.primitives.implicit import Root
+from fxad.program import name_of
+from fxad.trace import bind
+from fxad.transforms import dce, jvp, linearize
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """An equation `equation(captured, x) = 0` for an unknown, with a value for each of its inexact leaves."""
+
+    what: str
+    like: Unknown
+    guess: Sequence[object]
+    equation: Body
+
+    def solved(
+        self,
+        fn: Callable[..., Any],
+        solve: Callable[[Any], object],
+        tangent_solve: Callable[..., Any],
+        has_aux: bool,
+    ) -> Any:
+        """Bind the equation. `solve` is what is done with the user's function `fn`.
+
+        Raises: TreeError, ShapeError, DTypeError for solvers that return another type.
+        """
+        check_flag(self.what, "has_aux", has_aux)
+        forward = solver(self.what, "solve", fn, solve, self.like, "initial_guess", has_aux)
+        at, matvec = self._linearised()
+        system = self._system(at, matvec, tangent_solve)
+        bodies = [self.equation, forward.body, at, *[body for _, body in system]]
+        (equation, run, point, *solvers), operands = common_operands(bodies)
+        n = len(operands)
+        known = (*point.out_avals, *[v.aval for v in point.ins[:n]])
+        pieces: list[Jaxpr] = []
+        for (linear, _), body in zip(system, solvers, strict=True):
+            has = (True,) * len(linear.ins) + (False,) * n
+            avals = (*linear.out_avals, *known)
+            pieces += [over(linear, has, avals, (True,) * len(avals)), rotated(body, n)]
+        outs = bind(Root(equation, run, point, tuple(pieces), n), *operands, *self.guess)
+        return forward.result(self.like, outs)
+
+    def _linearised(self) -> tuple[Body, Jaxpr]:
+        """The derivative of the equation with respect to the unknown, in two: (captured, x) -> what it needs to know;
+        (directions, that) -> the derivative."""
+        jaxpr, captured = self.equation.jaxpr, self.equation.captured
+        mask = (*[False] * len(captured), *self.like.moving)
+        m = len(jaxpr.outs)
+        try:
+            split = linearize(jaxpr, mask)
+        except NotDifferentiableError:  # but in forward mode perhaps: the derivative along with the value
+            fused, nonzero = jvp(jaxpr, mask)
+            b = Builder()
+            dots, known = b.inputs(self.like.direction.avals), b.inputs(jaxpr.in_avals)
+            linear = with_outs(fused, filled_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
+            matvec = dce(b.build(b.inline(linear, (*known, *dots)), f"derivative_{jaxpr.name}"))
+            at = with_outs(jaxpr, jaxpr.ins)
+        else:
+            matvec = filled_linear(split, (True,) * m)
+            at = split.primal
+            at = with_outs(at, at.outs[m:])
+        return replace(self.equation, jaxpr=dce(at), numbers=(None,) * len(at.outs)), matvec
+
+    def _system(self, at: Body, matvec: Jaxpr, tangent_solve: Callable[..., Any]) -> list[tuple[Jaxpr, Body]]:
+        """The linear map of the tangents and what solves for it; and, where they are to be had, their transposes."""
+        like, avals = self.like.direction, at.jaxpr.out_avals
+        m = len(like.avals)
+        called: list[LinearMap] = []
+
+        def traced(linear: Jaxpr, name: str) -> Body:
+            def run(y: object, known: Sequence[object]) -> object:
+                called.append(LinearMap(name, linear, known, like))
+                return tangent_solve(called[-1], y)
+
+            run.__name__ = name_of(tangent_solve)
+            args = tree.structure((like.structure.unflatten(range(m)), (0,) * len(avals)))
+            fn = run if callable(tangent_solve) else tangent_solve
+            body = traced_body(f"{self.what}: tangent_solve", fn, args, (*like.avals, *avals))
+            same_tree(self.what, "tangent_solve", body, body.out_tree, like, "y")
+            return of_type(self.what, "tangent_solve", body, like, "y")
+
+        name = f"derivative of {self.equation.name}"
+        forth = traced(matvec, name)
+        used = called[-1].used
+        vecmat = transposed_program(matvec, m)
+        if vecmat is None:
+            return [(matvec, forth)]
+        n = len(forth.captured)
+        derived = transposed_program(rotated(forth.jaxpr, n), m)
+        if derived is not None:
+            back = replace(forth, jaxpr=rotated(derived, m + len(avals)))
+        elif used:
+            back = traced(vecmat, f"transpose of {name}")
+        else:
+            return [(matvec, forth)]
+        return [(matvec, forth), (vecmat, back)]

@@ -1,0 +1,261 @@
+"""`cg`, `bicgstab`, `gmres`: iterative solvers of linear systems, with JAX's names and SciPy's tolerances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, cast, final
+
+from fxad import dtypes, tree
+from fxad.array import Array, ArrayLike, asarray, aval_of, is_scalar
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
+from fxad.ir import Aval, Lit
+from fxad.lax.binary import sub
+from fxad.lax.control.scanning import whole_number
+from fxad.lax.creation import convert, splat
+from fxad.lax.implicit.equations import Problem
+from fxad.lax.implicit.maps import LinearMap, Unknown, function_of, operator, rotated, transposed_program, unknown
+from fxad.lax.implicit.methods import Method, conjugate_gradients, gmres_cycle
+from fxad.lax.implicit.methods import bicgstab as _bicgstab
+from fxad.lax.implicit.report import Convergence
+from fxad.lax.implicit.rounds import in_rounds
+from fxad.lax.implicit.systems import linear_solve
+from fxad.lax.implicit.vectors import Map, Space, epsilon, space_of
+from fxad.program import name_of
+
+Operator: TypeAlias = "Callable[[Any], Any] | ArrayLike"
+
+
+def cg(
+    A: Operator,
+    b: Any,
+    x0: Any = None,
+    *,
+    tol: ArrayLike = 1e-5,
+    atol: ArrayLike = 0.0,
+    maxiter: int | None = None,
+    M: Operator | None = None,
+) -> tuple[Any, Convergence]:
+    """Solve A x = b by conjugate gradients, for a Hermitian positive definite A; returns (x, `Convergence`).
+
+    A is a square matrix or a linear function, b any pytree of arrays, x0 a first guess of its type (0 by default), M
+    approximates the inverse of A, as a matrix or a function, and is Hermitian positive definite too. It ends when
+    |b - A x| <= max(tol |b|, atol), as in SciPy, or after `maxiter` steps (10 times the size of b by default).
+
+    Rule:   derivatives with respect to b and what A closes over are those of the solution: each is one more solve, by
+            the same method. x0, M, tolerances and the report have none.
+    Law:    for b = 0, x is 0; when nan or infinity is met, x is nan. Vectors have the common dtype of the leaves of b,
+            at least float32. Tiny and huge b are scaled: no square of theirs overflows.
+    Cost:   a product with A and one with M in a step; one more product each time it is checked that
+            the residual is what the method reckons it is.
+    Raises: as `custom_linear_solve`; ShapeError for a matrix that is not square or does not fit b.
+    Source: Hestenes, Stiefel (1952); `scipy.sparse.linalg.cg`
+    """
+    setup = _setup("cg", A, b, x0, tol, atol, M)
+    limits = _Limits(_steps("cg", maxiter, setup.space), 1 << 30, 0.5)
+    return setup.solved(conjugate_gradients, limits, hermitian=True)
+
+
+def bicgstab(
+    A: Operator,
+    b: Any,
+    x0: Any = None,
+    *,
+    tol: ArrayLike = 1e-5,
+    atol: ArrayLike = 0.0,
+    maxiter: int | None = None,
+    M: Operator | None = None,
+) -> tuple[Any, Convergence]:
+    """Solve A x = b by the stabilised method of biconjugate gradients, for any A; returns (x, `Convergence`).
+
+    Arguments, tolerances and derivatives as in `cg`; transposed systems are solved with the transpose of M.
+
+    Cost:   two products with A and with M in a step, eight vectors. It may break down where `gmres` does not; after
+            a breakdown that was worth something, it begins again from the residual.
+    Raises: as `cg`.
+    Source: van der Vorst (1992); `scipy.sparse.linalg.bicgstab`
+    """
+    setup = _setup("bicgstab", A, b, x0, tol, atol, M)
+    limits = _Limits(_steps("bicgstab", maxiter, setup.space), 1 << 30, 0.5)
+    return setup.solved(_bicgstab, limits, hermitian=False)
+
+
+def gmres(
+    A: Operator,
+    b: Any,
+    x0: Any = None,
+    *,
+    tol: ArrayLike = 1e-5,
+    atol: ArrayLike = 0.0,
+    restart: int = 20,
+    maxiter: int | None = None,
+    M: Operator | None = None,
+) -> tuple[Any, Convergence]:
+    """Solve A x = b by the method of generalised minimal residuals, for any A; returns (x, `Convergence`).
+
+    Arguments, tolerances and derivatives as in `cg`; transposed systems are solved with the transpose of M. It begins
+    again after every `restart` steps, `maxiter` times at most (10 times the size of b by default); `iterations` counts
+    the steps. Within a cycle each step knows its residual, and the cycle ends when it is small enough (JAX calls this
+    solve_method='incremental'; there is no other here). M stands on the right: it does not change what is minimised.
+
+    Cost:   a product with A and one with M in a step, `restart` + 1 vectors, four passes over them in a step.
+    Raises: as `cg`.
+    Source: Saad, Schultz (1986); `scipy.sparse.linalg.gmres`
+    """
+    setup = _setup("gmres", A, b, x0, tol, atol, M)
+    length = whole_number("gmres", "restart", restart, 1)
+    rounds = _steps("gmres", maxiter, setup.space)
+    return setup.solved(gmres_cycle(length), _Limits((1 << 31) - 1 - length, rounds, 0.999), hermitian=False)
+
+
+def precise(avals: Sequence[Aval]) -> float:
+    """A tolerance that the dtypes allow for systems that are not badly conditioned: eps^(3/4)."""
+    return float(max([epsilon(a.dtype) for a in avals if a.inexact]) ** 0.75)
+
+
+# --------------------------------------------------------------------------------------------------------- one solve
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    steps: int
+    rounds: int
+    progress: float
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Setup:
+    """A linear system as users gave it, checked."""
+
+    what: str
+    matvec: Callable[[Any], Any]
+    b: Any
+    x0: Any
+    like: Unknown
+    space: Space
+    tol: Array
+    atol: Array
+    precondition: LinearMap | None
+
+    def solved(self, method: Method, limits: _Limits, hermitian: bool) -> tuple[Any, Convergence]:
+        """Solve it by a method."""
+
+        def run(m: LinearMap | None, x0: Any, matvec: Callable[[Any], Any], b: Any) -> tuple[Any, Convergence]:
+            space = self.space
+            start = None if x0 is None else space.vector(x0)
+            precondition: Map = (lambda v: v) if m is None else space.lifted(m)
+            x, report = in_rounds(
+                method,
+                space.lifted(matvec),
+                precondition,
+                space.vector(b),
+                start,
+                self.tol,
+                self.atol,
+                limits.steps,
+                limits.rounds,
+                limits.progress,
+            )
+            return space.tree(x), report
+
+        symmetric = hermitian and self.space.dtype.kind != "c"
+        m = self.precondition
+        back = m if m is None or symmetric else _transposed(m)
+        run.__name__ = self.what
+        solve, transposed = partial(run, m, None), partial(run, back, None)
+        if self.x0 is None:
+            found = linear_solve(self.what, "A", self.matvec, self.b, solve, transposed, symmetric, True)
+            return cast("tuple[Any, Convergence]", found)
+        # a guess is one for this right-hand side, and no start for those of the derivatives
+        matrix = operator(self.what, "A", self.matvec, self.like, "b")
+        n = len(matrix.captured)
+        apply = LinearMap(f"A {matrix.name}", rotated(matrix.jaxpr, n), matrix.captured, self.like)
+
+        def residual(x: Any) -> Any:
+            return tree.map(sub, apply(x), self.b)
+
+        def tangent_solve(g: Callable[[Any], Any], y: Any) -> Any:
+            return linear_solve(self.what, "A", g, y, solve, transposed, symmetric, True)[0]
+
+        residual.__name__ = name_of(self.matvec)
+        problem = Problem(
+            self.what, self.like, tree.leaves(self.x0), function_of(self.what, "A", residual, self.like, "b")
+        )
+        found = problem.solved(run, lambda x0: run(m, x0, apply, self.b), tangent_solve, True)
+        return cast("tuple[Any, Convergence]", found)
+
+
+def _transposed(m: LinearMap) -> LinearMap | None:
+    jaxpr = transposed_program(m.jaxpr, len(m.like.avals))
+    return None if jaxpr is None else m.transposed(jaxpr)
+
+
+def _setup(what: str, A: Operator, b: Any, x0: Any, tol: ArrayLike, atol: ArrayLike, M: Operator | None) -> _Setup:
+    like, leaves = unknown(what, "b", b)
+    for path, aval in zip(like.paths, like.avals, strict=True):
+        if not aval.inexact:
+            raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
+    space = space_of(what, like)
+    real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
+    if x0 is not None:
+        x0 = _guess(what, like, x0)
+    precondition = None
+    if M is not None:
+        body = operator(what, "M", _function(what, "M", M, like), like, "b")
+        n = len(body.captured)
+        precondition = LinearMap(f"M {body.name}", rotated(body.jaxpr, n), body.captured, like)
+    rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
+    matvec, whole = _function(what, "A", A, like), tree.unflatten(like.structure, leaves)
+    return _Setup(what, matvec, whole, x0, like, space, rel, least, precondition)
+
+
+def _function(what: str, name: str, given: Any, like: Unknown) -> Callable[[Any], Any]:
+    """A linear map given as a function or as a matrix. Raises: ArgumentError, ShapeError."""
+    if callable(given):
+        return cast("Callable[[Any], Any]", given)
+    matrix = asarray(given)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ShapeError(
+            f"{what}: {name} is {matrix.aval}, not a square matrix", remedy="give a square matrix, or a linear function"
+        )
+    if like.structure.type is not None or like.avals[0].shape[:1] != matrix.shape[:1]:
+        found = ", ".join([f"{p} is {a}" for p, a in zip(like.paths, like.avals, strict=True)])
+        raise ShapeError(
+            f"{what}: {name} is the matrix {matrix.aval}, and {found}",
+            remedy="a matrix is applied to one array, along its first axis; for trees give a function",
+        )
+
+    def product(x: Array) -> Array:
+        return matrix @ x
+
+    product.__name__ = f"matrix {name}"
+    return product
+
+
+def _guess(what: str, like: Unknown, x0: Any) -> Any:
+    found, leaves = unknown(what, "x0", x0)
+    if found.structure != like.structure:
+        raise TreeError(
+            f"{what}: x0 is {tree.shape_text(found.structure)}, b is {tree.shape_text(like.structure)}",
+            remedy="a first guess has the type of b",
+        )
+    for path, have, want in zip(found.paths, found.avals, like.avals, strict=True):
+        if have is not want:
+            kind = ShapeError if have.shape != want.shape else DTypeError
+            raise kind(f"{what}: {path} is {have}, for b it is {want}", remedy="a first guess has the type of b")
+    return tree.unflatten(like.structure, leaves)
+
+
+def tolerance(what: str, name: str, value: Any, dtype: dtypes.DType) -> Array:
+    """A tolerance, a number of the dtype. Raises: ArgumentError for what is not a real number."""
+    aval = aval_of(value, f"{what}: {name}")
+    if aval.shape or aval.dtype.kind == "c" or not (aval.inexact or isinstance(value, int)):
+        raise ArgumentError(f"{what}: {name} is {described(value)} of type {aval}, not a real number")
+    return splat(Lit.of(value, Aval((), dtype))) if is_scalar(value) else convert(asarray(value), dtype)
+
+
+def _steps(what: str, maxiter: int | None, space: Space) -> int:
+    return max(10 * space.size, 1) if maxiter is None else whole_number(what, "maxiter", maxiter, 0)

@@ -1,0 +1,239 @@
+"""Functions of implicit problems as programs: what is solved, what solves it, and linear maps to call in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from fxad import tree
+from fxad.array import aval_of, is_scalar
+from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ShapeError, TreeError, described
+from fxad.ir import Aval, Jaxpr, Lit
+from fxad.lax.control.bodies import Body, traced_body
+from fxad.lax.creation import splat
+from fxad.operations import promotion
+from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.call import Call
+from fxad.primitives.linearity import is_linear
+from fxad.program import name_of
+from fxad.trace import bind
+from fxad.transforms import dce, transpose
+from fxad.transforms.linear_rule import linear_form
+from fxad.transforms.reorder import reorder_ins
+from fxad.tree import Structure
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Unknown:
+    """The type of what is solved for: a tree, types and paths of its leaves. Only inexact leaves have tangents."""
+
+    structure: Structure
+    avals: tuple[Aval, ...]
+    paths: tuple[str, ...]
+
+    @property
+    def moving(self) -> tuple[bool, ...]:
+        """Which leaves have tangents."""
+        return tuple([a.inexact for a in self.avals])
+
+    @property
+    def direction(self) -> Unknown:
+        """The type of tangents: the same tree, with None where a leaf has none."""
+        if all(self.moving):
+            return self
+        kept = [x for x in zip(self.avals, self.paths, strict=True) if x[0].inexact]
+        whole = self.structure.unflatten([0 if a.inexact else None for a in self.avals])
+        return Unknown(tree.structure(whole), tuple([a for a, _ in kept]), tuple([p for _, p in kept]))
+
+    @property
+    def argument(self) -> Structure:
+        """The structure of the arguments of a function of it."""
+        return tree.structure((self.structure.unflatten(range(len(self.avals))),))
+
+
+def unknown(what: str, name: str, value: object) -> tuple[Unknown, list[object]]:
+    """The type of a value given, and its leaves as arrays.
+
+    Raises: ArgumentError for a leaf that is not an array; TreeError without a leaf; DTypeError without an inexact one.
+    """
+    leaves, structure = tree.flatten(value)
+    paths = tuple(tree.paths(structure, name))
+    avals = tuple([aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)])
+    if not leaves:
+        raise TreeError(f"{what}: {name} has no leaf", remedy="there is nothing to solve for: give arrays")
+    if not any([a.inexact for a in avals]):
+        found = ", ".join(map(str, avals))
+        raise DTypeError(
+            f"{what}: {name} has no floating or complex leaf ({found}), so there is no derivative",
+            remedy="call the solver itself, or convert with astype('float32')",
+        )
+    arrays = [splat(Lit.of(x, a)) if is_scalar(x) else x for x, a in zip(leaves, avals, strict=True)]
+    return Unknown(structure, avals, paths), arrays
+
+
+# ------------------------------------------------------------------------------------------------------------- bodies
+
+
+def of_type(what: str, role: str, body: Body, like: Unknown, name: str, n_aux: int = 0) -> Body:
+    """The body, whose first results (all but `n_aux`) are to have the type of the unknown; bare numbers take it.
+
+    Raises: ShapeError, DTypeError naming function, leaf and both types.
+    """
+    body = body.typed([*like.avals, *[None] * n_aux])
+    for path, want, have in zip(like.paths, like.avals, body.jaxpr.out_avals, strict=False):
+        if have is not want:
+            kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
+            raise kind(
+                f"{what}: {role} {body.name} returns {have} for {path}, which is {want}",
+                remedy=f"{role} returns what {name} is, leaf by leaf; nothing is converted silently",
+            )
+    return body
+
+
+def same_tree(what: str, role: str, body: Body, found: Structure, like: Unknown, name: str) -> None:
+    """Raises: TreeError naming the function and both structures."""
+    if found != like.structure:
+        pair = found.type is tuple and found.num_children == 2 and found.children()[0] == like.structure
+        raise TreeError(
+            f"{what}: {role} {body.name} returns {tree.shape_text(found)}, {name} is {tree.shape_text(like.structure)}",
+            remedy="return the solution without its report, or give has_aux=True"
+            if pair and role != "f"
+            else f"{role} returns what {name} is, with new values",
+        )
+
+
+def function_of(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
+    """A function from the unknown to its own type, traced. Raises: TreeError, ShapeError, DTypeError."""
+    body = traced_body(f"{what}: {role}", fn, like.argument, like.avals)
+    same_tree(what, role, body, body.out_tree, like, name)
+    return of_type(what, role, body, like, name)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Solver:
+    """A solver, traced: the body gives the leaves of the solution, then those of what is given besides."""
+
+    body: Body
+    aux_tree: Structure | None
+
+    def result(self, like: Unknown, outs: Sequence[object]) -> Any:
+        """What the user gets, given the results of the body."""
+        n = len(like.avals)
+        x = tree.unflatten(like.structure, outs[:n])
+        return x if self.aux_tree is None else (x, tree.unflatten(self.aux_tree, outs[n:]))
+
+    @property
+    def solution(self) -> Body:
+        """The body without what is given besides."""
+        n = len(self.body.numbers) - (self.aux_tree.num_leaves if self.aux_tree else 0)
+        jaxpr = with_outs(self.body.jaxpr, self.body.jaxpr.outs[:n])
+        return Body(jaxpr, self.body.captured, self.body.out_tree, self.body.numbers[:n])
+
+
+def solver(
+    what: str, role: str, fn: Callable[..., object], solve: Callable[[Any], object], like: Unknown, name: str, aux: bool
+) -> Solver:
+    """Trace `solve`, what is done with the user's function `fn`, over a value of the type of the unknown.
+
+    Raises: TreeError, ShapeError, DTypeError when it returns another type; ArgumentError for what is not a function.
+    """
+
+    def run(value: object) -> object:
+        return solve(value)
+
+    run.__name__ = name_of(fn)
+    body = traced_body(f"{what}: {role}", run if callable(fn) else fn, like.argument, like.avals)
+    found, aux_tree = body.out_tree, None
+    if aux:
+        if found.type is not tuple or found.num_children != 2:
+            raise TreeError(
+                f"{what}: {role} {body.name} returns {tree.shape_text(found)}, not a pair (solution, auxiliary)",
+                remedy="has_aux=True is for a solver that returns such a pair",
+            )
+        found, aux_tree = found.children()
+    same_tree(what, role, body, found, like, name)
+    return Solver(of_type(what, role, body, like, name, aux_tree.num_leaves if aux_tree else 0), aux_tree)
+
+
+# --------------------------------------------------------------------------------------------------------------- maps
+
+
+@final
+class LinearMap:
+    """A linear program as a function, for solvers to call: it takes and gives a tree of the types of the unknown.
+
+    `jaxpr`: (leaves, then what is `known`) -> leaves. `used` says whether it was called.
+    """
+
+    def __init__(self, name: str, jaxpr: Jaxpr, known: Sequence[object], like: Unknown) -> None:
+        self.__name__ = name
+        self.jaxpr = jaxpr
+        self.known = tuple(known)
+        self.like = like
+        self.used = False
+
+    def __call__(self, x: object) -> Any:
+        """Apply it. Raises: TreeError, ShapeError, DTypeError for what is not of its type."""
+        self.used = True
+        leaves, structure = tree.flatten(x)
+        like = self.like
+        if structure != like.structure:
+            raise TreeError(
+                f"{self.__name__}: takes {tree.shape_text(like.structure)}, was given {tree.shape_text(structure)}"
+            )
+        for k, (value, want, path) in enumerate(zip(leaves, like.avals, like.paths, strict=True)):
+            if is_scalar(value) and want.shape == () and promotion.scalar_dtype(value, want.dtype) is want.dtype:
+                leaves[k] = splat(Lit.of(value, want))
+                continue
+            have = aval_of(value, f"{self.__name__}: {path}")
+            if have is not want:
+                kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
+                raise kind(
+                    f"{self.__name__}: takes {want} for {path}, was given {have}",
+                    remedy="for a stack of vectors use vmap of it" if have.shape != want.shape else "convert it",
+                )
+        outs = bind(Call(self.jaxpr), *leaves, *self.known)
+        return tree.unflatten(structure, outs)
+
+    def transposed(self, jaxpr: Jaxpr) -> LinearMap:
+        """The transpose, whose program is given."""
+        return LinearMap(f"transpose of {self.__name__}", jaxpr, self.known, self.like)
+
+
+def operator(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
+    """Trace a linear function of the unknown, into a program whose equations are linear in it one by one.
+
+    Raises: NotLinearError naming the equation; as `function_of`.
+    """
+    body = function_of(what, role, fn, like, name)
+    n = len(body.captured)
+    form = linear_form(rotated(body.jaxpr, n), len(like.avals), f"{what}: {role} {body.name}", "its argument")
+    return replace(body, jaxpr=rotated(form, len(like.avals)))
+
+
+def rotated(jaxpr: Jaxpr, n: int) -> Jaxpr:
+    """The program with its first `n` operands behind the others: captured operands come first where functions are
+    traced, linear ones where they are solved."""
+    return reorder_ins(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
+
+
+def transposed_program(jaxpr: Jaxpr, n: int) -> Jaxpr | None:
+    """The transpose of a program with respect to its first `n` operands, where each of its equations is linear in
+    them and has one."""
+    slim = dce(jaxpr)
+    mask = (True,) * n + (False,) * (len(jaxpr.ins) - n)
+    if not is_linear(slim, mask):
+        return None
+    try:
+        return dce(transpose(slim, mask))
+    except NotDifferentiableError:  # a system in there whose solver has no transpose
+        return None
+
+
+def check_flag(what: str, name: str, value: object) -> None:
+    """Raises: ArgumentError for what is not a bool."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{what}: {name} is {described(value)}, not a bool: {value!r:.60}")

@@ -1,0 +1,162 @@
+"""Krylov methods over vectors: conjugate gradients, BiCGSTAB, and one cycle of GMRES.
+
+All solve A d = r from d = 0, for an r whose greatest element is about 1, until the norm of what is left is at most
+`target` or `limit` steps are done, and give d, the number of steps, and why they ended early (a `Breakdown`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from fxad import dtypes
+from fxad.array import Array
+from fxad.lax.control import while_loop
+from fxad.lax.creation import convert, full, full_like, iota
+from fxad.lax.elementwise import abs as absolute
+from fxad.lax.elementwise import is_finite, sqrt
+from fxad.lax.implicit.report import Breakdown
+from fxad.lax.implicit.vectors import Map, chosen, epsilon, first_of, inner, ratio, real, short_norm
+from fxad.lax.linalg import triangular_solve
+from fxad.lax.reductions import dot
+from fxad.lax.shapes import broadcast_in_dim, dynamic_index_in_dim, dynamic_update_index_in_dim
+
+Found: TypeAlias = tuple[Array, Array, Array]
+Method: TypeAlias = Callable[[Map, Map, Array, Array, Array], Found]
+
+_NONE = int(Breakdown.NONE)
+
+
+def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> Found:
+    """For a Hermitian definite matrix, with a Hermitian definite preconditioner.
+
+    Source: Hestenes, Stiefel, Methods of Conjugate Gradients for Solving Linear Systems (1952)
+    """
+    z = precondition(r)
+    zero = full((), 0, dtypes.int32)
+
+    def going(state: tuple[Array, ...]) -> Array:
+        k, _, r, _, _, why = state
+        return (short_norm(r) > target) & (k < limit) & (why == _NONE)
+
+    def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        k, d, r, p, rz, _ = state
+        image = apply(p)
+        curvature = real(inner(p, image))
+        alpha = ratio(rz, curvature)
+        why = first_of(
+            (~is_finite(curvature), Breakdown.NOT_FINITE),
+            (rz == 0, Breakdown.ORTHOGONAL),
+            (curvature == 0, Breakdown.SINGULAR),
+        )
+        d, r = d + alpha * p, r - alpha * image
+        z = precondition(r)
+        after = real(inner(r, z))
+        return k + 1, d, r, z + ratio(after, rz) * p, after, why
+
+    start: tuple[Array, ...] = (zero, full_like(r, 0), r, z, real(inner(r, z)), zero)
+    k, d, _, _, _, why = while_loop(going, step, start)
+    return d, k, why
+
+
+def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> Found:
+    """For any matrix; two products with it in a step.
+
+    Source: van der Vorst, Bi-CGSTAB: A Fast and Smoothly Converging Variant of Bi-CG (1992)
+    """
+    shadow = r
+    tiny = epsilon(r.dtype) ** 2
+    zero, one = full((), 0, dtypes.int32), full((), 1, r.dtype)
+
+    def going(state: tuple[Array, ...]) -> Array:
+        k, _, r, *_, why = state
+        return (short_norm(r) > target) & (k < limit) & (why == _NONE)
+
+    def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        k, d, r, p, v, rho, alpha, omega, _ = state
+        now = inner(shadow, r)
+        lost = absolute(now) <= tiny * short_norm(shadow) * short_norm(r)
+        p = r + ratio(now, rho) * ratio(alpha, omega) * (p - omega * v)
+        toward = precondition(p)
+        v = apply(toward)
+        across = inner(shadow, v)
+        alpha = chosen(lost, 0, ratio(now, across))
+        s = r - alpha * v
+        toward_s = precondition(s)
+        t = apply(toward_s)
+        omega = chosen(lost, 0, ratio(inner(t, s), inner(t, t)))
+        d, r = d + alpha * toward + omega * toward_s, s - omega * t
+        why = first_of(
+            (~is_finite(short_norm(r)), Breakdown.NOT_FINITE),
+            (lost, Breakdown.ORTHOGONAL),
+            ((across == 0) | ((omega == 0) & (short_norm(s) > target)), Breakdown.SINGULAR),
+        )
+        return k + 1, d, r, p, v, now, alpha, omega, why
+
+    start: tuple[Array, ...] = (zero, full_like(r, 0), r, full_like(r, 0), full_like(r, 0), one, one, one, zero)
+    k, d, *_, why = while_loop(going, step, start)
+    return d, k, why
+
+
+def gmres_cycle(length: int) -> Method:
+    """GMRES for any matrix, of at most `length` steps: the least residual over the Krylov space, preconditioned from
+    the right, so that the residual is that of the system. A rotation a step tells its norm, and ends the cycle early.
+
+    Cost:   `length` + 1 vectors, and two passes over those that there are in a step.
+    Source: Saad, Schultz, GMRES: A Generalized Minimal Residual Algorithm for Solving Nonsymmetric Linear Systems
+            (1986); orthogonalised twice: Giraud, Langou, Rozloznik (2005)
+    """
+
+    def method(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> Found:
+        n, dtype, eps = r.shape[0], r.dtype, epsilon(r.dtype)
+        m = max(min(length, n), 1)
+        beta = short_norm(r)
+        zero = full((), 0, dtypes.int32)
+        basis = full((m + 1, n), 0, dtype)
+        basis = dynamic_update_index_in_dim(basis, ratio(full((), 1, beta.dtype), beta) * r, 0, 0)
+
+        def going(state: tuple[Array, ...]) -> Array:
+            j, _, _, _, left, why = state
+            return (left > target) & (j < m) & (j < limit) & (why == _NONE)
+
+        def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            j, basis, triangle, turn, _, _ = state
+            image = apply(precondition(dynamic_index_in_dim(basis, j, 0, keepdims=False)))
+            size = short_norm(image)
+            first = dot(basis.conj(), image)
+            rest = image - dot(first, basis)
+            second = dot(basis.conj(), rest)
+            rest = rest - dot(second, basis)
+            after = short_norm(rest)
+            after = chosen(after > eps * size, after, 0)
+            below = convert(after, dtype) * convert(iota(dtypes.int32, m + 1) == j + 1, dtype)
+            column = dot(turn, first + second + below)
+            a = dynamic_index_in_dim(column, j, 0, keepdims=False)
+            length = sqrt(absolute(a) * absolute(a) + after * after)
+            singular = ~(length > eps * size)
+            cos, sin = ratio(a.conj(), convert(length, dtype)), convert(ratio(after, length), dtype)
+            upper = dynamic_index_in_dim(turn, j, 0, keepdims=False)
+            lower = dynamic_index_in_dim(turn, j + 1, 0, keepdims=False)
+            turned = dynamic_update_index_in_dim(turn, cos * upper + sin * lower, j, 0)
+            turned = dynamic_update_index_in_dim(turned, cos.conj() * lower - sin * upper, j + 1, 0)
+            column = dynamic_update_index_in_dim(column[:m], convert(length, dtype).reshape(1), j, 0)
+            filled = dynamic_update_index_in_dim(triangle, column, j, 1)
+            turn, triangle = chosen(singular, turn, turned), chosen(singular, triangle, filled)
+            basis = dynamic_update_index_in_dim(basis, ratio(full((), 1, after.dtype), after) * rest, j + 1, 0)
+            left = beta * absolute(dynamic_index_in_dim(turned, j + 1, 0, keepdims=False)[0])
+            why = first_of((~is_finite(size), Breakdown.NOT_FINITE), (singular, Breakdown.SINGULAR))
+            return j + 1, basis, triangle, turn, chosen(singular, state[4], left), why
+
+        start: tuple[Array, ...] = (zero, basis, _identity(m, dtype), _identity(m + 1, dtype), beta, zero)
+        j, basis, triangle, turn, _, why = while_loop(going, step, start)
+        used = j - convert(why == int(Breakdown.SINGULAR), dtypes.int32)
+        known = convert(beta, dtype) * turn[:m, 0] * convert(iota(dtypes.int32, m) < used, dtype)
+        weights = triangular_solve(triangle, known, left_side=True, lower=False)
+        return precondition(dot(weights, basis[:m])), j, why
+
+    return method
+
+
+def _identity(n: int, dtype: dtypes.DType) -> Array:
+    rows = broadcast_in_dim(iota(dtypes.int32, n), (n, n), (0,))
+    return convert(rows == broadcast_in_dim(iota(dtypes.int32, n), (n, n), (1,)), dtype)

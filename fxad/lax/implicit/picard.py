@@ -1,0 +1,77 @@
+"""`fixed_point_iteration`: a function applied until its argument stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fxad import dtypes, tree
+from fxad.array import Array, ArrayLike
+from fxad.lax.binary import max as maximum
+from fxad.lax.control import while_loop
+from fxad.lax.control.scanning import whole_number
+from fxad.lax.creation import full
+from fxad.lax.elementwise import is_finite
+from fxad.lax.implicit.krylov import tolerance
+from fxad.lax.implicit.maps import LinearMap, Unknown, function_of, rotated, unknown
+from fxad.lax.implicit.report import Breakdown, Convergence
+from fxad.lax.implicit.vectors import chosen, norm, space_of
+
+
+def fixed_point_iteration(
+    f: Callable[[Any], Any],
+    x0: Any,
+    *,
+    tol: ArrayLike = 1e-5,
+    atol: ArrayLike = 0.0,
+    maxiter: int = 10_000,
+) -> tuple[Any, Convergence]:
+    """Apply `f` until x stays: |f(x) - x| <= max(tol |f(x)|, atol), at most `maxiter` times.
+
+    Returns (x, `Convergence`), whose residual is f(x) - x; integers in x go along and do not count. It is a loop like
+    any other: for derivatives of the fixed point see `custom_fixed_point`.
+
+    Raises: TreeError, ShapeError, DTypeError when `f` returns another type.
+    """
+    what = "fixed_point_iteration"
+    like, leaves = unknown(what, "x0", x0)
+    limit = whole_number(what, "maxiter", maxiter, 0)
+    body = function_of(what, "f", f, like, "x0")
+    space = space_of(what, like.direction)
+    real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
+    rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
+    step = LinearMap(body.name, rotated(body.jaxpr, len(body.captured)), body.captured, like)
+
+    def moving(x: Any) -> Array:
+        parts = [leaf for leaf, moves in zip(tree.leaves(x), like.moving, strict=True) if moves]
+        return space.vector(parts)
+
+    def left(x: Any, fx: Any) -> tuple[Array, Array]:
+        after = moving(fx)
+        return norm(after - moving(x)), maximum(rel * norm(after), least)
+
+    def going(state: tuple[Any, ...]) -> Array:
+        k, _, _, residual, target = state
+        more: Array = (residual > target) & (k < limit)
+        return more
+
+    def advance(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        k, _, x, _, _ = state
+        fx = step(x)
+        return (k + 1, x, fx, *left(x, fx))
+
+    first = tree.unflatten(like.structure, leaves)
+    fx = step(first)
+    start = (full((), 0, dtypes.int32), first, fx, *left(first, fx))
+    k, x, _, residual, target = while_loop(going, advance, start)
+    finite = is_finite(residual)
+    broken = chosen(finite, full((), int(Breakdown.NONE), dtypes.int32), int(Breakdown.NOT_FINITE))
+    return _poisoned(like, x, finite), Convergence(k, residual, residual <= target, broken)
+
+
+def _poisoned(like: Unknown, x: Any, finite: Array) -> Any:
+    leaves = [
+        chosen(finite, leaf, float("nan")) if moves else leaf
+        for leaf, moves in zip(tree.leaves(x), like.moving, strict=True)
+    ]
+    return tree.unflatten(like.structure, leaves)

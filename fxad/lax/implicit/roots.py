@@ -1,0 +1,139 @@
+"""`custom_root`, `custom_fixed_point`, `custom_minimize`: values defined by an equation, differentiated through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fxad import tree
+from fxad.builder import Builder
+from fxad.errors import DTypeError, ShapeError, TreeError
+from fxad.lax.control.bodies import traced_body
+from fxad.lax.implicit.equations import Problem
+from fxad.lax.implicit.krylov import cg, gmres, precise
+from fxad.lax.implicit.maps import function_of, unknown
+from fxad.lax.implicit.picard import fixed_point_iteration
+from fxad.primitives.control.bodies import marked, with_outs
+from fxad.primitives.elementwise import SUB
+from fxad.transforms import grad
+
+
+def custom_root(
+    f: Callable[[Any], Any],
+    initial_guess: Any,
+    solve: Callable[..., Any],
+    tangent_solve: Callable[..., Any],
+    has_aux: bool = False,
+) -> Any:
+    """The x for which `f(x) = 0`, found by `solve(f, initial_guess)`; x is any pytree of arrays.
+
+    `solve` is any function: a loop, Newton's method, a call of a library. It is not differentiated, nor is the guess.
+    Derivatives are those of the root, with respect to all that `f` closes over: f_x x_dot = -f_c c_dot is solved by
+    `tangent_solve(g, y)`, which returns the x with `g(x) = y`, for g the derivative of `f` at the root. Reverse mode
+    solves the transposed system: by the transpose of `tangent_solve` where each of its equations is linear in y, else
+    by `tangent_solve` with the transpose of g. `gmres` and `cg` will do: `lambda g, y: gmres(g, y)[0]`.
+
+    Integers and bools in the guess are allowed: `solve` sets them, `f` returns anything of their type, and for `g` and
+    y they are None. With `has_aux`, `solve` returns (x, auxiliary), and so does the call; what is auxiliary is any
+    pytree and has no derivative.
+
+    Type:   x, the guess, and what `f` and `solve` return are of one type. All functions may close over tracers.
+    Law:    right where `f` vanishes and g is invertible, at any order, in both modes, under vmap of anything.
+    Cost:   `f` is linearised at the root once for its derivative; each derivative is one linear solve.
+    Raises: TreeError, ShapeError, DTypeError for a result of another type, naming function, leaf and both types;
+            DTypeError for a guess without a floating or complex leaf; NotDifferentiableError for an `f` that has no
+            derivative.
+    Source: `jax.lax.custom_root`; Blondel et al., Efficient and Modular Implicit Differentiation (2022), section 2.1
+    """
+    what = "custom_root"
+    like, guess = unknown(what, "initial_guess", initial_guess)
+    residual = function_of(what, "f", f, like, "initial_guess")
+    equation = replace(residual, jaxpr=with_outs(residual.jaxpr, marked(residual.jaxpr.outs, like.moving)))
+    problem = Problem(what, like, guess, equation)
+    return problem.solved(solve, lambda x: solve(f, x), tangent_solve, has_aux)
+
+
+def custom_fixed_point(
+    f: Callable[[Any], Any],
+    initial_guess: Any,
+    solve: Callable[..., Any] | None = None,
+    tangent_solve: Callable[..., Any] | None = None,
+    has_aux: bool = False,
+) -> Any:
+    """The x for which `f(x) = x`, found by `solve(f, initial_guess)`; x is any pytree of arrays.
+
+    Derivatives are those of the fixed point, as `custom_root` has them for x - f(x). Without `solve`, `f` is applied
+    until x stays (`fixed_point_iteration`, as precisely as the dtype allows; with `has_aux` its report is the auxiliary
+    result); without `tangent_solve`, linear systems are solved by `gmres`, as precisely as the dtype allows.
+
+    Type, Law, Cost, Raises: as `custom_root`.
+    """
+    what = "custom_fixed_point"
+    like, guess = unknown(what, "initial_guess", initial_guess)
+    step = function_of(what, "f", f, like, "initial_guess")
+    b = Builder()
+    n = len(step.captured)
+    ins = b.inputs(step.jaxpr.in_avals)
+    pairs = zip(ins[n:], b.inline(step.jaxpr, ins), like.moving, strict=True)
+    equation = replace(step, jaxpr=b.build([b.one(SUB, x, y) for x, y, moves in pairs if moves], step.name))
+    problem = Problem(what, like, guess, equation)
+    if solve is None:
+        tol = precise(like.avals)
+
+        def solve(f: Callable[[Any], Any], x: Any) -> Any:
+            found = fixed_point_iteration(f, x, tol=tol)
+            return found if has_aux else found[0]
+
+    given = solve
+    return problem.solved(given, lambda x: given(f, x), tangent_solve or _by_gmres, has_aux)
+
+
+def custom_minimize(
+    f: Callable[[Any], Any],
+    initial_guess: Any,
+    solve: Callable[..., Any],
+    tangent_solve: Callable[..., Any] | None = None,
+    has_aux: bool = False,
+) -> Any:
+    """A point at which the gradient of `f` vanishes, found by `solve(f, initial_guess)`; `f` returns a real scalar.
+
+    Derivatives are those of the stationary point, as `custom_root` has them for the gradient of `f`. Without
+    `tangent_solve`, linear systems (with the second derivative of `f`) are solved by `cg`, as precisely as the dtype
+    allows: at a minimum the matrix is positive. Give another one for saddle points.
+
+    Type, Law, Cost, Raises: as `custom_root`; DTypeError for a guess with complex leaves.
+    """
+    what = "custom_minimize"
+    like, guess = unknown(what, "initial_guess", initial_guess)
+    for path, aval in zip(like.paths, like.avals, strict=True):
+        if aval.dtype.kind == "c":
+            raise DTypeError(
+                f"{what}: {path} is {aval}, and a real function has no complex derivative",
+                remedy="minimise over the real and the imaginary part",
+            )
+    objective = traced_body(f"{what}: f", f, like.argument, like.avals)
+    if objective.out_tree.type is not None:
+        raise TreeError(
+            f"{what}: f {objective.name} returns {tree.shape_text(objective.out_tree)}, not a scalar",
+            remedy="return the value alone",
+        )
+    (aval,) = objective.jaxpr.out_avals
+    if aval.shape != ():
+        raise ShapeError(
+            f"{what}: f {objective.name} returns {aval}, not a scalar", remedy="reduce the result (sum, mean)"
+        )
+    if aval.dtype.kind == "c" or not aval.inexact:
+        raise DTypeError(f"{what}: f {objective.name} returns {aval}, not a real floating scalar")
+    mask = (*[False] * len(objective.captured), *like.moving)
+    stationary = replace(objective, jaxpr=grad(objective.jaxpr, mask))
+    problem = Problem(what, like, guess, stationary)
+    return problem.solved(solve, lambda x: solve(f, x), tangent_solve or _by_cg, has_aux)
+
+
+def _by_gmres(g: Callable[[Any], Any], y: Any) -> Any:
+    return gmres(g, y, tol=precise(unknown("gmres", "b", y)[0].avals))[0]
+
+
+def _by_cg(g: Callable[[Any], Any], y: Any) -> Any:
+    return cg(g, y, tol=precise(unknown("cg", "b", y)[0].avals))[0]

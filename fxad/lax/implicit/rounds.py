@@ -1,0 +1,65 @@
+"""What iterative methods have in common: scale, tolerance, rounds from the true residual, and the report."""
+
+from __future__ import annotations
+
+from fxad import dtypes
+from fxad.array import Array
+from fxad.lax.binary import max as maximum
+from fxad.lax.control import while_loop
+from fxad.lax.creation import full, full_like
+from fxad.lax.elementwise import is_finite
+from fxad.lax.implicit.methods import Method
+from fxad.lax.implicit.report import Breakdown, Convergence
+from fxad.lax.implicit.vectors import Map, chosen, first_of, norm, ratio, size_of
+
+_NONE, _STAGNATED = int(Breakdown.NONE), int(Breakdown.STAGNATED)
+
+
+def in_rounds(
+    method: Method,
+    apply: Map,
+    precondition: Map,
+    b: Array,
+    x0: Array | None,
+    tol: Array,
+    atol: Array,
+    max_steps: int,
+    max_rounds: int,
+    progress: float,
+) -> tuple[Array, Convergence]:
+    """Solve A x = b by rounds of `method`, each for a correction to what is left over, until the norm of b - A x is at
+    most max(tol |b|, atol).
+
+    A method reckons its residual along; the residual itself differs by rounding, or by all if the method went astray.
+    So each round begins from the residual itself, scaled to ordinary size, and another one is made as long as that fell
+    to `progress` times what it was.
+    """
+    size = norm(b)
+    target = maximum(tol * size, atol)
+    start = full_like(b, 0) if x0 is None else chosen(size > 0, x0, 0)
+    r = b if x0 is None else b - apply(start)
+    left = norm(r)
+    zero = full((), 0, dtypes.int32)
+    state: tuple[Array, ...] = (zero, zero, start, r, left, first_of((~is_finite(left), Breakdown.NOT_FINITE)))
+
+    def going(state: tuple[Array, ...]) -> Array:
+        rounds, steps, _, _, left, why = state
+        return (left > target) & (steps < max_steps) & (rounds < max_rounds) & (why == _NONE)
+
+    def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        rounds, steps, x, r, left, _ = state
+        scale = size_of(r)
+        unit = ratio(full((), 1, scale.dtype), scale)
+        d, k, why = method(apply, precondition, unit * r, unit * target, max_steps - steps)
+        x = x + scale * d
+        r = b - apply(x)
+        after = norm(r)
+        moved = (after <= target) | (after <= progress * left)
+        spent = steps + k >= max_steps
+        stuck = chosen(why != _NONE, why, chosen(spent, _NONE, full((), _STAGNATED, dtypes.int32)))
+        why = chosen(is_finite(after), chosen(moved, _NONE, stuck), int(Breakdown.NOT_FINITE))
+        return rounds + 1, steps + k, x, r, after, why
+
+    _, steps, x, _, left, why = while_loop(going, step, state)
+    x = chosen(why == int(Breakdown.NOT_FINITE), float("nan"), x)
+    return x, Convergence(steps, left, left <= target, why)

@@ -1,0 +1,106 @@
+"""`custom_linear_solve`: the solution of a linear system, with the derivative of a solution and not of its solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fxad.errors import DTypeError
+from fxad.lax.control.bodies import Body, common_operands
+from fxad.lax.implicit.maps import (
+    LinearMap,
+    Unknown,
+    check_flag,
+    operator,
+    rotated,
+    solver,
+    transposed_program,
+    unknown,
+)
+from fxad.primitives.implicit import LinearSolve
+from fxad.trace import bind
+
+
+def custom_linear_solve(
+    matvec: Callable[[Any], Any],
+    b: Any,
+    solve: Callable[..., Any],
+    transpose_solve: Callable[..., Any] | None = None,
+    symmetric: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """The x for which `matvec(x) = b`, found by `solve(matvec, b)`; `matvec` is linear, b any pytree of arrays.
+
+    `solve` is any function: a loop, a factorisation, a call of a library. It is not differentiated. Derivatives are
+    those of the solution: in the direction of b and of what `matvec` closes over they are solutions for
+    `b_dot - A_dot x`, found by `solve`; in reverse mode they are solutions of the transposed system, found by
+    `transpose_solve(vecmat, c)`, where `vecmat` is the transpose of `matvec`. It may be left out where each equation of
+    `solve` is linear in b, which is then transposed, and with `symmetric`, which says that `matvec` is its own
+    transpose (complex: not conjugated). With `has_aux`, solvers return (x, auxiliary), and so does the call; what is
+    auxiliary is any pytree and has no derivative.
+
+    Type:   x, b and what `matvec` returns are of one type; solvers return it. All functions may close over tracers.
+    Law:    linear in b; of any order, in both modes, under vmap of b, of what functions close over, and of both.
+    Cost:   each derivative is one more solve.
+    Raises: DTypeError for a leaf of b that is not floating or complex; TreeError, ShapeError, DTypeError for a result
+            of another type, naming function, leaf and both types; NotLinearError for a `matvec` that is not linear.
+            In reverse mode: NotDifferentiableError when there is no transpose to be had.
+    Source: Bai, Kolter, Koltun, Deep Equilibrium Models (2019), theorem 1; `jax.lax.custom_linear_solve`
+    """
+    return linear_solve("custom_linear_solve", "matvec", matvec, b, solve, transpose_solve, symmetric, has_aux)
+
+
+def linear_solve(
+    what: str,
+    role: str,
+    matvec: Callable[[Any], Any],
+    b: Any,
+    solve: Callable[..., Any],
+    transpose_solve: Callable[..., Any] | None,
+    symmetric: bool,
+    has_aux: bool,
+) -> Any:
+    """`custom_linear_solve` under the name `what`, whose argument `matvec` is called `role`."""
+    for name, flag in (("symmetric", symmetric), ("has_aux", has_aux)):
+        check_flag(what, name, flag)
+    like, leaves = unknown(what, "b", b)
+    for path, aval in zip(like.paths, like.avals, strict=True):
+        if not aval.inexact:
+            raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
+    matrix = operator(what, role, matvec, like, "b")
+    captured = matrix.captured
+    apply = LinearMap(f"{role} {matrix.name}", rotated(matrix.jaxpr, len(captured)), captured, like)
+    forward = solver(what, "solve", solve, lambda value: solve(apply, value), like, "b", has_aux)
+    adjoint = _adjoint(what, apply, matrix, forward.solution, transpose_solve, symmetric, has_aux, like)
+    jaxprs, operands = common_operands([matrix, forward.body, *adjoint])
+    bodies = [rotated(jaxpr, len(operands)) for jaxpr in jaxprs]
+    outs = bind(LinearSolve(bodies[0], bodies[1], tuple(bodies[2:])), *leaves, *operands)
+    return forward.result(like, outs)
+
+
+def _adjoint(
+    what: str,
+    apply: LinearMap,
+    matrix: Body,
+    forward: Body,
+    transpose_solve: Callable[..., Any] | None,
+    symmetric: bool,
+    has_aux: bool,
+    like: Unknown,
+) -> tuple[Body, ...]:
+    """The transpose of the matrix and what solves for it; nothing when there is none."""
+    n = len(like.avals)
+    back = apply.jaxpr if symmetric else transposed_program(apply.jaxpr, n)
+    if back is None:
+        return ()
+    vecmat = replace(matrix, jaxpr=rotated(back, n))
+    if transpose_solve is not None:
+        turned = apply.transposed(back)
+        given = transpose_solve
+        solve = solver(what, "transpose_solve", given, lambda value: given(turned, value), like, "b", has_aux).solution
+        return vecmat, solve
+    if symmetric:
+        return vecmat, forward
+    derived = transposed_program(rotated(forward.jaxpr, len(forward.captured)), n)
+    return () if derived is None else (vecmat, replace(forward, jaxpr=rotated(derived, n)))

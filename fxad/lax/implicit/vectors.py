@@ -1,0 +1,128 @@
+"""Trees as vectors: iterative methods know one vector, in one dtype, whatever the user's tree is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, final
+
+from fxad import dtypes, tree
+from fxad.array import Array, asarray
+from fxad.dtypes import DType
+from fxad.errors import DTypeError
+from fxad.lax.binary import select
+from fxad.lax.creation import convert, full, full_like
+from fxad.lax.elementwise import abs as absolute
+from fxad.lax.elementwise import sqrt
+from fxad.lax.implicit.maps import Unknown
+from fxad.lax.reductions import dot, reduce_max, reduce_sum
+from fxad.lax.shapes import broadcast_in_dim, concatenate
+from fxad.operations.promotion import common
+
+Map = Callable[[Array], Array]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """The vectors that stand for trees of a type: all leaves after each other, in `dtype`."""
+
+    like: Unknown
+    dtype: DType
+
+    @property
+    def size(self) -> int:
+        """The number of elements of all leaves."""
+        return sum([prod(a.shape) for a in self.like.avals])
+
+    def vector(self, value: object) -> Array:
+        """The vector of a tree."""
+        parts = [convert(asarray(x), self.dtype).reshape(-1) for x in tree.leaves(value)]
+        return parts[0] if len(parts) == 1 else concatenate(parts, 0)
+
+    def tree(self, vector: Array) -> Any:
+        """The tree of a vector, each leaf in its own dtype."""
+        out, at = [], 0
+        for aval in self.like.avals:
+            n = prod(aval.shape)
+            out.append(convert(vector[at : at + n].reshape(aval.shape), aval.dtype))
+            at += n
+        return tree.unflatten(self.like.structure, out)
+
+    def lifted(self, fn: Callable[[Any], Any]) -> Map:
+        """A function of trees as one of vectors."""
+        return lambda vector: self.vector(fn(self.tree(vector)))
+
+
+def space_of(what: str, like: Unknown) -> Space:
+    """The vectors of a type; half precision is computed in single. Raises: DTypeError for leaves real and complex."""
+    kinds = {a.dtype.kind == "c" for a in like.avals}
+    if len(kinds) > 1:
+        found = ", ".join([f"{p} is {a}" for p, a in zip(like.paths, like.avals, strict=True)])
+        raise DTypeError(
+            f"{what}: leaves of b are real and complex: {found}", remedy="make all complex, or solve for real parts"
+        )
+    dtype = dtypes.float32 if kinds == {False} else like.avals[0].dtype
+    for aval in like.avals:
+        dtype = common(what, dtype, aval.dtype)
+    return Space(like, dtype)
+
+
+def epsilon(dtype: DType) -> float:
+    """The distance from 1 to the next number of a dtype, or of its real part."""
+    real = dtypes.real_part(dtype) if dtype.kind == "c" else dtype
+    digits = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}[real.name]
+    return float(2.0**-digits)
+
+
+# ---------------------------------------------------------------------------------------------------------- arithmetic
+
+
+def inner(x: Array, y: Array) -> Array:
+    """The inner product, linear in the second."""
+    return dot(x.conj(), y) if x.dtype.kind == "c" else dot(x, y)
+
+
+def real(x: Array) -> Array:
+    """The real part."""
+    return x.real if x.dtype.kind == "c" else x
+
+
+def size_of(x: Array) -> Array:
+    """The greatest absolute value; 0 of nothing."""
+    return reduce_max(absolute(x), (0,)) if x.shape[0] else full((), 0, real(x).dtype)
+
+
+def norm(x: Array) -> Array:
+    """The Euclidean norm, without overflow or underflow of squares."""
+    scale = size_of(x)
+    part = absolute(x) * (1 / chosen(scale > 0, scale, 1))
+    return scale * sqrt(reduce_sum(part * part, (0,)))
+
+
+def short_norm(x: Array) -> Array:
+    """The Euclidean norm of a vector that is of ordinary size."""
+    part = absolute(x)
+    return sqrt(reduce_sum(part * part, (0,)))
+
+
+def chosen(pred: Array, a: Array | complex, b: Array | complex) -> Array:
+    """One of two values of the same type, of which one may be a Python number."""
+    like = a if isinstance(a, Array) else b
+    assert isinstance(like, Array)
+    first, second = [x if isinstance(x, Array) else full_like(like, x) for x in (a, b)]
+    return select(broadcast_in_dim(pred, like.shape, ()), first, second)
+
+
+def ratio(a: Array, b: Array) -> Array:
+    """a / b, and 0 where b is 0."""
+    return chosen(b != 0, a / chosen(b != 0, b, 1), 0)
+
+
+def first_of(*cases: tuple[Array, int]) -> Array:
+    """The number of the first case that holds, as an int32; 0 when none does."""
+    out = full((), 0, dtypes.int32)
+    for pred, number in reversed(cases):
+        out = chosen(pred, full((), number, dtypes.int32), out)
+    return out

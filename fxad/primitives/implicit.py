@@ -1,0 +1,284 @@
+"""Values defined by an equation that they satisfy: `linear_solve` and `root`.
+
+The implicit function theorem says what their derivatives are, whatever program finds them: that of a solution is the
+solution of a linear system, whose matrix is the derivative of the equation. So an equation here carries the equation
+that it solves besides the program that solves it, and its rules emit equations of the same kind, so they hold at any
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, TypeAlias, final
+
+from fxad.errors import NotDifferentiableError, ParameterError
+from fxad.interpret import run
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Eqn,
+    HigherOrder,
+    Hlo,
+    HloValue,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    Linear,
+    NDArray,
+    Primitive,
+    Prune,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.control.bodies import marked, spread_tangents, with_outs
+from fxad.primitives.control.call import Call, call_primal, check_operands
+from fxad.primitives.custom import check_type, narrowed
+from fxad.primitives.elementwise import NEG
+from fxad.primitives.shape import broadcast_to_axis
+
+Dims: TypeAlias = tuple[int | None, ...]
+
+
+@final
+@primitive
+class LinearSolve(HigherOrder, Linear):
+    """The x for which `matvec(x)` is the first operands b, found by `solve`.
+
+    Type: (b, then others) -> (x, then auxiliary results of `solve`); `matvec`: (x, others) -> b, of the types of x;
+          `adjoint`, (transpose of `matvec`, its solver) or nothing: (cotangents of x, others) -> cotangents of b.
+    Rule: linear in b: tangents of b are solved for, and transposed, the adjoint system is. With respect to the others,
+          A x = b gives A x_dot = b_dot - A_dot x. `solve` itself is not differentiated; what else it gives has no
+          derivative.
+    """
+
+    name: ClassVar[str] = "linear_solve"
+    matvec: Jaxpr
+    solve: Jaxpr
+    adjoint: tuple[Jaxpr, ...]  # () or (the transpose of matvec, its solver)
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        return self.matvec, self.solve, *self.adjoint
+
+    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearSolve:
+        return LinearSolve(bodies[0], bodies[1], bodies[2:])
+
+    @property
+    def size(self) -> int:
+        """The number of operands that are b, and of results that are x."""
+        return len(self.matvec.outs)
+
+    @property
+    def alone(self) -> LinearSolve:
+        """The same without auxiliary results."""
+        return self.with_bodies((self.matvec, with_outs(self.solve, self.solve.outs[: self.size]), *self.adjoint))
+
+    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+        """Without auxiliary results nobody uses."""
+        keep = (*[True] * self.size, *used[self.size :])
+        if all(keep):
+            return eqn
+        solve = with_outs(self.solve, marked(self.solve.outs, keep))
+        return Eqn(self.with_bodies((self.matvec, solve, *self.adjoint)), eqn.ins, marked(eqn.outs, keep), eqn.source)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        n, ins = self.size, self.matvec.in_avals
+        if len(self.adjoint) not in (0, 2):
+            raise ParameterError(f"{self.name}: adjoint is (transpose of matvec, its solver), or nothing")
+        system = ins[:n]
+        for k, aval in enumerate(system):
+            if not aval.inexact:
+                raise ParameterError(f"{self.name}: operand {k} of {self.matvec.name} is {aval}, which has no tangent")
+        for role, body in zip(("matvec", "transpose of matvec", "transpose_solve"), self._maps, strict=False):
+            check_type(self.name, role, body, ins, system)
+        check_type(self.name, "solve", self.solve, ins, (*system, *self.solve.out_avals[n:]))
+        check_operands(self.name, self.solve, avals)
+        return self.solve.out_avals
+
+    @property
+    def _maps(self) -> tuple[Jaxpr, ...]:
+        return self.matvec, *self.adjoint
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return run(self.solve, args)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.call(self.solve, args)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        n = self.size
+        b = _stacked(ctx, args[:n], dims[:n])
+        known, at = dims[n:], (0,) * n
+        made, aux = _batched_system(ctx, self.bodies, at, known)
+        return ctx(LinearSolve(made[0], made[1], made[2:]), *b, *args[n:]), (*at, *aux)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        n = self.size
+        outs = ctx(self, *primals)
+        rhs = tangents[:n]
+        if any([isinstance(t, Lin) for t in tangents[n:]]):
+            fixed = tuple([Zero(v.aval) for v in outs[:n]])
+            _, moved = Call(self.matvec).jvp(ctx, (*outs[:n], *primals[n:]), (*fixed, *tangents[n:]))
+            rhs = tuple([ctx.add(a, _negative(ctx, b)) for a, b in zip(rhs, moved, strict=True)])
+        dots = ctx.lin(self.alone, *rhs, *primals[n:])
+        return outs, (*dots, *[Zero(v.aval) for v in outs[n:]])
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        alone = len(self.solve.outs) == self.size  # auxiliary results are not linear; `slim` drops those nobody uses
+        return alone and all(mask[: self.size]) and not any(mask[self.size :])
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        if not self.adjoint:
+            raise NotDifferentiableError(
+                f"custom_linear_solve: {self.solve.name} has no transpose, which reverse mode needs",
+                remedy="give transpose_solve, or symmetric=True where matvec is its own transpose",
+            )
+        given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
+        known = [a for a in args if not isinstance(a, Hole)]
+        bars = ctx(LinearSolve(self.adjoint[0], self.adjoint[1], (self.matvec, self.solve)), *given, *known)
+        return (*bars, *[None] * len(known))
+
+
+@final
+@primitive
+class Root(HigherOrder):
+    """The x for which `equation` of the captured operands and x vanishes, found by `solve` from a first guess.
+
+    Type: (captured, guess) -> (x, of the types of the guess, then auxiliary results of `solve`).
+          `equation`: (captured, x) -> values of the types of the inexact ones of x, zero at the solution.
+          `at`: (captured, x) -> what the linear system of the tangents needs to know; `system`: the bodies of its
+          `linear_solve`, matvec, solve, and perhaps the adjoint ones, over (right-hand side, of `at`, captured).
+    Rule: f(c, x(c)) = 0 gives f_x x_dot = -f_c c_dot, which is that `linear_solve`. Neither `solve` nor the guess is
+          differentiated, nor what `solve` gives besides.
+    """
+
+    name: ClassVar[str] = "root"
+    equation: Jaxpr
+    solve: Jaxpr
+    at: Jaxpr
+    system: tuple[Jaxpr, ...]
+    captured: int
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        return self.equation, self.solve, self.at, *self.system
+
+    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Root:
+        return Root(bodies[0], bodies[1], bodies[2], bodies[3:], self.captured)
+
+    @property
+    def size(self) -> int:
+        """The number of operands that are the guess, and of results that are x."""
+        return len(self.equation.ins) - self.captured
+
+    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+        """Without auxiliary results nobody uses."""
+        keep = (*[True] * self.size, *used[self.size :])
+        if all(keep):
+            return eqn
+        solve = with_outs(self.solve, marked(self.solve.outs, keep))
+        prim = Root(self.equation, solve, self.at, self.system, self.captured)
+        return Eqn(prim, eqn.ins, marked(eqn.outs, keep), eqn.source)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        ins = self.equation.in_avals
+        if not 0 <= self.captured < len(ins):
+            raise ParameterError(
+                f"{self.name}: captured is {self.captured}, {self.equation.name} has {len(ins)} operands"
+            )
+        if len(self.system) not in (2, 4):
+            raise ParameterError(f"{self.name}: system is (matvec, solve), then perhaps those of the adjoint")
+        guess, known = ins[self.captured :], ins[: self.captured]
+        moving = tuple([a for a in guess if a.inexact])
+        check_type(self.name, "equation", self.equation, ins, moving)
+        check_type(self.name, "solve", self.solve, ins, (*guess, *self.solve.out_avals[len(guess) :]))
+        check_type(self.name, "at", self.at, ins, self.at.out_avals)
+        system = (*moving, *self.at.out_avals, *known)
+        roles = ("matvec", "tangent_solve", "transpose of matvec", "transpose of tangent_solve")
+        for role, body in zip(roles, self.system, strict=False):
+            check_type(self.name, role, body, system, moving)
+        check_operands(self.name, self.solve, avals)
+        return self.solve.out_avals
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return run(self.solve, args)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.call(self.solve, args)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        c, n = self.captured, self.size
+        guess = _stacked(ctx, args[c:], dims[c:])
+        known, at = dims[:c], (0,) * n
+        where = (*known, *at)
+        system = (0,) * len(self.equation.outs)
+        equation, _ = ctx.recur(self.equation, where, system)
+        solve, out_dims = _batched_solve(ctx, self.solve, where, at)
+        kept, found = ctx.recur(self.at, where)
+        made, _ = _batched_system(ctx, self.system, system, (*found, *known))
+        return ctx(Root(equation, solve, kept, made, c), *args[:c], *guess), out_dims
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        c, n = self.captured, self.size
+        outs = ctx(self, *primals)
+        point = (*primals[:c], *outs[:n])
+        still = tuple([Zero(v.aval) for v in outs])
+        moved: tuple[Tangent, ...] = ()
+        if any([isinstance(t, Lin) for t in tangents[:c]]):
+            _, moved = Call(self.equation).jvp(ctx, point, (*tangents[:c], *still[:n]))
+        if not any([isinstance(t, Lin) for t in moved]):
+            return outs, still
+        system, needed = narrowed(self.system, (len(moved),) * len(self.system))
+        n_at = len(self.at.outs)
+        at = with_outs(self.at, marked(self.at.outs, needed[:n_at]))
+        _, kept = call_primal(ctx, at, 0, point)
+        known = (*kept, *marked(primals[:c], needed[n_at:]))
+        made = LinearSolve(system[0], system[1], tuple(system[2:]))
+        dots = ctx.lin(made, *[_negative(ctx, t) for t in moved], *known)
+        nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
+        return outs, spread_tangents(dots, nonzero, [v.aval for v in outs])
+
+
+def _negative(ctx: JvpCtx, t: Tangent) -> Tangent:
+    return ctx.lin_one(NEG, t) if isinstance(t, Lin) else t
+
+
+def _stacked(ctx: BatchCtx, args: Sequence[Atom], dims: Dims) -> list[Atom]:
+    """Operands with the mapped axis first, all of them: an unknown and its equation vary together."""
+    return [broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
+
+
+def _batched_solve(ctx: BatchCtx, solve: Jaxpr, dims: Dims, at: Dims) -> tuple[Jaxpr, Dims]:
+    """A solver batched: the mapped axis comes first in the solution, and where it falls in auxiliary results."""
+    out_dims = (*at, *ctx.recur(solve, dims)[1][len(at) :])
+    return ctx.recur(solve, dims, out_dims)[0], out_dims
+
+
+def _batched_system(ctx: BatchCtx, bodies: tuple[Jaxpr, ...], at: Dims, known: Dims) -> tuple[tuple[Jaxpr, ...], Dims]:
+    """Bodies of a `linear_solve` batched, and where its auxiliary results carry the mapped axis."""
+    dims = (*at, *known)
+    solve, out_dims = _batched_solve(ctx, bodies[1], dims, at)
+    matvec, *adjoint = [ctx.recur(body, dims, at)[0] for body in (bodies[0], *bodies[2:])]
+    return (matvec, solve, *adjoint), out_dims[len(at) :]
+
+
+IMPLICIT: Final[tuple[type[Primitive], ...]] = (LinearSolve, Root)

@@ -1,0 +1,289 @@
+"""`custom_root` and what is made of it: derivatives of what an equation defines, against closed forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, random
+from fxad.primitives.implicit import Root
+from fxad.typecheck import typecheck
+from tests.implicit.test_systems import close, count
+from tests.laws.budget import share
+
+RNG = np.random.default_rng(1)
+M = RNG.normal(size=(3, 3)) * 0.3
+C = RNG.normal(size=3)
+
+
+def newton(f: Callable[[Any], Any], x: Any) -> Any:
+    """Until it stays: a loop without bound, which has no reverse mode."""
+    flat, unravel = fx.tree.ravel(x)
+
+    def left(v: Any) -> Any:
+        return fx.tree.ravel(f(unravel(v)))[0]
+
+    def step(v: Any) -> Any:
+        return v - fnp.linalg.solve(fx.jacfwd(left)(v), left(v))
+
+    return unravel(lax.while_loop(lambda v: fnp.max(fnp.abs(left(v))) > 1e-14, step, flat))
+
+
+def dense_tangents(g: Any, y: Any) -> Any:
+    flat, unravel = fx.tree.ravel(y)
+    m = fx.jacfwd(lambda v: fx.tree.ravel(g(unravel(v)))[0])(flat)
+    return unravel(fnp.linalg.solve(m, flat))
+
+
+def looped_tangents(g: Any, y: Any) -> Any:
+    """A solver of tangents that is a loop without bound: transposed, it is called with the transpose of g."""
+
+    def left(x: Any) -> Any:
+        return y - g(x)
+
+    return lax.while_loop(lambda x: fnp.max(fnp.abs(left(x))) > 1e-15, lambda x: x + 0.3 * left(x), fnp.zeros_like(y))
+
+
+def by_gmres(g: Any, y: Any) -> Any:
+    return lax.gmres(g, y, tol=1e-14)[0]
+
+
+def equation(m: Any, c: Any) -> Callable[[Any], Any]:
+    """x + m sin(x) = c: a Jacobian that is not symmetric."""
+    return lambda x: x + m @ fnp.sin(x) - c
+
+
+def implicit(tangents: Any) -> Callable[[Any, Any], Any]:
+    return lambda m, c: lax.custom_root(equation(m, c), fnp.zeros_like(c), newton, tangents)
+
+
+def unrolled(m: Any, c: Any) -> Any:
+    """The same through all steps of Newton's method, which differentiates exactly once it has converged."""
+    x = fnp.zeros_like(c)
+    for _ in range(9):
+        x = x - fnp.linalg.solve(fx.jacfwd(equation(m, c))(x), equation(m, c)(x))
+    return x
+
+
+def third_order(f: Any) -> Any:
+    def g(m: Any, c: Any) -> Any:
+        return fnp.sum(f(m * c[0], c))
+
+    return fx.jacfwd(fx.jacrev(fx.grad(g, argnums=1), argnums=1), argnums=1)
+
+
+def pushed_pullback(f: Any) -> Any:
+    def pullback(m: Any, c: Any) -> Any:
+        return fx.vjp(f, m, c)[1](c)
+
+    return lambda m, c: fx.jvp(pullback, (m, c), (m, c))[1]
+
+
+def gradient_of(f: Any) -> Any:
+    return fx.grad(lambda m, c: fnp.sum(f(m, c) ** 2))
+
+
+def iterated(f: Any, m: Any, c: Any) -> Any:
+    def step(x: Any, _: None) -> Any:
+        return f(m, x), None
+
+    return lax.scan(step, c, None, 3)[0]
+
+
+USES: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
+    "value": lambda f: f,
+    "jacfwd": lambda f: fx.jacfwd(f, argnums=(0, 1)),
+    "jacrev": lambda f: fx.jacrev(f, argnums=(0, 1)),
+    "hessian": lambda f: fx.hessian(lambda m, c: fnp.sum(fnp.sin(f(m, c))), argnums=(0, 1)),
+    "reverse over reverse": lambda f: fx.jacrev(fx.grad(lambda m, c: fnp.sum(f(m, c) ** 3))),
+    "third": third_order,
+    "jvp of vjp": pushed_pullback,
+    "vmap over both": lambda f: lambda m, c: fx.vmap(f)(fnp.stack([m, m.T]), fnp.stack([c, c**2])),
+    "vmap of grad": lambda f: lambda m, c: fx.vmap(gradient_of(f), (None, 0))(m, fnp.stack([c, c / 2])),
+    "in scan": lambda f: fx.grad(lambda m, c: fnp.sum(iterated(f, m, c))),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("tangents", [dense_tangents, looped_tangents, by_gmres])
+def test_derivatives_of_a_root(tangents: Any, use: str) -> None:
+    close(USES[use](implicit(tangents))(M, C), USES[use](unrolled)(M, C), 1e-8)
+
+
+def test_the_solver_is_not_differentiated() -> None:
+    f = implicit(dense_tangents)
+    program = fx.trace(lambda m, c: fnp.sum(f(m, c)), M, C)
+    for made in (program, fx.grad(program), fx.jvp(program)):
+        assert count(fx.dce(made).jaxpr, "while") == 1, "the primal solve alone"
+    assert fx.linearize(program).residual_bytes <= 8 * (9 + 9 + 3 + 3), (
+        "m, a Jacobian, x, cos(x): no step of the solver"
+    )
+
+
+def test_trees_integers_and_auxiliary_results() -> None:
+    def f(s: Any) -> Callable[[Any], Any]:
+        return lambda x: {"n": x["n"], "u": x["u"] ** 2 - s, "v": x["v"] * x["u"] - fnp.cos(s)}
+
+    def solve(f: Any, x: Any) -> Any:
+        u = fnp.sqrt(-f({"n": 0, "u": fnp.zeros(2), "v": x["v"]})["u"])
+        return {"n": 7, "u": u, "v": -f({**x, "u": u, "v": 0 * u})["v"] / u}, (random.key(3), u > 1, 4, u)
+
+    def tangents(g: Any, y: Any) -> Any:
+        assert y["n"] is None
+        return lax.gmres(g, y, tol=1e-6)[0]
+
+    def root(s: Any) -> Any:
+        guess = {"n": 1, "u": np.ones(2, np.float32), "v": np.ones(2, np.float32)}
+        return lax.custom_root(f(s), guess, solve, tangents, has_aux=True)
+
+    s = np.array([2.0, 3.0], np.float32)
+    x, aux = root(s)
+    assert int(x["n"]) == 7
+    assert [a.dtype.name for a in aux] == ["uint32", "bool", "int32", "float32"]
+    close((x["u"], x["v"]), (np.sqrt(s), np.cos(s) / np.sqrt(s)), 1e-5)
+    for mode in (fx.jacfwd, fx.jacrev):
+        jacobian = mode(lambda s: (root(s)[0]["u"], root(s)[0]["v"]))(s)
+        slope = -np.sin(s) / np.sqrt(s) - np.cos(s) / 2 * s**-1.5
+        close(jacobian, (np.diag(0.5 / np.sqrt(s)), np.diag(slope)), 1e-5)
+    dots = fx.jvp(root, (s,), (s,))[1]
+    assert dots[0]["n"] is None
+    close(dots[1][3], np.zeros(2))
+
+
+def test_closures_over_what_is_differentiated_in_every_function() -> None:
+    """The equation, the guess, the solver and that of tangents, all of s: under each other's derivatives."""
+
+    def f(s: Any) -> Any:
+        def solve(f: Any, x: Any) -> Any:
+            return lax.fori_loop(0, 40, lambda _, x: x - f(x) / (3 * x * x + 0 * s), x + s)
+
+        return lax.custom_root(lambda x: x**3 - s * fnp.sin(s), s, solve, lambda g, y: s * y / g(s))
+
+    def plain(s: Any) -> Any:
+        return fnp.cbrt(s * fnp.sin(s))
+
+    s = np.float64(1.3)
+    orders: list[Callable[[Any], Any]] = [
+        fx.grad,
+        lambda f: fx.grad(fx.grad(f)),
+        lambda f: fx.jacfwd(fx.grad(fx.grad(f))),
+    ]
+    for derive in orders:
+        close(derive(f)(s), derive(plain)(s), 1e-9)
+    close(fx.jit(fx.vmap(fx.grad(f)))(np.array([1.0, 1.5])), fx.vmap(fx.grad(plain))(np.array([1.0, 1.5])), 1e-9)
+
+
+def test_roots_in_roots() -> None:
+    """The equation of one has the other in it."""
+
+    def inner(c: Any) -> Any:
+        return lax.custom_root(lambda x: x + fnp.sin(x) / 2 - c, c, newton, lambda g, y: y / g(fnp.ones_like(y)))
+
+    def outer(c: Any) -> Any:
+        return lax.custom_root(lambda y: y + inner(y) - c, c, newton, lambda g, y: y / g(fnp.ones_like(y)))
+
+    c = np.float64(1.1)
+    h = 1e-4
+    want = [(outer(c + h) - outer(c - h)) / (2 * h), (outer(c + h) - 2 * outer(c) + outer(c - h)) / h**2]
+    close([fx.grad(outer)(c), fx.grad(fx.grad(outer))(c)], want, 1e-5)
+
+
+def test_an_equation_without_reverse_mode_has_forward_mode() -> None:
+    def f(s: Any) -> Any:
+        def power(x: Any) -> Any:  # x**4, by a loop without bound
+            return lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] ** 2), (0, x))[1]
+
+        return lax.custom_root(lambda x: power(x) - s, 1.0, newton, lambda g, y: y / g(1.0))
+
+    close(f(16.0), 2.0, 1e-6)
+    close(fx.jvp(f, (16.0,), (1.0,))[1], 1 / 32, 1e-6)
+    with pytest.raises(fx.errors.NotDifferentiableError, match="has no transpose, which reverse mode needs"):
+        fx.grad(f)(16.0)
+
+
+# ----------------------------------------------------------------------------------------- fixed points and minima
+
+
+def test_fixed_points() -> None:
+    def f(m: Any, c: Any) -> Any:
+        return lax.custom_fixed_point(lambda x: c - m @ fnp.sin(x), fnp.zeros_like(c))
+
+    for use in ("value", "jacrev", "vmap of grad"):
+        close(USES[use](f)(M, C), USES[use](unrolled)(M, C), 1e-8)
+    x, report = lax.custom_fixed_point(lambda x: C - M @ fnp.sin(x), np.zeros(3), has_aux=True)
+    assert bool(report.converged)
+    assert 0 < int(report.iterations) < 100
+    close(x, unrolled(M, C), 1e-10)
+
+
+def test_fixed_points_by_a_solver_of_ones_own() -> None:
+    def f(c: Any) -> Any:
+        return lax.custom_fixed_point(
+            lambda x: c - M @ fnp.sin(x), c, lambda f, x: newton(lambda x: f(x) - x, x), dense_tangents
+        )
+
+    close(fx.jacrev(f)(C), fx.jacrev(lambda c: unrolled(M, c))(C), 1e-9)
+
+
+def test_minima() -> None:
+    """Least squares with weights: the minimum is known, and the second derivative is a matrix in the data."""
+    design, y = RNG.normal(size=(6, 3)), RNG.normal(size=6)
+
+    def objective(w: Any, penalty: Any) -> Any:
+        return fnp.sum((design @ w["slope"] - y) ** 2) + fnp.sum(fnp.exp(penalty) * w["slope"] ** 2)
+
+    def by_steps(f: Any, w: Any) -> Any:
+        return newton(fx.grad(f), w)
+
+    def implicit(penalty: Any) -> Any:
+        return lax.custom_minimize(lambda w: objective(w, penalty), {"slope": np.zeros(3)}, by_steps)["slope"]
+
+    def ridge(penalty: Any) -> Any:
+        return fnp.linalg.solve(design.T @ design + fnp.diag(fnp.exp(penalty)), design.T @ y)
+
+    penalty = np.array([0.1, -0.4, 0.3])
+    for derive in (fx.jacrev, lambda f: fx.jacfwd(fx.jacrev(f))):
+        close(derive(implicit)(penalty), derive(ridge)(penalty), 1e-8)
+    close(fx.vmap(fx.jacrev(implicit))(np.stack([penalty, penalty + 1]))[0], fx.jacrev(ridge)(penalty), 1e-8)
+
+
+def test_a_program_with_a_root_reads_back() -> None:
+    program = fx.trace(implicit(by_gmres), M, C)
+    assert any(isinstance(e.prim, Root) for e in program.jaxpr.eqns)
+    for made in (program, fx.jvp(program), fx.vjp(program)):
+        typecheck(made.jaxpr)
+        assert fx.text.parse(str(made.jaxpr)) is made.jaxpr
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(st.sampled_from(["jvp", "grad", "vmap", "remat", "jit"]), max_size=3))
+@share(6)
+def test_any_root_under_any_stack(seed: int, stack: list[str]) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 4))
+    m, c = rng.normal(size=(n, n)) * 0.3 / n, rng.normal(size=n)
+
+    def stacked(root: Any) -> Any:
+        def f(s: Any) -> Any:
+            return fnp.sum(fnp.cos(root(m * (1 + s / 10), fnp.sin(s) * c)))
+
+        for name in stack:
+            f = STACK[name](f)
+        return f
+
+    close(stacked(implicit(by_gmres))(0.7), stacked(unrolled)(0.7), 1e-7)
+
+
+STACK: dict[str, Callable[[Any], Any]] = {
+    "jvp": lambda f: lambda s: fx.jvp(f, (s,), (1.0 + s,))[1],
+    "grad": fx.grad,
+    "vmap": lambda f: lambda s: fnp.sum(fx.vmap(f)(fnp.stack([s, 2 * s]))),
+    "remat": fx.remat,
+    "jit": fx.jit,
+}
