@@ -80,7 +80,7 @@ def check_units(case: Case, seed: int) -> None:
 def check_linkage(plan: Plan, program: Jaxpr) -> None:
     """A plan is what it says: types fit, a value is read while it lives, given away when it dies, and freed once; no
     operand is given away or handed out; every result is a slot of its own; bytes are those of what lives."""
-    n_in = len(program.ins)
+    n_in = len(program.ins) + len(plan.constants)
     live = set(range(n_in))
     made = n_in
     if (plan.in_avals, plan.out_avals) != (program.in_avals, program.out_avals):

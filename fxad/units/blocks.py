@@ -2,7 +2,7 @@
 
 The rule (`repeated`), for the body of a call that is reached more than once when calls are followed:
 
-1. it takes `DISPATCH_SHARE` microseconds or more by its weight, so that calling it costs a few percent of it at most;
+1. it takes `DISPATCH` microseconds or more by its weight, so that calling it costs a few percent of it at most;
 2. compiling it once saves `WORTH` equations or more;
 3. unless the units inside it leave no more than half of it to compile: then they are the units;
 
@@ -20,7 +20,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.units.weight import FIXED, Weight, weigh, weight
 
-DISPATCH_SHARE: Final = 150.0  # microseconds; a unit costs 8 at most
+DISPATCH: Final = 400.0  # microseconds; a call of a unit costs 8 at most, and estimates are up to 3 times too high
 WORTH: Final = 24  # equations
 AT_MOST: Final = 0.6
 
@@ -66,7 +66,7 @@ def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 
 def worth(w: Weight, n: int) -> bool:
     """Whether `n` calls of a body of this weight are worth a unit, for themselves."""
-    return w.microseconds >= DISPATCH_SHARE and (n - 1) * w.equations >= WORTH
+    return w.microseconds >= DISPATCH and (n - 1) * w.equations >= WORTH
 
 
 def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:

@@ -8,12 +8,14 @@ there is to compile. So an equation of glue goes where it is first needed.
 - An equation is moved ahead of units that stand before it only while the values so moved take no more bytes than the
   operands of the program: moving must not cost memory.
 - What only the results need waits for the end, but for at most `HOLDS` bytes that it could have freed.
+- A literal that a unit takes as an operand is a constant of the plan, or made once where it is first needed if it takes
+  more than `SMALL` bytes.
 - An equation with effects stays between the units it stands between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, final
@@ -22,11 +24,13 @@ from fxad.builder import Builder
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct
 from fxad.memo import by_value
 from fxad.primitives.control.remat import Remat
-from fxad.units.blocks import called
+from fxad.units.blocks import called, uses
 
 HOLDS: Final = 1 << 16
+SMALL: Final = 1 << 12
 
 _NOBODY: Final[set[int]] = set()
+_NONE: Final[frozenset[int]] = frozenset()
 _NO_COPIES: Final[Mapping[Var, Atom]] = MappingProxyType({})
 
 
@@ -45,9 +49,13 @@ class Piece:
 @final
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A program as pieces. The results `outs` are distinct, and each is made by a piece: none is an operand."""
+    """A program as pieces. The results `outs` are distinct, and each is made by a piece: none is an operand.
+
+    `constants` are small literals that calls take as operands; larger ones are made by a piece of glue.
+    """
 
     ins: tuple[Var, ...]
+    constants: tuple[Lit, ...]
     pieces: tuple[Piece, ...]
     outs: tuple[Atom, ...]
 
@@ -63,31 +71,54 @@ def cut_up(jaxpr: Jaxpr, units: tuple[Jaxpr, ...]) -> Pieces:
 
 
 def followed(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
-    """The program with every call that is no unit, but holds one, replaced by the body of it; and which of its
-    equations are a recomputation so opened, and so must not be moved to where the first computation is."""
-    opened: dict[Jaxpr, tuple[Jaxpr, frozenset[int]] | None] = {}  # None: holds no unit
+    """The program with every call that is no unit, but holds one, replaced by the body of it; see `opened`."""
+    holding: set[Jaxpr] = set()
     for body in distinct(jaxpr):
-        inner = [called(eqn) for eqn in body.eqns]
-        if not any([b in units or (b is not None and opened[b] is not None) for b in inner]):
-            opened[body] = None
+        if body not in units and any([b in units or b in holding for b in map(called, body.eqns)]):
+            holding.add(body)
+    return opened(jaxpr, holding)
+
+
+@by_value
+def flat(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with the bodies of calls that are reached once in place of the calls, recomputations excepted."""
+    return opened(jaxpr, {body for body, n in uses(jaxpr).items() if n == 1}, again=False)[0]
+
+
+def opened(jaxpr: Jaxpr, which: Container[Jaxpr], *, again: bool = True) -> tuple[Jaxpr, frozenset[int]]:
+    """The program with bodies in place of the calls of them, at any depth; and which of its equations are a
+    recomputation so opened, and so must not be moved to where the first computation is. Not `again`: these stay."""
+    done: dict[Jaxpr, tuple[Jaxpr, frozenset[int]]] = {}
+    for body in distinct(jaxpr):
+        inner = [_opens(eqn, which, again) for eqn in body.eqns]
+        if not any(inner):
+            done[body] = body, _NONE
             continue
         b = Builder.like(body)
         env: dict[Atom, Atom] = {}
         stay: list[int] = []
         for eqn, sub in zip(body.eqns, inner, strict=True):
             ins = tuple([env.get(a, a) for a in eqn.ins])
-            instead = None if sub is None or sub in units else opened[sub]
             outs: tuple[Atom, ...]
-            if instead is None:
+            if sub is None:
                 outs = b.copy(eqn, ins)
             else:
                 first = len(b.eqns)
-                outs = b.inline(instead[0], ins)
-                again = isinstance(eqn.prim, Remat) and eqn.prim.opaque
-                stay += range(first, len(b.eqns)) if again else [first + k for k in instead[1]]
+                outs = b.inline(done[sub][0], ins)
+                stay += range(first, len(b.eqns)) if is_again(eqn) else [first + k for k in done[sub][1]]
             env.update(zip(eqn.outs, outs, strict=True))
-        opened[body] = b.build([env.get(a, a) for a in body.outs], body.name), frozenset(stay)
-    return opened[jaxpr] or (jaxpr, frozenset())
+        done[body] = b.build([env.get(a, a) for a in body.outs], body.name), frozenset(stay)
+    return done[jaxpr]
+
+
+def _opens(eqn: Eqn, which: Container[Jaxpr], again: bool) -> Jaxpr | None:
+    body = called(eqn)
+    return body if body is not None and body in which and (again or not is_again(eqn)) else None
+
+
+def is_again(eqn: Eqn) -> bool:
+    """Whether an equation is a recomputation, to be kept apart from what was computed first."""
+    return isinstance(eqn.prim, Remat) and eqn.prim.opaque
 
 
 @final
@@ -95,6 +126,7 @@ class _Cutter:
     """Walks the equations in the order in which they are to be computed, and closes a piece of glue where it must."""
 
     __slots__ = (
+        "constants",
         "consumers",
         "flat",
         "live",
@@ -120,11 +152,16 @@ class _Cutter:
             for a in flat.eqns[k].ins:
                 self.consumers.setdefault(a, set()).add(k)
         self.out: list[Piece] = []
-        self.made: set[Atom] = set(flat.ins)  # there when the next piece begins
+        self.constants = self._constants()
+        self.made: set[Atom] = {*flat.ins, *self.constants}  # there when the next piece begins
         self.pending: dict[int, Eqn] = {}
 
     def _is_unit(self, eqn: Eqn) -> bool:
         return called(eqn) in self.units
+
+    def _constants(self) -> tuple[Lit, ...]:
+        operands = [a for k in self.live if self._is_unit(self.flat.eqns[k]) for a in self.flat.eqns[k].ins]
+        return tuple([a for a in dict.fromkeys(operands) if isinstance(a, Lit) and a.aval.nbytes <= SMALL])
 
     def _needed(self) -> tuple[list[int], set[int]]:
         """The equations that a result or an effect needs, in order; and those of the glue that a unit needs, or that
@@ -247,7 +284,7 @@ class _Cutter:
             outs.append(a)
         if self.pending or copies:
             self._glue(list(self.pending), (), copies)
-        return Pieces(self.flat.ins, tuple(self.out), tuple(outs))
+        return Pieces(self.flat.ins, self.constants, tuple(self.out), tuple(outs))
 
 
 def _body(eqn: Eqn) -> Jaxpr:

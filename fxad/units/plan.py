@@ -1,6 +1,6 @@
 """The plan of a linked run: units, the steps that call them, and when each value dies. A value: frozen, printable.
 
-Values live in slots, numbered as they come: the operands of the program first, then the results of every step. A step
+Values live in slots, numbered as they come: the operands of the program, constants, the results of every step. A step
 frees the slots that nothing reads after it. A slot that dies at a step is given to the unit as memory for its results,
 where every use of the unit allows it: so a unit has one signature, and is compiled once.
 """
@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
-from fxad.ir import Atom, Aval, Jaxpr, Source, place
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, place
 from fxad.lower import aliases
 from fxad.memo import by_value
-from fxad.units.blocks import pays, repeated
-from fxad.units.pieces import Piece, Pieces, cut_up
+from fxad.transforms.outline import outline
+from fxad.units.blocks import DISPATCH, pays, repeated
+from fxad.units.pieces import Piece, Pieces, cut_up, flat
 from fxad.units.weight import weigh
 
 # "auto": the cost rule; "none": the program is one unit; else the bodies whose calls are units.
@@ -55,13 +56,14 @@ class Step:
 class Plan:
     """How a program is compiled and run. `str(plan)` is a table.
 
-    `slots` are the types of all values, operands first; `outs` the slots of the results.
+    `slots` are the types of all values: operands, constants, what steps make; `outs` the slots of the results.
     """
 
     units: tuple[Unit, ...]
     steps: tuple[Step, ...]
     slots: tuple[Aval, ...]
     outs: tuple[int, ...]
+    constants: tuple[Lit, ...]
     donate: tuple[int, ...]  # operands that may be overwritten
     name: str = field(compare=False)
 
@@ -74,7 +76,7 @@ class Plan:
     def in_avals(self) -> tuple[Aval, ...]:
         """Types of the operands."""
         made = sum([len(self.units[s.unit].body.outs) for s in self.steps])
-        return self.slots[: len(self.slots) - made]
+        return self.slots[: len(self.slots) - made - len(self.constants)]
 
     @property
     def out_avals(self) -> tuple[Aval, ...]:
@@ -128,25 +130,33 @@ def single(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
     n = len(jaxpr.ins)
     slots = (*jaxpr.in_avals, *jaxpr.out_avals)
     step = Step(0, tuple(range(n)), (), sum([a.nbytes for a in slots]))
-    return Plan((Unit(jaxpr, donate, 1, False),), (step,), slots, tuple(range(n, len(slots))), donate, jaxpr.name)
+    return Plan((Unit(jaxpr, donate, 1, False),), (step,), slots, tuple(range(n, len(slots))), (), donate, jaxpr.name)
 
 
 @by_value
 def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | None:
     """The plan with several steps, or None where there is one only."""
-    units = repeated(jaxpr) if isinstance(choice, str) else choice
+    whole = _outlined(jaxpr) if isinstance(choice, str) else jaxpr
+    units = repeated(whole) if isinstance(choice, str) else choice
     if not units:
         return None
-    pieces = cut_up(jaxpr, units)
+    pieces = cut_up(whole, units)
     bodies = dict.fromkeys([p.body for p in pieces.pieces])
     if len(pieces.pieces) < 2 or (isinstance(choice, str) and not pays(bodies, jaxpr)):
         return None
     return _planned(pieces, donate, jaxpr.name)
 
 
+def _outlined(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with its repeated stretches as calls, of at least `DISPATCH` microseconds each."""
+    weigh(jaxpr)  # however deep it is nested: what follows finds it known
+    return outline(flat(jaxpr), DISPATCH)
+
+
 def _planned(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
-    slots = [v.aval for v in pieces.ins]
-    slot: dict[Atom, int] = {v: k for k, v in enumerate(pieces.ins)}
+    given: tuple[Atom, ...] = (*pieces.ins, *pieces.constants)
+    slots = [a.aval for a in given]
+    slot = {a: k for k, a in enumerate(given)}
     reads: list[tuple[int, ...]] = []
     for p in pieces.pieces:
         reads.append(tuple([slot[a] for a in p.ins]))
@@ -154,18 +164,18 @@ def _planned(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
             slot[a] = len(slots)
             slots.append(a.aval)
     outs = tuple([slot[a] for a in pieces.outs])
-    kept = {*outs, *[k for k in range(len(pieces.ins)) if k not in donate]}
-    frees = _frees(reads, [len(p.outs) for p in pieces.pieces], len(pieces.ins), kept)
+    kept = {*outs, *[k for k in range(len(given)) if k not in donate]}
+    frees = _frees(reads, [len(p.outs) for p in pieces.pieces], len(given), kept)
     units = _units(pieces.pieces, reads, frees)
     numbers = {u.body: k for k, u in enumerate(units)}
     steps = []
-    live, n = sum([a.nbytes for a in slots[: len(pieces.ins)]]), len(pieces.ins)
+    live, n = sum([a.aval.nbytes for a in given]), len(given)
     for p, ins, dead in zip(pieces.pieces, reads, frees, strict=True):
         live += sum([a.nbytes for a in slots[n : n + len(p.outs)]])
         n += len(p.outs)
         steps.append(Step(numbers[p.body], ins, dead, live, p.source))
         live -= sum([slots[k].nbytes for k in dead])
-    return Plan(units, tuple(steps), tuple(slots), outs, donate, name)
+    return Plan(units, tuple(steps), tuple(slots), outs, pieces.constants, donate, name)
 
 
 def _frees(

@@ -10,11 +10,13 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Final, TypeAlias, cast, final
 
+import numpy as np
+
 from fxad.errors import CompileError, ExecutionError
 from fxad.ir import Aval, place
 from fxad.lower import aliases
 from fxad.units.plan import Plan, Step
-from fxad.xla.buffers import Buffer
+from fxad.xla.buffers import Buffer, to_buffer
 from fxad.xla.cache import cache_in_force
 from fxad.xla.client import Device
 from fxad.xla.executable import (
@@ -57,8 +59,8 @@ class LinkedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "_outs", "_steps", "committed", "device", "handlers", "in_avals", "out_avals", "plan",
-        "programs",
+        "__weakref__", "_constants", "_outs", "_steps", "committed", "device", "handlers", "in_avals", "out_avals",
+        "plan", "programs",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, programs: tuple[LoadedProgram, ...], device: Device) -> None:
@@ -70,6 +72,7 @@ class LinkedProgram:
         # each step has its own; these only say whether results are to stay on the device
         self.handlers: list[ResultHandler] = []
         self.committed: list[ResultHandler] = []
+        self._constants = [to_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
         self._outs = _pick(plan.outs)
         self._steps = [
             (programs[s.unit].start, programs[s.unit].handlers, _pick(s.ins), s.frees, plan.given_up(s))
@@ -85,7 +88,7 @@ class LinkedProgram:
     def start(self, buffers: Sequence[Buffer]) -> _Done:
         """Call every step in order; see `LoadedProgram.execute`. A slot is its place in one list, which only grows, and
         a value is let go when nothing reads it any more; what waits for it in XLA holds it."""
-        slots: _Env = [*buffers]
+        slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
         try:
             for start, handlers, pick, dead, given_up in self._steps:
@@ -111,7 +114,7 @@ class LinkedProgram:
 
     def _refused(self, e: Exception, buffers: Sequence[Buffer], made: int) -> ExecutionError:
         """The error of the step that was running when `made` slots were there."""
-        n = len(buffers)
+        n = len(buffers) + len(self._constants)
         step = self.plan.steps[0]
         for step in self.plan.steps:
             if n == made:

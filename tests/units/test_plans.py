@@ -211,14 +211,17 @@ def test_what_only_results_need_waits_unless_it_frees_memory() -> None:
     assert sums(BIG).count(True) == 2  # nothing is freed by the first ones: a call reads each sum's operand too
 
 
-def test_a_literal_operand_is_made_once() -> None:
-    inner = body()
+@pytest.mark.parametrize("aval", [F4, BIG])
+def test_a_literal_operand_is_a_constant_or_made_once(aval: Aval) -> None:
+    inner = body(1, aval)
     b = Builder()
-    (x,) = b.inputs([F4])
+    (x,) = b.inputs([aval])
     for _ in range(3):
-        (x,) = b(Call(inner), x, Lit.of(2.0, F4))
+        (x,) = b(Call(inner), x, Lit.of(2.0, aval))
     plan = plan_of(b.build([x]), (inner,))
-    assert [plan.units[s.unit].glue for s in plan.steps] == [True, False, False, False]
+    small = aval is F4
+    assert [plan.units[s.unit].glue for s in plan.steps] == [False] * 3 if small else [True, False, False, False]
+    assert plan.constants == ((Lit.of(2.0, aval),) if small else ())
 
 
 def test_results_are_arrays_of_their_own() -> None:
