@@ -11,6 +11,10 @@ from hypothesis import HealthCheck, settings
 import fxad as fx
 import fxad.numpy.staging
 import fxad.random.staging
+from fxad.ir import Jaxpr
+from fxad.testing import compare
+from fxad.testing.unit_laws import arbitrary
+from fxad.units.plan import Choice
 
 COMMON = settings(
     deadline=None,  # the first example of a law compiles, the others do not
@@ -21,6 +25,19 @@ settings.register_profile("ci", COMMON, max_examples=25, derandomize=True)
 settings.register_profile("dev", COMMON, max_examples=25)
 settings.register_profile("deep", COMMON, max_examples=2000)
 settings.load_profile(os.environ.get("FXAD_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def _any_units(jaxpr: Jaxpr) -> Choice:
+    return arbitrary(jaxpr, int(jaxpr.digest[:4], 16))
+
+
+def _auto(_: Jaxpr) -> Choice:
+    return "auto"
+
+
+# FXAD_UNITS=random: every law that runs a compiled program does so with arbitrary calls of it compiled apart.
+if (how := os.environ.get("FXAD_UNITS", "none")) != "none":
+    compare.units.set({"auto": _auto, "random": _any_units}[how])
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,7 @@ from fxad.testing.transform_laws import (
     check_simplify,
     check_transform,
 )
+from fxad.testing.unit_laws import check_units
 from fxad.testing.values import Domain, arrays, avals, literals, shapes
 
 __all__ = [
@@ -122,6 +123,7 @@ __all__ = [
     "check_transform",
     "check_transpose",
     "check_types",
+    "check_units",
     "check_vjp",
     "check_vmap",
     "check_vmap_commutes",

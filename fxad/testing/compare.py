@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Final, NoReturn, TypeAlias
 
@@ -13,7 +14,8 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.interpret import run
 from fxad.ir import Aval, Jaxpr, NDArray, distinct
-from fxad.runtime import compile_jaxpr, devices, to_buffer, to_numpy
+from fxad.runtime import devices, link, to_buffer, to_numpy
+from fxad.units.plan import Choice, plan_of
 
 Values: TypeAlias = Sequence[NDArray]
 Wide: TypeAlias = npt.NDArray[np.complex128]
@@ -37,10 +39,14 @@ def tolerance(dtype: DType) -> float:
     return TOLERANCE.get(dtype, _FLOAT8)
 
 
+# How the laws compile what they run, in this context: whole, unless somebody sets it.
+units: Final[ContextVar[Callable[[Jaxpr], Choice]]] = ContextVar("fxad_testing_units", default=lambda _: "none")
+
+
 def xla(jaxpr: Jaxpr, args: Values) -> tuple[NDArray, ...]:
-    """Compile and run on the CPU."""
+    """Compile and run on the CPU, with the units that are in force."""
     (device, *_) = devices("cpu")
-    loaded = compile_jaxpr(jaxpr, device=device)
+    loaded = link(plan_of(jaxpr, units.get()(jaxpr)), device)
     buffers = [to_buffer(np.asarray(a, order="C"), v, device) for a, v in zip(args, jaxpr.in_avals, strict=True)]
     return tuple([to_numpy(b) for b in loaded.execute(buffers)])
 

@@ -54,10 +54,10 @@ def arbitrary(program: Jaxpr, seed: int) -> Choice:
     return chosen(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
 
 
-def check_units(case: Case, seed: int) -> None:
-    """Cut into arbitrary stretches, with an arbitrary choice of units: `check_linkage`; the results of a linked run are
-    those of the interpreter, twice, and the operands are as they were."""
-    program = in_stretches(case.program, seed)
+def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
+    """With an arbitrary choice of units: `check_linkage`; the results of a linked run are those of the interpreter,
+    twice, and the operands are as they were. `stretches`: the program is cut into arbitrary calls first."""
+    program = in_stretches(case.program, seed) if stretches else case.program
     plan = plan_of(program, arbitrary(program, seed))
     check_linkage(plan, program)
     (device, *_) = runtime.devices("cpu")

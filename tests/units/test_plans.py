@@ -22,10 +22,11 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN, TANH
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Slice
-from fxad.testing import Case, cases
+from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_linkage, check_units
+from fxad.transforms import outline
 from fxad.units.blocks import chosen, left_to_compile, uses
-from fxad.units.pieces import cut_up
+from fxad.units.pieces import cut_up, flat
 from fxad.units.plan import plan_of
 from tests.laws.budget import share
 
@@ -87,6 +88,12 @@ def test_units_of_gradients(case: Case, seed: int) -> None:
     dotted = fx.transforms.jvp(case.program, mask)[0]
     dots = [np.ones_like(a) for a, m in zip(case.args, mask, strict=True) if m]
     check_units(Case(dotted, (*case.args, *dots), case.seed, case.smooth), seed)
+
+
+@share(4)
+@given(repeated_cases(size=5), st.integers(0, 1000))
+def test_units_of_what_is_outlined(case: Case, seed: int) -> None:
+    check_units(Case(outline(flat(case.program)), case.args, case.seed, case.smooth), seed, stretches=False)
 
 
 def test_the_plan_is_a_value() -> None:
