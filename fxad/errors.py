@@ -169,3 +169,7 @@ class CacheError(FxadError, OSError):
 
 class FileFormatError(FxadError, ValueError):
     """A file is damaged, or not what it should be; the message says where."""
+
+
+class NotInvertibleError(FxadError, ValueError):
+    """Results do not determine what is to be reconstructed from them; the message names the equation."""

@@ -136,6 +136,9 @@ class CustomCall(HigherOrder):
           rules closed over: the rules say nothing about their derivatives, so a tangent there is refused. Batched,
           every rule is batched; `vmap_rules` are (axis size, body over stacks along the first axis). A call that is
           `exhausted` stands in its own rule, as deep as rules are traced: no further derivative is known.
+          `inverse_rule` is (inverse,) or (inverse, ivjp). inverse: results, then the operands marked in `held` -> the
+          other operands. ivjp: results, held operands, cotangents of the inexact results -> the other operands, then
+          cotangents of the moving ones. Batched, all operands that are not held are mapped.
     """
 
     name: ClassVar[str] = "custom_call"
@@ -145,18 +148,26 @@ class CustomCall(HigherOrder):
     vjp_rule: tuple[Jaxpr, ...]  # () or (forward, push, pull)
     vmap_rules: tuple[tuple[int, Jaxpr], ...]
     exhausted: bool = False
+    inverse_rule: tuple[Jaxpr, ...] = ()  # () or (inverse,) or (inverse, ivjp)
+    held: tuple[bool, ...] = ()
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
-        return self.body, *self.jvp_rule, *self.vjp_rule, *[rule for _, rule in self.vmap_rules]
+        stacked = [rule for _, rule in self.vmap_rules]
+        return self.body, *self.jvp_rule, *self.vjp_rule, *stacked, *self.inverse_rule
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
         n, m = 1 + len(self.jvp_rule), 1 + len(self.jvp_rule) + len(self.vjp_rule)
-        stacked = tuple([(size, rule) for (size, _), rule in zip(self.vmap_rules, bodies[m:], strict=True)])
-        return CustomCall(bodies[0], self.captured, bodies[1:n], bodies[n:m], stacked, self.exhausted)
+        k = m + len(self.vmap_rules)
+        stacked = tuple([(size, rule) for (size, _), rule in zip(self.vmap_rules, bodies[m:k], strict=True)])
+        jvp, vjp, back = bodies[1:n], bodies[n:m], bodies[k:]
+        return CustomCall(bodies[0], self.captured, jvp, vjp, stacked, self.exhausted, back, self.held)
 
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """Without results nobody uses, and operands that neither the function nor a rule then reads."""
+        """Without results nobody uses, and operands that neither the function nor a rule then reads. An inverse reads
+        all results: where one is not used, there is none."""
+        if self.inverse_rule and all(used):
+            return eqn
         ins, n = self.body.in_avals, self.captured
         body, read = prune(self.body, used)
         stacked = [prune(rule, used) for _, rule in self.vmap_rules]
@@ -224,8 +235,22 @@ class CustomCall(HigherOrder):
         for size, body in self.vmap_rules:
             stacks = (*ins[:n], *[_stacked(a, size) for a in ins[n:]])
             check_type(self.name, f"vmap rule of size {size}", body, stacks, tuple([_stacked(a, size) for a in outs]))
+        self._check_inverse(moving, inexact)
         check_operands(self.name, self.body, avals)
         return outs
+
+    def _check_inverse(self, moving: tuple[Aval, ...], inexact: tuple[Aval, ...]) -> None:
+        """Raises: ParameterError for an inverse rule that does not fit the body."""
+        ins, outs, n = self.body.in_avals, self.body.out_avals, len(self.inverse_rule)
+        if n > 2 or len(self.held) != (len(ins) if n else 0):
+            raise ParameterError(
+                f"{self.name}: an inverse_rule is (inverse,) or (inverse, ivjp), with a mark in held for each operand"
+            )
+        free = marked(ins, [not h for h in self.held]) if n else ()
+        for inverse in self.inverse_rule[:1]:
+            check_type(self.name, "inverse", inverse, (*outs, *marked(ins, self.held)), free)
+        for ivjp in self.inverse_rule[1:]:
+            check_type(self.name, "ivjp", ivjp, (*outs, *marked(ins, self.held), *inexact), (*free, *moving))
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return run(self.body, args)
@@ -241,6 +266,7 @@ class CustomCall(HigherOrder):
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         n = self.captured
+        args, dims = self._mapped_alike(ctx, args, dims)
         body = dict(self.vmap_rules).get(ctx.size) if dims[:n] == (None,) * n else None
         if body is None:
             found = [ctx.recur(self.body, dims)[1]]
@@ -263,8 +289,28 @@ class CustomCall(HigherOrder):
             self._batched_rule(ctx, self.vjp_rule, dims, out_dims),
             tuple([(size, ctx.recur(rule, past, after)[0]) for size, rule in self.vmap_rules]),
             self.exhausted,
+            self._batched_inverse(ctx, dims, out_dims),
+            self.held,
         )
         return ctx(made, *args), out_dims
+
+    def _mapped_alike(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> tuple[tuple[Atom, ...], Dims]:
+        """What an inverse reconstructs from results that are mapped is mapped: so are those operands then."""
+        if not self.inverse_rule:
+            return args, dims
+        same = [d is None and not h for d, h in zip(dims, self.held, strict=True)]
+        spread = [broadcast_to_axis(ctx, a, None, ctx.size, 0) if s else a for a, s in zip(args, same, strict=True)]
+        return tuple(spread), tuple([0 if s else d for d, s in zip(dims, same, strict=True)])
+
+    def _batched_inverse(self, ctx: BatchCtx, dims: Dims, out_dims: Dims) -> tuple[Jaxpr, ...]:
+        if not self.inverse_rule:
+            return ()
+        known = (*out_dims, *marked(dims, self.held))
+        free = marked(dims, [not h for h in self.held])
+        inverse, _ = ctx.recur(self.inverse_rule[0], known, free)
+        cts = marked(out_dims, [a.inexact for a in self.body.out_avals])
+        wants = (*free, *marked(dims, self.moving))
+        return inverse, *[_summed(ctx, ivjp, (*known, *cts), wants) for ivjp in self.inverse_rule[1:]]
 
     def _result_dims(self, ctx: BatchCtx, rule: tuple[Jaxpr, ...], dims: Dims) -> list[Dims]:
         """Where the results of a rule's forward program, and their tangents, carry the mapped axis by themselves."""

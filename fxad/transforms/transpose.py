@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from fxad.builder import Builder
 from fxad.errors import FxadError, NotLinearError
@@ -65,20 +65,26 @@ def backward(
     bars: dict[Atom, Atom] = {}
     for a, ct in zip(jaxpr.outs, cts, strict=True):
         if a in reached:
-            _accumulate(ctx, bars, a, ct)
+            accumulate(ctx, bars, a, ct)
         elif not isinstance(ct, Zero) and (isinstance(a, Var) or any(a.bits)):
             raise NotLinearError(
                 f"transpose: result {a!r} of {jaxpr.name} is constant, so the program is affine",
                 remedy="leave the constant out of the linear program, or choose the operands it depends on as linear",
             )
     for eqn in reversed(tape):
-        _backward_eqn(ctx, eqn, reached, env, bars)
+        backward_eqn(ctx, eqn, reached, env, bars)
     return [bars.get(v) or Zero(v.aval) for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
 
 
-def _backward_eqn(
-    ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: dict[Atom, Atom], bars: dict[Atom, Atom]
-) -> None:
+class Known(Protocol):
+    """The values of what an adjoint holds fixed; a dict, or something that makes them when they are asked for."""
+
+    def get(self, a: Atom, default: Atom, /) -> Atom:
+        """The value of an atom."""
+
+
+def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bars: dict[Atom, Atom]) -> None:
+    """Emit the adjoint of one equation, and take the cotangents of its results in `bars` on to its operands."""
     mask = _linear_places(eqn, reached)
     cts: tuple[Cotangent, ...]
     if len(eqn.outs) == 1:  # nearly all: spelled out
@@ -99,10 +105,11 @@ def _backward_eqn(
         raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
     for a, bar in zip(eqn.ins, found, strict=True):
         if bar is not None and isinstance(a, Var):
-            _accumulate(ctx, bars, a, bar)
+            accumulate(ctx, bars, a, bar)
 
 
-def _accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
+def accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
+    """Add a cotangent to that of an atom."""
     if isinstance(ct, Zero):
         return
     have = bars.get(a)

@@ -7,6 +7,7 @@ from typing import Final
 
 from fxad.transforms.inverse_rules.arithmetic import ARITHMETIC
 from fxad.transforms.inverse_rules.contract import InverseRules
+from fxad.transforms.inverse_rules.control import CONTROL
 from fxad.transforms.inverse_rules.conversion import CONVERSION
 from fxad.transforms.inverse_rules.elementwise import ELEMENTARY
 from fxad.transforms.inverse_rules.indexing import INDEXING
@@ -25,6 +26,7 @@ _ALL: Final = (
     *RUNNING,
     *PRODUCTS,
     *SYSTEMS,
+    *CONTROL,
     *REFUSED,
 )
 

@@ -6,11 +6,11 @@ equation are known and some operands are not; operands that are known came from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
-from fxad.ir import Atom, Emit, Eqn, Hole, Primitive
+from fxad.ir import Atom, Emit, Eqn, Hole, Jaxpr, Primitive
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -29,10 +29,45 @@ class InverseCtx(Emit, Protocol):
 class Refused:
     """The rule's answer where the results do not determine the unknown operands; the error gives the reason.
 
-    `reason` completes the sentence "mul is not inverted: ...", such as "both factors are unknown".
+    `reason` completes the sentence "mul is not inverted: ...", such as "both factors are unknown". The solver fills in
+    the rest: the name of the primitive, its equation, and the user's line.
     """
 
     reason: str
+    name: str = ""
+    equation: str = ""
+    where: str = ""
+
+    def located(self, name: str, equation: str, where: str) -> Refused:
+        """The same reason at an equation, unless it has one (of a body) already."""
+        return self if self.name else Refused(self.reason, name, equation, where)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Determined:
+    """What a body determines when it is run backwards. `program`: known results, then known operands -> the operands
+    marked in `solved` (and, where it is measured, the log-determinant, of shape ()). `refused` says why the first of
+    the others is not among them, `unmeasured` why the log-determinant is not right."""
+
+    program: Jaxpr
+    solved: tuple[bool, ...]
+    refused: Refused | None
+    unmeasured: Refused | None = None
+
+
+class BodyCtx(InverseCtx, Protocol):
+    """What the rule of an equation with bodies may use beside: the solver, for a body."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether log-determinants are asked for."""
+
+    def recur(self, body: Jaxpr, ins: tuple[bool, ...], outs: tuple[bool, ...]) -> Determined:
+        """Run a body backwards, from the results marked in `outs` and the operands marked in `ins`."""
+
+    def measure(self, log_det: Atom) -> None:
+        """Give the log-determinant of this equation."""
 
 
 @final
@@ -53,6 +88,22 @@ class Part:
 Args: TypeAlias = tuple[Atom | Hole, ...]
 Outs: TypeAlias = tuple[Atom, ...]
 Solved: TypeAlias = tuple[Atom | Part | None, ...]
+
+
+def known(args: Args) -> tuple[bool, ...]:
+    """Which of some values are known."""
+    return tuple([not isinstance(a, Hole) for a in args])
+
+
+def atoms(args: Args) -> list[Atom]:
+    """Those of some values that are known."""
+    return [a for a in args if not isinstance(a, Hole)]
+
+
+def spread(found: Sequence[Atom], solved: tuple[bool, ...]) -> tuple[Atom | None, ...]:
+    """The values found, at the places of the operands that they are."""
+    given = iter(found)
+    return tuple([next(given) if s else None for s in solved])
 
 
 class Solve(Protocol[Q]):
@@ -76,6 +127,13 @@ class LogDet(Protocol[Q]):
     ) -> Atom: ...
 
 
+class SolveBody(Protocol[Q]):
+    """As `Solve`, for an equation with bodies: results may be unknown too, and some of the unknown operands may stay so
+    (None). It is asked again whenever more is known."""
+
+    def __call__(self, ctx: BodyCtx, prim: Q, args: Args, outs: Args, /) -> Solved | Refused: ...
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -92,22 +150,24 @@ ELEMENTWISE: Final = Constant("elementwise")
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class InverseRule:
-    """A row of the table, made by `row`. Without `log_det` the primitive has an inverse but no log-determinant."""
+    """A row of the table, made by `row` or `body_row`. Without `log_det` the primitive has an inverse but no
+    log-determinant; an equation with bodies (`partial`) gives its own."""
 
     kind: type[Primitive]
-    solve: Solve[Primitive]
+    solve: SolveBody[Primitive]
     log_det: LogDet[Primitive] | Constant | None
+    partial: bool
 
 
 def row(kind: type[P], solve: Solve[P], log_det: LogDet[P] | Constant | None = None) -> InverseRule:
     """The rule of the primitives of one class."""
 
-    def solving(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
+    def solving(ctx: InverseCtx, prim: Primitive, args: Args, outs: Args) -> Solved | Refused:
         assert isinstance(prim, kind)
-        return solve(ctx, prim, args, outs)
+        return solve(ctx, prim, args, tuple([a for a in outs if not isinstance(a, Hole)]))
 
     if log_det is None or isinstance(log_det, Constant):
-        return InverseRule(kind, solving, log_det)
+        return InverseRule(kind, solving, log_det, False)
     given = log_det
 
     def measuring(
@@ -116,7 +176,17 @@ def row(kind: type[P], solve: Solve[P], log_det: LogDet[P] | Constant | None = N
         assert isinstance(prim, kind)
         return given(ctx, prim, args, unknown, outs)
 
-    return InverseRule(kind, solving, measuring)
+    return InverseRule(kind, solving, measuring, False)
+
+
+def body_row(kind: type[P], solve: SolveBody[P]) -> InverseRule:
+    """The rule of the primitives of one class of equations with bodies."""
+
+    def solving(ctx: BodyCtx, prim: Primitive, args: Args, outs: Args) -> Solved | Refused:
+        assert isinstance(prim, kind)
+        return solve(ctx, prim, args, outs)
+
+    return InverseRule(kind, solving, None, True)
 
 
 @final

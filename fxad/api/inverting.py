@@ -1,0 +1,180 @@
+"""`inverse` and `invertible`: functions run backwards, and gradients that reconstruct instead of storing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
+
+from fxad import transforms, tree
+from fxad.api.lift import check_function, lift, positional
+from fxad.api.rewrite import Rewrite
+from fxad.errors import ArgumentError
+from fxad.program import Program, counted, name_of, trace
+from fxad.transforms.reorder import reorder_ins
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Arguments, by number or by name.
+Names: TypeAlias = int | str | Sequence[int | str]
+
+
+def chosen(what: str, role: str, program: Program[Any, Any], given: Names) -> tuple[int | str, ...]:
+    """Arguments as numbers of positional ones and names of those given by keyword.
+
+    Raises: ArgumentError for one that does not exist, or stands twice.
+    """
+    n, positions = len(positional(program)), program.names[: len(positional(program))]
+    keywords = list(dict.fromkeys([str(where.entry) for kind, where, *_ in program.in_tree.accessors() if kind.entry]))
+    out: list[int | str] = []
+    for k in given if isinstance(given, list | tuple) else (given,):
+        if isinstance(k, str):
+            if k not in positions and k not in keywords:
+                raise ArgumentError(
+                    f"{what}: {role} has {k!r}, which is no argument of {program.name}",
+                    remedy=f"its arguments are {', '.join([*positions, *keywords])}",
+                )
+            out.append(positions.index(k) if k in positions else k)
+        elif not isinstance(k, int) or isinstance(k, bool):
+            raise ArgumentError(
+                f"{what}: {role} is {given!r:.60}, not a number or a name, or a sequence of them",
+                remedy="number the positional arguments from 0",
+            )
+        elif not -n <= k < n:
+            raise ArgumentError(
+                f"{what}: {role} has {k}, and {program.name} was given {counted(n, 'positional argument')}",
+                remedy="number them from 0; what is given by keyword is chosen by name",
+            )
+        else:
+            out.append(k % n)
+    if len(set(out)) != len(out):
+        raise ArgumentError(f"{what}: {role} {given!r} has an argument twice", remedy="name each argument once")
+    return tuple(out)
+
+
+def leaves_of(program: Program[Any, Any], which: Sequence[int | str]) -> tuple[bool, ...]:
+    """Which argument leaves belong to the arguments chosen."""
+    places = [(where.entry if kind.entry == 0 else str(where.entry)) for kind, where, *_ in program.in_tree.accessors()]
+    return tuple([p in which for p in places])
+
+
+# ------------------------------------------------------------------------------------------------------------ inverse
+
+
+def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, log_det: bool = False) -> Any:
+    """The function from results back to the arguments chosen: `inverse(f)(f(x, w), w)` is x.
+
+    It takes the results of `f` as one argument, then the other arguments as `f` does. `argnums` are numbers or names;
+    one gives that argument, a sequence a tuple of them. With `log_det` it gives (arguments, log|det J|), J the Jacobian
+    of the results in them: known for elementwise functions, for moved elements, and for whatever is composed of such by
+    couplings, loops and branches. A function takes its chosen arguments to have the types of its results; where
+    they have others, trace it first: `inverse(trace(f, *examples))`.
+
+    Law:    inverse(f)(f(x)) = x within the rounding of the steps back; where it is lost (a factor 0, tanh saturated), nan.
+    Rule:   on the dataflow graph: from what is known, equations are run forward and backward, whatever their order.
+    Raises: NotInvertibleError naming the equation that is not inverted, with the user's line; ArgumentError.
+    """
+    if isinstance(f, Program):
+        return _inverse(f, argnums, log_det)
+    check_function("inverse", f)
+
+    @wraps(f, updated=())
+    def inverted(results: Any, *held: Any, **kwargs: Any) -> Any:
+        program = _as_results(f, argnums, results, held, kwargs)
+        return _inverse(program, argnums, log_det)(results, *held, **kwargs)
+
+    inverted.__name__ = f"inverse_{name_of(f)}"
+    return inverted
+
+
+def _as_results(
+    f: Callable[..., Any], argnums: Names, results: Any, held: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Program[..., Any]:
+    """Trace a function with chosen arguments like its results. Raises: ArgumentError where its results are others."""
+    several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
+    given: list[Any] = [argnums] if isinstance(argnums, int | str) else list(argnums)
+    parts = list(results) if several and isinstance(results, tuple | list) else [results]
+    remedy = f"trace it on examples first: inverse(trace({name_of(f)}, *examples), ...)"
+    if len(parts) != len(given) or not all([isinstance(k, int) and 0 <= k <= len(held) + len(given) for k in given]):
+        raise ArgumentError(
+            f"inverse: the types of arguments {argnums!r} of {name_of(f)} cannot be told from its results",
+            remedy=remedy,
+        )
+    like = dict(zip(given, parts, strict=True))
+    rest = iter(held)
+    args = [like[k] if k in like else next(rest) for k in range(len(held) + len(given))]
+    program = trace(f, *args, **kwargs)
+    leaves, found = tree.flatten(results)
+    have = [x.aval for x in trace(lambda *a: a, *leaves).jaxpr.ins]
+    if found != program.out_tree or have != list(program.out_avals):
+        raise ArgumentError(
+            f"inverse: {name_of(f)} gives results of other types than it takes as arguments {argnums!r}", remedy=remedy
+        )
+    return program
+
+
+def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Program[..., Any]:
+    which = chosen("inverse", "argnums", program, argnums)
+    wanted = leaves_of(program, which)
+    n_bound, n_out = len(program.bound), len(program.out_avals)
+    marks = (False,) * n_bound + wanted
+    jaxpr = transforms.inverse(program.jaxpr, marks, log_det, labels_of(program))
+    # the new trees, over numbers that stand for leaves: arguments from 0, results after them
+    n = len(wanted)
+    args, kwargs = tree.unflatten(program.in_tree, range(n))
+    results = tree.unflatten(program.out_tree, range(n, n + n_out))
+    parts = [args[k] if isinstance(k, int) else kwargs[k] for k in which]
+    left = [a for k, a in enumerate(args) if k not in which], {k: a for k, a in kwargs.items() if k not in which}
+    order, in_tree = tree.flatten(((results, *left[0]), left[1]))
+    back = tuple(parts) if not isinstance(argnums, int | str) else parts[0]
+    out_order, out_tree = tree.flatten((back, n) if log_det else back)
+    # the jaxpr takes results, what is bound, then the arguments held, and gives the wanted in their order
+    held = [k for k, w in enumerate(wanted) if not w]
+    at = {**{n + k: k for k in range(n_out)}, **{k: n_out + n_bound + j for j, k in enumerate(held)}}
+    jaxpr = reorder_ins(jaxpr, (*range(n_out, n_out + n_bound), *[at[k] for k in order]))
+    found = {k: j for j, k in enumerate([*[k for k, w in enumerate(wanted) if w], n])}
+    outs = tuple([jaxpr.outs[found[k]] for k in out_order])
+    names = ("results", *[name for k, name in enumerate(program.names) if k not in which])
+    jaxpr = type(jaxpr)(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)
+    return Program(jaxpr, in_tree, out_tree, program.bound, names, f"inverse_{program.name}")
+
+
+def labels_of(program: Program[..., Any]) -> tuple[str, ...]:
+    """What messages call the operands of a program."""
+    return (*["a value closed over"] * len(program.bound), *[f"argument {p}" for p in program.paths])
+
+
+# --------------------------------------------------------------------------------------------------------- invertible
+
+
+@overload
+def invertible(f: Program[P, R], *, keep: Names = ()) -> Program[P, R]: ...
+@overload
+def invertible(f: Callable[P, R], *, keep: Names = ()) -> Callable[P, R]: ...
+@overload
+def invertible(*, keep: Names = ()) -> Rewrite: ...
+def invertible(f: Any = None, *, keep: Names = ()) -> Any:
+    """The same function; reverse mode stores its results, and reconstructs from them what the gradient needs.
+
+    Arguments are reconstructed; those named in `keep` (by number or by name) and what the function closes over are
+    held: they are weights, which are there anyway. Integers and bools that the results do not determine are kept by
+    themselves. A chain of steps stores one state when `invertible` is around the chain; around each step, it stores
+    the results of each. `invertible(keep=...)` alone is a decorator.
+
+    Law:    same value; the gradient of the plain function, within the error that `reconstruction_error` measures; forward
+            mode is that of the plain function. Memory does not grow with the number of steps.
+    Cost:   about one more forward computation in the backward program.
+    Raises: NotInvertibleError for a value that the gradient needs and the results do not determine, naming the equation
+            that is not inverted, the user's line and the argument; ArgumentError for what `keep` names.
+    """
+    if f is None:
+        return lambda g: invertible(g, keep=keep)
+
+    def transform(program: Program[Any, Any]) -> Program[Any, Any]:
+        kept = leaves_of(program, chosen("invertible", "keep", program, keep))
+        marks = (True,) * len(program.bound) + kept
+        jaxpr = transforms.invertible(program.jaxpr, marks, labels_of(program))
+        return Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
+
+    return lift("invertible", f, transform)

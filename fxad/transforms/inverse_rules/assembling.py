@@ -1,0 +1,70 @@
+"""Operands put together of the parts that several equations determine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.ir import Atom, Aval, Emit, Lit
+from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.slicing import Concatenate, Pad
+from fxad.transforms.inverse_rules.contract import Part
+
+
+def complete(aval: Aval, parts: Sequence[Part]) -> bool:
+    """Whether parts make an operand whole. Where a part says only when the program runs what it holds, it is enough
+    that there are as many elements; those that nobody gives are nan then, so a dtype without nan is not made whole."""
+    if any([p.write for p in parts]):
+        return aval.dtype in dtypes.INEXACT and sum([p.value.aval.size for p in parts]) >= aval.size
+    covered = np.zeros(tuple([1 if _full(parts, k, n) else n for k, n in enumerate(aval.shape)]), bool)
+    for p in parts:
+        ranges = [np.arange(1) if _full(parts, k, n) else np.asarray(p.box[k]) for k, n in enumerate(aval.shape)]
+        covered[np.ix_(*ranges)] = True
+    return bool(covered.all())
+
+
+def _full(parts: Sequence[Part], axis: int, size: int) -> bool:
+    """Whether every part has all of an axis."""
+    return size > 0 and all([len(p.box[axis]) == size for p in parts])
+
+
+def assembled(emit: Emit, aval: Aval, parts: Sequence[Part]) -> Atom:
+    """The operand that parts make whole."""
+    if not any([p.write for p in parts]):
+        partial = [k for k, n in enumerate(aval.shape) if not _full(parts, k, n)]
+        ordered = sorted(parts, key=lambda p: [r.start for r in p.box])
+        if len(partial) == 1 and _tiles(ordered, partial[0], aval.shape[partial[0]]):
+            return emit.one(Concatenate(partial[0]), *[p.value for p in ordered])
+        if not partial:
+            return parts[0].value
+    nan = aval.dtype in dtypes.INEXACT
+    whole: Atom = Lit.of(float("nan") if nan else 0, aval)
+    for p in parts:
+        whole = p.write(emit, whole) if p.write else _placed(emit, whole, p)
+    return whole
+
+
+def _tiles(parts: Sequence[Part], axis: int, size: int) -> bool:
+    """Whether parts stand one after the other along an axis."""
+    at = 0
+    for p in parts:
+        r = p.box[axis]
+        if r.step != 1 or r.start != at:
+            return False
+        at = r.stop
+    return at == size
+
+
+def _placed(emit: Emit, base: Atom, part: Part) -> Atom:
+    """An array with a part in its place."""
+    value = part.value
+    config = [
+        (r.start, n - r.start - (r.step * (len(r) - 1) + 1), r.step - 1)
+        for r, n in zip(part.box, base.aval.shape, strict=True)
+    ]
+    pad = Pad(*[tuple(c) for c in zip(*config, strict=True)])
+    true = Lit.of(True, value.aval.with_dtype(dtypes.bool_))
+    inside = emit.one(pad, true, Lit.of(False, Aval((), dtypes.bool_)))
+    return emit.one(SELECT_N, inside, base, emit.one(pad, value, Lit.of(0, Aval((), value.aval.dtype))))

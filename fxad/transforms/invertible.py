@@ -1,0 +1,249 @@
+"""`invertible`: a program whose backward pass reconstructs what it needs from the results, and so stores nothing.
+
+The backward program walks the linear program back and asks for the values that it holds fixed as it comes to them.
+Each is made when it is first asked for (`fxad.transforms.solving`), so reconstruction and gradient go in lock-step. A
+call, a branch or a loop that is run backwards does both at once: its body becomes one program that takes results and
+their cotangents, and gives operands and their cotangents (`fxad.transforms.retracing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, final
+
+from fxad.builder import Builder
+from fxad.errors import FxadError, NotInvertibleError
+from fxad.ir import Atom, Eqn, Jaxpr, Lin, Tangent, Var, Zero, lin, place
+from fxad.liveness import dce
+from fxad.memo import by_value
+from fxad.primitives.control.bodies import filled_linear, marked
+from fxad.primitives.custom import CustomCall
+from fxad.transforms.cse import cse
+from fxad.transforms.inverse import not_invertible
+from fxad.transforms.inverse_rules import INVERSE_RULES
+from fxad.transforms.inverse_rules.contract import InverseRules
+from fxad.transforms.jvp import describe
+from fxad.transforms.linearize import SplitCtx, linearize
+from fxad.transforms.reorder import reorder_ins
+from fxad.transforms.retracing import Fused, Retrace, fused_steps
+from fxad.transforms.solving import Demand, Marks, Plan, determine, solve
+from fxad.transforms.transpose import BackwardCtx, accumulate, backward_eqn
+from fxad.transforms.vjp import instantiate
+
+REMEDY: Final = "name the argument in keep, close over the value, or give the function a custom_inverse"
+
+
+@by_value
+def invertible(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...] = (), rules: InverseRules = INVERSE_RULES) -> Jaxpr:
+    """The same program as one `custom_call`: reverse mode stores its results and the operands marked in `kept`.
+
+    Integers and bools that the results do not determine are kept too. `labels` are what messages call the operands.
+
+    Law:    same value; the gradient of the plain program, within the error of the reconstruction.
+    Raises: NotInvertibleError that names the equation, for a value that the gradient needs and the results do not give.
+    """
+    every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
+    held = with_integers(jaxpr, kept, rules)
+    moving = tuple([a.inexact for a in jaxpr.in_avals])
+    names = labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))])
+    forward = Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.outs, *marked(jaxpr.ins, held)), jaxpr.name)
+    back = retraced(jaxpr, held, every, moving, False, names, rules)
+    n_res = n + sum(held)
+    pull = reorder_ins(back, (*range(n_res, len(back.ins)), *range(n_res)))
+    through = linearize(jaxpr, moving)
+    inexact = tuple([a.inexact for a in jaxpr.out_avals])
+    inverse = determine(jaxpr, held, every, rules)
+    both: tuple[Jaxpr, ...] = ()
+    if all([h or s for h, s in zip(held, inverse.solved, strict=True)]):
+        both = inverse.program, retraced(jaxpr, held, every, moving, True, names, rules)
+    prim = CustomCall(
+        jaxpr,
+        0,
+        (through.primal, filled_linear(through, inexact)),
+        (forward, pushed(jaxpr, held, moving, names, rules), pull),
+        (),
+        False,
+        both,
+        held if both else (),
+    )
+    b = Builder.like(jaxpr)
+    return b.build(b(prim, *jaxpr.ins), f"invertible_{jaxpr.name}")
+
+
+def with_integers(jaxpr: Jaxpr, kept: Marks, rules: InverseRules) -> Marks:
+    """The operands to keep: those marked, and integers and bools that the results do not determine."""
+    solved = determine(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
+    return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
+
+
+# ---------------------------------------------------------------------------------------------------------- on demand
+
+
+@final
+class _Asked:
+    """Values of a primal program, made in a builder when they are first asked for.
+
+    Of the linear program, the operand of a residual stands for the primal value.
+    """
+
+    __slots__ = ("_jaxpr", "_labels", "_plan", "_residuals", "demand")
+
+    def __init__(
+        self, b: Builder, primal: Jaxpr, plan: Plan, residuals: Mapping[Atom, Atom], labels: Sequence[str]
+    ) -> None:
+        self.demand = Demand(b, plan, {})
+        self._jaxpr, self._plan, self._residuals, self._labels = primal, plan, residuals, labels
+
+    def give(self, atoms: Sequence[Atom], values: Sequence[Atom]) -> None:
+        """What is known from the start."""
+        for a, value in zip(atoms, values, strict=True):
+            self.demand.env.setdefault(a, value)
+
+    def get(self, a: Atom, default: Atom, /) -> Atom:
+        return self.value(self._residuals[a]) if a in self._residuals else default
+
+    def value(self, a: Atom) -> Atom:
+        """A value of the primal program. Raises: NotInvertibleError where results do not determine it."""
+        if isinstance(a, Var) and a not in self._plan.ways:
+            raise self._undetermined(a)
+        return self.demand.get(a)
+
+    def _undetermined(self, v: Var) -> NotInvertibleError:
+        missing = [k for k, x in enumerate(self._jaxpr.ins) if x not in self._plan.ways]
+        k = missing[0]  # were all operands known, everything would be
+        label = self._labels[k] if k < len(self._labels) else f"operand {k}"
+        which = f"{label} of {self._jaxpr.name} is not determined by its results"
+        return not_invertible("invertible", which, self._plan.why_not(v), REMEDY)
+
+
+def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: InverseRules) -> Plan:
+    return solve(primal, (*marked(primal.ins, ins), *marked(primal.outs[:n_out], outs)), rules)
+
+
+@by_value
+def pushed(jaxpr: Jaxpr, kept: Marks, moving: Marks, labels: tuple[str, ...], rules: InverseRules) -> Jaxpr:
+    """Forward mode from the results: (tangents of the marked operands, results, kept operands) -> tangents of the
+    inexact results."""
+    split = linearize(cse(jaxpr), moving)
+    n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
+    b = Builder()
+    dots = b.inputs(split.linear.in_avals[: sum(moving)])
+    asked = _Asked(b, split.primal, _known_ways(split.primal, kept, n, every, rules), {}, labels)
+    results, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in marked(jaxpr.ins, kept)])
+    asked.give(marked(split.primal.ins, kept), held)
+    asked.give(split.primal.outs[:n], results)
+    linear = filled_linear(split, tuple([a.inexact for a in jaxpr.out_avals]))
+    residuals = [asked.value(a) for a in split.primal.outs[n:]]
+    return dce(b.build(b.inline(linear, [*dots, *residuals]), f"push_{jaxpr.name}"))
+
+
+# ---------------------------------------------------------------------------------------------------------- lock-step
+
+
+@final
+class _Split(SplitCtx):
+    """Linearizes a program equation by equation; those that are retraced get operands of the linear program for the
+    tangents of their results, and are noted with their place in it."""
+
+    __slots__ = ("steps", "tangents")
+
+    def run(self, jaxpr: Jaxpr, wrt: Marks, fused: Mapping[Var, Fused]) -> tuple[Atom, ...]:
+        """Walk the program; gives what stands for its results."""
+        self.tangents: dict[Atom, Lin] = {
+            v: lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
+        }
+        self.steps: list[tuple[int, Fused, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
+        env: dict[Atom, Atom] = {}
+        for eqn in jaxpr.eqns:
+            ins = tuple([env.get(a, a) for a in eqn.ins])
+            found = [self.tangents.get(a) for a in eqn.ins]
+            self.source = self.linear.source = eqn.source
+            outs: tuple[Atom, ...]
+            if not any(found):
+                outs = self.copy(eqn, ins)
+            else:
+                given: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(found, ins, strict=True)])
+                outs, dots = self._linearized(eqn, ins, given, fused.get(eqn.outs[0]))
+                self.tangents.update({v: t for v, t in zip(eqn.outs, dots, strict=True) if isinstance(t, Lin)})
+            env.update(zip(eqn.outs, outs, strict=True))
+        return tuple([env.get(a, a) for a in jaxpr.outs])
+
+    def _linearized(
+        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: Fused | None
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        # a value that the rules of the function say nothing about is refused where it is differentiated
+        moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
+        if step is None or moves:
+            try:
+                return eqn.prim.jvp(self, ins, tangents)
+            except FxadError as e:
+                raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+        outs = self.copy(eqn, ins)
+        dots: tuple[Tangent, ...] = tuple(
+            [lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in outs]
+        )
+        self.steps.append((len(self.linear.eqns), step, self.eqns[-1], tangents, dots))
+        return outs, dots
+
+
+@by_value
+def retraced(
+    jaxpr: Jaxpr, ins: Marks, outs: Marks, wrt: Marks, free: bool, labels: tuple[str, ...], rules: InverseRules
+) -> Jaxpr:
+    """A program run backwards with its gradient: (results marked in `outs`, operands marked in `ins`, cotangents of the
+    inexact results) -> (if `free`, the other operands; cotangents of the operands marked in `wrt`).
+
+    Raises: NotInvertibleError that names the equation.
+    """
+    slim, n = cse(dce(jaxpr)), len(jaxpr.outs)
+    fused = fused_steps(slim, _known_ways(slim, ins, n, outs, rules), rules)
+    ctx = _Split.like(slim)
+    results = ctx.run(slim, wrt, fused)
+    primal = ctx.build(results, jaxpr.name)
+    b = BackwardCtx()
+    plan = _known_ways(primal, ins, n, outs, rules)
+    asked = _Asked(b, primal, plan, {v: a for a, v in ctx.residuals.items()}, labels)
+    asked.give(marked(results, outs), b.inputs([a.aval for a in marked(results, outs)]))
+    asked.give(marked(primal.ins, ins), b.inputs([v.aval for v in marked(primal.ins, ins)]))
+    bars: dict[Atom, Atom] = {}
+    for a in slim.outs:
+        if a.aval.inexact:
+            ct = b.input(a.aval)
+            if a in ctx.tangents:
+                accumulate(b, bars, ctx.tangents[a].var, ct)
+    _walk_back(b, ctx, asked, bars, partial(_body, rules), rules)
+    others = [asked.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
+    moved = [ctx.tangents[v].var for v in marked(slim.ins, wrt)]
+    return dce(b.build([*others, *instantiate([bars.get(t) or Zero(t.aval) for t in moved])], f"retrace_{jaxpr.name}"))
+
+
+def _body(rules: InverseRules, body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks) -> Jaxpr:
+    return retraced(body, ins, outs, wrt, True, (), rules)
+
+
+def _walk_back(
+    b: BackwardCtx, ctx: _Split, asked: _Asked, bars: dict[Atom, Atom], recur: Retrace, rules: InverseRules
+) -> None:
+    """The adjoint of the linear program, and in between, at their places, the equations that are retraced."""
+    linear = ctx.linear.eqns
+    residuals = set(ctx.residuals.values())
+    reached: set[Atom] = {v for v in ctx.linear.ins if v not in residuals}
+    reached.update([v for e in linear for v in e.outs])
+    steps = list(ctx.steps)
+    for k in range(len(linear), -1, -1):
+        while steps and steps[-1][0] == k:
+            _, step, eqn, tangents, dots = steps.pop()
+            cts = [bars.pop(t.var, None) if isinstance(t, Lin) else None for t in dots]
+            if any(cts):
+                b.source = eqn.source
+                given = [
+                    ct or Zero(v.aval).instantiate() for ct, v in zip(cts, eqn.outs, strict=True) if v.aval.inexact
+                ]
+                wrt = tuple([isinstance(t, Lin) for t in tangents])
+                found, back = step.emit(b, eqn, asked.value, given, wrt, recur, rules)
+                asked.give(list(found), list(found.values()))
+                for t, bar in zip([t for t in tangents if isinstance(t, Lin)], back, strict=True):
+                    accumulate(b, bars, t.var, bar)
+        if k:
+            backward_eqn(b, linear[k - 1], reached, asked, bars)

@@ -1,0 +1,340 @@
+"""Programs solved backwards: which values the known ones determine, and equations that compute them when asked.
+
+The solver works on the dataflow graph, so the order of equations does not matter. From what is known it goes on until
+nothing changes: an equation whose operands are known is computed; one whose results are known is run backwards, by the
+rule of its primitive, where that gives the operands that are not. Then values are emitted on demand, each once, so that
+a program that asks for them late makes them late.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from fxad.builder import Builder
+from fxad.errors import FxadError
+from fxad.ir import Atom, Eqn, Hole, Jaxpr, Lit, Var, place
+from fxad.liveness import dce
+from fxad.memo import by_value
+from fxad.primitives.control.bodies import marked
+from fxad.transforms.cse import cse
+from fxad.transforms.inverse_rules.assembling import assembled, complete
+from fxad.transforms.inverse_rules.contract import Determined, InverseRule, InverseRules, Part, Refused
+from fxad.transforms.inverse_rules.measuring import log_det_of, total
+from fxad.transforms.jvp import describe
+
+Marks = tuple[bool, ...]
+
+UNKNOWN_RULE: Final = Refused("it has no inverse rule")
+TWICE: Final = Refused("an unknown operand stands in it twice")
+UNUSED: Final = Refused("no result depends on it")
+
+
+class Scratch(Builder):
+    """The `BodyCtx` of the rules: equations over the atoms of the program itself, numbered after its own."""
+
+    __slots__ = ("_defs", "_rules", "measured", "measures", "unmeasured")
+
+    def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
+        super().__init__()
+        self.n = graph.n
+        self._defs = graph.maker
+        self._rules = rules
+        self.measured = measured
+        self.measures: list[Atom] = []
+        self.unmeasured: Refused | None = None
+
+    def made(self, a: Atom) -> Eqn | None:
+        return self._defs.get(a)
+
+    def recur(self, body: Jaxpr, ins: Marks, outs: Marks) -> Determined:
+        found = determine(body, ins, outs, self._rules, self.measured)
+        self.unmeasured = self.unmeasured or found.unmeasured
+        return found
+
+    def measure(self, log_det: Atom) -> None:
+        self.measures.append(log_det)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """Equations run backwards: `eqns` compute, over atoms of the program and `fresh` ones, the operands in `gives`.
+
+    `measures` are the log-determinants of it, `unmeasured` says why they are not all there."""
+
+    of: tuple[Eqn, ...]
+    eqns: tuple[Eqn, ...]
+    gives: Mapping[Var, Atom]
+    reads: tuple[Atom, ...]
+    measures: tuple[Atom, ...] = ()
+    unmeasured: Refused | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Who makes and who reads each value of a program."""
+
+    jaxpr: Jaxpr
+    maker: Mapping[Atom, Eqn]
+    readers: Mapping[Atom, Sequence[int]]
+    number: Mapping[Atom, int]
+    n: int
+
+    @staticmethod
+    def of(jaxpr: Jaxpr) -> Graph:
+        maker: dict[Atom, Eqn] = {}
+        number: dict[Atom, int] = {}
+        readers: dict[Atom, list[int]] = {}
+        for k, eqn in enumerate(jaxpr.eqns):
+            maker.update(dict.fromkeys(eqn.outs, eqn))
+            number.update(dict.fromkeys(eqn.outs, k))
+            for a in dict.fromkeys(eqn.ins):
+                if isinstance(a, Var):
+                    readers.setdefault(a, []).append(k)
+        return Graph(jaxpr, maker, readers, number, len(number))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """How each value that the known ones determine is computed: by its equation, by a step backwards; None: known."""
+
+    graph: Graph
+    ways: Mapping[Atom, Eqn | Step | None]
+    refusals: Mapping[int, Refused]
+
+    def why_not(self, v: Atom) -> Refused:
+        """Why a value is not determined: the equation that would have to be run backwards and cannot be."""
+        seen: set[Atom] = {v}
+        queue = deque([v])
+        while queue:
+            for k in self.graph.readers.get(queue.popleft(), ()):
+                if k in self.refusals:
+                    return self.refusals[k]
+                for out in self.graph.jaxpr.eqns[k].outs:
+                    if out not in self.ways and out not in seen:
+                        seen.add(out)
+                        queue.append(out)
+        return UNUSED
+
+
+class _Search:
+    """One search for what the known values determine."""
+
+    def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
+        self.graph, self.rules, self.measured = graph, rules, measured
+        self.ways: dict[Atom, Eqn | Step | None] = {}
+        self.refusals: dict[int, Refused] = {}
+        self.parts: dict[Var, dict[int, Part]] = {}
+        self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.jaxpr.eqns]
+        self.forward: deque[int] = deque([k for k, m in enumerate(self.missing) if m == 0])
+        self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
+        self.waiting: set[int] = set()
+
+    def know(self, v: Atom, way: Eqn | Step | None) -> None:
+        if isinstance(v, Lit) or v in self.ways:
+            return
+        self.ways[v] = way
+        for k in self.graph.readers.get(v, ()):
+            self.missing[k] -= 1
+            if self.missing[k] == 0:
+                self.forward.append(k)
+            else:
+                self._consider(k)
+        k = self.graph.number.get(v, -1)
+        if k >= 0 and self.missing[k]:
+            self._consider(k)
+
+    def _consider(self, k: int) -> None:
+        eqn = self.graph.jaxpr.eqns[k]
+        known = [v in self.ways for v in eqn.outs]
+        rule = self.rules.rows.get(type(eqn.prim))
+        if any(known) and (all(known) or (rule is not None and rule.partial)) and k not in self.waiting:
+            self.waiting.add(k)
+            heapq.heappush(self.backward, -k)
+
+    def run(self, given: Iterable[Atom]) -> Plan:
+        for a in given:
+            self.know(a, None)
+        while self.forward or self.backward:
+            if self.forward:
+                eqn = self.graph.jaxpr.eqns[self.forward.popleft()]
+                for v in eqn.outs:
+                    self.know(v, eqn)
+            else:
+                k = -heapq.heappop(self.backward)
+                self.waiting.discard(k)
+                if self.missing[k]:
+                    self._attempt(k)
+        return Plan(self.graph, self.ways, self.refusals)
+
+    # --------------------------------------------------------------------------------------------- running backwards
+
+    def _attempt(self, k: int) -> None:
+        eqn = self.graph.jaxpr.eqns[k]
+        scratch = Scratch(self.graph, self.rules, self.measured)
+        found = self._solved(scratch, eqn)
+        if isinstance(found, Refused):
+            self.refusals[k] = located(found, eqn)
+            return
+        whole: dict[Var, Atom] = {}
+        for a, value in zip(eqn.ins, found, strict=True):
+            if isinstance(a, Lit) or value is None or a in self.ways:
+                continue
+            if isinstance(value, Part):
+                parts = self.parts.setdefault(a, {})
+                parts[k] = value
+                if complete(a.aval, list(parts.values())):
+                    self._join(a, tuple(parts))
+            else:
+                whole[a] = value
+        if whole:
+            self._settle((eqn,), scratch, whole)
+        elif not any([isinstance(v, Part) for v in found]):
+            self.refusals[k] = located(UNUSED, eqn)
+
+    def _solved(self, scratch: Scratch, eqn: Eqn) -> Sequence[Atom | Part | None] | Refused:
+        """What the rule of an equation says of its unknown operands."""
+        rule = self.rules.rows.get(type(eqn.prim))
+        if rule is None:
+            return UNKNOWN_RULE
+        args = tuple([Hole(a.aval) if self._unknown(a) else a for a in eqn.ins])
+        holes = [a for a in eqn.ins if self._unknown(a)]
+        if len(set(holes)) != len(holes):
+            return TWICE
+        scratch.source = eqn.source
+        try:
+            found = rule.solve(
+                scratch, eqn.prim, args, tuple([v if v in self.ways else Hole(v.aval) for v in eqn.outs])
+            )
+        except FxadError as e:
+            raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+        if self.measured and not isinstance(found, Refused):
+            self._measure(scratch, eqn, rule, found)
+        return found
+
+    def _measure(self, scratch: Scratch, eqn: Eqn, rule: InverseRule, found: Sequence[Atom | Part | None]) -> None:
+        if rule.partial:
+            return
+        measured = log_det_of(scratch, eqn, rule, found)
+        if isinstance(measured, Refused):
+            scratch.unmeasured = located(measured, eqn)
+        elif measured is not None:
+            scratch.measure(measured)
+
+    def _unknown(self, a: Atom) -> bool:
+        return isinstance(a, Var) and a not in self.ways
+
+    def _join(self, v: Var, numbers: tuple[int, ...]) -> None:
+        """Put an operand together of the parts that several equations give."""
+        scratch = Scratch(self.graph, self.rules, self.measured)
+        eqns = tuple([self.graph.jaxpr.eqns[k] for k in numbers])
+        parts: list[Part] = []
+        for eqn in eqns:
+            found = self._solved(scratch, eqn)
+            assert not isinstance(found, Refused), "an equation gave this part before"
+            parts += [x for a, x in zip(eqn.ins, found, strict=True) if a is v and isinstance(x, Part)]
+        self._settle(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
+
+    def _settle(self, eqns: tuple[Eqn, ...], scratch: Scratch, gives: dict[Var, Atom]) -> None:
+        for v, a in gives.items():
+            assert v.aval is a.aval, f"{eqns[0].prim.name}: its inverse rule gives {a.aval} for an operand {v.aval}"
+        fresh = {v for e in scratch.eqns for v in e.outs}
+        used = dict.fromkeys([*[a for e in scratch.eqns for a in e.ins], *gives.values(), *scratch.measures])
+        reads = tuple([a for a in used if isinstance(a, Var) and a not in fresh and a not in gives])
+        step = Step(eqns, tuple(scratch.eqns), gives, reads, tuple(scratch.measures), scratch.unmeasured)
+        for v in gives:
+            self.know(v, step)
+
+
+def located(refused: Refused, eqn: Eqn) -> Refused:
+    """The reason, with the equation it is about."""
+    return refused.located(eqn.prim.name, describe(eqn), str(place(eqn.source) or ""))
+
+
+def solve(jaxpr: Jaxpr, given: Iterable[Atom], rules: InverseRules, measured: bool = False) -> Plan:
+    """What the atoms given determine of a program."""
+    return _Search(Graph.of(jaxpr), rules, measured).run(given)
+
+
+# ---------------------------------------------------------------------------------------------------------- on demand
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Demand:
+    """Emits values of a program into a builder when they are asked for, each once; `env` holds those that are there."""
+
+    b: Builder
+    plan: Plan
+    env: dict[Atom, Atom]
+    steps: dict[Step, dict[Atom, Atom]] = field(default_factory=dict)  # those emitted, with their fresh atoms
+
+    def get(self, a: Atom) -> Atom:
+        """The value of an atom, which the plan determines."""
+        stack = [a]
+        while stack:
+            top = stack[-1]
+            if isinstance(top, Lit) or top in self.env:
+                stack.pop()
+                continue
+            way = self.plan.ways[top]
+            assert way is not None, f"{top!r} is not given"
+            reads = way.ins if isinstance(way, Eqn) else way.reads
+            missing = [r for r in reads if isinstance(r, Var) and r not in self.env]
+            if missing:
+                stack += missing
+                continue
+            self._emit(way)
+        return a if isinstance(a, Lit) else self.env[a]
+
+    def _emit(self, way: Eqn | Step) -> None:
+        env = self.env
+        if isinstance(way, Eqn):
+            for v, made in zip(way.outs, self.b.copy(way, tuple([env.get(a, a) for a in way.ins])), strict=True):
+                env.setdefault(v, made)
+            return
+        local: dict[Atom, Atom] = {}
+        for eqn in way.eqns:
+            ins = tuple([local[a] if a in local else env.get(a, a) for a in eqn.ins])
+            local.update(zip(eqn.outs, self.b.copy(eqn, ins), strict=True))
+        for v, a in way.gives.items():
+            local[v] = local.get(a) or env.get(a, a)
+            env.setdefault(v, local[v])
+        self.steps[way] = local
+
+    def measures(self) -> list[Atom]:
+        """The log-determinants of the steps taken."""
+        return [local[a] if a in local else self.env.get(a, a) for s, local in self.steps.items() for a in s.measures]
+
+
+@by_value
+def determine(jaxpr: Jaxpr, ins: Marks, outs: Marks, rules: InverseRules, measured: bool = False) -> Determined:
+    """Run a program backwards, from the results marked in `outs` and the operands marked in `ins`, as far as it goes.
+
+    Rule: equal equations are one: what is written twice is known when it is known once.
+    Cost: one search, linear in the equations where each is asked once.
+    """
+    slim = cse(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name)))
+    held = marked(jaxpr.ins, ins)
+    plan = solve(slim, (*held, *slim.outs), rules, measured)
+    b = Builder()
+    env: dict[Atom, Atom] = {}
+    for a, made in zip(slim.outs, b.inputs(slim.out_avals), strict=True):
+        env.setdefault(a, made)
+    env.update(zip(held, b.inputs([v.aval for v in held]), strict=True))
+    solved = tuple([v in plan.ways and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
+    demand = Demand(b, plan, env)
+    found = [demand.get(v) for v in marked(jaxpr.ins, solved)]
+    missing = [v for v in jaxpr.ins if v not in plan.ways]
+    refused = plan.why_not(missing[0]) if missing else None
+    unmeasured: Refused | None = None
+    if measured:
+        found.append(total(b, demand.measures(), [v.aval for v in marked(jaxpr.ins, solved)]))
+        unmeasured = next((s.unmeasured for s in demand.steps if s.unmeasured), None)
+    return Determined(b.build(found, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)
