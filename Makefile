@@ -1,5 +1,5 @@
 # `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts tests examples deep bench docs format
+.PHONY: check lint types contracts tests examples deep deep-laws bench docs format
 
 check: lint types contracts tests examples
 
@@ -27,6 +27,10 @@ examples:
 # The laws at 2,000 examples each.
 deep:
 	FXAD_PROFILE=deep python -m pytest -n 2 -m "deep or not deep"
+
+# The laws of derivatives and of memory one by one, a line for each, every one at 2,000 examples.
+deep-laws:
+	python -m tests.laws.deep
 
 # Side by side with jax: pip install -e '.[bench]'
 bench:

@@ -23,7 +23,7 @@ COMMON = settings(
 )
 settings.register_profile("ci", COMMON, max_examples=25, derandomize=True)
 settings.register_profile("dev", COMMON, max_examples=25)
-settings.register_profile("deep", COMMON, max_examples=2000)
+settings.register_profile("deep", COMMON, max_examples=int(os.environ.get("FXAD_EXAMPLES", "2000")))
 settings.load_profile(os.environ.get("FXAD_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
