@@ -27,6 +27,7 @@ MODULES = (
     "bench_models",
     "bench_remat",
     "bench_functions",
+    "bench_disk",
 )
 
 RUN = (
@@ -49,6 +50,8 @@ Python {python}, jaxlib {jaxlib}, jax {jax}.
 
 # What a reader must know of a row, by the beginning of its name.
 NOTES = {
+    "second process": "Both load the same machine code: 0.1 s of importing jaxlib and numpy, and XLA's loading of the "
+    "executable, are in both columns.",
     "trace and value_and_grad": "Close to its budget: runs gave 0.105 to 0.128. jax cannot differentiate what is "
     "traced already; the row below is what fxad's transformation costs alone.",
     "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000. "

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, NoReturn, cast
 
@@ -18,7 +19,7 @@ import numpy as np
 import optree
 
 from fxad import dtypes
-from fxad.array import Array, Operation, _binder, aval_of, binder, is_scalar, operation_name
+from fxad.array import EAGER, Array, Binder, Operation, _binder, aval_of, binder, is_scalar, operation_name
 from fxad.builder import Builder
 from fxad.errors import FxadError, LeakedTracerError, TracerError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, bound, equation, place
@@ -167,10 +168,11 @@ class Tracer(Array):
 class Trace:
     """A trace in progress: the `Binder` that adds to one builder, which it hands to operations as their `Emit`."""
 
-    __slots__ = ("alive", "builder", "captured", "name", "outer")
+    __slots__ = ("alive", "builder", "captured", "name", "outer", "thread")
 
     def __init__(self, name: str, outer: Trace | None) -> None:
         self.name = name
+        self.thread = get_ident()  # the only one that may add to the program; none when the trace has ended
         self.outer = outer
         self.builder = Builder()
         # id -> (what the function closed over, its operand); holding the object keeps the id its own
@@ -179,6 +181,8 @@ class Trace:
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         # the hot path of tracing: spelled out for one and two operands, and rather than calling the builder
+        if self.thread != get_ident():
+            return self._elsewhere(prim.name).bind(prim, args)
         n_args = len(args)
         atoms: tuple[Atom, ...]
         if n_args == 2:
@@ -207,6 +211,8 @@ class Trace:
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+        if self.thread != get_ident():
+            return self._elsewhere(operation_name(op, static)).apply(op, args, static)
         like = None
         atoms: list[Atom | None] = []
         for k, a in enumerate(args):
@@ -242,6 +248,21 @@ class Trace:
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
         return self.bind(Call(jaxpr), tuple(args))
+
+    def _elsewhere(self, op: str) -> Binder:
+        """What is in charge of a context that was copied in this trace, and is used in another thread or after it.
+
+        Raises: LeakedTracerError while the trace goes on: two threads would add to one program in any order.
+        """
+        if self.alive:
+            raise LeakedTracerError(
+                f"{op}: {self.name} is being traced by another thread, whose context this one has",
+                remedy="compute in the thread that traces, or start this one with an empty context",
+            )
+        outer = self.outer
+        while outer is not None and not outer.alive:
+            outer = outer.outer
+        return outer or EAGER
 
     def lift(self, op: str, k: int, value: object, role: str = "argument") -> Atom:
         """The atom for anything used in this trace: scalars are literals, arrays and outer tracers are captured."""
@@ -298,6 +319,8 @@ _SCALARS: Final = frozenset({bool, int, float, complex})
 def active() -> Trace | None:
     """The trace of this context, if there is one."""
     found = _binder.get()
+    while isinstance(found, Trace) and not found.alive:  # a context that was copied in a trace outlives it
+        found = found.outer
     return found if isinstance(found, Trace) else None
 
 
@@ -324,7 +347,7 @@ def tracing(name: str) -> Iterator[Trace]:
     except FxadError as e:  # one that no equation raised: an argument, an axis, an index
         raise e.located(where=raised_in(e.__traceback__))
     finally:
-        trace.alive = False
+        trace.alive, trace.thread = False, 0
         _binder.reset(token)
 
 
