@@ -14,8 +14,8 @@ from fxad import runtime, tree
 from fxad.errors import ArgumentError, DonationWarning, ParameterError, warn
 from fxad.ir import Aval
 from fxad.lower import aliases
-from fxad.placement import Results, Start
 from fxad.program import Program
+from fxad.runtime import Results, Start
 from fxad.trace import user_source
 
 # An argument by position or name, several, or a tree prefix of bools for each: {"state": {"w": True, "step": False}}
@@ -138,7 +138,7 @@ class Donating:
     def __init__(self, start: Start, operands: tuple[int, ...], name: str, path: Callable[[int], str]) -> None:
         self._start, self._operands, self._name, self._path = start, operands, name, path
 
-    def __call__(self, buffers: list[runtime.Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
         if len(set(map(id, buffers))) != len(buffers):
             self._check(buffers)
         results = self._start(buffers)
@@ -148,7 +148,7 @@ class Donating:
             buffers[k].delete()  # one of no use, and one that NumPy looks at: XLA left them alone
         return results
 
-    def _check(self, buffers: list[runtime.Buffer]) -> None:
+    def _check(self, buffers: Sequence[runtime.Buffer]) -> None:
         given = set(self._operands)
         for j, b in enumerate(buffers):
             for k in range(j):

@@ -14,9 +14,9 @@ from fxad.donation import Donate, Donating, asked, check_operands, of_program
 from fxad.errors import ArgumentError, ExecutionError, ParameterError
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
-from fxad.placement import Elsewhere, Passing, Start, committed, passed, target
+from fxad.placement import Elsewhere, Passing, committed, passed, target
 from fxad.program import Program, fit, tree_error
-from fxad.runtime import CompileOptions, CostStats, MemoryStats
+from fxad.runtime import CompileOptions, CostStats, MemoryStats, Start
 from fxad.trace import Tracer, active
 from fxad.units.blocks import Predicate, chosen
 from fxad.units.plan import Choice, Plan, plan_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, final
 from fxad.atoms import Aval, Lit
 
 if TYPE_CHECKING:
-    from fxad.ir import Jaxpr
+    from fxad.ir import Jaxpr, Primitive
 
 HloValue: TypeAlias = object
 
@@ -47,6 +47,9 @@ class Hlo(Protocol):
 
     def constant(self, lit: Lit) -> HloValue:
         """A splat constant; one operation per distinct literal in a function."""
+
+    def host(self, call: Primitive) -> int:
+        """The number of a call of the host in the module: which of its callbacks XLA is to call."""
 
     def call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """Call the function of a sub-program; it is emitted once per distinct body."""

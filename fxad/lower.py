@@ -20,11 +20,13 @@ from typing import Any, Final, TypeAlias, cast, final
 
 from fxad import dtypes
 from fxad.errors import ParameterError
-from fxad.ir import Aval, HloValue, Jaxpr, Lit, Region, Var, Zero, place
+from fxad.ir import Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, place
 from fxad.lowering.mlir import pretty
 from fxad.lowering.mlir_text import dense, tensor
+from fxad.lowering.ordering import DONE, prepared
 from fxad.lowering.places import Places
 from fxad.memo import by_value
+from fxad.primitives.host import HostCall
 
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
@@ -39,13 +41,15 @@ class LoweredModule:
 
     `body` is what follows the header of `@main`: its operations and the other functions. `locations` defines where
     each operation comes from; it is not part of `text()`. `name` and `where` are the user's function and the first line
-    of it that made an equation, for messages.
+    of it that made an equation, for messages. `host` are the calls of the host that XLA makes; a module that has any
+    gives one more result, last (`DONE`).
     """
 
     in_avals: tuple[Aval, ...]
     out_avals: tuple[Aval, ...]
     body: str
     locations: str
+    host: tuple[HostCall, ...] = ()
     name: str = field(default="main", compare=False)
     where: str = field(default="", compare=False)
 
@@ -54,7 +58,8 @@ class LoweredModule:
 
         Raises: ParameterError when `donate` numbers an operand that is not there.
         """
-        header = _header("public @main", self.in_avals, self.out_avals, aliases(self.in_avals, self.out_avals, donate))
+        outs = (*self.out_avals, DONE) if self.host else self.out_avals
+        header = _header("public @main", self.in_avals, outs, aliases(self.in_avals, self.out_avals, donate))
         return f"{header}{self.body}{self.locations}"
 
     def text(self) -> str:
@@ -70,14 +75,14 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     Cost: 1 us an equation.
     """
     module = _Module()
-    body = module.function(jaxpr)
-    parts = [body]
+    parts = [module.function(prepared(jaxpr))]
     for sub in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.names[sub]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
         parts.append(module.function(sub))
     body, locations = "".join(parts), module.places.definitions()
-    return LoweredModule(jaxpr.in_avals, jaxpr.out_avals, body, locations, jaxpr.name, first_line(jaxpr))
+    ins, outs, host = jaxpr.in_avals, jaxpr.out_avals, tuple(module.host)
+    return LoweredModule(ins, outs, body, locations, host, jaxpr.name, first_line(jaxpr))
 
 
 def first_line(jaxpr: Jaxpr) -> str:
@@ -118,9 +123,10 @@ class _Types(dict[Aval, str]):
 class _Module:
     """What the functions of one module share: names of sub-programs, types, locations."""
 
-    __slots__ = ("names", "places", "queue", "types")
+    __slots__ = ("host", "names", "places", "queue", "types")
 
     def __init__(self) -> None:
+        self.host: list[HostCall] = []
         self.names: dict[Jaxpr, str] = {}
         self.queue: list[Jaxpr] = []
         self.types = _Types()
@@ -213,6 +219,11 @@ class _Function:
     def call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""
         return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body)})
+
+    def host(self, call: Primitive) -> int:
+        """The number of a call of the host; see `fxad.ir.Hlo`."""
+        self._module.host.append(cast(HostCall, call))
+        return len(self._module.host) - 1
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """A call in a branch of a condition that always holds, and that XLA cannot know to hold; see `fxad.ir.Hlo`.

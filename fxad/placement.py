@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Final, Protocol, TypeAlias, final
+from typing import Final, final
 
 from fxad import runtime
 from fxad.errors import ArgumentError, ParameterError, PlacementError, described
 from fxad.ir import Jaxpr, Var
+from fxad.runtime import Results, Start
 
 # `True in map(committed, buffers)` is the price of every call: 0.05 us an operand.
 committed: Final = attrgetter("_committed")
@@ -68,16 +69,6 @@ def check_device(op: str, device: object, stream: object = None) -> None:
 # ----------------------------------------------------------------------------------------------------------- running
 
 
-class Results(Protocol):
-    """Results of an execution, not arrays yet."""
-
-    def consume_with_handlers(self, handlers: Sequence[runtime.ResultHandler], /) -> list[runtime.Buffer]:
-        """Make arrays of them."""
-
-
-Start: TypeAlias = Callable[[list[runtime.Buffer]], Results]
-
-
 @final
 class Elsewhere:
     """The execution of a program on a device that its operands name: those that are free to move are brought there.
@@ -92,7 +83,7 @@ class Elsewhere:
         self._bound, self._start = brought(bound, loaded.device), loaded.start
         self.start: Start = self._bring
 
-    def _bring(self, buffers: list[runtime.Buffer]) -> Results:
+    def _bring(self, buffers: Sequence[runtime.Buffer]) -> Results:
         rest = brought(buffers[len(self._bound) :], self.device)
         return self._start([*self._bound, *rest])
 
@@ -106,7 +97,7 @@ class Passing:
     def __init__(self, operands: tuple[int, ...]) -> None:
         self._operands = operands
 
-    def __call__(self, buffers: list[runtime.Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
         return _Made([buffers[k] for k in self._operands])
 
 

@@ -28,6 +28,7 @@ from fxad.xla.executable import (
 )
 from fxad.xla.explanation import Explanation
 from fxad.xla.failures import Donated, MemoryStats, Origin, Refused, ResultHandler, note_donated, refused
+from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 
 __all__ = [
@@ -47,6 +48,8 @@ __all__ = [
     "Refused",
     "Runnable",
     "ResultHandler",
+    "Results",
+    "Start",
     "block",
     "cache",
     "cache_in_force",

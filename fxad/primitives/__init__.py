@@ -23,6 +23,7 @@ from fxad.primitives.elementwise.beta import BETA
 from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.fft import FFT
 from fxad.primitives.fold import FOLD
+from fxad.primitives.host import HOST_CALLS
 from fxad.primitives.implicit import IMPLICIT
 from fxad.primitives.indexing import INDEXING
 from fxad.primitives.linalg import LINALG
@@ -75,4 +76,5 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     While,
     *CUSTOM,
     *IMPLICIT,
+    *HOST_CALLS,
 )

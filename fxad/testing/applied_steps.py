@@ -20,6 +20,7 @@ from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.elementwise.gamma import Incomplete
 from fxad.primitives.elementwise.special import Polygamma
 from fxad.primitives.fft import Fft
+from fxad.primitives.host import HostCall
 from fxad.primitives.linalg import (
     ExpmFrechet,
     Geqrf,
@@ -46,7 +47,9 @@ from fxad.testing.values import SEEDS, Domain, sample
 _MATRICES: Final = (Matrixwise, Solve, TriangularSolve, TridiagonalSolve, Pinv, ExpmFrechet, HouseholderProduct, Geqrf)
 # derivatives that are not known, in an operand, of second order or where updates meet: laws differentiate all programs
 _PARTLY: Final = (Incomplete, RegularizedIncompleteBeta, Zeta, Polygamma, ScatterMul)
-_APPLIED: Final = tuple([k for k in ALL if not issubclass(k, (HigherOrder, ew.Nextafter, *_MATRICES, *_PARTLY))])
+_APPLIED: Final = tuple(
+    [k for k in ALL if not issubclass(k, (HigherOrder, HostCall, ew.Nextafter, *_MATRICES, *_PARTLY))]
+)
 # derivatives by convention, and answers that jump
 _ROUGH: Final = (
     *(ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin, GammaSample),

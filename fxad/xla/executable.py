@@ -11,11 +11,12 @@ from fxad.errors import CompileError
 from fxad.ir import Aval
 from fxad.lower import LoweredModule
 from fxad.lowering.door import _jax
-from fxad.xla import custom_calls
+from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, Refused, refused
+from fxad.xla.host_calls import Start, Waiting
 
 
 @final
@@ -75,12 +76,14 @@ class LoadedProgram:
 
     __slots__ = ("__weakref__", "committed", "device", "handlers", "in_avals", "origin", "out_avals", "raw", "start")
 
-    def __init__(self, raw: _jax.LoadedExecutable, program: Described, device: Device) -> None:
+    def __init__(
+        self, raw: _jax.LoadedExecutable, program: Described, device: Device, waiting: Waiting | None = None
+    ) -> None:
         self.raw = raw
         self.in_avals: tuple[Aval, ...] = program.in_avals
         self.out_avals: tuple[Aval, ...] = program.out_avals
         self.device = device
-        self.start = raw.execute_sharded
+        self.start: Start = waiting or raw.execute_sharded
         self.origin = Origin(program.name, program.where, memory(self))
         self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in program.out_avals]
         self.committed = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
@@ -111,6 +114,9 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     if options.flags:
         given.env_option_overrides = list(options.flags)
     try:
+        if lowered.host:
+            raw, start = host_calls.compiled(source, lowered.host, device, given)
+            return LoadedProgram(raw, lowered, device, start)
         raw = device.client.compile_and_load(source, device.raw_list, given)
     except _jax.JaxRuntimeError as e:
         raise CompileError(_explained(reason(e), source)) from e

@@ -14,6 +14,7 @@ from fxad.ir import Aval, Jaxpr, distinct
 from fxad.lower import LoweredModule, first_line
 from fxad.lowering.door import _jax, jaxlib_version
 from fxad.memo import by_value
+from fxad.primitives.host import HostCall
 from fxad.xla import custom_calls
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason
@@ -52,10 +53,10 @@ def footprint(program: LoadedProgram, text: int, payload: bytes) -> int:
 
 @by_value
 def storable(jaxpr: Jaxpr) -> bool:
-    """Whether the digest of a program says what it compiles to: not with effects, which belong to this process, nor
-    with primitives from outside fxad, for nothing tells when their lowering changes."""
+    """Whether the digest of a program says what it compiles to: not with calls of the host, which belong to this
+    process, nor with primitives from outside fxad, for nothing tells when their lowering changes."""
     kinds = {type(eqn.prim) for body in distinct(jaxpr) for eqn in body.eqns}
-    return not jaxpr.effects and all([kind.__module__.startswith("fxad.") for kind in kinds])
+    return not jaxpr.effects and HostCall not in kinds and all([kind.__module__.startswith("fxad.") for kind in kinds])
 
 
 @final

@@ -1,8 +1,9 @@
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
+from jaxlib.mlir.ir import Module
 from typing_extensions import CapsuleType
 
 class JaxRuntimeError(RuntimeError): ...
@@ -103,8 +104,17 @@ class Client:
     @property
     def platform_version(self) -> str: ...
     def local_devices(self) -> list[Device]: ...
+    @overload
     def compile_and_load(
         self, computation: str, executable_devices: Sequence[Device], compile_options: CompileOptions
+    ) -> LoadedExecutable: ...
+    @overload
+    def compile_and_load(
+        self,
+        computation: Module,
+        executable_devices: DeviceList,
+        compile_options: CompileOptions,
+        host_callbacks: Sequence[Callable[..., object]],
     ) -> LoadedExecutable: ...
     def live_arrays(self) -> list[ArrayImpl]: ...
     def serialize_executable(self, executable: LoadedExecutable, /) -> bytes: ...

@@ -157,7 +157,7 @@ class Cond(HigherOrder, Linear):
         if at is None:
             branches, out_dims = joined_dims(ctx, self.branches, tuple(where))
             return ctx(self.with_bodies(branches), *args), out_dims
-        if self.batched == LOOP:
+        if self.batched == LOOP or self.effects:  # what is not chosen must not happen
             return self._looped(ctx, args, dims)
         n_out = len(self.branches[0].outs)
         batched = [ctx.recur(branch, tuple(where), (0,) * n_out)[0] for branch in self.branches]

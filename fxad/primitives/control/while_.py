@@ -264,6 +264,12 @@ class While(HigherOrder):
         if not varies:
             loop = While(cond, body, self.n_cond, self.n_body, self.max_steps)
             return ctx(loop, *args[:n], *inits), out_dims
+        if self.effects:
+            raise ParameterError(
+                "while: the predicate differs between examples, and the body has effects: they would happen after an"
+                " example has stopped",
+                remedy="map over it with lax.map, one example after the other",
+            )
         endless = any([isinstance(e.prim, While) for j in distinct(self.body) for e in j.eqns])
         step = per_example(body, cond, self.n_body, self.n_cond, (*of_body, *carry), ctx.size, endless=endless)
         loop = While(any_live(step, n), step, 0, n, self.max_steps)

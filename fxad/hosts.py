@@ -1,0 +1,58 @@
+"""Functions of the host that running programs call, by number.
+
+A program holds no function (docs/adr/0027). It has an operand, a number of type u64[], and the array that the operand
+is bound to holds the function: when nobody holds that array any more, the number is forgotten.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, cast, final
+
+from fxad.atoms import NDArray
+from fxad.errors import ExecutionError
+
+# Takes the operands and gives the results, one entry each.
+HostFunction: TypeAlias = Callable[..., Sequence[object]]
+
+
+@final
+class HostFunctions:
+    """The functions that somebody holds. Thread-safe; a number is never used twice."""
+
+    __slots__ = ("_functions", "_lock", "_next")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._functions: dict[int, HostFunction] = {}
+        self._next = 1
+
+    def add(self, function: HostFunction) -> int:
+        """A number for a function."""
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._functions[number] = function
+        return number
+
+    def forget_with(self, holder: object, number: int) -> None:
+        """Forget a number when `holder` is collected."""
+        weakref.finalize(holder, self._functions.pop, number, None)
+
+    def call(self, number: object, label: str, args: Sequence[NDArray]) -> Sequence[object]:
+        """Call a function. Raises: ExecutionError when nobody holds it; what the function raises."""
+        function = self._functions.get(int(cast("int", number)))
+        if function is None:
+            raise ExecutionError(
+                f"host_call: {label} is gone: it is of another process, or nobody holds its program",
+                remedy="keep the program, or trace it again",
+            )
+        return function(*args)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+
+HOST: Final = HostFunctions()

@@ -1,0 +1,137 @@
+"""Python functions called by running programs: for their values (`pure_callback`), or for what they do.
+
+A program that calls the host is waited for: its call returns when it has run, and raises what a function raised.
+"""
+
+from __future__ import annotations
+
+import string
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from fxad import tree
+from fxad.array import Array, asarray, binder
+from fxad.errors import ArgumentError, ParameterError, described
+from fxad.hosts import HOST
+from fxad.ir import Aval
+from fxad.primitives.host import IO, ORDERED, PURE, HostCall
+from fxad.program import name_of
+from fxad.trace import active
+
+R = TypeVar("R")
+
+_METHODS: Final = {"sequential": False, "broadcast_all": True}.get
+
+
+def pure_callback(
+    f: Callable[..., object], result_types: R, /, *args: object, vmap_method: str = "sequential", **kwargs: object
+) -> R:
+    """The results of a Python function of NumPy arrays, inside a program: for what only the host can compute.
+
+    `result_types` is a tree of `Spec`s (or anything with `shape` and `dtype`) that says what `f` gives. Under vmap `f`
+    is called for one example after the other ("sequential"), or once with stacks ("broadcast_all": mapped axes are in
+    front of all arguments and results).
+
+    Rule:   `f` must be pure: it may be called again, or not at all. It has no derivative: `custom_jvp` gives it one.
+    Raises: ExecutionError for what `f` raises, and for results of other types; ParameterError for a `vmap_method` that
+            is none.
+    """
+    whole = _METHODS(vmap_method)
+    if whole is None:
+        raise ParameterError(f"pure_callback: vmap_method must be 'sequential' or 'broadcast_all', got {vmap_method!r}")
+    return _called("pure_callback", f, result_types, args, kwargs, PURE, whole)
+
+
+def io_callback(
+    f: Callable[..., object], result_types: R, /, *args: object, ordered: bool = False, **kwargs: object
+) -> R:
+    """The results of a Python function that does something: it is called each time that the program gets there.
+
+    `result_types` is as in `pure_callback`, None for no results. Calls that are `ordered` happen in the order of the
+    program, also through `scan`, `cond` and `while_loop`.
+
+    Rule:   never dropped or merged. Under vmap it is called for each example in turn, and once for all where no
+            argument is mapped. Under grad it is called in the forward pass, and again where `remat` recomputes.
+    Raises: ExecutionError for what `f` raises.
+    """
+    return _called("io_callback", f, result_types, args, kwargs, ORDERED if ordered else IO, False)
+
+
+def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = False, **kwargs: object) -> None:
+    """Call a Python function with the values that the program has here; what it returns is dropped.
+
+    Rule: that of `io_callback`. Derivatives pass by.
+    """
+
+    def told(*args: object, **kwargs: object) -> None:
+        f(*args, **kwargs)
+
+    told.__name__ = name_of(f)
+    _called("debug_callback", told, None, args, kwargs, ORDERED if ordered else IO, False)
+
+
+def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: object) -> None:
+    """Print values from a running program: `debug_print("loss {} at {step}", loss, step=i)`.
+
+    Raises: ArgumentError, while tracing, where the fields of `fmt` do not fit the arguments.
+    """
+    _check_format(fmt, len(args), kwargs)
+
+    def show(*args: object, **kwargs: object) -> None:
+        sys.stdout.write(fmt.format(*args, **kwargs) + "\n")
+        sys.stdout.flush()
+
+    _called("debug_print", show, None, args, kwargs, ORDERED if ordered else IO, False)
+
+
+def _check_format(fmt: object, n: int, kwargs: dict[str, object]) -> None:
+    if not isinstance(fmt, str):
+        raise ArgumentError(f"debug_print: the format is {described(fmt)}, not a str: {fmt!r:.60}")
+    names = [f.partition(".")[0].partition("[")[0] for _, f, _, _ in string.Formatter().parse(fmt) if f is not None]
+    wanted = max([names.count(""), *[int(k) + 1 for k in names if k.isdecimal()]])
+    missing = sorted({k for k in names if k and not k.isdecimal()} ^ {*kwargs})
+    if wanted != n or missing:
+        what = f"{wanted} values, {n} were given" if wanted != n else f"other names: {', '.join(missing)}"
+        raise ArgumentError(f"debug_print: {fmt!r:.60} takes {what}", remedy="each value has a field, {} or {name}")
+
+
+def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs: object, effect: str, whole: bool) -> R:
+    if not callable(f):
+        raise ArgumentError(f"{what}: {described(f)} is not a function: {f!r:.60}")
+    leaves, in_tree = tree.flatten((args, kwargs))
+    specs, out_tree = tree.flatten(types)
+    results = tuple([_aval(what, x, k, out_tree) for k, x in enumerate(specs)])
+
+    def on_leaves(*leaves: np.ndarray[Any, Any]) -> Sequence[object]:
+        args, kwargs = tree.unflatten(in_tree, leaves)
+        given, shape = tree.flatten(f(*args, **kwargs))
+        if shape != out_tree:
+            difference = tree.difference(out_tree, shape)
+            raise ArgumentError(f"{what}: {name_of(f)} gave another tree than it was declared to give: {difference}")
+        return given
+
+    number = HOST.add(on_leaves)
+    holder = asarray(np.uint64(number))  # in a trace the program binds it; the function lives as long
+    HOST.forget_with(holder, number)
+    prim = HostCall(name_of(f), results, effect, whole=whole)
+    outs: Sequence[Array]
+    if active() is None:
+        outs = [asarray(x) for x in prim.impl(np.asarray(np.uint64(number)), *[np.asarray(asarray(x)) for x in leaves])]
+    else:
+        outs = binder().bind(prim, (holder, *leaves))
+    out: R = tree.unflatten(out_tree, outs)
+    return out
+
+
+def _aval(what: str, x: Any, k: int, out_tree: tree.Structure) -> Aval:
+    try:
+        return Aval(x.shape, x.dtype)
+    except AttributeError:
+        path = tree.paths(out_tree, "result_types")[k]
+        raise ArgumentError(
+            f"{what}: {path} is {described(x)}, which has no shape and dtype: {x!r:.60}",
+            remedy="give a Spec for each array that the function returns",
+        ) from None

@@ -1,0 +1,107 @@
+"""Ordered calls of the host in the order of the program: each waits for a token that the one before gives.
+
+XLA keeps no order between operations that do not depend on each other. So a token, a u32[], goes through the ordered
+calls of a program as an operand and a result, and through the bodies that hold them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from fxad import dtypes
+from fxad.builder import Builder
+from fxad.errors import CompileError
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Var, distinct, place
+from fxad.memo import by_value
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.while_ import While
+from fxad.primitives.host import ORDERED, TOKEN, HostCall
+
+# A result that every program with calls of the host has, last: it is there when the program has run.
+DONE: Final = Aval((), dtypes.uint8)
+
+
+def calls_host(jaxpr: Jaxpr) -> bool:
+    """Whether the program calls the host, for its values or for its effects."""
+    return any([isinstance(eqn.prim, HostCall) for body in distinct(jaxpr) for eqn in body.eqns])
+
+
+def prepared(jaxpr: Jaxpr) -> Jaxpr:
+    """The program as it is lowered: ordered calls in a chain, `DONE` as the last result where the host is called."""
+    if not calls_host(jaxpr):
+        return jaxpr
+    ordered = in_order(jaxpr)
+    return Jaxpr(ordered.ins, ordered.eqns, (*ordered.outs, Lit.of(0, DONE)), jaxpr.name)
+
+
+def in_order(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with its ordered calls in a chain; the same operands and results."""
+    if ORDERED not in jaxpr.effects:
+        return jaxpr
+    b = Builder.like(jaxpr)
+    _, *outs = b.inline(_threaded(jaxpr), [Lit.of(0, TOKEN), *jaxpr.ins])
+    return b.build(outs, jaxpr.name)
+
+
+@by_value
+def _threaded(jaxpr: Jaxpr) -> Jaxpr:
+    """(token, operands) -> (token, results)."""
+    b = Builder()
+    token: Atom = b.input(TOKEN)
+    env: dict[Atom, Atom] = {v: b.input(v.aval) for v in jaxpr.ins}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        b.source = eqn.source
+        if ORDERED in eqn.prim.effects:
+            token, outs = _through(b, eqn, ins, token)
+        else:
+            outs = b.copy(eqn, ins)
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([token, *[env.get(a, a) for a in jaxpr.outs]], jaxpr.name)
+
+
+def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[Atom, tuple[Var, ...]]:
+    """An equation with ordered calls: the token after it, and its results."""
+    prim = eqn.prim
+    at = 0  # where the token stands among operands and results
+    new: Primitive
+    match prim:
+        case HostCall():
+            new, at = replace(prim, token=True), 1
+        case Call():
+            new = Call(_threaded(prim.body))
+        case Cond():
+            new, at = prim.with_bodies(tuple([_threaded(body) for body in prim.branches])), 1
+        case Scan():
+            body = _after(_threaded(prim.body), prim.n_consts)
+            new, at = replace(prim, body=body, n_carry=prim.n_carry + 1), prim.upto + prim.n_consts
+        case While() if ORDERED not in prim.cond.effects:
+            body, cond = _after(_threaded(prim.body), prim.n_body), _ignoring(prim.cond, prim.n_cond)
+            new, at = replace(prim, cond=cond, body=body), prim.n_cond + prim.n_body
+        case _:
+            raise CompileError(
+                f"compile: an ordered call of the host inside {prim.name} has no place in an order",
+                remedy="leave out `ordered`, or call the host outside of it",
+                where=str(place(eqn.source) or ""),
+            )
+    outs = b(new, *ins[:at], token, *ins[at:])
+    return outs[0], outs[1:]
+
+
+def _after(body: Jaxpr, n: int) -> Jaxpr:
+    """A body that takes its token after `n` constants."""
+    b = Builder()
+    consts = b.inputs([v.aval for v in body.ins[1 : 1 + n]])
+    token, *rest = b.inputs([body.ins[0].aval, *[v.aval for v in body.ins[1 + n :]]])
+    return b.build(b.inline(body, [token, *consts, *rest]), body.name)
+
+
+def _ignoring(cond: Jaxpr, n: int) -> Jaxpr:
+    """A predicate that takes a token after `n` constants, and does not look at it."""
+    b = Builder()
+    consts = b.inputs([v.aval for v in cond.ins[:n]])
+    b.input(TOKEN)
+    return b.build(b.inline(cond, [*consts, *b.inputs([v.aval for v in cond.ins[n:]])]), cond.name)

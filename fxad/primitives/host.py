@@ -1,0 +1,170 @@
+"""Calls of Python functions from a running program: a pure function of arrays, or an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import ArgumentError, ExecutionError, NotDifferentiableError, ParameterError, ShapeError
+from fxad.hosts import HOST
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Hlo,
+    HloValue,
+    JvpCtx,
+    NDArray,
+    Primitive,
+    Tangent,
+    Zero,
+    primitive,
+)
+from fxad.primitives.shape import move_axis
+
+NUMBER: Final = Aval((), dtypes.uint64)
+TOKEN: Final = Aval((), dtypes.uint32)
+
+PURE: Final = "pure"
+IO: Final = "io"
+ORDERED: Final = "ordered"
+_EFFECTS: Final = {PURE: frozenset[str](), IO: frozenset({IO}), ORDERED: frozenset({IO, ORDERED})}.get
+
+
+@final
+@primitive
+class HostCall(Primitive):
+    """What a Python function gives for the operands; `label` is its name and `results` are the types it promises.
+
+    Type:   operands: u64[], the number of the function (`fxad.hosts`), then arrays of any types; results: `results`,
+            with the mapped axes in front.
+    Rule:   no derivative: a tangent is refused where there are floating results, and stops where there are none.
+            `effect` is "pure" (may be dropped, merged, repeated), "io" (happens once), or "ordered" (after the calls
+            before it, too). Under vmap the function is called for one example after the other; with `whole`, once with
+            the stack: `sizes` are the mapped axes from the outside in, and `mapped` says which operands carry them.
+    Source: XLA's `xla_ffi_python_cpu_callback`, which jaxlib registers.
+    """
+
+    name: ClassVar[str] = "host_call"
+    label: str
+    results: tuple[Aval, ...]
+    effect: str
+    sizes: tuple[int, ...] = ()
+    mapped: tuple[tuple[bool, ...], ...] = ()
+    whole: bool = False
+    token: bool = False  # takes and gives a u32[] beside: how lowering puts calls in order
+
+    @property
+    def effects(self) -> frozenset[str]:
+        found = _EFFECTS(self.effect)
+        if found is None:
+            raise ParameterError(f"host_call: effect must be pure, io or ordered, got {self.effect!r}")
+        return found
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if not avals or avals[0].dtype != NUMBER.dtype or avals[0].ndim != sum([marks[0] for marks in self.mapped]):
+            got = ", ".join(map(str, avals)) or "nothing"
+            raise ArgumentError(f"host_call: the first operand is the number of a function, {NUMBER}, got {got}")
+        _ = self.effects
+        for k, aval in enumerate((avals[0], *avals[1 + self.token :])):
+            axes = [size for size, marks in zip(self.sizes, self.mapped, strict=True) if marks[k]]
+            if list(aval.shape[: len(axes)]) != axes:
+                raise ShapeError(f"host_call: operand {k} of {self.label} has mapped axes {axes}, got {aval}")
+        outs = tuple([a.with_shape(self.sizes + a.shape) for a in self.results])
+        return (TOKEN, *outs) if self.token else outs
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        # the function may keep what it is given: the memory of an operand is lent for the call only
+        operands = [np.array(x) for x in (args[0], *args[1 + self.token :])]
+        for x in operands:
+            x.flags.writeable = False
+        outs = self._whole(operands) if self.whole else self._each(operands)
+        return (args[1], *outs) if self.token else tuple(outs)
+
+    def _whole(self, operands: list[NDArray]) -> list[NDArray]:
+        number, *full = [
+            np.broadcast_to(_spread(x, [marks[k] for marks in self.mapped]), self.sizes + self._own(k, x))
+            for k, x in enumerate(operands)
+        ]
+        return self._checked(HOST.call(number.flat[0], self.label, full), self.sizes)
+
+    def _own(self, k: int, x: NDArray) -> tuple[int, ...]:
+        return tuple(x.shape[sum([marks[k] for marks in self.mapped]) :])
+
+    def _each(self, operands: list[NDArray]) -> list[NDArray]:
+        if not self.sizes:
+            return self._checked(HOST.call(operands[0], self.label, operands[1:]), ())
+        outs = [np.zeros(self.sizes + a.shape, a.dtype) for a in self.results]
+        for at in np.ndindex(*self.sizes):
+            chosen = [
+                x[tuple([i for i, marks in zip(at, self.mapped, strict=True) if marks[k]])]
+                for k, x in enumerate(operands)
+            ]
+            for out, x in zip(outs, self._checked(HOST.call(chosen[0], self.label, chosen[1:]), ()), strict=True):
+                out[at] = x
+        return outs
+
+    def _checked(self, given: Sequence[object], sizes: tuple[int, ...]) -> list[NDArray]:
+        """What the function gave, as it promised. Raises: ExecutionError."""
+        if len(given) != len(self.results):
+            raise ExecutionError(
+                f"host_call: {self.label} gave {len(given)} results, it was declared to give {len(self.results)}"
+            )
+        outs = []
+        for x, aval in zip(given, self.results, strict=True):
+            out = np.asarray(x)
+            if isinstance(x, bool | int | float | complex):
+                out = out.astype(aval.dtype)
+            if out.shape != sizes + aval.shape or out.dtype != aval.dtype:
+                raise ExecutionError(
+                    f"host_call: {self.label} gave {out.dtype}{list(out.shape)}, it was declared to give"
+                    f" {aval.with_shape(sizes + aval.shape)}",
+                    remedy="correct the result types, or convert what the function returns",
+                )
+            outs.append(np.ascontiguousarray(out).reshape(out.shape))
+        return outs
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        attrs = {
+            "call_target_name": '"xla_ffi_python_cpu_callback"',
+            "has_side_effect": "true" if self.effects else "false",
+            "api_version": "4 : i32",
+            "backend_config": f"{{index = {hlo.host(self)} : ui64}}",
+        }
+        return hlo.op("stablehlo.custom_call", args, outs, attrs)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        marks = tuple([d is not None for d in dims])
+        stacks = [a if d is None else move_axis(ctx, a, d, 0) for a, d in zip(args, dims, strict=True)]
+        # a stack of functions is called one after the other
+        whole = self.whole and not marks[0]
+        outs = ctx(replace(self, sizes=(ctx.size, *self.sizes), mapped=(marks, *self.mapped), whole=whole), *stacks)
+        return outs, (0,) * len(outs)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        if any([a.inexact for a in self.results]):
+            raise NotDifferentiableError(
+                f"host_call: {self.label} has no derivative: it runs outside of the program",
+                remedy="give it one with custom_jvp or custom_vjp, or pass its arguments through stop_gradient",
+            )
+        outs = ctx(self, *primals)
+        return outs, tuple([Zero(v.aval) for v in outs])
+
+
+def _spread(x: NDArray, carried: Sequence[bool]) -> NDArray:
+    """`x` with an axis of size 1 for each mapped axis that it does not carry."""
+    own = iter(x.shape)
+    return x.reshape(*[next(own) if c else 1 for c in carried], *own)
+
+
+HOST_CALLS: Final = (HostCall,)

@@ -1,0 +1,36 @@
+"""How to draw calls of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.hosts import HOST
+from fxad.ir import Aval, NDArray, Primitive
+from fxad.primitives.host import NUMBER, PURE, HostCall
+from fxad.testing.applications import Spec, Specs
+from fxad.testing.values import ORDINARY, Domain, shapes
+
+_WHOLE: Final = Aval((), dtypes.int32)
+
+
+def _doubled(x: NDArray, y: NDArray) -> Sequence[NDArray]:
+    return np.add(x, x), np.asarray(y.sum(dtype=y.dtype))
+
+
+def _host_call(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  integers only: there is no derivative
+    x, y = _WHOLE.with_shape(draw(shapes())), _WHOLE.with_shape(draw(shapes()))
+    number = HOST.add(_doubled)
+    return HostCall("doubled", (x, _WHOLE), PURE), [
+        (NUMBER, Domain(whole=(number, number))),
+        (x, ORDINARY),
+        (y, ORDINARY),
+    ]
+
+
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({HostCall: _host_call})

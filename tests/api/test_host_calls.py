@@ -1,0 +1,306 @@
+"""Calls of the host: values, effects in their order, and every transformation."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import dtypes, lax
+from fxad.errors import ArgumentError, ExecutionError, FxadError, NotDifferentiableError, ParameterError
+from fxad.hosts import HOST
+
+X = np.arange(3, dtype=np.float32)
+S = fx.Spec((3,))
+
+
+def sin(x: Any) -> Any:
+    return fx.pure_callback(np.sin, S, x)
+
+
+class Log(list[Any]):
+    """What happened, as the host saw it."""
+
+    def __call__(self, *xs: Any) -> None:
+        self.append(tuple([x.tolist() for x in xs]))
+
+    def taken(self) -> list[Any]:
+        out = list(self)
+        self.clear()
+        return out
+
+
+# ------------------------------------------------------------------------------------------------------------- values
+
+
+def test_values_compiled_eager_interpreted_and_mapped() -> None:
+    want = np.sin(X) * 2
+    program = fx.trace(lambda x: sin(x) * 2, X)
+    for run in (fx.jit(lambda x: sin(x) * 2), program, fx.lower(program).compile()):
+        np.testing.assert_array_equal(run(X), want)
+    np.testing.assert_array_equal(fx.interpret(program, X), want)
+    np.testing.assert_array_equal(sin(X), np.sin(X))
+    stack = np.stack([X, X + 1])
+    np.testing.assert_array_equal(fx.vmap(sin)(stack), np.sin(stack))
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+def test_any_type(dtype: dtypes.DType) -> None:
+    for shape in ((), (0, 3), (2,)):
+        x, spec = fnp.ones(shape, dtype=dtype), fx.Spec(shape, dtype)
+        y = fx.jit(lambda x, spec=spec: fx.pure_callback(lambda a: a, spec, x))(x)
+        assert (y.dtype, y.shape) == (x.dtype, shape)
+        assert np.asarray(y).tobytes() == np.asarray(x).tobytes()
+
+
+def test_trees_in_and_out() -> None:
+    def host(p: Any, *, k: Any) -> Any:
+        return {"sum": p["a"] + k, "both": (p["a"], 3)}
+
+    types = {"sum": S, "both": (S, fx.Spec((), "int32"))}
+    out: Any = fx.jit(lambda x: fx.pure_callback(host, types, {"a": x}, k=1.0))(X)
+    np.testing.assert_array_equal(out["sum"], X + 1)
+    assert int(out["both"][1]) == 3
+
+
+def test_what_a_function_keeps_stays() -> None:
+    kept: list[Any] = []
+    fx.jit(lambda x: fx.io_callback(kept.append, None, x * 2))(X)
+    for k in range(20):
+        fx.jit(lambda x, k=k: x * k)(np.full(3, 9, np.float32)).block_until_ready()
+    np.testing.assert_array_equal(kept[0], X * 2)
+    assert not kept[0].flags.writeable
+
+
+def test_vmap_calls_for_each_example_or_once() -> None:
+    shapes: list[Any] = []
+
+    def host(x: Any, y: Any) -> Any:
+        shapes.append((x.shape, y.shape))
+        return x + y
+
+    xs, ys = np.ones((4, 3), np.float32), np.ones((2, 3), np.float32)
+    for method, want in (("sequential", [((3,), (3,))] * 8), ("broadcast_all", [((2, 4, 3), (2, 4, 3))])):
+        shapes.clear()
+
+        def f(x: Any, y: Any, method: str = method) -> Any:
+            return fx.pure_callback(host, S, x, y, vmap_method=method)
+
+        out = fx.jit(fx.vmap(fx.vmap(f, in_axes=(0, None)), in_axes=(None, 0)))(xs, ys)
+        assert shapes == want
+        np.testing.assert_array_equal(out, np.full((2, 4, 3), 2))
+    assert fx.vmap(sin)(np.zeros((0, 3), np.float32)).shape == (0, 3)
+
+
+def test_derivatives() -> None:
+    with pytest.raises(NotDifferentiableError) as e:
+        fx.grad(lambda x: sin(x).sum())(X)
+    assert e.value.message == "host_call: sin has no derivative: it runs outside of the program"
+    assert e.value.remedy == "give it one with custom_jvp or custom_vjp, or pass its arguments through stop_gradient"
+    np.testing.assert_array_equal(fx.grad(lambda x: (sin(fx.stop_gradient(x)) * x).sum())(X), np.sin(X))
+    ruled = fx.custom_jvp(sin)
+    ruled.defjvp(lambda primals, tangents: (sin(*primals), fnp.cos(primals[0]) * tangents[0]))
+    np.testing.assert_allclose(fx.grad(lambda x: ruled(x).sum())(X), np.cos(X), rtol=1e-6)
+    np.testing.assert_allclose(fx.vmap(fx.grad(lambda x: ruled(x).sum()))(X[None]), np.cos(X)[None], rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------------------ effects
+
+
+def steps(log: Log, ordered: bool = True) -> Callable[[Any], Any]:
+    """Calls before, in and after a scan, a branch and a while loop."""
+
+    def tell(*xs: Any) -> Any:
+        return fx.io_callback(log, None, *xs, ordered=ordered)
+
+    def step(c: Any, x: Any) -> Any:
+        tell(c, x)
+        lax.cond(c > 0, lambda: tell(c), lambda: None)
+        return c + x, c
+
+    def f(x: Any) -> Any:
+        tell(x)
+        last, _ = lax.scan(step, x[0], x)
+        last = lax.while_loop(lambda c: c < 5, lambda c: (tell(c), c + 1)[1], last)
+        tell(last)
+        return last * x.sum()
+
+    return f
+
+
+ORDER = [([0.0, 1.0, 2.0],), (0.0, 0.0), (0.0, 1.0), (1.0, 2.0), (1.0,), (3.0,), (4.0,), (5.0,)]
+
+
+def test_ordered_calls_follow_the_program() -> None:
+    log = Log()
+    program = fx.trace(steps(log), X)
+    runs: list[Callable[[Any], Any]] = [
+        fx.lower(program).compile(), fx.jit(steps(log)), program, fx.dce(program), fx.cse(program),
+        fx.simplify(program), fx.inline(program), lambda x: fx.interpret(program, x), steps(log),
+        lambda x: fx.jvp(fx.jit(steps(log)), (x,), (x,))[0],
+    ]  # fmt: skip
+    for k, run in enumerate(runs):
+        run(X)
+        assert log.taken() == ORDER, k
+
+
+def test_effects_are_not_dropped_or_merged() -> None:
+    log = Log()
+
+    def f(x: Any) -> Any:
+        fx.debug_callback(log, x.sum())
+        fx.debug_callback(log, x.sum())
+        sin(x)  # pure, and of no use
+        return x
+
+    program = fx.trace(f, X)
+    small = fx.simplify(fx.cse(fx.dce(program)))
+    assert sorted(str(small).count(f'effect="{e}"') for e in ("io", "pure")) == [0, 2]
+    fx.jit(small)(X)
+    assert log.taken() == [(3.0,)] * 2
+    halves = fx.partial_eval(program, known=(False,))
+    known, unknown = halves.known, halves.unknown
+    assert (str(known).count("host_call"), str(unknown).count('effect="io"')) == (0, 2)
+
+
+def test_gradients_pass_by() -> None:
+    log = Log()
+
+    def f(x: Any) -> Any:
+        y = x * x
+        fx.debug_callback(log, y)
+        return y.sum()
+
+    for run in (fx.grad(f), fx.jit(fx.grad(f)), fx.grad(fx.jit(f)), fx.jacfwd(f)):
+        np.testing.assert_array_equal(run(X), 2 * X)
+        assert log.taken() == [([0.0, 1.0, 4.0],)]
+    fx.grad(fx.remat(f))(X)
+    assert log.taken() == [([0.0, 1.0, 4.0],)] * 2, "what is recomputed happens again"
+    np.testing.assert_array_equal(fx.vmap(fx.grad(f))(np.stack([X, X])), np.stack([2 * X, 2 * X]))
+    assert log.taken() == [([0.0, 1.0, 4.0],)] * 2
+
+
+def test_vmap_of_branches_and_loops() -> None:
+    log = Log()
+
+    def told(x: Any) -> Any:
+        fx.debug_callback(log, x)
+        return x
+
+    def f(x: Any) -> Any:
+        return lax.cond(x > 0, lambda: told(x), lambda: -x)
+
+    xs = np.array([1, -2, 3], np.float32)
+    np.testing.assert_array_equal(fx.vmap(f)(xs), np.abs(xs))
+    assert log.taken() == [(1.0,), (3.0,)], "what is not chosen does not happen"
+
+    def g(x: Any) -> Any:
+        return lax.while_loop(lambda c: c < 3, lambda c: told(c) + 1, x)
+
+    with pytest.raises(
+        ParameterError, match=r"^while: the predicate differs between examples, and the body has effects"
+    ):
+        fx.vmap(g)(xs)
+    np.testing.assert_array_equal(lax.map(g, xs), [3, 3, 3])
+    assert log.taken() == [(1.0,), (2.0,), (-2.0,), (-1.0,), (0.0,), (1.0,), (2.0,)]
+
+
+def test_debug_print(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x: Any) -> Any:
+        fx.debug_print("x={} y={y:.1f}", x, y=x.sum(), ordered=True)
+        return x
+
+    assert fx.jit(lambda: fx.debug_print("nothing"))() is None
+    fx.jit(f)(X)
+    fx.vmap(f)(np.stack([X, X + 1]))
+    assert capsys.readouterr().out == "nothing\nx=[0. 1. 2.] y=3.0\nx=[0. 1. 2.] y=3.0\nx=[1. 2. 3.] y=6.0\n"
+
+
+# ----------------------------------------------------------------------------------------------------------- lifetime
+
+
+def test_a_dropped_program_releases_its_function() -> None:
+    fx.cache.clear()
+    gc.collect()
+    before = len(HOST)
+    program = fx.trace(sin, X)
+    run = fx.jit(program)
+    assert len(HOST) == before + 1
+    run(X)
+    del run, program
+    fx.cache.clear()
+    gc.collect()
+    assert len(HOST) == before
+
+
+def test_programs_that_differ_in_the_function_share_an_executable() -> None:
+    def made(k: int) -> Any:
+        def host(x: Any) -> Any:
+            return x + np.float32(k)
+
+        return fx.trace(lambda x: fx.pure_callback(host, S, x), X)
+
+    first, second = made(1), made(2)
+    assert first.jaxpr is second.jaxpr
+    assert first != second
+    before = fx.cache.stats().compilations
+    assert [fx.jit(p)(X).tolist() for p in (first, second)] == [[1, 2, 3], [2, 3, 4]]
+    assert fx.cache.stats().compilations == before + 1
+
+
+def test_a_function_that_is_gone() -> None:
+    traced = fx.trace(sin, X)
+    jaxpr, out_tree = traced.jaxpr, traced.out_tree
+    takes_number = fx.trace(lambda n, x: x, np.uint64(0), X).in_tree
+    program: Any = fx.Program(jaxpr, takes_number, out_tree)
+    with pytest.raises(ExecutionError, match=r"^host_call: sin is gone: it is of another process, or nobody holds its"):
+        fx.jit(program)(np.uint64(0), X)
+
+
+# ------------------------------------------------------------------------------------------------------------- errors
+
+
+def broken(x: Any) -> Any:
+    raise ValueError(f"no {x.tolist()}")
+
+
+ERRORS: list[tuple[Callable[[], object], type[FxadError], str]] = [
+    (lambda: fx.jit(lambda x: fx.pure_callback(broken, S, x))(X), ExecutionError,
+     "host_call: broken raised ValueError: no [0.0, 1.0, 2.0]"),
+    (lambda: fx.jit(lambda x: fx.pure_callback(lambda x: x.astype(np.float64), S, x))(X), ExecutionError,
+     "host_call: <lambda> gave float64[3], it was declared to give f32[3]"),
+    (lambda: fx.jit(lambda x: fx.pure_callback(lambda x: x[:2], S, x))(X), ExecutionError,
+     "host_call: <lambda> gave float32[2], it was declared to give f32[3]"),
+    (lambda: fx.jit(lambda x: fx.pure_callback(lambda x: (x, x), S, x))(X), ArgumentError,
+     "pure_callback: <lambda> gave another tree than it was declared to give: tree stands against tree[0]"),
+    (lambda: fx.pure_callback(3, S, X), ArgumentError, "pure_callback: an int is not a function: 3"),  # type: ignore[arg-type]
+    (lambda: fx.pure_callback(np.sin, {"a": 3}, X), ArgumentError,
+     "pure_callback: result_types['a'] is an int, which has no shape and dtype: 3"),
+    (lambda: fx.pure_callback(np.sin, S, X, vmap_method="fast"), ParameterError,
+     "pure_callback: vmap_method must be 'sequential' or 'broadcast_all', got 'fast'"),
+    (lambda: fx.debug_print("{} {}", X), ArgumentError, "debug_print: '{} {}' takes 2 values, 1 were given"),
+    (lambda: fx.debug_print("{a}", b=X), ArgumentError, "debug_print: '{a}' takes other names: a, b"),
+    (lambda: fx.debug_print(3), ArgumentError, "debug_print: the format is an int, not a str: 3"),  # type: ignore[arg-type]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS, ids=[e[2][:60] for e in ERRORS])
+def test_messages(case: tuple[Callable[[], object], type[FxadError], str]) -> None:
+    call, kind, message = case
+    with pytest.raises(kind, match=rf"^{re.escape(message)}(\n|$)"):
+        call()
+
+
+def test_ordered_where_there_is_no_order() -> None:
+    log = Log()
+    program = fx.trace(fx.remat(steps(log)), X)
+    with pytest.raises(
+        fx.errors.CompileError, match=r"^compile: an ordered call of the host inside remat has no place"
+    ):
+        fx.jit(program)(X)
