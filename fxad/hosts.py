@@ -6,6 +6,7 @@ is bound to holds the function: when nobody holds that array any more, the numbe
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -20,14 +21,15 @@ HostFunction: TypeAlias = Callable[..., Sequence[object]]
 
 @final
 class HostFunctions:
-    """The functions that somebody holds. Thread-safe; a number is never used twice."""
+    """The functions that somebody holds. Thread-safe; a number is never used twice, nor in another process: a program
+    that was stored with one must not find a function that is not its own."""
 
     __slots__ = ("_functions", "_lock", "_next")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._functions: dict[int, HostFunction] = {}
-        self._next = 1
+        self._next = int.from_bytes(os.urandom(7), "little")
 
     def add(self, function: HostFunction) -> int:
         """A number for a function."""

@@ -144,6 +144,7 @@ def test_ordered_calls_follow_the_program() -> None:
         fx.lower(program).compile(), fx.jit(steps(log)), program, fx.dce(program), fx.cse(program),
         fx.simplify(program), fx.inline(program), lambda x: fx.interpret(program, x), steps(log),
         lambda x: fx.jvp(fx.jit(steps(log)), (x,), (x,))[0],
+        fx.lower(fx.trace(lambda x: fx.jit(steps(log))(x), X), units=lambda _: True).compile(),
     ]  # fmt: skip
     for k, run in enumerate(runs):
         run(X)
