@@ -53,10 +53,10 @@ from fxad.ir import Aval as Aval
 from fxad.ir import Jaxpr as Jaxpr
 from fxad.lax import checkpoint_name as checkpoint_name
 from fxad.lax import stop_gradient as stop_gradient
-from fxad.lax.host import debug_callback as debug_callback
-from fxad.lax.host import debug_print as debug_print
-from fxad.lax.host import io_callback as io_callback
-from fxad.lax.host import pure_callback as pure_callback
+from fxad.lax.control.host import debug_callback as debug_callback
+from fxad.lax.control.host import debug_print as debug_print
+from fxad.lax.control.host import io_callback as io_callback
+from fxad.lax.control.host import pure_callback as pure_callback
 from fxad.program import Program as Program
 from fxad.program import Spec as Spec
 from fxad.program import trace as trace
