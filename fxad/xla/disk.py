@@ -57,7 +57,7 @@ class Directory:
     __slots__ = ("_lock", "_since", "_told", "max_bytes", "path")
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = os.path.abspath(os.path.expanduser(path))
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._since: int | None = None  # bytes written since the directory was last looked through

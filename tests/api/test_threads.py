@@ -38,16 +38,10 @@ def problem_in_thread(work: Callable[[Any], object], copied: bool) -> LeakedTrac
 
 
 TOUCH: dict[str, tuple[Callable[[Any], object], str]] = {
-    "operator": (lambda y: y + 1.0, "add: argument 0 is Tracer<f32[3]>, made at {}, which is being traced elsewhere"),
-    "function": (
-        lambda y: fnp.sin(y),
-        "sin: argument 0 is Tracer<f32[3]>, made at {}, which is being traced elsewhere",
-    ),
-    "index": (lambda y: y[0], "getitem: argument 0 is Tracer<f32[3]>, made at {}, which is being traced elsewhere"),
-    "trace": (
-        lambda y: fx.trace(lambda z: z + y, X),
-        "add: argument 1 is Tracer<f32[3]>, made at {}, which is being traced elsewhere",
-    ),
+    "operator": (lambda y: y + 1.0, "add: argument 0"),
+    "function": (lambda y: fnp.sin(y), "sin: argument 0"),
+    "index": (lambda y: y[0], "getitem: argument 0"),
+    "trace": (lambda y: fx.trace(lambda z: z + y, X), "add: argument 1"),
 }
 
 

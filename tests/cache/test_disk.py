@@ -257,6 +257,11 @@ print([str(w.message) for w in told], told[0].filename if told else "")
     )
 
 
+def test_home_is_written_as_users_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Directory("~/cache", 1000).path == str(tmp_path / "cache")
+
+
 def test_budgets_are_numbers(home: Path) -> None:
     with pytest.raises(ParameterError) as e:
         fx.Cache(dir=home, disk_bytes=-1)
