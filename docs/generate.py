@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations, groupby
 from pathlib import Path
@@ -20,10 +20,14 @@ from hypothesis import strategies as st
 
 from fxad.builder import Builder
 from fxad.errors import NotDifferentiableError
-from fxad.ir import HigherOrder, Jaxpr, Linear, Primitive
+from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive
 from fxad.primitives import ALL
+from fxad.primitives.dot import DotGeneral
 from fxad.testing.calls import SPECS
 from fxad.transforms import jvp
+from fxad.transforms.inverse_rules import INVERSE_RULES
+from fxad.transforms.inverse_rules.contract import Part, Refused
+from fxad.transforms.inverse_rules.refused import REASONS
 
 OUT = Path(__file__).parent / "rule-matrix.md"
 
@@ -51,6 +55,9 @@ by asking each primitive at parameters and types that are drawn, as for the laws
   have no tangents.
 - **transpose**: the operands in which the primitive is linear: *all* of those that can have a tangent together, one of
   those with a comma, those with a *+* together; the others are held fixed.
+- **inverse**: the operands that the result and the other operands determine, one by one with a comma, together with a
+  *+*; *part of* those of which a result determines some elements, so that several may make it whole; *log-det* where
+  log|det| of the Jacobian is known. *(some)*: for some types or parameters. *none*: the reason why not.
 - **bodies**: the parameters that are programs; every transformation goes into them.
 - **rule**: the derivative in a formula, and what else is to be known.
 """
@@ -68,6 +75,7 @@ class Asked:
     operands: tuple[str, ...]  # "in": a tangent comes out; "Zero"; "refused"; "": has no tangent
     linear: frozenset[tuple[int, ...]]  # the largest sets of operands that it is linear in
     discrete: bool  # its results have no tangents
+    undone: Mapping[tuple[int, ...], str]  # sets of operands: "whole", "part", or why not
 
 
 def asked(cls: type[Primitive]) -> list[Asked]:
@@ -105,7 +113,55 @@ def answers(prim: Primitive, program: Jaxpr) -> Asked:
             inside = any(set(some) <= set(larger) for larger in sets)
             if not inside and prim.linear_in(tuple([k in some for k in range(n)])):
                 sets.append(some)
-    return Asked(states, frozenset(sets), not any(a.inexact for a in program.out_avals))
+    return Asked(states, frozenset(sets), not any(a.inexact for a in program.out_avals), backwards(prim, program))
+
+
+class Backwards(Builder):
+    """The context of an inverse rule, for an equation of which nothing else is known."""
+
+    def made(self, a: Atom) -> Eqn | None:
+        return None
+
+
+def backwards(prim: Primitive, program: Jaxpr) -> Mapping[tuple[int, ...], str]:
+    """What the inverse rule of an equation says of each operand alone, and of all together."""
+    row, n = INVERSE_RULES.rows.get(type(prim)), len(program.ins)
+    found: dict[tuple[int, ...], str] = {}
+    if row is None or isinstance(prim, HigherOrder) or n > MOST:
+        return found
+    for some in dict.fromkeys([*[(k,) for k in range(n)], tuple(range(n))]):
+        b = Backwards()
+        args = tuple([Hole(a) if k in some else b.input(a) for k, a in enumerate(program.in_avals)])
+        said = row.solve(b, prim, args, b.inputs(program.out_avals))
+        if isinstance(said, Refused):
+            found[some] = said.reason
+        else:
+            found[some] = "part" if any(isinstance(x, Part) for x in said) else "whole"
+    return found
+
+
+def inverse(cls: type[Primitive], found: Sequence[Asked]) -> str:
+    """The cell of the inverse."""
+    if cls in REASONS:
+        return f"none: {REASONS[cls]}"
+    if issubclass(cls, HigherOrder):
+        return "through its bodies" if cls in INVERSE_RULES.rows else "none: it has no inverse rule"
+    sets = sorted({some for a in found for some in a.undone}, key=lambda s: (len(s), s))
+    said = {some: {a.undone[some] for a in found if some in a.undone} for some in sets}
+    cells: list[str] = []
+    for kind, name in (("whole", ""), ("part", "part of ")):
+        mine = [s for s in sets if kind in said[s] and (kind == "whole" or "whole" not in said[s])]
+        singles = [s for s in mine if not any(set(s) < set(t) for t in mine)]
+        if singles:
+            partly = any(said[s] - {"whole", "part"} for s in singles)
+            cells.append(f"{name}{', '.join(['+'.join(map(str, s)) for s in singles])}{' (some)' if partly else ''}")
+    if not cells:  # what its operand comes from decides
+        return f"where {UNSAID[cls]}"
+    return "; ".join([*cells, *(["log-det"] if INVERSE_RULES.rows[cls].log_det is not None else [])])
+
+
+# Where the rule asks for more than one equation says.
+UNSAID = {DotGeneral: "the other operand is known to be triangular, unitary or an exponential; log-det"}
 
 
 def operand(program: Jaxpr, k: int) -> str:
@@ -217,7 +273,7 @@ def row(cls: type[Primitive]) -> str:
     parameters = [f"`{f.name}`" for f in fields(cls)]  # type: ignore[arg-type]
     cells = [f"`{cls.name}`", " ".join(parameters) or "none"]
     cells += [who(cls, q) for q in ("type", "meaning", "lowering", "batching")]
-    cells += [derivative(cls, found), linearity(cls, found), body_fields(cls), rule(cls, found)]
+    cells += [derivative(cls, found), linearity(cls, found), inverse(cls, found), body_fields(cls), rule(cls, found)]
     return f"| {' | '.join(cells)} |"
 
 
@@ -235,7 +291,7 @@ def rule_matrix() -> str:
         classes = list(group)
         doc = (sys.modules[module].__doc__ or "").strip().splitlines()[0]
         parts.append(f"## {module.removeprefix('fxad.primitives.')}\n\n{doc}\n")
-        columns = ["primitive", "parameters", *QUESTIONS, "bodies", "rule"]
+        columns = ["primitive", "parameters", *QUESTIONS, "inverse", "bodies", "rule"]
         parts.append(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
         parts[-1] += "".join(f"\n{row(cls)}" for cls in classes) + "\n"
     parts.append(f"{len(ALL)} primitives.\n")
