@@ -20,16 +20,19 @@ from fxad.ir import Atom, Eqn, Hole, Jaxpr, Lit, Var, place
 from fxad.liveness import dce
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import marked
+from fxad.primitives.shape import reshaped
 from fxad.transforms.cse import cse
-from fxad.transforms.inverse_rules.assembling import assembled, complete
+from fxad.transforms.inverse_rules.assembling import assembled, complete, within
 from fxad.transforms.inverse_rules.contract import Determined, InverseRule, InverseRules, Part, Refused
 from fxad.transforms.inverse_rules.measuring import log_det_of, total
+from fxad.transforms.inverse_rules.structure import box_of
 from fxad.transforms.jvp import describe
 
 Marks = tuple[bool, ...]
 
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
 TWICE: Final = Refused("an unknown operand stands in it twice")
+PARTLY: Final = Refused("its results determine some elements of the operand, and the others are not found elsewhere")
 UNUSED: Final = Refused("no result depends on it")
 
 
@@ -191,6 +194,9 @@ class _Search:
                 parts[k] = value
                 if complete(a.aval, list(parts.values())):
                     self._join(a, tuple(parts))
+                else:
+                    self.refusals[k] = located(PARTLY, eqn)
+                    self._peek(a, k, value)
             else:
                 whole[a] = value
         if whole:
@@ -240,6 +246,24 @@ class _Search:
             assert not isinstance(found, Refused), "an equation gave this part before"
             parts += [x for a, x in zip(eqn.ins, found, strict=True) if a is v and isinstance(x, Part)]
         self._settle(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
+
+    def _peek(self, v: Var, k: int, part: Part) -> None:
+        """Compute what reads no other elements of an operand than those that an equation gives."""
+        for j in self.graph.readers[v]:
+            reader = self.graph.jaxpr.eqns[j]
+            box = box_of(reader.prim, v.aval)
+            if box is None or reader.outs[0] in self.ways or within(part, box) is None:
+                continue
+            scratch = Scratch(self.graph, self.rules, False)
+            found = self._solved(scratch, self.graph.jaxpr.eqns[k])
+            assert not isinstance(found, Refused), "the equation gave this part before"
+            (again,) = [x for a, x in zip(self.graph.jaxpr.eqns[k].ins, found, strict=True) if a is v]
+            assert isinstance(again, Part)
+            window = within(again, box)
+            assert window is not None
+            (out,) = reader.outs
+            seen = reshaped(scratch, scratch.one(window, again.value), out.aval.shape)
+            self._settle((self.graph.jaxpr.eqns[k],), scratch, {out: seen})
 
     def _settle(self, eqns: tuple[Eqn, ...], scratch: Scratch, gives: dict[Var, Atom]) -> None:
         for v, a in gives.items():

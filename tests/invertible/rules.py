@@ -15,6 +15,7 @@ from fxad.interpret import run
 from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Lit, NDArray, Primitive
 from fxad.transforms import jvp
 from fxad.transforms.inverse_rules import INVERSE_RULES
+from fxad.transforms.inverse_rules.assembling import nothing
 from fxad.transforms.inverse_rules.contract import VOLUME, Constant, Determined, Part, Refused
 from fxad.typecheck import typecheck
 
@@ -91,7 +92,7 @@ def written(b: Backwards, aval: Aval, x: Atom | Part) -> Atom:
     if x.write is None:
         assert x.value.aval is aval.with_shape([len(r) for r in x.box])
         return x.value
-    whole = x.write(b, Lit.of(np.nan if aval.inexact else 0, aval))
+    whole = x.write(b, nothing(aval))
     assert whole.aval is aval
     return whole
 

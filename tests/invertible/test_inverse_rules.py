@@ -26,7 +26,7 @@ MANY = 6  # operands of which each set is tried
 # What is small beside the total so far has lost digits; one operand is unknown.
 RUNNING = {"cumsum", "cumprod", "cumlogsumexp", "linear_recurrence"}
 # What they determine of an operand is known only when the program runs.
-PARTLY = {"select_n", "gather", "scatter", "dynamic_slice", "dynamic_update_slice", "index"}
+PARTLY = {"real", "imag", "select_n", "gather", "scatter", "dynamic_slice", "dynamic_update_slice", "index"}
 # The part of an operand that a decomposition reads.
 HERMITIAN = {"cholesky", "eigh"}
 

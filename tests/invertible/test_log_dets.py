@@ -85,7 +85,7 @@ def test_the_dense_jacobian_says_the_same(kind: type[Primitive]) -> None:
 
 
 # They give parts, which several equations put together, each as volume-preserving as a move.
-PARTLY = {"select_n", "gather", "scatter", "dynamic_slice", "slice", "index", "dynamic_update_slice"}
+PARTLY = {"real", "imag", "select_n", "gather", "scatter", "dynamic_slice", "slice", "index", "dynamic_update_slice"}
 # They have no slope, or (stop_gradient) say that they have none; products want a matrix that is known.
 OTHERS = {"not", "xor", "reduce_and", "reduce_or", "reduce_xor", "dot_general", "stop_gradient"}
 

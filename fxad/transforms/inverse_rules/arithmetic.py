@@ -220,7 +220,7 @@ def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved 
         def write(emit: Emit, base: Atom) -> Atom:
             return emit.one(SELECT_N, selector, *[outs[0] if j == k else base for j in range(len(cases))])
 
-        return Part(outs[0], write=write)
+        return Part(outs[0], write=write, share=((SELECT_N, selector), k, len(cases)))
 
     return (None, *[part(k) if isinstance(case, Hole) else None for k, case in enumerate(cases)])
 

@@ -9,20 +9,33 @@ import numpy as np
 from fxad import dtypes
 from fxad.ir import Atom, Aval, Emit, Lit
 from fxad.primitives.elementwise import SELECT_N
-from fxad.primitives.slicing import Concatenate, Pad
+from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.inverse_rules.contract import Part
 
 
 def complete(aval: Aval, parts: Sequence[Part]) -> bool:
     """Whether parts make an operand whole. Where a part says only when the program runs what it holds, it is enough
     that there are as many elements; those that nobody gives are nan then, so a dtype without nan is not made whole."""
+    if _shared(parts):
+        return True
+    parts = [p for p in parts if p.share is None]
     if any([p.write for p in parts]):
-        return aval.dtype in dtypes.INEXACT and sum([p.value.aval.size for p in parts]) >= aval.size
+        return aval.dtype in dtypes.INEXACT and sum([p.size for p in parts]) >= aval.size
     covered = np.zeros(tuple([1 if _full(parts, k, n) else n for k, n in enumerate(aval.shape)]), bool)
     for p in parts:
         ranges = [np.arange(1) if _full(parts, k, n) else np.asarray(p.box[k]) for k, n in enumerate(aval.shape)]
         covered[np.ix_(*ranges)] = True
     return bool(covered.all())
+
+
+def _shared(parts: Sequence[Part]) -> bool:
+    """Whether there are all shares of something."""
+    found: dict[tuple[object, int], set[int]] = {}
+    for p in parts:
+        if p.share:
+            of, k, n = p.share
+            found.setdefault((of, n), set()).add(k)
+    return any([len(ks) == key[1] for key, ks in found.items()])
 
 
 def _full(parts: Sequence[Part], axis: int, size: int) -> bool:
@@ -39,11 +52,17 @@ def assembled(emit: Emit, aval: Aval, parts: Sequence[Part]) -> Atom:
             return emit.one(Concatenate(partial[0]), *[p.value for p in ordered])
         if not partial:
             return parts[0].value
-    nan = aval.dtype in dtypes.INEXACT
-    whole: Atom = Lit.of(float("nan") if nan else 0, aval)
+    whole: Atom = nothing(aval)
     for p in parts:
         whole = p.write(emit, whole) if p.write else _placed(emit, whole, p)
     return whole
+
+
+def nothing(aval: Aval) -> Lit:
+    """An array of which no element is known: nan, in both parts of a complex number; 0 where there is none."""
+    if aval.dtype in dtypes.COMPLEX:
+        return Lit.of(complex("nan+nanj"), aval)
+    return Lit.of(float("nan") if aval.inexact else 0, aval)
 
 
 def _tiles(parts: Sequence[Part], axis: int, size: int) -> bool:
@@ -68,3 +87,19 @@ def _placed(emit: Emit, base: Atom, part: Part) -> Atom:
     true = Lit.of(True, value.aval.with_dtype(dtypes.bool_))
     inside = emit.one(pad, true, Lit.of(False, Aval((), dtypes.bool_)))
     return emit.one(SELECT_N, inside, base, emit.one(pad, value, Lit.of(0, Aval((), value.aval.dtype))))
+
+
+def within(part: Part, box: tuple[range, ...]) -> Slice | None:
+    """The elements of a part that stand in a box; None where some of them do not."""
+    if part.write:
+        return None
+    windows: list[tuple[int, int, int]] = []
+    for have, want in zip(part.box, box, strict=True):
+        if not len(want):
+            windows.append((0, 0, 1))
+        elif want[0] not in have or want[-1] not in have or (len(want) > 1 and want.step % have.step):
+            return None
+        else:
+            step = want.step // have.step if len(want) > 1 else 1
+            windows.append((have.index(want[0]), have.index(want[-1]) + 1, step))
+    return Slice(*[tuple(w) for w in zip(*windows, strict=True)]) if windows else None

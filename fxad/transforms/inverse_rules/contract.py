@@ -77,12 +77,21 @@ class Part:
 
     `value` holds the elements. Either they stand in a `box` (a range of indices for each axis of the operand), or where
     they stand is known when the program runs, and `write(emit, base)` gives an array `base` with them in their places:
-    the solver starts from nan, so an element that nobody writes is nan.
+    the solver starts from nan, so an element that nobody writes is nan. Of the elements it writes `count` are sure to
+    be different ones (-1: as many as `value` has). A `share` (of what, k, n) is one of n that make the operand whole
+    together, and never alone.
     """
 
     value: Atom
     box: tuple[range, ...] = ()
     write: Callable[[Emit, Atom], Atom] | None = None
+    count: int = -1
+    share: tuple[object, int, int] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many elements it gives at most."""
+        return self.value.aval.size if self.count < 0 else self.count
 
 
 Args: TypeAlias = tuple[Atom | Hole, ...]

@@ -10,6 +10,7 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, Hole, Primitive
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.elementwise import (
+    COMPLEX,
     CONJ,
     IMAG,
     REAL,
@@ -17,6 +18,8 @@ from fxad.primitives.elementwise import (
     Complex,
     Conj,
     ConvertElementType,
+    Imag,
+    Real,
     StopGradient,
 )
 from fxad.primitives.naming import Keep, Name
@@ -26,6 +29,7 @@ from fxad.transforms.inverse_rules.contract import (
     InverseCtx,
     InverseRule,
     Outs,
+    Part,
     Refused,
     Solved,
     row,
@@ -88,6 +92,18 @@ def _complex(ctx: InverseCtx, prim: Complex, args: Args, outs: Outs) -> Solved:
     )
 
 
+def _real(ctx: InverseCtx, prim: Real, args: Args, outs: Outs) -> Solved:
+    (y,) = outs
+    return (Part(y, write=lambda emit, base: emit.one(COMPLEX, y, emit.one(IMAG, base)), share=(PAIR, 0, 2)),)
+
+
+def _imag(ctx: InverseCtx, prim: Imag, args: Args, outs: Outs) -> Solved:
+    (y,) = outs
+    return (Part(y, write=lambda emit, base: emit.one(COMPLEX, emit.one(REAL, base), y), share=(PAIR, 1, 2)),)
+
+
+PAIR: Final = "real and imaginary part"
+
 # ---------------------------------------------------------------------------------------------------------- identities
 
 
@@ -101,6 +117,8 @@ CONVERSION: Final[tuple[InverseRule, ...]] = (
     row(BitcastConvertType, _bitcast),
     row(Conj, _conj, VOLUME),
     row(Complex, _complex, VOLUME),
+    row(Real, _real, VOLUME),
+    row(Imag, _imag, VOLUME),
     row(StopGradient, _same, VOLUME),
     row(OptimizationBarrier, _same, VOLUME),
     row(Name, _same, VOLUME),

@@ -55,7 +55,7 @@ def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved |
         return emit.one(prim, y, places, prim.read(emit, base, places, updates.aval))
 
     return (
-        Part(y, write=write) if isinstance(x, Hole) else None,
+        Part(y, write=write, count=max(y.aval.size - updates.aval.size, 0)) if isinstance(x, Hole) else None,
         None,
         prim.read(ctx, y, places, updates.aval) if isinstance(updates, Hole) else None,
     )

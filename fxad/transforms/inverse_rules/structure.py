@@ -7,6 +7,7 @@ make it whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Final
 
 from fxad.ir import Atom, Aval, Emit, Hole, Lit, Primitive, Shape, Zero
@@ -151,6 +152,13 @@ def _box(starts: Shape, sizes: Shape, strides: Shape) -> tuple[range, ...]:
     return tuple([range(s, s + n * t, t) for s, n, t in zip(starts, sizes, strides, strict=True)])
 
 
+def box_of(prim: Primitive, x: Aval) -> tuple[range, ...] | None:
+    """The elements of an operand that a window takes, where it stands at a place known beforehand."""
+    if isinstance(prim, Slice):
+        return _box(prim.starts, prim.abstract_eval(x)[0].shape, prim.strides)
+    return _box(prim.starts, prim.sizes, prim.strides) if isinstance(prim, Index) and not prim.dynamic else None
+
+
 def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Refused:
     x, *places = args
     known = _known(places)
@@ -217,6 +225,7 @@ def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -
             return Part(sliced(emit, y, a, rest.start, rest.stop), box=box)
     return Part(
         y,
+        count=y.aval.size - prod(sizes),
         write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, y, emit.one(window, base, *starts), *starts),
     )
 

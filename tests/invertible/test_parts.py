@@ -1,0 +1,161 @@
+"""Operands that several equations determine together, each a part: windows, masks, real and imaginary parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.array import Array
+from fxad.errors import NotInvertibleError
+from tests.invertible.rules import near
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(3, 6))
+W = RNG.normal(size=(3, 3))
+
+
+def moved(a: Any) -> Any:
+    return fnp.tanh(a @ W)
+
+
+def halves(x: Array) -> Array:
+    a, b = fnp.split(x, 2, axis=-1)
+    b = b * fnp.exp(moved(a))
+    return fnp.concatenate([a + moved(b), b], -1)
+
+
+def combs(x: Array) -> Array:
+    a, b = x[:, ::2], x[:, 1::2]
+    b = b + moved(a)
+    return fnp.stack([a * 2 + moved(b), b], -1).reshape(x.shape)
+
+
+def rolled(x: Array) -> Array:
+    return fnp.roll(x, 2, 1) * 3
+
+
+def rows(x: Array) -> Array:
+    a, b, c = fnp.unstack(x)
+    return fnp.stack([c, a + fnp.sin(c), b * fnp.exp(a)])
+
+
+def written_over(x: Array) -> Array:
+    return x.at[:, 3:].set(x[:, 3:] * 2 + moved(x[:, :3]))
+
+
+def added_in_place(x: Array) -> Array:
+    return x.at[:, :3].add(moved(x[:, 3:]))
+
+
+def crossed(x: Array) -> Array:
+    """Four windows that meet in a corner."""
+    a, b, c, d = x[:1, :2], x[:1, 2:], x[1:, :2], x[1:, 2:]
+    return fnp.concatenate([fnp.concatenate([a, b * 2], 1), fnp.concatenate([c + a, d], 1)], 0)
+
+
+def permuted(x: Array) -> Array:
+    return fnp.take(x, np.array([3, 1, 0, 2, 5, 4]), axis=1) * 2
+
+
+COUPLINGS: list[Callable[[Array], Array]] = [
+    halves,
+    combs,
+    rolled,
+    rows,
+    written_over,
+    added_in_place,
+    crossed,
+    permuted,
+]
+
+
+@pytest.mark.parametrize("f", COUPLINGS)
+def test_parts_make_the_operand_whole(f: Callable[[Array], Array]) -> None:
+    x = fx.device_put(X)
+    back, measure = fx.inverse(f, log_det=True)(f(x))
+    near(np.asarray(back), X, rtol=1e-12)
+    dense = np.asarray(fx.jacfwd(f)(x)).reshape(X.size, X.size)
+    near(np.asarray(measure), np.linalg.slogdet(dense)[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("f", COUPLINGS)
+def test_gradients_reconstruct_from_parts(f: Callable[[Array], Array]) -> None:
+    x = fx.device_put(X)
+    have = fx.grad(lambda x: fnp.sum(fnp.sin(fx.invertible(f)(x))))(x)
+    want = fx.grad(lambda x: fnp.sum(fnp.sin(f(x))))(x)
+    near(np.asarray(have), np.asarray(want), rtol=1e-9, atol=1e-9)
+
+
+def test_a_mask_and_the_rest() -> None:
+    """Two results that share the elements by one mask."""
+
+    def shared(x: Array, mask: Array) -> tuple[Array, Array]:
+        return fnp.where(mask, x, 0.0), fnp.where(mask, 1.0, x) * 2
+
+    mask = X > 0.3
+    back = fx.inverse(fx.trace(shared, X, mask))(shared(fx.device_put(X), fx.device_put(mask)), mask)
+    near(np.asarray(back), X, rtol=1e-15)
+
+
+def test_real_and_imaginary_part() -> None:
+    def parts(z: Array) -> tuple[Array, Array]:
+        return fnp.exp(fnp.real(z)), fnp.imag(z) * 2
+
+    z = fx.device_put(X + 1j * X[::-1])
+    back = fx.inverse(fx.trace(parts, z))(parts(z))
+    near(np.asarray(back), np.asarray(z), rtol=1e-12)
+    with pytest.raises(NotInvertibleError, match="real is not inverted: its results determine some elements"):
+        fx.inverse(fx.trace(fnp.real, z))
+
+
+PARTLY = "its results determine some elements of the operand, and the others are not found elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("f", "name"),
+    [
+        (lambda x: x[:, 1:], "slice"),
+        (lambda x: (x[:, :3], x[:, 4:]), "slice"),
+        (lambda x: x[0], "index"),
+        (lambda x: x.at[:, 2:].set(0.0), "dynamic_update_slice"),
+        (lambda x: x.at[np.array([0, 2])].set(0.0), "scatter"),
+        (lambda x: fnp.take(x, np.array([0, 1]), axis=0), "gather"),
+        (lambda x: fnp.where(np.ones((3, 6), np.bool_), x, 0.0), "select_n"),
+        (lambda x: lax.dynamic_slice(x, (0, 0), (3, 5)), "dynamic_slice"),
+    ],
+)
+def test_parts_that_are_not_enough_are_refused(f: Callable[[Array], Any], name: str) -> None:
+    with pytest.raises(NotInvertibleError, match=f"{name} is not inverted: {PARTLY}"):
+        fx.inverse(fx.trace(f, X))
+
+
+def test_reading_twice_what_is_not_a_permutation_gives_nan() -> None:
+    """It is seen only when the program runs."""
+    places = np.array([0, 1, 1])
+    f = fx.trace(lambda x: fnp.take(x, places, axis=0), X)
+    back = np.asarray(fx.inverse(f)(f(X)))
+    near(back[:2], X[:2], rtol=0)
+    assert np.isnan(back[2]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_windows_that_cover(data: st.DataObject) -> None:
+    """Cuts along both axes, in any order, some of them with a step, and some twice."""
+    cut = data.draw(st.integers(0, 5)), data.draw(st.integers(0, 7))
+    step = data.draw(st.integers(1, 3))
+    x = np.arange(35.0).reshape(5, 7)
+    windows = [(slice(0, cut[0]), slice(0, cut[1])), (slice(0, cut[0]), slice(cut[1], 7))]
+    windows += [(slice(cut[0], 5), slice(k, 7, step)) for k in range(step)]
+    windows += data.draw(st.lists(st.sampled_from(windows), max_size=2))
+    windows = data.draw(st.permutations(windows))
+    f = fx.trace(lambda x: tuple([x[w] * (k + 1) for k, w in enumerate(windows)]), x)
+    near(np.asarray(fx.inverse(f)(f(x))), x, rtol=1e-15)
