@@ -26,7 +26,7 @@ from fxad.primitives.dot import DotGeneral
 from fxad.testing.calls import SPECS
 from fxad.transforms import jvp
 from fxad.transforms.inverse_rules import INVERSE_RULES
-from fxad.transforms.inverse_rules.contract import Part, Refused
+from fxad.transforms.inverse_rules.contract import Determined, Part, Refused
 from fxad.transforms.inverse_rules.refused import REASONS
 
 OUT = Path(__file__).parent / "rule-matrix.md"
@@ -119,8 +119,16 @@ def answers(prim: Primitive, program: Jaxpr) -> Asked:
 class Backwards(Builder):
     """The context of an inverse rule, for an equation of which nothing else is known."""
 
+    measured = False
+
     def made(self, a: Atom) -> Eqn | None:
         return None
+
+    def recur(self, body: Jaxpr, ins: tuple[bool, ...], outs: tuple[bool, ...]) -> Determined:
+        raise AssertionError("no primitive with a body is asked")
+
+    def measure(self, log_det: Atom) -> None:
+        raise AssertionError("no log-determinant is asked for")
 
 
 def backwards(prim: Primitive, program: Jaxpr) -> Mapping[tuple[int, ...], str]:
@@ -161,7 +169,9 @@ def inverse(cls: type[Primitive], found: Sequence[Asked]) -> str:
 
 
 # Where the rule asks for more than one equation says.
-UNSAID = {DotGeneral: "the other operand is known to be triangular, unitary or an exponential; log-det"}
+UNSAID: Mapping[type[Primitive], str] = {
+    DotGeneral: "the other operand is known to be triangular, unitary or an exponential; log-det"
+}
 
 
 def operand(program: Jaxpr, k: int) -> str:
