@@ -50,6 +50,7 @@ from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
 from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
 from fxad.primitives.elementwise.gamma import Igamma, Igammac, IgammaGradA, RandomGammaGrad
 from fxad.primitives.fold import Reduce, ReduceWindow
+from fxad.primitives.host import HostCall
 from fxad.primitives.linalg import (
     Det,
     Eig,
@@ -110,6 +111,7 @@ REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         ConvGeneralDilated: "a convolution is not known to be invertible",
         Threefry2x32: "a cipher is made not to be undone",
         Iota: "it has no operand",
+        HostCall: "what the host computes is not known",
     }
 )
 
