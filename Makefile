@@ -1,5 +1,5 @@
 # `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts tests examples deep deep-laws bench docs format
+.PHONY: check lint types contracts tests examples deep deep-laws bench memory docs format
 
 check: lint types contracts tests examples
 
@@ -35,6 +35,11 @@ deep-laws:
 # Side by side with jax: pip install -e '.[bench]'
 bench:
 	python -m benchmarks.run --write docs/benchmarks.md
+
+# Memory against time, beside jax: the data, the page, and the plots of the tutorial.
+memory:
+	python -m benchmarks.memory
+	python docs/plots.py
 
 # What is generated: the rule matrix, and what the blocks of the tutorials print.
 docs:

@@ -353,7 +353,7 @@ class CustomCall(HigherOrder):
         counts = [len(lins), sum(reached)]
         slim, needed = narrowed(maps, counts[: len(maps)])
         n = len(avals)
-        forward = with_outs(forward, (*forward.outs[:n], *marked(forward.outs[n:], needed)))
+        forward = sweep(with_outs(forward, (*forward.outs[:n], *marked(forward.outs[n:], needed))))
         outs, residuals = call_primal(ctx, forward, n, primals)
         linear: Primitive = Call(slim[0]) if len(slim) == 1 else LinearCall(slim[0], slim[1], len(lins))
         given = iter(reached)

@@ -185,3 +185,46 @@ def test_nested_segments_keep_what_both_keep_in_branches_too() -> None:
     assert stored(f(policies.nothing), X) == []
     # without policy both segments are computed again, but for the outer one what the inner ones keep
     assert work(fx.value_and_grad(fx.trace(f(POST), X)).jaxpr)["tanh"] == 2
+
+
+# ------------------------------------------------------------------------------------------------- how often, in all
+
+COUNTED = ("exp", "tanh", "sin")
+
+
+def done(f: Any) -> tuple[int, ...]:
+    counts = work(fx.value_and_grad(fx.trace(f, X)).jaxpr)
+    return tuple([counts[name] for name in COUNTED])
+
+
+def test_each_equation_is_run_once_and_once_more_in_a_scan() -> None:
+    def looped(wrap: Any) -> Any:
+        step = wrap(block)
+        return lambda x: fnp.sum(lax.scan(lambda h, _: (step(h), None), x, None, length=5)[0])
+
+    # forward the sine of `cos h` is its derivative's, which runs once in either half
+    plain, lean = done(looped(lambda f: f)), done(looped(fx.remat))
+    assert plain == (5, 5, 5 + 5)
+    assert lean == (5 + 5, 5 + 5, 5 + 5 + 5)
+
+
+def test_each_equation_is_run_once_more_for_each_segment_around_it() -> None:
+    def two(f: Any) -> Any:
+        return lambda x: f(f(x))
+
+    inner = fx.remat(block)
+    flat = two(two(inner))
+    nested = fx.remat(two(inner))
+    total = done(lambda x: fnp.sum(two(nested)(x)))
+    once = done(lambda x: fnp.sum(flat(x)))
+    assert once[:2] == (8, 8), "four blocks, forward and again"
+    # the outer segment runs its blocks but for the last, whose value nobody needs, and each block is run for itself
+    assert total[:2] == (4 + 2 + 4, 4 + 2 + 4)
+
+
+def test_each_equation_is_run_once_and_once_more_in_a_branch() -> None:
+    def f(wrap: Any) -> Any:
+        return lambda x: fnp.sum(lax.cond(fnp.sum(x) < -1e3, other, wrap(block), x))
+
+    assert done(f(lambda f: f))[:2] == (1, 1)
+    assert done(f(fx.remat))[:2] == (2, 2)

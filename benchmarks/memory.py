@@ -1,0 +1,259 @@
+"""Memory against time: what each way of storing less holds and costs, beside jax.
+
+    python -m benchmarks.memory                 measure everything, write docs/memory.json and docs/memory.md
+    python -m benchmarks.memory --bytes         bytes only, which are the same in every run; times stay as they are
+    python docs/plots.py                        the plots, from docs/memory.json
+
+Each network of `benchmarks/models/blocks.py` is written once and compiled by both libraries: plain, and with every
+block under `remat` (`jax.checkpoint`) with the same policy. What is compiled is the gradient of all parameters. Times
+are of one process, all contestants taking turns, and are written as ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.progress import track
+
+import fxad as fx
+import fxad.numpy as fnp
+from benchmarks.bench_models import agree
+from benchmarks.models.blocks import NETWORKS, Network, Way, Wrap, reversible
+from benchmarks.models.face import OURS, THEIRS
+from fxad import lax, policies
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+_JAX: Final = jax.checkpoint_policies
+POLICIES: Final = {
+    "nothing": (policies.nothing, _JAX.nothing_saveable),
+    "names": (policies.names("kept"), _JAX.save_only_these_names("kept")),
+    "dots_without_batch_dims": (policies.dots_without_batch_dims, _JAX.dots_with_no_batch_dims_saveable),
+    "dots": (policies.dots, _JAX.dots_saveable),
+    "everything": (policies.everything, _JAX.everything_saveable),
+}
+BUDGETS: Final = {"sqrt(n)": 32, "2 log2(n)": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A way to differentiate, and the same in jax (None: it has no such thing)."""
+
+    name: str
+    ours: Way
+    theirs: Way | None = None
+
+
+def invertible(chain: Callable[..., Any]) -> Callable[..., Any]:
+    """The chain of blocks, reconstructed from its last state; the parameters are there anyway."""
+    return fx.invertible(chain, keep="layers")
+
+
+def variants(network: Network) -> list[Variant]:
+    """What is tried on a network."""
+    out = [Variant("plain", Way(), Way())]
+    for name, (mine, peer) in POLICIES.items():
+        mine_too: Wrap = partial(_remat, policy=mine)
+        out.append(Variant(f"remat: {name}", Way(mine_too), Way(partial(jax.checkpoint, policy=peer))))
+    if network.xs is not None:
+        for name, k in BUDGETS.items():
+            out.append(Variant(f"checkpointed_scan, {name}", Way(scan=partial(lax.checkpointed_scan, budget=k))))
+    if network.name.startswith("RevNet"):
+        out.append(Variant("invertible", Way(chain=invertible)))
+    return out
+
+
+def _remat(f: Callable[..., Any], policy: policies.Policy) -> Callable[..., Any]:
+    return fx.remat(f, policy=policy)
+
+
+# -------------------------------------------------------------------------------------------------------- measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled gradient: bytes of its temporaries, and a step to be timed."""
+
+    temp_bytes: int
+    value: Any
+    step: Callable[[], object]
+
+
+def ours(network: Network, v: Variant) -> Compiled:
+    """Compiled by fxad."""
+    args = [fx.tree.map(fx.asarray, a) for a in (network.layers, network.start, network.xs)]
+    program = fx.trace(lambda layers, start, xs: network.loss(OURS, v.ours, layers, start, xs), *args)
+    run: fx.Executable[..., Any] = fx.lower(fx.grad(program)).compile()
+
+    def step() -> None:
+        for a in fx.tree.leaves(run(*args)):
+            a.block_until_ready()
+
+    return Compiled(run.memory().temp_bytes, run(*args), step)
+
+
+def theirs(network: Network, v: Variant) -> Compiled:
+    """Compiled by jax."""
+    args = [jax.tree.map(jnp.asarray, a) for a in (network.layers, network.start, network.xs)]
+    grad = jax.grad(lambda layers, start, xs: network.loss(THEIRS, v.theirs or Way(), layers, start, xs))
+    run = jax.jit(grad).lower(*args).compile()
+    held = run.memory_analysis().temp_size_in_bytes
+    return Compiled(held, run(*args), lambda: jax.block_until_ready(run(*args)))
+
+
+def turns(steps: Sequence[Callable[[], object]], seconds: float) -> list[float]:
+    """Seconds of each contestant, the best of turns taken one by one."""
+    best = [float("inf")] * len(steps)
+    end = time.perf_counter() + seconds
+    gc.disable()
+    while time.perf_counter() < end:
+        for k, step in enumerate(steps):
+            start = time.perf_counter()
+            step()
+            best[k] = min(best[k], time.perf_counter() - start)
+    gc.enable()
+    return best
+
+
+def measure(network: Network, seconds: float) -> dict[str, Any]:
+    """Bytes of every variant, and times relative to jax's plain gradient when `seconds` are given for them."""
+    rows: dict[str, Any] = {}
+    steps: list[tuple[str, int, Callable[[], object]]] = []
+    first: Any = None
+    for v in variants(network):
+        contestants = [ours(network, v), *([theirs(network, v)] if v.theirs else [])]
+        first = contestants[0].value if first is None else first
+        for c in contestants:
+            agree(first, c.value)
+        steps += [(v.name, k, c.step) for k, c in enumerate(contestants)]
+        rows[v.name] = {"bytes": [c.temp_bytes for c in contestants]}
+    if seconds:
+        took = turns([step for *_, step in steps], seconds)
+        unit = next(t for t, (name, k, _) in zip(took, steps, strict=True) if name == "plain" and k == 1)
+        for name, row in rows.items():
+            row["time"] = [round(t / unit, 3) for t, (n, *_) in zip(took, steps, strict=True) if n == name]
+    return {"name": network.name, "rows": rows}
+
+
+def loops() -> dict[str, Any]:
+    """Temporaries of the gradient through a loop without slices, in states, for lengths and budgets."""
+    lengths = (64, 256, 1024, 4096)
+    x, w = np.full((32, 64), 0.1, np.float32), np.full((64, 64), 0.01, np.float32)
+    curves: dict[str, list[float]] = {"lax.scan": [], "sqrt(n) segments": [], "2 log2(n) carries": []}
+
+    def held(scan: Callable[..., Any]) -> float:
+        def loss(x: fx.Array) -> fx.Array:
+            last: fx.Array = scan(lambda h, _: (fnp.sin(fnp.tanh(h @ w)) + h, None), x)[0]
+            return fnp.sum(last)
+
+        return round(fx.lower(fx.grad(fx.trace(loss, x))).compile().memory().temp_bytes / x.nbytes, 1)
+
+    for n in lengths:
+        budgets = {"sqrt(n) segments": 2 * int(n**0.5), "2 log2(n) carries": 2 * n.bit_length() - 2}
+        curves["lax.scan"].append(held(lambda f, x, n=n: lax.scan(f, x, None, length=n)))
+        for key, k in budgets.items():
+            curves[key].append(held(lambda f, x, n=n, k=k: lax.checkpointed_scan(f, x, None, length=n, budget=k)))
+    return {"steps": lengths, "states": curves}
+
+
+def depths() -> dict[str, Any]:
+    """Temporaries of the gradient of couplings, in states, for depths."""
+    depths = (4, 8, 16, 32, 64)
+    ways = {
+        "plain": Way(),
+        "remat of each block": Way(partial(_remat, policy=policies.nothing)),
+        "invertible": Way(chain=invertible),
+    }
+    curves: dict[str, list[float]] = {name: [] for name in ways}
+    for depth in depths:
+        network = reversible(depth, 16, 512)
+        state = sum([a.nbytes for a in network.start])
+        for name, way in ways.items():
+            curves[name].append(round(ours(network, Variant(name, way)).temp_bytes / state, 1))
+    return {"blocks": depths, "states": curves}
+
+
+# --------------------------------------------------------------------------------------------------------------- pages
+
+PAGE: Final = """# Memory against time
+
+Written by `python -m benchmarks.memory`. Each network is a stack of equal blocks, written once for both libraries
+(`benchmarks/models/blocks.py`); each block is under `fx.remat` and under `jax.checkpoint` with the same policy, and the
+gradient of all parameters is compiled for the CPU, by both in one process. All gradients of a network agree. How to
+choose among these is in the [tutorial](tutorial-memory.md).
+
+## Bytes
+
+Temporaries of the compiled gradient, in kilobytes: what XLA says it reserves, the same in every run. On the CPU XLA
+merges what `jax.checkpoint` computes again with the first computation, so of unrolled blocks jax holds what its plain
+gradient holds; in a scan they stay apart.
+
+`remat: nothing` stores what goes from block to block; the other policies store that and what they choose, `everything`
+also what the gradient does not need. `checkpointed_scan` holds, beside its carries, the slices of the sequence that its
+segments run over. `invertible` holds the last state.
+
+{bytes}
+## Time
+
+One step, relative to jax's plain gradient of the same network: the best of turns that all contestants take one by one,
+on {cores} CPU cores at a load of {load:.1f}. Above a load of 1 these say little.
+
+{times}
+"""
+
+
+def tables(data: dict[str, Any], what: str) -> str:
+    """A table for each network: fxad's figure, jax's, and their ratio."""
+    return "\n".join(["\n".join(_table(network, what)) + "\n" for network in data["networks"]])
+
+
+def _table(network: dict[str, Any], what: str) -> Iterator[str]:
+    yield f"| {network['name']} | fxad | jax | fxad / jax |"
+    yield "|---|---:|---:|---:|"
+    for name, row in network["rows"].items():
+        mine, *peer = row.get(what, [float("nan"), float("nan")])
+        cells = [f"{x / 1024:,.0f}" if what == "bytes" else f"{x:.2f}" for x in (mine, *peer)]
+        ratio = f"{mine / peer[0]:.2f}" if peer else ""
+        yield f"| {name} | {' | '.join([*cells, *[''] * (2 - len(cells))])} | {ratio} |"
+
+
+def write(data: dict[str, Any]) -> None:
+    """The data, the page and the plots."""
+    (DOCS / "memory.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    page = PAGE.format(bytes=tables(data, "bytes"), times=tables(data, "time"), **data["machine"])
+    (DOCS / "memory.md").write_text(page.rstrip() + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Measure, and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bytes", action="store_true", help="leave times as they are")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for the times of each network")
+    args = parser.parse_args()
+    machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}  # before the work of this command
+    found = [measure(make(), 0 if args.bytes else args.seconds) for make in track(NETWORKS, "measuring")]
+    data = {"machine": machine, "networks": found, "loops": loops(), "depths": depths()}
+    if args.bytes:
+        known = DOCS / "memory.json"
+        before = json.loads(known.read_text(encoding="utf-8")) if known.exists() else data
+        data["machine"] = before["machine"]
+        for new, old in zip(found, before["networks"], strict=True):
+            for name, row in new["rows"].items():
+                if "time" in old["rows"].get(name, {}):
+                    row["time"] = old["rows"][name]["time"]
+    write(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Draw the plots of the memory tutorial from `docs/memory.json`, which `python -m benchmarks.memory` measures.
+
+python docs/plots.py        write docs/images/*.png
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+HERE: Final = Path(__file__).parent
+INK: Final = ("#222222", "#1f77b4", "#2ca02c", "#d62728", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
+MARKERS: Final = "o^svDPXd*"
+
+
+def ways(data: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each way to store, the same in all panels."""
+    names = dict.fromkeys([name for network in data["networks"] for name in network["rows"]])
+    return dict(zip(names, zip(INK, MARKERS, strict=True), strict=False))
+
+
+def memory_and_time(data: dict[str, Any]) -> Any:
+    """For each network its bytes against its time, both relative to fxad's plain gradient."""
+    figure = Figure(figsize=(10, 6.2), layout="constrained")
+    axes = figure.subplots(2, 3)
+    styles = ways(data)
+    for ax, network in zip(axes.flat, data["networks"], strict=False):
+        rows = network["rows"]
+        base_bytes, base_time = rows["plain"]["bytes"][0], rows["plain"]["time"][0]
+        for name, row in rows.items():
+            colour, marker = styles[name]
+            for k, (held, took) in enumerate(zip(row["bytes"], row["time"], strict=True)):
+                point = {"marker": marker, "s": 60 - 15 * k, "linewidths": 1.3, "zorder": 3 - k}
+                face = "none" if k else colour
+                ax.scatter(took / base_time, held / base_bytes, edgecolors=colour, facecolors=face, **point)
+        ax.axhline(1, color="#cccccc", linewidth=0.8, zorder=0)
+        ax.axvline(1, color="#cccccc", linewidth=0.8, zorder=0)
+        ax.set_title(network["name"], fontsize=10)
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel("time of a step / plain", fontsize=9)
+        ax.set_ylabel("temporaries / plain", fontsize=9)
+        ax.tick_params(labelsize=8)
+    last = axes.flat[len(data["networks"])]
+    last.axis("off")
+    marks = [
+        Line2D([], [], color=colour, marker=marker, linestyle="", label=name)
+        for name, (colour, marker) in styles.items()
+    ]
+    marks.append(Line2D([], [], color="#222222", marker="o", markerfacecolor="none", linestyle="", label="hollow: jax"))
+    last.legend(handles=marks, loc="center left", fontsize=8.5, frameon=False)
+    return figure
+
+
+def growth(data: dict[str, Any], along: str, title: str) -> Any:
+    """What is held, in states, against how long or deep a program is."""
+    figure = Figure(figsize=(5.4, 3.8), layout="constrained")
+    ax = figure.subplots()
+    at = data[along]
+    for (name, states), colour, marker in zip(data["states"].items(), INK, MARKERS, strict=False):
+        ax.plot(at, states, marker=marker, color=colour, label=name)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log", base=2)
+    ax.set_xticks(at, [str(n) for n in at])
+    ax.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    ax.set_xlabel(along, fontsize=9)
+    ax.set_ylabel("temporaries, in states", fontsize=9)
+    ax.set_title(title, fontsize=10)
+    ax.grid(True, color="#e5e5e5", linewidth=0.6)
+    ax.legend(fontsize=8.5, frameon=False)
+    return figure
+
+
+def main() -> None:
+    """Draw all plots."""
+    data = json.loads((HERE / "memory.json").read_text(encoding="utf-8"))
+    images = HERE / "images"
+    images.mkdir(exist_ok=True)
+    figures = {
+        "memory-time": memory_and_time(data),
+        "memory-loops": growth(data["loops"], "steps", "Gradient through a loop"),
+        "memory-depth": growth(data["depths"], "blocks", "Gradient of reversible couplings"),
+    }
+    for name, figure in figures.items():
+        # without the version of matplotlib and the date: the same data give the same file
+        figure.savefig(images / f"{name}.png", dpi=95, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    main()
