@@ -31,6 +31,8 @@ from fxad.api.mapping import vmap as vmap
 from fxad.api.memory import Partial as Partial
 from fxad.api.memory import partial_eval as partial_eval
 from fxad.api.memory import residuals as residuals
+from fxad.api.nans import NanExplanation as NanExplanation
+from fxad.api.nans import explain_nan as explain_nan
 from fxad.api.placing import device_put as device_put
 from fxad.api.reference import diff as diff
 from fxad.api.reference import interpret as interpret
@@ -64,6 +66,7 @@ from fxad.runtime import Cache as Cache
 from fxad.runtime import CompileOptions as CompileOptions
 from fxad.runtime import cache as cache
 from fxad.runtime import devices as devices
+from fxad.runtime import profile as profile
 from fxad.runtime import set_cpu_devices as set_cpu_devices
 from fxad.transforms import policies as policies
 from fxad.typecheck import typecheck as typecheck

@@ -30,6 +30,7 @@ from fxad.xla.explanation import Explanation
 from fxad.xla.failures import Donated, MemoryStats, Origin, Refused, ResultHandler, note_donated, refused
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
+from fxad.xla.profiler import profile
 
 __all__ = [
     "Buffer",
@@ -68,6 +69,7 @@ __all__ = [
     "memory",
     "note_donated",
     "refused",
+    "profile",
     "set_cpu_devices",
     "to_buffer",
     "to_dlpack",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
@@ -89,6 +90,8 @@ class Jitted(Generic[P, R]):
         executable = self._executables.get((in_tree, types))
         if executable is None:
             program = self._program(in_tree, types)
+            n, given = len(self._executables), ", ".join(map(str, types))
+            _log.info("jit of %s: (%s) are new types, of a function known for %d others", program.name, given, n)
             executable = self._executables[in_tree, types] = self._lowered(program).compile()
             if avals is not None:
                 self._simple[avals] = executable
@@ -185,6 +188,7 @@ class StaticJitted(Generic[P, R]):
 
 
 _LEAF: Final = tree.structure(0)
+_log: Final = logging.getLogger("fxad")
 
 
 class _Decorator(Protocol):

@@ -16,7 +16,7 @@ _user_has_level: Final = _VARIABLE in os.environ
 if not _user_has_level:
     os.environ[_VARIABLE] = "1"
 try:
-    from jaxlib import _jax, xla_client
+    from jaxlib import _jax, _profiler, xla_client
     from jaxlib.cpu import _lapack
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _chlo, _jax_mlir_ext, _sdy, _stablehlo
@@ -28,4 +28,4 @@ finally:
 dialects: Final = (_stablehlo, _chlo, _sdy)
 register_dialects: Final = _jax_mlir_ext.register_dialects
 
-__all__ = ["_jax", "_lapack", "dialects", "ir", "jaxlib_version", "register_dialects", "xla_client"]
+__all__ = ["_jax", "_lapack", "_profiler", "dialects", "ir", "jaxlib_version", "register_dialects", "xla_client"]

@@ -9,6 +9,7 @@ A cache is in force for a context: the process's own, or one made by the user (`
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -37,6 +38,9 @@ Path: TypeAlias = str | PathLike[str]
 MEMORY: Final = 256 * 2**20
 DISK: Final = 2**30
 _VARIABLE: Final = "FXAD_CACHE_DIR"
+
+# What is compiled and how long it takes, at INFO; `logging.getLogger("fxad")` is the user's handle.
+_log: Final = logging.getLogger("fxad")
 
 
 @final
@@ -198,6 +202,7 @@ class Cache:
             made, written = self._compiled(slot, tier)
         else:
             made = found
+            _log.info("%s for %s: from the directory, which saved %.1f ms", jaxpr.name, key[1], 1e3 * made.seconds)
         with self._lock:
             entry.program, entry.seconds, entry.bytes = ref(made.program), made.seconds, made.bytes
             s = self._stats
@@ -220,6 +225,11 @@ class Cache:
         lowered = lower_jaxpr(jaxpr)
         program = compile_module(lowered, options, device)
         seconds = time.perf_counter() - start
+        _log.info(
+            "compiled %s for %s in %.1f ms: %d equations, %s temporary bytes%s",
+            *(jaxpr.name, device, 1e3 * seconds, len(jaxpr.eqns), f"{program.origin.memory.temp_bytes:,}"),
+            "" if options == DEFAULT else f", with {options}",
+        )
         payload = serialized(program)
         written = tier is not None and tier.keep(jaxpr, device, options, lowered, payload, seconds)
         return Made(program, seconds, footprint(program, text_size(lowered), payload)), written

@@ -1,0 +1,110 @@
+"""`explain_nan`: the first equation that makes a nan, wherever it stands."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import ArgumentError
+
+X = np.array([1.0, 0.0, -2.0], np.float32)
+
+
+def explain(f: Any, *args: Any) -> Any:
+    return fx.explain_nan(fx.trace(f, *args), *args)
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_it_names_equation_line_values_and_element() -> None:
+    def loss(x: Any) -> Any:
+        return fnp.sum(fnp.sqrt(x * 2))
+
+    found = explain(loss, X)
+    assert (found.nan.what, found.nan.at, found.nan.count, found.inf) == ("nan", (2,), 1, None)
+    assert (found.nan.where.file, found.nan.where.function.rpartition(".")[2]) == (__file__, "loss")
+    assert re.fullmatch(
+        r"explain_nan: nan was made in 1 of 3 elements, and no operand has one\n"
+        r"  equation      %1:f32\[3\] = sqrt %0:f32\[3\]\n"
+        rf"  traced at     {re.escape(__file__)}:\d+ in .*loss\n"
+        r"  operand 0     -4.0 at \[2\]",
+        str(found),
+    )
+
+
+def test_the_inf_before_it_is_named() -> None:
+    found = explain(lambda x: (1 / x) * 0, X)
+    assert (found.inf.what, found.inf.at, found.nan.at) == ("inf", (1,), (1,))
+    assert "before it, inf was made in 1 of 3 elements" in str(found)
+
+
+def test_no_nan_and_nans_that_came_in() -> None:
+    assert explain(lambda x: x * 2, X) is None
+    assert explain(lambda x: x * 2, np.array([np.nan], np.float32)) is None
+    assert explain(lambda x: 1 / x, X) is None
+    assert explain(lambda n: n + 1, np.arange(3)) is None
+
+
+def bad(x: Any) -> Any:
+    return fnp.log(x)
+
+
+ruled: Any = fx.custom_jvp(bad)
+ruled.defjvp(lambda primals, tangents: (bad(*primals), tangents[0]))
+INSIDE: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "a call": (lambda x: fx.jit(bad)(x), ("call of bad",)),
+    "remat": (lambda x: fx.remat(bad)(x), ("remat of bad",)),
+    "a branch": (lambda x: lax.cond(x[0] > 0, bad, lambda x: x, x), ("branch 1 of cond",)),
+    "a step": (lambda x: lax.scan(lambda c, y: (c, bad(y)), 0.0, x), ("step 2 of scan",)),
+    "a reversed step": (lambda x: lax.scan(lambda c, y: (c, bad(y)), 0.0, x, reverse=True), ("step 2 of scan",)),
+    "a while": (lambda x: lax.while_loop(lambda c: c > -3, lambda c: bad(c) - 1, x[0]), ("step 1 of while",)),
+    "a scan in a call": (
+        lambda x: fx.jit(lambda x: lax.scan(lambda c, y: (c, fx.jit(bad)(y)), 0.0, x))(x),
+        ("call of <lambda>", "step 2 of scan", "call of bad"),
+    ),
+    "a rule": (lambda x: ruled(x), ("call of bad",)),
+}
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.parametrize("where", INSIDE)
+def test_it_goes_into_bodies(where: str) -> None:
+    f, inside = INSIDE[where]
+    found = explain(f, X)
+    assert found.nan.inside[-len(inside) :] == inside
+    assert " = log " in found.nan.equation
+    assert found.nan.where.function == "bad"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "complex64", "float8_e4m3fn"])
+def test_every_kind_of_float(dtype: str) -> None:
+    zero = fnp.zeros((2,), dtype=dtype)
+    found = explain(lambda x: x / x, zero)
+    assert found is not None
+    assert (found.nan.count, found.nan.at) == (2, (0,))
+
+
+def test_in_a_gradient() -> None:
+    """The value is saved by `where`, the gradient is not."""
+
+    def safe(x: Any) -> Any:
+        return fnp.where(x > 0, fnp.sqrt(x), 0.0).sum()
+
+    gradient = fx.grad(fx.trace(safe, X))
+    assert np.isnan(np.asarray(gradient(X))).any()
+    found = fx.explain_nan(gradient, X)
+    assert found is not None
+    assert found.nan.where is not None
+    assert found.nan.where.function.endswith("safe")
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"^explain_nan: takes a Program, got <function(.|\n)*  remedy        trace the"
+    ):
+        fx.explain_nan(bad, X)  # type: ignore[arg-type]
