@@ -23,6 +23,8 @@ examples:
 	python examples/characters.py
 	python examples/orbits.py
 	python examples/sampler.py
+	python examples/ridge.py
+	python examples/equilibrium.py
 
 # The laws at 2,000 examples each.
 deep:

@@ -123,3 +123,17 @@ def test_checkpointing_holds_what_the_budget_says() -> None:
     assert figures["2 sqrt(n)"] < figures["n"] / 4 < figures["scan"] / 4
     assert figures["2 log2(n)"] < figures["2 sqrt(n)"]
     assert figures["off"] < 1e-5
+
+
+def test_penalties_by_gradients_through_the_fit() -> None:
+    figures = load("ridge").main(["--steps", "60"])
+    assert figures["off"] < 1e-5, "of the gradient, from central differences"
+    assert figures["after"] < 0.8 * figures["before"], "the validation error"
+    assert figures["test after"] < figures["test before"], "and that on new data"
+
+
+def test_an_equilibrium_layer_learns() -> None:
+    figures = load("equilibrium").main(["--steps", "100"])
+    assert figures["accuracy"] > 0.9, "100 steps give 94 %, the full run 97 %"
+    assert figures["off"] < 1e-2, "of the gradient, from that through thirty steps"
+    assert figures["implicit"] < figures["unrolled"] / 2, "temporary bytes"

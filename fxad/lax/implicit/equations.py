@@ -37,6 +37,7 @@ class Problem:
     like: Unknown
     guess: Sequence[object]
     equation: Body
+    name: str
 
     def solved(
         self,
@@ -91,6 +92,7 @@ class Problem:
         like, avals = self.like.direction, at.jaxpr.out_avals
         m = len(like.avals)
         called: list[LinearMap] = []
+        called_as = f"tangent_solve {name_of(tangent_solve)}"
 
         def traced(linear: Jaxpr, name: str) -> Body:
             def run(y: object, known: Sequence[object]) -> object:
@@ -101,10 +103,10 @@ class Problem:
             args = tree.structure((like.structure.unflatten(range(m)), (0,) * len(avals)))
             fn = run if callable(tangent_solve) else tangent_solve
             body = traced_body(f"{self.what}: tangent_solve", fn, args, (*like.avals, *avals))
-            same_tree(self.what, "tangent_solve", body, body.out_tree, like, "y")
-            return of_type(self.what, "tangent_solve", body, like, "y")
+            same_tree(self.what, called_as, body.out_tree, like, "y", aux=True)
+            return of_type(self.what, called_as, body, like, "y")
 
-        name = f"derivative of {self.equation.name}"
+        name = f"derivative of {self.name}"
         forth = traced(matvec, name)
         used = called[-1].used
         vecmat = transposed_program(matvec, m)

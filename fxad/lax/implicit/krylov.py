@@ -172,7 +172,7 @@ class _Setup:
         # a guess is one for this right-hand side, and no start for those of the derivatives
         matrix = operator(self.what, "A", self.matvec, self.like, "b")
         n = len(matrix.captured)
-        apply = LinearMap(f"A {matrix.name}", rotated(matrix.jaxpr, n), matrix.captured, self.like)
+        apply = LinearMap(f"A {name_of(self.matvec)}", rotated(matrix.jaxpr, n), matrix.captured, self.like)
 
         def residual(x: Any) -> Any:
             return tree.map(sub, apply(x), self.b)
@@ -181,9 +181,8 @@ class _Setup:
             return linear_solve(self.what, "A", g, y, solve, transposed, symmetric, True)[0]
 
         residual.__name__ = name_of(self.matvec)
-        problem = Problem(
-            self.what, self.like, tree.leaves(self.x0), function_of(self.what, "A", residual, self.like, "b")
-        )
+        guess, equation = tree.leaves(self.x0), function_of(self.what, "A", residual, self.like, "b")
+        problem = Problem(self.what, self.like, guess, equation, name_of(self.matvec))
         found = problem.solved(run, lambda x0: run(m, x0, apply, self.b), tangent_solve, True)
         return cast("tuple[Any, Convergence]", found)
 
@@ -204,9 +203,10 @@ def _setup(what: str, A: Operator, b: Any, x0: Any, tol: ArrayLike, atol: ArrayL
         x0 = _guess(what, like, x0)
     precondition = None
     if M is not None:
-        body = operator(what, "M", _function(what, "M", M, like), like, "b")
+        inverse = _function(what, "M", M, like)
+        body = operator(what, "M", inverse, like, "b")
         n = len(body.captured)
-        precondition = LinearMap(f"M {body.name}", rotated(body.jaxpr, n), body.captured, like)
+        precondition = LinearMap(f"M {name_of(inverse)}", rotated(body.jaxpr, n), body.captured, like)
     rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
     matvec, whole = _function(what, "A", A, like), tree.unflatten(like.structure, leaves)
     return _Setup(what, matvec, whole, x0, like, space, rel, least, precondition)

@@ -76,8 +76,9 @@ def unknown(what: str, name: str, value: object) -> tuple[Unknown, list[object]]
 # ------------------------------------------------------------------------------------------------------------- bodies
 
 
-def of_type(what: str, role: str, body: Body, like: Unknown, name: str, n_aux: int = 0) -> Body:
-    """The body, whose first results (all but `n_aux`) are to have the type of the unknown; bare numbers take it.
+def of_type(what: str, fn: str, body: Body, like: Unknown, name: str, n_aux: int = 0) -> Body:
+    """The body of the function called `fn`, whose first results (all but `n_aux`) are to have the type of the unknown,
+    called `name`; bare numbers take it.
 
     Raises: ShapeError, DTypeError naming function, leaf and both types.
     """
@@ -86,29 +87,30 @@ def of_type(what: str, role: str, body: Body, like: Unknown, name: str, n_aux: i
         if have is not want:
             kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
             raise kind(
-                f"{what}: {role} {body.name} returns {have} for {path}, which is {want}",
-                remedy=f"{role} returns what {name} is, leaf by leaf; nothing is converted silently",
+                f"{what}: {fn} returns {have} for {path}, which is {want}",
+                remedy=f"return what {name} is, leaf by leaf; nothing is converted silently",
             )
     return body
 
 
-def same_tree(what: str, role: str, body: Body, found: Structure, like: Unknown, name: str) -> None:
+def same_tree(what: str, fn: str, found: Structure, like: Unknown, name: str, aux: bool = False) -> None:
     """Raises: TreeError naming the function and both structures."""
     if found != like.structure:
-        pair = found.type is tuple and found.num_children == 2 and found.children()[0] == like.structure
+        pair = aux and found.type is tuple and found.num_children == 2 and found.children()[0] == like.structure
         raise TreeError(
-            f"{what}: {role} {body.name} returns {tree.shape_text(found)}, {name} is {tree.shape_text(like.structure)}",
+            f"{what}: {fn} returns {tree.shape_text(found)}, {name} is {tree.shape_text(like.structure)}",
             remedy="return the solution without its report, or give has_aux=True"
-            if pair and role != "f"
-            else f"{role} returns what {name} is, with new values",
+            if pair
+            else f"return what {name} is, with new values",
         )
 
 
 def function_of(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
     """A function from the unknown to its own type, traced. Raises: TreeError, ShapeError, DTypeError."""
     body = traced_body(f"{what}: {role}", fn, like.argument, like.avals)
-    same_tree(what, role, body, body.out_tree, like, name)
-    return of_type(what, role, body, like, name)
+    called = f"{role} {name_of(fn)}"
+    same_tree(what, called, body.out_tree, like, name)
+    return of_type(what, called, body, like, name)
 
 
 @final
@@ -146,16 +148,17 @@ def solver(
 
     run.__name__ = name_of(fn)
     body = traced_body(f"{what}: {role}", run if callable(fn) else fn, like.argument, like.avals)
+    called = f"{role} {name_of(fn)}"
     found, aux_tree = body.out_tree, None
     if aux:
         if found.type is not tuple or found.num_children != 2:
             raise TreeError(
-                f"{what}: {role} {body.name} returns {tree.shape_text(found)}, not a pair (solution, auxiliary)",
+                f"{what}: {called} returns {tree.shape_text(found)}, not a pair (solution, auxiliary)",
                 remedy="has_aux=True is for a solver that returns such a pair",
             )
         found, aux_tree = found.children()
-    same_tree(what, role, body, found, like, name)
-    return Solver(of_type(what, role, body, like, name, aux_tree.num_leaves if aux_tree else 0), aux_tree)
+    same_tree(what, called, found, like, name, aux=True)
+    return Solver(of_type(what, called, body, like, name, aux_tree.num_leaves if aux_tree else 0), aux_tree)
 
 
 # --------------------------------------------------------------------------------------------------------------- maps
@@ -210,7 +213,7 @@ def operator(what: str, role: str, fn: Callable[..., object], like: Unknown, nam
     """
     body = function_of(what, role, fn, like, name)
     n = len(body.captured)
-    form = linear_form(rotated(body.jaxpr, n), len(like.avals), f"{what}: {role} {body.name}", "its argument")
+    form = linear_form(rotated(body.jaxpr, n), len(like.avals), f"{what}: {role} {name_of(fn)}", "its argument")
     return replace(body, jaxpr=rotated(form, len(like.avals)))
 
 

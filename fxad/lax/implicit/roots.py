@@ -16,6 +16,7 @@ from fxad.lax.implicit.maps import function_of, unknown
 from fxad.lax.implicit.picard import fixed_point_iteration
 from fxad.primitives.control.bodies import marked, with_outs
 from fxad.primitives.elementwise import SUB
+from fxad.program import name_of
 from fxad.transforms import grad
 
 
@@ -50,7 +51,7 @@ def custom_root(
     like, guess = unknown(what, "initial_guess", initial_guess)
     residual = function_of(what, "f", f, like, "initial_guess")
     equation = replace(residual, jaxpr=with_outs(residual.jaxpr, marked(residual.jaxpr.outs, like.moving)))
-    problem = Problem(what, like, guess, equation)
+    problem = Problem(what, like, guess, equation, name_of(f))
     return problem.solved(solve, lambda x: solve(f, x), tangent_solve, has_aux)
 
 
@@ -77,7 +78,7 @@ def custom_fixed_point(
     ins = b.inputs(step.jaxpr.in_avals)
     pairs = zip(ins[n:], b.inline(step.jaxpr, ins), like.moving, strict=True)
     equation = replace(step, jaxpr=b.build([b.one(SUB, x, y) for x, y, moves in pairs if moves], step.name))
-    problem = Problem(what, like, guess, equation)
+    problem = Problem(what, like, guess, equation, name_of(f))
     if solve is None:
         tol = precise(like.avals)
 
@@ -115,19 +116,17 @@ def custom_minimize(
     objective = traced_body(f"{what}: f", f, like.argument, like.avals)
     if objective.out_tree.type is not None:
         raise TreeError(
-            f"{what}: f {objective.name} returns {tree.shape_text(objective.out_tree)}, not a scalar",
+            f"{what}: f {name_of(f)} returns {tree.shape_text(objective.out_tree)}, not a scalar",
             remedy="return the value alone",
         )
     (aval,) = objective.jaxpr.out_avals
     if aval.shape != ():
-        raise ShapeError(
-            f"{what}: f {objective.name} returns {aval}, not a scalar", remedy="reduce the result (sum, mean)"
-        )
+        raise ShapeError(f"{what}: f {name_of(f)} returns {aval}, not a scalar", remedy="reduce the result (sum, mean)")
     if aval.dtype.kind == "c" or not aval.inexact:
-        raise DTypeError(f"{what}: f {objective.name} returns {aval}, not a real floating scalar")
+        raise DTypeError(f"{what}: f {name_of(f)} returns {aval}, not a real floating scalar")
     mask = (*[False] * len(objective.captured), *like.moving)
     stationary = replace(objective, jaxpr=grad(objective.jaxpr, mask))
-    problem = Problem(what, like, guess, stationary)
+    problem = Problem(what, like, guess, stationary, name_of(f))
     return problem.solved(solve, lambda x: solve(f, x), tangent_solve or _by_cg, has_aux)
 
 

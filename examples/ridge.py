@@ -1,0 +1,108 @@
+"""Choose the penalty of each feature of a ridge regression, by gradients through the fit.
+
+    python examples/ridge.py
+
+The weights w minimise |X w - y|^2 + sum exp(l) w^2 on one part of the data; the logarithms l of the penalties, one for
+each feature, are chosen to make the error on another part small. The weights are found by conjugate gradients, and
+their derivative with respect to l is by the implicit function theorem: one more linear system, whatever solved the
+first. The gradient is compared with central differences, and the result with penalties that are all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+
+SAMPLES, FEATURES, USEFUL = 60, 40, 5
+NOISE = 0.5
+
+Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+def draw(seed: int) -> tuple[Data, Data, Data]:
+    """Data to fit, to choose penalties by, and to judge by: of 40 features, five have an effect."""
+    rng = np.random.default_rng(seed)
+    w = np.zeros(FEATURES)
+    w[:USEFUL] = rng.normal(0, 1, USEFUL)
+
+    def part(n: int) -> Data:
+        x = rng.normal(size=(n, FEATURES))
+        return x, x @ w + NOISE * rng.normal(size=n)
+
+    return part(SAMPLES), part(SAMPLES), part(5000)
+
+
+def fit(log_penalty: fx.Array, data: Data) -> fx.Array:
+    """The weights: the solution of (X^T X + exp(l)) w = X^T y."""
+    x, y = data
+
+    def normal(w: fx.Array) -> fx.Array:
+        return x.T @ (x @ w) + fnp.exp(log_penalty) * w
+
+    w, _ = lax.cg(normal, fnp.asarray(x.T @ y), tol=1e-12)
+    found: fx.Array = w
+    return found
+
+
+def error(w: fx.Array, data: Data) -> fx.Array:
+    """Mean squared error of a prediction."""
+    x, y = data
+    return fnp.mean((x @ w - y) ** 2)
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, float]:
+    """Choose penalties; returns errors, and how far the gradient is from central differences."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--steps", type=int, default=300, help="steps of gradient descent")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(argv)
+    console = Console()
+    train, valid, test = draw(options.seed)
+
+    def validation(log_penalty: Any) -> fx.Array:
+        return error(fit(log_penalty, train), valid)
+
+    value_and_grad = fx.jit(fx.value_and_grad(validation))
+    value = fx.jit(validation)
+    judged = fx.jit(lambda log_penalty: error(fit(log_penalty, train), test))
+
+    # the best penalty that is the same for all features, from a grid
+    grid = np.linspace(-4, 6, 41)
+    shared = min(grid, key=lambda c: float(value(np.full(FEATURES, c))))
+    penalty = np.full(FEATURES, shared)
+
+    slope = np.asarray(value_and_grad(penalty)[1])
+    h = 1e-4
+    differences = [float(value(penalty + h * e) - value(penalty - h * e)) / (2 * h) for e in np.eye(FEATURES)]
+    off = float(np.max(np.abs(slope - differences)) / np.max(np.abs(slope)))
+
+    before, judged_before = float(value(penalty)), float(judged(penalty))
+    velocity = np.zeros(FEATURES)
+    for _ in range(options.steps):
+        velocity = 0.9 * velocity - 1.0 * np.asarray(value_and_grad(penalty)[1])
+        penalty = penalty + velocity
+    after, judged_after = float(value(penalty)), float(judged(penalty))
+
+    console.print(f"gradient against central differences: {off:.1e} of its greatest element")
+    console.print(
+        f"one penalty for all, {np.exp(shared):.3g}: {before:.3f} on validation, {judged_before:.3f} on new data"
+    )
+    console.print(f"one for each feature: {after:.3f} on validation, {judged_after:.3f} on new data")
+    console.print(
+        f"median penalty of the {USEFUL} useful features {np.exp(np.median(penalty[:USEFUL])):.3g}, "
+        f"of the others {np.exp(np.median(penalty[USEFUL:])):.3g}; the noise alone is {NOISE**2}"
+    )
+    return {"off": off, "before": before, "after": after, "test before": judged_before, "test after": judged_after}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""What is refused, where, and with which words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.builder import Builder
+from fxad.errors import (
+    ArgumentError,
+    DTypeError,
+    FxadError,
+    NotDifferentiableError,
+    NotLinearError,
+    ParameterError,
+    ShapeError,
+    TreeError,
+)
+from fxad.ir import Atom, Aval, Jaxpr
+from fxad.primitives.implicit import LinearSolve, Root
+
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
+X = np.ones(3, np.float32)
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+def short(x: Any) -> Any:
+    return x[:2]
+
+
+def double(x: Any) -> Any:
+    return x.astype("float64")
+
+
+def tree(x: Any) -> Any:
+    return {"a": x}
+
+
+def reported(_: Any, x: Any) -> Any:
+    return x, 1
+
+
+def first(_: Any, x: Any) -> Any:
+    return x
+
+
+def shortened(_: Any, x: Any) -> Any:
+    return x[:2]
+
+
+def widened(_: Any, x: Any) -> Any:
+    return x.astype("float64")
+
+
+def root(f: Any = same, guess: Any = X, solve: Any = first, tangents: Any = first, aux: Any = False) -> Any:
+    return lax.custom_root(f, guess, solve, tangents, aux)
+
+
+def cg_with(**kwargs: Any) -> Any:
+    return lax.cg(same, X, **kwargs)
+
+
+def system(matvec: Any = same, b: Any = X, solve: Any = first, back: Any = None, **kwargs: Any) -> Any:
+    return lax.custom_linear_solve(matvec, b, solve, back, **kwargs)
+
+
+WRONG: list[tuple[Callable[[], Any], type[FxadError], str]] = [
+    (lambda: root(short), ShapeError, "custom_root: f short returns f32[2] for initial_guess, which is f32[3]"),
+    (lambda: root(double), DTypeError, "custom_root: f double returns f64[3] for initial_guess, which is f32[3]"),
+    (lambda: root(tree), TreeError, "custom_root: f tree returns {'a': *}, initial_guess is *"),
+    (
+        lambda: root(lambda x: {"a": x["a"][:1]}, {"a": X}),
+        ShapeError,
+        "custom_root: f <lambda> returns f32[1] for initial_guess['a'], which is f32[3]",
+    ),
+    (
+        lambda: root(solve=shortened),
+        ShapeError,
+        "custom_root: solve shortened returns f32[2] for initial_guess, which is f32[3]",
+    ),
+    (lambda: root(solve=reported), TreeError, "custom_root: solve reported returns (*, *), initial_guess is *"),
+    (
+        lambda: root(aux=True),
+        TreeError,
+        "custom_root: solve first returns *, not a pair (solution, auxiliary)",
+    ),
+    (lambda: root(aux=1), ArgumentError, "custom_root: has_aux is an int, not a bool: 1"),
+    (
+        lambda: root(tangents=widened),
+        DTypeError,
+        "custom_root: tangent_solve widened returns f64[3] for initial_guess, which is f32[3]",
+    ),
+    (lambda: root(tangents=reported), TreeError, "custom_root: tangent_solve reported returns (*, *), y is *"),
+    (lambda: root(guess=()), TreeError, "custom_root: initial_guess has no leaf"),
+    (
+        lambda: root(guess=1),
+        DTypeError,
+        "custom_root: initial_guess has no floating or complex leaf (i32[]), so there is no derivative",
+    ),
+    (lambda: root(guess="x"), ArgumentError, "custom_root: initial_guess: a str is not an array: 'x'"),
+    (lambda: root(3), ArgumentError, "custom_root: f is an int, not a function: 3"),
+    (lambda: root(solve=3), ArgumentError, "custom_root: solve is an int, not a function: 3"),
+    (lambda: root(tangents=3), ArgumentError, "custom_root: tangent_solve is an int, not a function: 3"),
+    (
+        lambda: lax.custom_fixed_point(short, X),
+        ShapeError,
+        "custom_fixed_point: f short returns f32[2] for initial_guess, which is f32[3]",
+    ),
+    (
+        lambda: lax.custom_minimize(same, X, first),
+        ShapeError,
+        "custom_minimize: f same returns f32[3], not a scalar",
+    ),
+    (
+        lambda: lax.custom_minimize(tree, 1.0, first),
+        TreeError,
+        "custom_minimize: f tree returns {'a': *}, not a scalar",
+    ),
+    (
+        lambda: lax.custom_minimize(lambda x: 3, 1.0, first),
+        DTypeError,
+        "custom_minimize: f <lambda> returns i32[], not a real floating scalar",
+    ),
+    (
+        lambda: lax.custom_minimize(same, 1j, first),
+        DTypeError,
+        "custom_minimize: initial_guess is c64[], and a real function has no complex derivative",
+    ),
+    (
+        lambda: lax.fixed_point_iteration(double, X),
+        DTypeError,
+        "fixed_point_iteration: f double returns f64[3] for x0, which is f32[3]",
+    ),
+    # -------------------------------------------------------------------------------------------------- linear systems
+    (lambda: system(short), ShapeError, "custom_linear_solve: matvec short returns f32[2] for b, which is f32[3]"),
+    (lambda: system(tree), TreeError, "custom_linear_solve: matvec tree returns {'a': *}, b is *"),
+    (
+        lambda: system(solve=widened),
+        DTypeError,
+        "custom_linear_solve: solve widened returns f64[3] for b, which is f32[3]",
+    ),
+    (lambda: system(solve=reported), TreeError, "custom_linear_solve: solve reported returns (*, *), b is *"),
+    (
+        lambda: system(back=shortened),
+        ShapeError,
+        "custom_linear_solve: transpose_solve shortened returns f32[2] for b, which is f32[3]",
+    ),
+    (
+        lambda: system(solve=reported, back=first, has_aux=True),
+        TreeError,
+        "custom_linear_solve: transpose_solve first returns *, not a pair (solution, auxiliary)",
+    ),
+    (
+        lambda: system(b={"a": X, "n": 1}, matvec=same),
+        DTypeError,
+        "custom_linear_solve: b['n'] is i32[], which no solution has",
+    ),
+    (lambda: system(b=[]), TreeError, "custom_linear_solve: b has no leaf"),
+    (lambda: system(symmetric=None), ArgumentError, "custom_linear_solve: symmetric is a NoneType, not a bool: None"),
+    (
+        lambda: system(fnp.sin),
+        NotLinearError,
+        "custom_linear_solve: matvec sin is not linear in its argument",
+    ),
+    (
+        lambda: system(lambda x: x + 1),
+        NotLinearError,
+        "custom_linear_solve: matvec <lambda> is not linear in its argument",
+    ),
+    (
+        lambda: system(lambda x: fnp.ones_like(x)),
+        NotLinearError,
+        "custom_linear_solve: matvec <lambda> is not linear in its argument: result 0 is constant in them and not zero",
+    ),
+    (
+        lambda: system(solve=lambda mv, b: mv(b[:2])),
+        ShapeError,
+        "matvec same: takes f32[3] for b, was given f32[2]",
+    ),
+    (lambda: system(solve=lambda mv, b: mv((b,))), TreeError, "matvec same: takes *, was given (*,)"),
+    (
+        lambda: system(solve=lambda mv, b: mv(b.astype("float64"))),
+        DTypeError,
+        "matvec same: takes f32[3] for b, was given f64[3]",
+    ),
+    (
+        lambda: root(tangents=lambda g, y: g(y[:1])),
+        ShapeError,
+        "derivative of same: takes f32[3] for initial_guess, was given f32[1]",
+    ),
+    # --------------------------------------------------------------------------------------------------------- solvers
+    (lambda: lax.cg(np.ones((2, 3)), X), ShapeError, "cg: A is f64[2,3], not a square matrix"),
+    (lambda: lax.cg(X, X), ShapeError, "cg: A is f32[3], not a square matrix"),
+    (lambda: lax.gmres(np.eye(2), X), ShapeError, "gmres: A is the matrix f64[2,2], and b is f32[3]"),
+    (lambda: lax.gmres(np.eye(3), {"b": X}), ShapeError, "gmres: A is the matrix f64[3,3], and b['b'] is f32[3]"),
+    (lambda: lax.gmres(np.eye(3), X), DTypeError, "gmres: A matrix A returns f64[3] for b, which is f32[3]"),
+    (lambda: lax.cg(same, X, M=short), ShapeError, "cg: M short returns f32[2] for b, which is f32[3]"),
+    (lambda: lax.cg(same, X, M=fnp.sin), NotLinearError, "cg: M sin is not linear in its argument"),
+    (lambda: lax.cg(same, X, X[:2]), ShapeError, "cg: x0 is f32[2], for b it is f32[3]"),
+    (lambda: lax.cg(same, X, (X,)), TreeError, "cg: x0 is (*,), b is *"),
+    (lambda: lax.cg(same, 1), DTypeError, "cg: b has no floating or complex leaf (i32[]), so there is no derivative"),
+    (lambda: lax.cg(same, {"a": 1, "b": X}), DTypeError, "cg: b['a'] is i32[], which no solution has"),
+    (
+        lambda: lax.cg(same, [X, 1j]),
+        DTypeError,
+        "cg: leaves of b are real and complex: b[0] is f32[3], b[1] is c64[]",
+    ),
+    (lambda: cg_with(tol="x"), ArgumentError, "cg: tol: a str is not an array: 'x'"),
+    (lambda: lax.cg(same, X, tol=1j), ArgumentError, "cg: tol is a complex of type c64[], not a real number"),
+    (lambda: lax.cg(same, X, atol=X), ArgumentError, "cg: atol is an ndarray of type f32[3], not a real number"),
+    (lambda: cg_with(maxiter=1.5), ArgumentError, "cg: maxiter is a float, not an int: 1.5"),
+    (lambda: lax.bicgstab(same, X, maxiter=-1), ParameterError, "bicgstab: maxiter is -1, less than 0"),
+    (lambda: lax.gmres(same, X, restart=0), ParameterError, "gmres: restart is 0, less than 1"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), WRONG, ids=[m[:60] for _, _, m in WRONG])
+def test_refused(call: Callable[[], Any], kind: type[FxadError], message: str) -> None:
+    with pytest.raises(kind) as e:
+        call()
+    assert e.value.message == message
+
+
+def test_an_equation_without_a_derivative() -> None:
+    with pytest.raises(NotDifferentiableError, match="nextafter"):
+        root(lambda x: lax.nextafter(x, 2 * x))
+
+
+def test_remedies() -> None:
+    with pytest.raises(TreeError, match="return the solution without its report, or give has_aux=True"):
+        root(tangents=lax.gmres)
+    with pytest.raises(ShapeError, match="for a stack of vectors use vmap of it"):
+        system(solve=lambda mv, b: mv(fnp.stack([b, b])))
+
+
+def test_reverse_mode_without_a_transpose() -> None:
+    def loop(mv: Any, b: Any) -> Any:
+        return lax.while_loop(lambda x: fnp.sum(x) > 1e9, mv, b)
+
+    def f(b: Any) -> Any:
+        return fnp.sum(lax.custom_linear_solve(lambda x: 1 * x, b, loop))
+
+    assert float(fx.jvp(f, (X,), (X,))[1]) == 3
+    with pytest.raises(NotDifferentiableError) as e:
+        fx.grad(f)(X)
+    assert e.value.message == "custom_linear_solve: loop has no transpose, which reverse mode needs"
+    assert e.value.remedy == "give transpose_solve, or symmetric=True where matvec is its own transpose"
+    assert "linear_solve" in e.value.equation
+
+
+def test_tangents_solved_by_a_loop_that_does_not_use_g_are_not_transposed() -> None:
+    """Its transpose cannot be known: silently it would be that of another matrix."""
+
+    def by_heart(g: Any, y: Any) -> Any:
+        return lax.while_loop(lambda x: fnp.sum(x) > 1e9, lambda x: x / 2, y / 2)
+
+    def f(s: Any) -> Any:
+        return fnp.sum(lax.custom_root(lambda x: 2 * x - s, X, lambda f, x: s / 2, by_heart))
+
+    assert float(fx.jvp(f, (X,), (X,))[1]) == 1.5
+    with pytest.raises(NotDifferentiableError, match="by_heart has no transpose, which reverse mode needs"):
+        fx.grad(f)(X)
+
+
+# --------------------------------------------------------------------------------------------------------- equations
+
+AVAL = Aval((3,), np.dtype("float32"))
+INDEX = Aval((), np.dtype("int32"))
+
+
+def program(n_in: int, n_out: int, aval: Aval = AVAL) -> Jaxpr:
+    b = Builder()
+    ins: tuple[Atom, ...] = b.inputs((aval,) * n_in)
+    return b.build([ins[0]] * n_out, "body")
+
+
+def test_types_of_the_equations() -> None:
+    one, two = program(1, 1), program(2, 1)
+
+    def fails(prim: LinearSolve | Root, message: str) -> None:
+        with pytest.raises(ParameterError) as e:
+            prim.abstract_eval(*prim.solve.in_avals)
+        assert e.value.message == message
+
+    takes = "body takes (f32[3], f32[3]), expected (f32[3])"
+    fails(LinearSolve(one, one, (one,)), "linear_solve: adjoint is (transpose of matvec, its solver), or nothing")
+    fails(LinearSolve(program(1, 1, INDEX), one, ()), "linear_solve: operand 0 of body is i32[], which has no tangent")
+    fails(LinearSolve(one, two, ()), f"linear_solve: solve {takes}")
+    fails(LinearSolve(one, one, (two, one)), f"linear_solve: transpose of matvec {takes}")
+    fails(LinearSolve(one, one, (one, two)), f"linear_solve: transpose_solve {takes}")
+    fails(Root(one, one, one, (two, two), 1), f"root: captured is 1, {one.name} has 1 operands")
+    fails(Root(one, one, one, (two,), 0), "root: system is (matvec, solve), then perhaps those of the adjoint")
+    fails(
+        Root(program(1, 2), one, one, (two, two), 0), "root: equation body returns (f32[3], f32[3]), expected (f32[3])"
+    )
+    fails(Root(one, two, one, (two, two), 0), f"root: solve {takes}")
+    fails(Root(one, one, two, (two, two), 0), f"root: at {takes}")
+    fails(Root(one, one, one, (one, two), 0), "root: matvec body takes (f32[3]), expected (f32[3], f32[3])")
