@@ -106,25 +106,28 @@ def inline(f: Any) -> Any:
 
 
 @overload
-def outline(f: Program[P, R], *, min_cost: float = 0.0) -> Program[P, R]: ...
+def outline(f: Program[P, R], *, min_cost: float = 0.0, waste: float = 0.02) -> Program[P, R]: ...
 @overload
-def outline(f: Callable[P, R], *, min_cost: float = 0.0) -> Callable[P, R]: ...
-def outline(f: Any, *, min_cost: float = 0.0) -> Any:
+def outline(f: Callable[P, R], *, min_cost: float = 0.0, waste: float = 0.02) -> Callable[P, R]: ...
+def outline(f: Any, *, min_cost: float = 0.0, waste: float = 0.02) -> Any:
     """The same function with stretches of equations that repeat, such as the layers of a Python loop, as calls.
 
     Stretches share a body when they do the same and differ in their operands: other parameters, other literals, other
     places in an array. `min_cost` is the time in microseconds, estimated, that a call is to take at least: shorter
-    repetitions are grouped, several to a body.
+    repetitions are grouped, several to a body. A stretch that lacks some equations of a body is called too, and these
+    are computed for nothing, as long as all of that takes no more than the part `waste` of the run.
 
-    Law:    same value, bit for bit; `inline(outline(f))` has the equations of f; idempotent.
-    Raises: ArgumentError for a `min_cost` that is no number >= 0.
+    Law:    same value, bit for bit; `dce(inline(outline(f)))` has the equations of `dce(inline(f))`; idempotent.
+    Raises: ArgumentError for a `min_cost` or `waste` that is no number >= 0.
     """
-    if isinstance(min_cost, bool) or not isinstance(min_cost, int | float) or not min_cost >= 0:
-        raise ArgumentError(
-            f"outline: min_cost is {min_cost!r}, not a number >= 0",
-            remedy="give the microseconds that a call is to take at least; 0 groups nothing",
-        )
-    return lift("outline", f, lambda p: p.replace(transforms.outline(p.jaxpr, float(min_cost))))
+    _check_least("min_cost", min_cost, "the microseconds that a call is to take at least; 0 groups nothing")
+    _check_least("waste", waste, "the part of the run that may be computed for nothing; 0 allows none")
+    return lift("outline", f, lambda p: p.replace(transforms.outline(p.jaxpr, float(min_cost), float(waste))))
+
+
+def _check_least(name: str, value: object, remedy: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ArgumentError(f"outline: {name} is {value!r}, not a number >= 0", remedy=f"give {remedy}")
 
 
 @overload

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.builder import Builder
 from fxad.ir import Atom, Jaxpr, Var
+from fxad.liveness import sweep
 from fxad.primitives import elementwise as ew
 from fxad.testing.programs import Case, operands, programs
 from fxad.testing.values import SEEDS, literals
@@ -18,16 +19,16 @@ from fxad.testing.values import SEEDS, literals
 def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, size: int = 7) -> Jaxpr:
     """Programs that apply a drawn body 2 to 6 times, written out.
 
-    An operand of the body is the same each time, another one each time, another literal, or what the time before gave;
-    other equations may stand in between.
+    An operand of the body is the same each time, another one each time, another literal, or what the time before gave.
+    Other equations may stand in between, and the first time some may be missing: those that only one result needs.
     """
     body = draw(programs(differentiable=differentiable, depth=depth, size=size))
     b = Builder()
     ways = [draw(st.sampled_from(("carried", "own", "carried", "shared", "literal"))) for _ in body.ins]
     shared = {k: b.input(v.aval) for k, v in enumerate(body.ins) if ways[k] == "shared"}
-    stray = draw(st.booleans())
+    stray, lacking = draw(st.booleans()), draw(st.booleans())
     outs: list[Atom] = []
-    for _ in range(draw(st.integers(2, 6))):
+    for time in range(draw(st.integers(2, 6))):
         args: list[Atom] = []
         for k, (v, way) in enumerate(zip(body.ins, ways, strict=True)):
             before = [a for a in outs if a.aval is v.aval]
@@ -39,7 +40,8 @@ def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, s
                 args.append(draw(literals(v.aval)))
             else:
                 args.append(b.input(v.aval))
-        outs += [_bounded(b, a) for a in _applied(draw, b, body, args, stray)]
+        part = sweep(Jaxpr(body.ins, body.eqns, body.outs[:-1])) if lacking and time == 0 else body
+        outs += [_bounded(b, a) for a in _applied(draw, b, part, args, stray)]
     return b.build(outs, "f")
 
 

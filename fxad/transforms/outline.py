@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
@@ -14,6 +15,7 @@ from fxad.ir import Atom, Jaxpr, Var
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.transforms.effort import equations, microseconds
+from fxad.transforms.nearly import Nearly, gaps, nearly
 from fxad.transforms.repeats import Run, Windows, repeats, runs
 from fxad.transforms.stretches import Flow, Shared, alike, share
 
@@ -22,55 +24,82 @@ BODY: Final = 5.0
 SCATTERED: Final = 7.0  # more, for a body whose uses do not follow each other
 CALL: Final = 1.0
 VALUE: Final = 0.1
+MOST: Final = 0.6  # of the equations of a body must be there in a stretch that is called although it lacks some
+PERIODS: Final = 8  # so many are looked at to see where to cut all of them
 
 
 @by_value
-def outline(jaxpr: Jaxpr, min_cost: float = 0.0) -> Jaxpr:
+def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = 0.02) -> Jaxpr:
     """The program with its repeated stretches of equations as calls, of one body for each kind of stretch.
 
     min_cost: microseconds, estimated, that one call is to take at least: shorter repetitions are grouped, several to a
               body, so that calling costs a small part of the run.
+    waste:    a stretch that lacks some equations of a body, as the first layer of a network often does, is called all
+              the same, and these are computed for nothing, as long as that takes no more than this part of the run.
 
-    Law:  same value; idempotent; never more distinct equations; effects stay in order.
+    Law:  same value; idempotent; never more equations to compile; effects stay in order; `inline` gives back the
+          equations (but for those that are computed for nothing, which `dce` removes).
     Cost: near-linear in the number of equations.
     """
-    while (better := _pass(jaxpr, min_cost)) is not jaxpr:
-        jaxpr = better
+    while len(jaxpr.eqns) > 1 and (uses := _Search(jaxpr, min_cost, waste).uses()):
+        jaxpr = _rewritten(jaxpr, uses)  # each time there is less to compile
     return jaxpr
-
-
-def _pass(jaxpr: Jaxpr, min_cost: float) -> Jaxpr:
-    if len(jaxpr.eqns) < 2:
-        return jaxpr
-    found = _Search(jaxpr, min_cost).found()
-    return _rewritten(jaxpr, found) if found else jaxpr
 
 
 def gain(shared: Shared, size: float) -> float:
     """Equations that need not be compiled because stretches of `size` share a body, less what the calls cost."""
     uses = len(shared.starts)
-    handed = len(shared.body.ins) + len(shared.results)
+    handed = len(shared.body.ins) + len(shared.body.outs)
     return (uses - 1) * size - uses * (CALL + VALUE * handed) - BODY
 
 
-def _rewritten(jaxpr: Jaxpr, found: Sequence[Shared]) -> Jaxpr:
-    """The program with each of the stretches as a call."""
-    calls = {start: (shared, k) for shared in found for k, start in enumerate(shared.starts)}
+@final
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A call in the place of the program's equations from `start` to `stop`: `made` are those that it stands for, by
+    the equation of the body, and `late` those of the others that come after it."""
+
+    shared: Shared
+    start: int
+    stop: int
+    operands: tuple[Atom, ...]
+    made: Mapping[int, int]
+    late: tuple[int, ...] = ()
+
+
+def _uses(shared: Shared, others: Iterable[Nearly]) -> Iterator[_Use]:
+    for start, operands in zip(shared.starts, shared.operands, strict=True):
+        made = {k: start + k for k in range(shared.length)}
+        yield _Use(shared, start, start + shared.length, operands, made)
+    for n in others:
+        yield _Use(shared, n.start, n.stop, n.operands, n.places, n.late)
+
+
+def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
+    """The program with each use as a call."""
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    at = 0
-    while at < len(jaxpr.eqns):
-        eqn = jaxpr.eqns[at]
-        if at in calls:
-            shared, k = calls[at]
-            b.source = eqn.source
-            outs = b(Call(shared.body), *[env.get(a, a) for a in shared.operands[k]])
-            made = [v for e in jaxpr.eqns[at : at + shared.length] for v in e.outs]
-            env.update(zip([made[code] for code in shared.results], outs, strict=True))
-            at += shared.length
-        else:
+
+    def copy(places: Iterable[int]) -> None:
+        for at in places:
+            eqn = jaxpr.eqns[at]
             env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-            at += 1
+
+    done = 0
+    for use in sorted(uses, key=lambda use: use.start):
+        made = set(use.made.values())
+        copy(range(done, use.start))
+        copy([at for at in range(use.start, use.stop) if at not in made and at not in use.late])
+        b.source = jaxpr.eqns[min(made)].source
+        outs = b(Call(use.shared.body), *[env.get(a, a) for a in use.operands])
+        owners = use.shared.owners
+        for code, value in zip(use.shared.results, outs, strict=True):
+            slot, k = owners[code]
+            if slot in use.made:
+                env[jaxpr.eqns[use.made[slot]].outs[k]] = value
+        copy(use.late)
+        done = use.stop
+    copy(range(done, len(jaxpr.eqns)))
     return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
@@ -81,18 +110,64 @@ def _rewritten(jaxpr: Jaxpr, found: Sequence[Shared]) -> Jaxpr:
 class _Search:
     """Which stretches of a program are to share bodies: greedy, what saves most first."""
 
-    def __init__(self, jaxpr: Jaxpr, min_cost: float) -> None:
+    def __init__(self, jaxpr: Jaxpr, min_cost: float, waste: float) -> None:
         self.flow = Flow(jaxpr)
         self.min_cost = min_cost
+        self.waste = waste
         self.windows = Windows(self.flow.numbers)
         # sums over the equations before each place
-        self.sizes = np.concatenate([[0.0], np.cumsum([equations(e) for e in jaxpr.eqns])])
-        self.times = np.concatenate([[0.0], np.cumsum([microseconds(e) for e in jaxpr.eqns])])
+        self.sizes = np.concatenate([[0.0], np.cumsum(self.flow.of_each(equations))])
+        self.times = np.concatenate([[0.0], np.cumsum(self.flow.of_each(microseconds))])
         self.taken: npt.NDArray[np.bool_] = np.zeros(len(jaxpr.eqns), np.bool_)
 
     def size(self, start: int, length: int) -> float:
         """Equations to compile of a stretch."""
         return float(self.sizes[start + length] - self.sizes[start])
+
+    def uses(self) -> list[_Use]:
+        """The calls to make."""
+        found = self.found()
+        others = self.nearly(found)
+        return [use for shared, near in zip(found, others, strict=True) for use in _uses(shared, near)]
+
+    def nearly(self, found: list[Shared]) -> list[list[Nearly]]:
+        """Further uses of the bodies, in what is left of the program."""
+        out: list[list[Nearly]] = [[] for _ in found]
+        spare = self.waste * float(self.times[-1])
+        for k in sorted(range(len(found)), key=lambda k: -found[k].length):
+            for start, stop in gaps(self.taken.tolist(), found[k].length):
+                near = nearly(self.flow, found[k], start, stop)
+                if near is None:
+                    continue
+                waste = self._worth(found[k], near)
+                if waste is not None and waste <= spare:
+                    spare -= waste
+                    self.taken[near.start : near.stop] = True
+                    out[k].append(near)
+        return out
+
+    def _worth(self, shared: Shared, near: Nearly) -> float | None:
+        """Microseconds that a use computes for nothing; None where it does not pay for itself."""
+        whole = self.size(shared.starts[0], shared.length)
+        missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in near.places]
+        there = whole - sum([self.size(at, 1) for at in missing])
+        handed = len(shared.body.ins) + len(shared.body.outs)
+        if there < MOST * whole or there <= CALL + VALUE * handed or not self._gives(shared, near):
+            return None
+        return sum([float(self.times[at + 1] - self.times[at]) for at in missing])
+
+    def _gives(self, shared: Shared, near: Nearly) -> bool:
+        """Whether all that is used outside of this use of a body is among the results of the body."""
+        mine = set(near.places.values())
+        others = [at for at in range(near.start, near.stop) if at not in mine]
+        used = {a for at in others for a in self.flow.eqns[at].ins}
+        results = set(shared.results)
+        for code, (slot, k) in enumerate(shared.owners):
+            if slot in near.places and code not in results:
+                v = self.flow.eqns[near.places[slot]].outs[k]
+                if v in used or self.flow.last_use[v.index] >= near.stop:
+                    return False
+        return True
 
     def found(self) -> list[Shared]:
         """The bodies: of runs, the one that saves most first, and then of what else stands in several places."""
@@ -129,7 +204,7 @@ class _Search:
         for group in alike(self.flow, starts, length):
             if len(group) > 1:
                 shared = share(self.flow, group, length)
-                if shared.results and gain(shared, self.size(group[0], length)) > least:
+                if shared.body.outs and gain(shared, self.size(group[0], length)) > least:
                     for start in group:
                         self.taken[start : start + length] = True
                     yield shared
@@ -165,19 +240,26 @@ class _Search:
         return min(range(least, max(2 * least, least + 1)), key=lambda m: (m + (count % m), m))
 
     def _phase(self, run: Run) -> int:
-        """Where in a run its first stretch starts: all that fit do, and as little as can be crosses their edges."""
+        """Where in a run its first stretch starts: all that fit do, and as little as can be crosses their edges.
+
+        Where that leaves a choice, what is left over is left in one piece: it may be nearly a stretch.
+        """
         choices = (run.stop - run.start) % run.period + 1
         if choices == 1:
             return 0
         crossing = self._crossing(run)
-        costs = [crossing[phase : phase + run.count * run.period + 1 : run.period].sum() for phase in range(choices)]
-        return int(np.argmin(costs))
+        edges = run.period * np.arange(1, min(run.count, PERIODS))
+        costs = [float(crossing[phase + edges].sum()) for phase in range(choices)]
+        least = min(costs) * (1 + 1e-9)
+        ties = [phase for phase, cost in enumerate(costs) if cost <= least]
+        return max(ties, key=lambda phase: max(phase, choices - 1 - phase))
 
     def _crossing(self, run: Run) -> npt.NDArray[np.float64]:
         """What it costs to cut a run before each of its equations: bytes that are written and read again."""
-        flow, change = self.flow, np.zeros(run.stop - run.start + 2)
+        stop = min(run.stop, run.start + PERIODS * run.period)
+        flow, change = self.flow, np.zeros(stop - run.start + 2)
         last: dict[Atom, int] = {}
-        for at in range(run.start, run.stop):
+        for at in range(run.start, stop):
             eqn = flow.eqns[at]
             for a in eqn.ins:
                 if isinstance(a, Var):

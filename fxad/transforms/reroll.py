@@ -19,6 +19,8 @@ from fxad.primitives.shape import ExpandDims, Iota, Rev
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.outline import outline
 
+INTS: Final = (dtypes.int32, dtypes.int64)  # dtypes of places
+
 # What stands in one place of each call of a chain.
 Column: TypeAlias = tuple[Atom, ...]
 
@@ -166,9 +168,9 @@ def _scanned(
     stacked = [p for p in range(len(columns)) if p not in carry and p not in consts]
     from_last = [r for k, r in used if k == length - 1]
     ys = sorted({r for k, r in used if k < length - 1 or r not in carry.values()})
-    rows = [_rows(made, columns[p]) for p in stacked]
-    reverse = sum([row.step for row in rows if row]) < 0
-    xs = [_stack(b, columns[p], row, reverse) for p, row in zip(stacked, rows, strict=True)]
+    pieces = [_pieces(made, columns[p]) for p in stacked]
+    reverse = sum([row.step * (row.count - 1) for column in pieces for row in column if isinstance(row, _Rows)]) < 0
+    xs = [_stack(b, columns[p], column, reverse) for p, column in zip(stacked, pieces, strict=True)]
     step = Builder()
     order = [*consts, *carry, *stacked]
     held: dict[int, Atom] = {p: step.input(body.ins[p].aval) for p in order}
@@ -193,11 +195,18 @@ def _scanned(
 @final
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of `array` along its first axis, from `first` on, in steps of 1 or -1."""
+    """`count` rows of `array` along its first axis, from `first` on, in steps of 1 or -1."""
 
     array: Atom
     first: int
-    step: int
+    step: int = 1
+    count: int = 1
+
+    def with_row(self, array: Atom, k: int) -> _Rows | None:
+        """One row more; None where it does not go on."""
+        step = k - (self.first + self.step * (self.count - 1))
+        follows = step in (1, -1) if self.count == 1 else step == self.step
+        return _Rows(array, self.first, step, self.count + 1) if array is self.array and follows else None
 
 
 def _row(emit: Emit, x: Atom, k: int) -> Var:
@@ -207,45 +216,50 @@ def _row(emit: Emit, x: Atom, k: int) -> Var:
     return emit.one(Index(starts, (1, *shape[1:]), (1,) * len(shape), (0,), ()), x)
 
 
-def _rows(made: dict[Var, Eqn], column: Column) -> _Rows | None:
-    """What array a column consists of rows of, in order or from the last to the first; None: it does not."""
-    found: list[tuple[Atom, int]] = []
+def _pieces(made: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
+    """A column as rows of arrays, as far as it consists of such."""
+    out: list[_Rows | Atom] = []
     for a in column:
-        eqn = made.get(a) if isinstance(a, Var) else None
-        if eqn is None or not isinstance(eqn.prim, Index) or eqn.prim.dynamic or eqn.prim.dropped != (0,):
-            return None
-        if eqn.prim.sizes[1:] != eqn.ins[0].aval.shape[1:]:
-            return None
-        found.append((eqn.ins[0], eqn.prim.starts[0]))
-    array, first = found[0]
-    step = found[1][1] - first
-    if step not in (1, -1) or found != [(array, first + step * k) for k in range(len(column))]:
+        row = _row_of(made, a)
+        last = out[-1] if out else None
+        if row is None:
+            out.append(a)
+        elif isinstance(last, _Rows) and (longer := last.with_row(*row)):
+            out[-1] = longer
+        else:
+            out.append(_Rows(*row))
+    return out
+
+
+def _row_of(made: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
+    """What array a value is a row of, and which."""
+    eqn = made.get(a) if isinstance(a, Var) else None
+    if eqn is None or not isinstance(eqn.prim, Index) or eqn.prim.dynamic or eqn.prim.dropped != (0,):
         return None
-    return _Rows(array, first, step)
+    whole = eqn.prim.sizes[1:] == eqn.ins[0].aval.shape[1:]
+    return (eqn.ins[0], eqn.prim.starts[0]) if whole else None
 
 
-INTS: Final = (dtypes.int32, dtypes.int64)
-
-
-def _stack(emit: Emit, column: Column, rows: _Rows | None, reverse: bool) -> Atom:
+def _stack(emit: Emit, column: Column, pieces: Sequence[_Rows | Atom], reverse: bool) -> Atom:
     """A column as one array, in the order in which the scan runs over it."""
-    n = len(column)
-    if rows is not None:
-        x, low = rows.array, min(rows.first, rows.first + rows.step * (n - 1))
-        shape = x.aval.shape
-        if n < shape[0]:
-            rest = (0,) * (len(shape) - 1)
-            x = emit.one(Slice((low, *rest), (low + n, *shape[1:]), (1,) * len(shape)), x)
-        return x if (rows.step < 0) == reverse else emit.one(Rev((0,)), x)
-    if reverse:
-        column = column[::-1]
-    counted = _counted(emit, column)
+    counted = _counted(emit, column[::-1] if reverse else column)
     if counted is not None:
         return counted
-    slices: list[Atom] = [
-        a.with_aval((1, *a.aval.shape)) if isinstance(a, Lit) else emit.one(ExpandDims((0,)), a) for a in column
-    ]
-    return emit.one(Concatenate(0), *slices)
+    parts = [_part(emit, piece, reverse) for piece in (reversed(pieces) if reverse else pieces)]
+    return parts[0] if len(parts) == 1 else emit.one(Concatenate(0), *parts)
+
+
+def _part(emit: Emit, piece: _Rows | Atom, reverse: bool) -> Atom:
+    if isinstance(piece, Lit):
+        return piece.with_aval((1, *piece.aval.shape))
+    if isinstance(piece, Var):
+        return emit.one(ExpandDims((0,)), piece)
+    x = piece.array
+    shape, low = x.aval.shape, min(piece.first, piece.first + piece.step * (piece.count - 1))
+    if piece.count < shape[0]:
+        rest = (0,) * (len(shape) - 1)
+        x = emit.one(Slice((low, *rest), (low + piece.count, *shape[1:]), (1,) * len(shape)), x)
+    return x if piece.count == 1 or (piece.step < 0) == reverse else emit.one(Rev((0,)), x)
 
 
 def _counted(emit: Emit, column: Column) -> Atom | None:

@@ -8,12 +8,13 @@ literals, or numbers among the parameters of an operation that has a form with o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fxad.builder import Builder
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, Place, Primitive, Source, Var
@@ -27,10 +28,9 @@ from fxad.transforms.varied import VARIED
 class Flow:
     """The equations of a program as a sequence of numbers, equal for the same operation, and where values are used."""
 
-    __slots__ = ("eqns", "firsts", "jaxpr", "last_use", "numbers")
+    __slots__ = ("eqns", "firsts", "last_use", "numbers")
 
     def __init__(self, jaxpr: Jaxpr) -> None:
-        self.jaxpr = jaxpr
         self.eqns = jaxpr.eqns
         names: dict[Hashable, int] = {}
         self.numbers: Ints = np.fromiter(
@@ -48,6 +48,11 @@ class Flow:
                 last[a.index] = len(self.eqns)
         self.last_use: Ints = np.asarray(last, np.int64)
 
+    def of_each(self, measure: Callable[[Eqn], float]) -> NDArray[np.float64]:
+        """A measure of each equation; it is taken once for equal numbers."""
+        which = np.unique(self.numbers, return_index=True)[1]
+        return np.asarray([measure(self.eqns[at]) for at in which.tolist()], np.float64)[self.numbers]
+
 
 def _kind(eqn: Eqn) -> Hashable:
     """What two equations of a shared body have in common."""
@@ -62,14 +67,27 @@ def _kind(eqn: Eqn) -> Hashable:
 @final
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A body, the stretches of `length` equations that it stands for, the operands of each, and which of the results of
-    a stretch, counted from its first, are results of the body."""
+    """A body, the stretches of `length` equations that it stands for, and the operands of each.
+
+    Equation k of the body is equation k of each stretch, and its results have the numbers of theirs, counted from the
+    first of the stretch. `marked`: the numbers among the parameters of an equation that are operands of it in the body.
+    """
 
     body: Jaxpr
     starts: tuple[int, ...]
     length: int
     operands: tuple[tuple[Atom, ...], ...]
-    results: tuple[int, ...]
+    marked: tuple[tuple[bool, ...] | None, ...]
+
+    @property
+    def owners(self) -> list[tuple[int, int]]:
+        """For each result of an equation of the body, which equation and which of its results it is."""
+        return [(slot, k) for slot, eqn in enumerate(self.body.eqns) for k in range(len(eqn.outs))]
+
+    @property
+    def results(self) -> list[int]:
+        """The results of equations that are results of the body."""
+        return [a.index for a in self.body.outs if isinstance(a, Var)]
 
 
 Code: TypeAlias = int  # of an operand: which result of its own stretch it is; -1: it comes from outside
@@ -93,11 +111,13 @@ def share(flow: Flow, starts: Sequence[int], length: int) -> Shared:
     """The body of stretches that are `alike`."""
     b = Builder()
     env: list[Atom] = []  # results of the body's equations, by their code
+    marked: list[tuple[bool, ...] | None] = []
     given: dict[tuple[Atom, ...], Var] = {}  # operands of the body, by what they are in each stretch
     bases = [flow.firsts[start] for start in starts]
     for slot in range(length):
         eqns = [flow.eqns[start + slot] for start in starts]
-        prim, columns = _merged(eqns)
+        prim, columns, varying = _merged(eqns)
+        marked.append(varying)
         ins: list[Atom] = []
         for column in columns:
             first = column[0]
@@ -113,19 +133,19 @@ def share(flow: Flow, starts: Sequence[int], length: int) -> Shared:
     results = _results(flow, starts, length)
     body = b.build([env[code] for code in results], _name(flow.eqns[starts[0] : starts[0] + length]))
     rows = tuple(zip(*given, strict=True)) if given else ((),) * len(starts)
-    return Shared(body, tuple(starts), length, rows, results)
+    return Shared(body, tuple(starts), length, rows, tuple(marked))
 
 
-def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[tuple[Atom, ...]]]:
-    """The operation that equations of one kind have in common, and its operands in each of them."""
+def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[tuple[Atom, ...]], tuple[bool, ...] | None]:
+    """The operation that equations of one kind have in common, its operands in each of them, and which of the numbers
+    among their parameters are operands now; None: the parameters are the same."""
     prim = eqns[0].prim
-    rows = [e.ins for e in eqns]
-    if any([e.prim != prim for e in eqns]):
-        varied = VARIED[type(prim)]
-        marked = tuple([len(set(numbers)) > 1 for numbers in zip(*map(varied.numbers, eqns), strict=True)])
-        made = [varied.general(e, marked) for e in eqns]
-        prim, rows = made[0][0], [ins for _, ins in made]
-    return prim, list(zip(*rows, strict=True))
+    if all([e.prim == prim for e in eqns]):
+        return prim, list(zip(*[e.ins for e in eqns], strict=True)), None
+    varied = VARIED[type(prim)]
+    marked = tuple([len(set(numbers)) > 1 for numbers in zip(*map(varied.numbers, eqns), strict=True)])
+    made = [varied.general(e, marked) for e in eqns]
+    return made[0][0], list(zip(*[ins for _, ins in made], strict=True)), marked
 
 
 def _results(flow: Flow, starts: Sequence[int], length: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""`outline`: what is found in the programs of loops over layers and steps, before and after they are differentiated."""
+"""`outline` and `reroll`: what is found in loops over layers and steps, before and after they are differentiated."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 import fxad as fx
+import fxad.nn
 import fxad.numpy as fnp
-from fxad.ir import Jaxpr, distinct
+from fxad.ir import Jaxpr, Lit, distinct
 from fxad.primitives.control.call import Call
+from fxad.primitives.control.scan import Scan
+from fxad.transforms.effort import microseconds
 from tests.api.refusals import refused
 
 WIDTH = 8
@@ -105,12 +108,118 @@ def test_layers_are_one_body() -> None:
 @pytest.mark.parametrize("layers", [12, 24, 48])
 def test_forward_and_backward_are_one_body_each_whatever_the_depth(layers: int) -> None:
     program = fx.outline(fx.value_and_grad(fx.trace(mlp, *specs(layers))))
-    assert sorted(bodies(program).values()) == [layers - 1, layers]
-    assert written(program) == 2 * layers + 21
+    assert list(bodies(program).values()) == [layers, layers]
+    assert written(program) == 2 * layers + 18
+    assert crossing(program) == {"in": [3, 4], "out": [2, 3]}
+
+
+def crossing(program: fx.Program[..., Any]) -> dict[str, list[int]]:
+    return {"in": [len(b.ins) for b in bodies(program)], "out": [len(b.outs) for b in bodies(program)]}
+
+
+def norm(x: Any, scale: Any) -> Any:
+    mean = fnp.mean(x, axis=-1, keepdims=True)
+    return (x - mean) / fnp.sqrt(fnp.mean((x - mean) ** 2, axis=-1, keepdims=True) + 1e-5) * scale
+
+
+def block(p: Any, x: Any) -> Any:
+    y = norm(x, p["scale1"])
+    q, k, v = (y @ p[name] for name in "qkv")
+    x = x + fxad.nn.softmax(q @ k.T / 4.0, axis=-1) @ v
+    return x + fxad.nn.gelu(norm(x, p["scale2"]) @ p["up"]) @ p["down"]
+
+
+def transformer(params: Any, x: Any) -> Any:
+    for p in params:
+        x = block(p, x)
+    return fnp.mean(x**2)
+
+
+def blocks(layers: int, d: int = 256) -> tuple[Any, Any]:
+    square = {name: fx.Spec((d, d), "float32") for name in ("q", "k", "v")}
+    wide = {"up": fx.Spec((d, 4 * d), "float32"), "down": fx.Spec((4 * d, d), "float32")}
+    scales = {name: fx.Spec((d,), "float32") for name in ("scale1", "scale2")}
+    return [square | wide | scales] * layers, fx.Spec((128, d), "float32")
+
+
+@pytest.mark.parametrize("layers", [6, 12, 48])
+def test_a_transformer_is_two_bodies(layers: int) -> None:
+    """Also the first layer, which computes less: its input has no derivative. What goes from layer to layer is one
+    array forward and one backward."""
+    program = fx.outline(fx.value_and_grad(fx.trace(transformer, *blocks(layers))))
+    assert list(bodies(program).values()) == [layers, layers]
+    assert written(program) == 2 * layers + 163
+    assert crossing(program) == {"in": [8, 27], "out": [22, 8]}
+
+
+def test_what_is_computed_for_nothing_can_be_refused() -> None:
+    program = fx.value_and_grad(fx.trace(transformer, *blocks(6)))
+    assert sorted(bodies(fx.outline(program, waste=0.0)).values()) == [1, 1, 5, 5]
+    undone = fx.dce(fx.inline(fx.outline(program)))
+    assert len(undone.jaxpr.eqns) == len(fx.inline(program).jaxpr.eqns)
+
+
+@pytest.mark.parametrize("layers", [8, 16])
+def test_under_vmap_and_in_a_second_derivative(layers: int) -> None:
+    loss = fx.trace(mlp, *specs(layers))
+    mapped = fx.outline(fx.vmap(fx.value_and_grad(loss), (None, 0), axis_size=3))
+    assert list(bodies(mapped).values()) == [layers, layers]
+    twice = fx.outline(fx.hessian(fx.trace(lambda x, ps: mlp(ps, x), *reversed(specs(layers)))))
+    assert list(bodies(twice).values()) == [layers, layers]
+
+
+def rnn(params: Any, xs: Any) -> Any:
+    h = fnp.zeros((2, WIDTH), "float32")
+    for t in range(xs.shape[0]):
+        h = fnp.tanh(xs[t] @ params["w"] + h @ params["u"])
+    return fnp.mean(h**2)
+
+
+def steps(count: int) -> tuple[Any, Any]:
+    w = fx.Spec((WIDTH, WIDTH), "float32")
+    return {"w": w, "u": w}, fx.Spec((count, 2, WIDTH), "float32")
+
+
+def test_steps_read_their_slice() -> None:
+    """`xs[0]`, `xs[1]`, ... are one operation, at a place that is an operand."""
+    program = fx.outline(fx.trace(rnn, *steps(20)))
+    (body,) = bodies(program)
+    assert [e.prim.name for e in body.eqns] == ["index", "dot_general", "dot_general", "add", "tanh"]
+    places = [int(a.value) for e in program.jaxpr.eqns for a in e.ins if isinstance(a, Lit) and a.aval.shape == ()]
+    assert places[:20] == list(range(20))
+    assert fx.inline(program).jaxpr is fx.trace(rnn, *steps(20)).jaxpr
+
+
+@pytest.mark.parametrize(("count", "grouped"), [(60, [12]), (61, [12]), (200, [40]), (7, [])])
+def test_short_steps_are_grouped(count: int, grouped: list[int]) -> None:
+    """Five steps to a body; those that are left over are called one by one."""
+    program = fx.trace(rnn, *steps(count))
+    once = fx.outline(program)
+    (body,) = bodies(once)
+    time = sum(map(microseconds, body.eqns))
+    found = bodies(fx.outline(program, min_cost=4.5 * time))
+    assert [n for b, n in found.items() if len(b.eqns) == 5 * len(body.eqns)] == grouped
+
+
+@pytest.mark.parametrize("count", [20, 100])
+def test_reroll_makes_a_program_of_one_length(count: int) -> None:
+    """Before and after it is differentiated; the backward loop runs the other way over what the forward one stored."""
+    program = fx.trace(rnn, *steps(count))
+    forward, both = fx.reroll(program), fx.reroll(fx.value_and_grad(program))
+    assert [scan.length for scan in scans(forward)] == [count]
+    assert [(scan.length, scan.reverse) for scan in scans(both)] == [(count, False), (count - 2, True)]
+    assert (written(forward), written(both)) == (10, 48)
+
+
+def scans(program: fx.Program[..., Any]) -> list[Scan]:
+    return [e.prim for e in program.jaxpr.eqns if isinstance(e.prim, Scan)]
 
 
 @pytest.mark.parametrize("value", [-1, math.nan, True, "3", None])
-def test_min_cost_is_a_number(value: Any) -> None:
+def test_knobs_are_numbers(value: Any) -> None:
     message = f"outline: min_cost is {value!r}, not a number >= 0"
     e = refused(lambda: fx.outline(mlp, min_cost=value), fx.errors.ArgumentError, message)
     assert e.remedy == "give the microseconds that a call is to take at least; 0 groups nothing"
+    message = f"outline: waste is {value!r}, not a number >= 0"
+    e = refused(lambda: fx.outline(mlp, waste=value), fx.errors.ArgumentError, message)
+    assert e.remedy == "give the part of the run that may be computed for nothing; 0 allows none"

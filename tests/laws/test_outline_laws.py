@@ -20,6 +20,12 @@ def test_outline_of_groups(case: Case) -> None:
     check_outline(case, 0.01)
 
 
+@given(repeated_cases())
+def test_outline_of_stretches_that_lack_equations(case: Case) -> None:
+    """However much is computed for nothing."""
+    check_outline(case, 0.0, 1.0)
+
+
 @share(2)
 @given(repeated_cases(differentiable=True, size=5), stacks(2))
 def test_outline_after_other_transformations(case: Case, stack: tuple[str, ...]) -> None:
