@@ -19,7 +19,8 @@ from fxad import tree
 from fxad.array import Array, asarray
 from fxad.errors import ArgumentError, FileFormatError, ParseError, described
 from fxad.executable import Executable
-from fxad.ir import Aval, Jaxpr, NDArray, Primitive
+from fxad.ir import Aval, Jaxpr, NDArray, Primitive, distinct
+from fxad.primitives.host import HostCall
 from fxad.program import Program
 from fxad.sections import Section, broken, read, write
 from fxad.structures import Json, describe, rebuild
@@ -37,8 +38,8 @@ def save(program: Program[P, R] | Executable[P, R], path: str | os.PathLike[str]
     """Write a program to a file, whole or not at all; of an executable, its program: what XLA made is the cache's.
 
     Law:    `load(path) == program`, but for the arrays it closes over, which are others with the same bits.
-    Raises: ArgumentError for what is no program, for one that closes over tracers, and for trees that no file can hold;
-            OSError.
+    Raises: ArgumentError for what is no program, for one that closes over tracers or calls Python functions, and for
+            trees that no file can hold; OSError.
     """
     given = program.program if isinstance(program, Executable) else program
     if not isinstance(given, Program):
@@ -46,6 +47,13 @@ def save(program: Program[P, R] | Executable[P, R], path: str | os.PathLike[str]
             f"save: {described(program)} is not a program: {program!r:.60}",
             remedy="trace the function first: save(trace(f, *examples), path)",
         )
+    for body in distinct(given.jaxpr):
+        for eqn in body.eqns:
+            if isinstance(eqn.prim, HostCall):
+                raise ArgumentError(
+                    f"save: {given.name} calls the Python function {eqn.prim.label}, which a file cannot hold",
+                    remedy="save the parts around it",
+                ).located(equation=str(eqn))
     values = [_value(given, b) for b in given.bound]
     head: dict[str, Json] = {
         "name": given.name,

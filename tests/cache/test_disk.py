@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -495,3 +496,35 @@ def test_primitives_from_outside_are_not_stored(home: Path, monkeypatch: pytest.
     program = fx.trace(lambda x: fnp.sin(x) * 2.25, X)
     assert not serialized.storable(program.jaxpr)
     assert counts(ran(home, program)) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("effect", ["pure", "debug", "ordered", "inside"])
+def test_programs_with_functions_of_the_host(home: Path, effect: str) -> None:
+    """They run, again and again, and in the next process; they are compiled there."""
+    seen: list[float] = []
+
+    def note(x: Any) -> Any:
+        seen.append(float(np.sum(x)))
+        return x
+
+    def f(x: Any) -> Any:
+        if effect == "pure":
+            return fx.pure_callback(note, fx.Spec((4,)), fnp.sin(x)) * 2.0
+        if effect == "inside":
+            return fx.lax.scan(lambda s, _: (fx.pure_callback(note, fx.Spec((4,)), s * 2.0), None), x, None, length=2)[
+                0
+            ]
+        fx.debug_callback(note, x, ordered=effect == "ordered")
+        return x * 2.0
+
+    for _ in range(2):
+        program = fx.trace(f, X)
+        with fx.cache.private(dir=home) as mine:
+            fx.lower(program).compile()(X).block_until_ready()
+            assert counts(mine.stats()) == (1, 0, 0)
+            assert mine.stats().bytes > 65536
+    wanted, end = 4 if effect == "inside" else 2, time.monotonic() + 60
+    while len(seen) < wanted and time.monotonic() < end:  # an effect may come after the results
+        time.sleep(0.01)
+    assert len(seen) == wanted
+    assert entries(home) == []

@@ -278,6 +278,16 @@ def test_what_is_saved(tmp_path: Path) -> None:
     assert e.message == "save: <lambda> closes over Tracer<f32[3]> of an enclosing trace"
 
 
+def test_programs_with_functions_of_the_host(tmp_path: Path) -> None:
+    def note(x: Any) -> Any:
+        return x
+
+    program = fx.trace(lambda x: fx.trace(lambda y: fx.pure_callback(note, fx.Spec((3,)), y), X)(x), X)
+    e = refused(ArgumentError, lambda: fx.save(program, tmp_path / "f"))
+    assert e.message == "save: <lambda> calls the Python function note, which a file cannot hold"
+    assert "host_call" in e.equation
+
+
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = network()
     fx.save(program, tmp_path / "f")
