@@ -502,6 +502,7 @@ def test_primitives_from_outside_are_not_stored(home: Path, monkeypatch: pytest.
 def test_programs_with_functions_of_the_host(home: Path, effect: str) -> None:
     """They run, again and again, and in the next process; they are compiled there."""
     seen: list[float] = []
+    four: Any = fx.Spec((4,))
 
     def note(x: Any) -> Any:
         seen.append(float(np.sum(x)))
@@ -509,11 +510,9 @@ def test_programs_with_functions_of_the_host(home: Path, effect: str) -> None:
 
     def f(x: Any) -> Any:
         if effect == "pure":
-            return fx.pure_callback(note, fx.Spec((4,)), fnp.sin(x)) * 2.0
+            return fx.pure_callback(note, four, fnp.sin(x)) * 2.0
         if effect == "inside":
-            return fx.lax.scan(lambda s, _: (fx.pure_callback(note, fx.Spec((4,)), s * 2.0), None), x, None, length=2)[
-                0
-            ]
+            return fx.lax.scan(lambda s, _: (fx.pure_callback(note, four, s * 2.0), None), x, None, length=2)[0]
         fx.debug_callback(note, x, ordered=effect == "ordered")
         return x * 2.0
 
