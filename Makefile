@@ -43,10 +43,11 @@ memory:
 	python -m benchmarks.memory
 	python docs/plots.py
 
-# What is generated: the rule matrix, and what the blocks of the tutorials print.
+# What is generated: the rule matrix, what the blocks of the tutorials print, and the picture of a plan.
 docs:
 	python docs/generate.py
 	python docs/outputs.py docs/tutorial*.md
+	python docs/picture.py docs/tutorial-compiling.md docs/images/plan.svg
 
 format:
 	ruff check --fix .

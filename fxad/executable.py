@@ -85,11 +85,12 @@ class Lowered(Generic[P, R_co]):
         return self.text()
 
 
-def lower(program: Program[P, R], units: Units = "none") -> Lowered[P, R]:
+def lower(program: Program[P, R], units: Units = "auto") -> Lowered[P, R]:
     """Lower a program to StableHLO: a pure function of the program, one function per distinct sub-program.
 
-    `units` decides which calls are compiled apart, once each: "none", or by a predicate of the body of a call
-    (a `Jaxpr`), or "auto": the cost rule of `fxad.units.blocks`, for repeated stretches and calls.
+    `units` decides which calls are compiled apart, once each: "auto", by the cost rule of `fxad.units.blocks`, of calls
+    and stretches of equations that repeat; a predicate of the body of a call (a `Jaxpr`), of the calls that there are;
+    or "none": the program is compiled whole.
 
     Law: the results do not depend on `units` but for rounding: XLA does not fuse across the border of a unit.
     """
@@ -102,14 +103,17 @@ def lower(program: Program[P, R], units: Units = "none") -> Lowered[P, R]:
 
 def choice_of(jaxpr: Jaxpr, units: Units) -> Choice:
     """The choice of units as a value. Raises: ParameterError for a word that is none."""
-    if callable(units):
-        return chosen(jaxpr, units)
-    if units not in ("auto", "none"):
+    check_choice("lower", units)
+    return chosen(jaxpr, units) if callable(units) else units
+
+
+def check_choice(what: str, units: object) -> None:
+    """Raises: ParameterError for what does not say which calls are units."""
+    if units not in ("auto", "none") and not callable(units):
         raise ParameterError(
-            f"lower: units must be 'auto', 'none' or a predicate, got {units!r}",
+            f"{what}: units must be 'auto', 'none' or a predicate, got {units!r}",
             remedy="a predicate takes the body of a call, a Jaxpr, and says whether it is a unit",
         )
-    return units
 
 
 def load_linked(jaxpr: Jaxpr, choice: Choice, options: CompileOptions, device: runtime.Device) -> runtime.Runnable:

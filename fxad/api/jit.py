@@ -12,7 +12,7 @@ from fxad import tree
 from fxad.api.lift import check_function
 from fxad.donation import Donate, Donation, asked, donation
 from fxad.errors import ArgumentError, ParameterError
-from fxad.executable import Executable, Lowered, aval_of_array, lower, type_of_arrays
+from fxad.executable import Executable, Lowered, Units, aval_of_array, check_choice, lower, type_of_arrays
 from fxad.ir import Aval
 from fxad.mapped import ask_sizes, sizes_around, watching
 from fxad.program import Program, name_of, parameter_names, trace_tree, types_of
@@ -33,11 +33,21 @@ class Jitted(Generic[P, R]):
     takes the instance as an argument; of any other class, it closes over it and traces at each call.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_donation", "_executables", "_last", "_programs", "_simple", "fn")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_donation",
+        "_executables",
+        "_last",
+        "_programs",
+        "_simple",
+        "_units",
+        "fn",
+    )
 
-    def __init__(self, fn: Callable[P, R], given_up: Donation | None = None) -> None:
+    def __init__(self, fn: Callable[P, R], given_up: Donation | None = None, units: Units = "auto") -> None:
         self.fn = fn
-        self._donation = given_up
+        self._donation, self._units = given_up, units
         self._programs: dict[tuple[Structure, tuple[Aval, ...], tuple[int, ...] | None], Program[P, R]] = {}
         self._executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
         self._last: Executable[P, R] | None = None
@@ -104,9 +114,9 @@ class Jitted(Generic[P, R]):
 
     def _lowered(self, program: Program[P, R]) -> Lowered[P, R]:
         if self._donation is None:
-            return lower(program)
+            return lower(program, self._units)
         bound = len(program.bound)
-        return replace(lower(program), donate=tuple([bound + k for k in self._donation.leaves(program)]))
+        return replace(lower(program, self._units), donate=tuple([bound + k for k in self._donation.leaves(program)]))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
@@ -114,7 +124,7 @@ class Jitted(Generic[P, R]):
         if tree.structure(instance) != _LEAF:  # the instance is a pytree, and an argument like any other
             return functools.partial(self, instance)  # type: ignore[arg-type]
         # closed over, as by any bound method; it may have changed since, so it is traced each time, and compiled once
-        return Jitted(functools.partial(self.fn, instance), self._donation)  # type: ignore[arg-type]
+        return Jitted(functools.partial(self.fn, instance), self._donation, self._units)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"<jit {name_of(self.fn)}>"
@@ -127,12 +137,18 @@ class StaticJitted(Generic[P, R]):
     Make it with `jit`. The functions of the static values used last are held.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_donation", "_jitted", "_statics", "fn")
+    __slots__ = ("__dict__", "__weakref__", "_donation", "_jitted", "_statics", "_units", "fn")
 
     def __init__(
-        self, fn: Callable[P, R], argnums: Argnums, argnames: Argnames, given_up: Donation | None = None
+        self,
+        fn: Callable[P, R],
+        argnums: Argnums,
+        argnames: Argnames,
+        given_up: Donation | None = None,
+        units: Units = "auto",
     ) -> None:
         self.fn = fn
+        self._units = units
         self._statics = Statics(f"jit of {name_of(fn)}", fn, argnums, argnames)
         self._donation = given_up and self._statics_apart(given_up)
         self._jitted: Recent[Hashable, Jitted[..., R]] = Recent(512)
@@ -157,7 +173,7 @@ class StaticJitted(Generic[P, R]):
         key, fixed, left, named = self._statics.split(args, kwargs)
         known = self._jitted.get(key)
         if known is None:
-            known = Jitted(self._statics.bound(fixed), self._donation)
+            known = Jitted(self._statics.bound(fixed), self._donation, self._units)
             self._jitted.put(key, known)
         return known, left, named
 
@@ -181,7 +197,7 @@ class StaticJitted(Generic[P, R]):
         partial: Any = functools.partial  # no type says that the first parameter goes
         if 0 in self._statics.numbers or tree.structure(instance) != _LEAF:
             return partial(self, instance)
-        return StaticJitted(partial(self.fn, instance), (), sorted(self._statics.names), self._donation)
+        return StaticJitted(partial(self.fn, instance), (), sorted(self._statics.names), self._donation, self._units)
 
     def __repr__(self) -> str:
         return f"<jit {name_of(self.fn)}>"
@@ -200,36 +216,56 @@ class _StaticDecorator(Protocol):
 
 
 @overload
-def jit(f: Program[P, R], *, donate: Donate = ...) -> Executable[P, R]: ...  # type: ignore[overload-overlap]
+def jit(f: Program[P, R], *, donate: Donate = ..., units: Units = ...) -> Executable[P, R]: ...  # type: ignore[overload-overlap]
 @overload
-def jit(f: Callable[P, R], *, donate: Donate = ...) -> Jitted[P, R]: ...
+def jit(f: Callable[P, R], *, donate: Donate = ..., units: Units = ...) -> Jitted[P, R]: ...
 @overload
 def jit(
-    f: Callable[P, R], *, static_argnums: Argnums = ..., static_argnames: Argnames = ..., donate: Donate = ...
+    f: Callable[P, R],
+    *,
+    static_argnums: Argnums = ...,
+    static_argnames: Argnames = ...,
+    donate: Donate = ...,
+    units: Units = ...,
 ) -> StaticJitted[P, R]: ...
 @overload
-def jit(*, donate: Donate) -> _Decorator: ...
+def jit(*, donate: Donate, units: Units = ...) -> _Decorator: ...
+@overload
+def jit(*, units: Units) -> _Decorator: ...
 @overload
 def jit(
-    *, static_argnums: Argnums = ..., static_argnames: Argnames = ..., donate: Donate = ...
+    *, static_argnums: Argnums = ..., static_argnames: Argnames = ..., donate: Donate = ..., units: Units = ...
 ) -> _StaticDecorator: ...
-def jit(f: Any = _LEAF, *, static_argnums: Argnums = (), static_argnames: Argnames = (), donate: Donate = ()) -> Any:
+def jit(
+    f: Any = _LEAF,
+    *,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    donate: Donate = (),
+    units: Units = "auto",
+) -> Any:
     """Compile a function when it is called; a `Program` at once.
 
     Static arguments are hashable values, given to the function as they are: it is compiled for each of them. Donated
     arguments are gone after a call, and results are written where they were: name them by position or name, or map
     names to tree prefixes of bools, as in `donate={"state": (True, False)}`. Without a function it is a decorator:
-    `@jit(static_argnames="n", donate="state")`.
+    `@jit(static_argnames="n", donate="state")`. What repeats in it is compiled once: `units` is that of `lower`.
 
     Rule:   the function must be pure: it is run once per types of arguments, and what it closes over is read then.
             Inside a trace nothing is donated: the outer program decides.
     Cost:   see `trace`, `lower`; equal programs share one executable, whoever asks.
-    Raises: ParameterError for a `donate` that is no argument, or a static one; DonationWarning, once per types of
+    Raises: ParameterError for a `donate` that is no argument, or a static one, and for `units` of no meaning; DonationWarning, once per types of
             arguments, for memory that no result can use.
     """
     if f is _LEAF:  # nothing anybody would jit
-        given = {"static_argnums": static_argnums, "static_argnames": static_argnames, "donate": donate}
+        given: dict[str, object] = {
+            "static_argnums": static_argnums,
+            "static_argnames": static_argnames,
+            "donate": donate,
+        }
+        given["units"] = units
         return functools.partial(jit, **given)
+    check_choice("jit", units)
     static = static_argnums not in ((), []) or static_argnames not in ((), [])
     if isinstance(f, Program):
         if static:
@@ -237,10 +273,12 @@ def jit(f: Any = _LEAF, *, static_argnums: Argnums = (), static_argnames: Argnam
                 f"jit: {f.name} is a Program, which has no static arguments",
                 remedy="jit the function, or give them to trace as static_argnames",
             )
-        return lower(f).compile(donate=donate)
+        return lower(f, units).compile(donate=donate)
     check_function("jit", f)
     given_up = donation(f"jit of {name_of(f)}", donate, *parameters(f)) if asked(donate) else None
-    return StaticJitted(f, static_argnums, static_argnames, given_up) if static else Jitted(f, given_up)
+    if static:
+        return StaticJitted(f, static_argnums, static_argnames, given_up, units)
+    return Jitted(f, given_up, units)
 
 
 __all__ = ["Jitted", "StaticJitted", "jit"]

@@ -6,7 +6,8 @@ The rule (`repeated`), for the body of a call that is reached more than once whe
 2. compiling it once saves `WORTH` equations or more;
 3. unless the units inside it leave no more than half of it to compile: then they are the units;
 
-and for all of it: what is compiled with units is at most `AT_MOST` of what is compiled without them (`pays`).
+and for all of it: it takes twice that time, or there is no use in looking (`large_enough`); and what is compiled with
+units is at most `AT_MOST` of what is compiled without them (`pays`).
 """
 
 from __future__ import annotations
@@ -67,6 +68,11 @@ def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 def worth(w: Weight, n: int) -> bool:
     """Whether `n` calls of a body of this weight are worth a unit, for themselves."""
     return w.microseconds >= DISPATCH and (n - 1) * w.equations >= WORTH
+
+
+def large_enough(w: Weight) -> bool:
+    """Whether a program of this weight can have a unit that is worth it at all: nothing else is looked at otherwise."""
+    return w.microseconds >= 2 * DISPATCH and w.equations > WORTH
 
 
 def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:

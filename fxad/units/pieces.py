@@ -61,13 +61,13 @@ class Pieces:
 
 
 @by_value
-def cut_up(jaxpr: Jaxpr, units: tuple[Jaxpr, ...]) -> Pieces:
-    """The pieces of a program whose calls of `units` are pieces of their own.
+def cut_up(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...] = ()) -> Pieces:
+    """The pieces of a program whose calls of `units` are pieces of their own; operands in `donate` may die.
 
     Law:  running the pieces in order gives what the program gives.
     Cost: linear in the equations, calls that hold units inlined.
     """
-    return _Cutter(*followed(jaxpr, frozenset(units)), frozenset(units)).pieces()
+    return _Cutter(*followed(jaxpr, frozenset(units)), frozenset(units), frozenset(donate)).pieces()
 
 
 def followed(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
@@ -129,9 +129,9 @@ class _Cutter:
         "constants",
         "consumers",
         "flat",
+        "kept",
         "live",
         "made",
-        "operands",
         "out",
         "pending",
         "results",
@@ -140,11 +140,11 @@ class _Cutter:
         "wanted",
     )
 
-    def __init__(self, flat: Jaxpr, stay: frozenset[int], units: frozenset[Jaxpr]) -> None:
+    def __init__(self, flat: Jaxpr, stay: frozenset[int], units: frozenset[Jaxpr], donate: frozenset[int]) -> None:
         self.flat = flat
         self.stay = stay
         self.units = units
-        self.operands = set(flat.ins)
+        self.kept = {v for k, v in enumerate(flat.ins) if k not in donate}
         self.results = set(flat.outs)
         self.live, self.wanted = self._needed()
         self.consumers: dict[Atom, set[int]] = {}  # equations that read a value and are not computed yet
@@ -199,10 +199,12 @@ class _Cutter:
                 keys.append((at, 0, k))
             else:
                 at = unit
-                if ready < unit and k in self.wanted and k not in self.stay and not eqn.prim.effects:
+                if ready < unit and k not in self.stay and not eqn.prim.effects:
                     size = sum([v.aval.nbytes for v in eqn.outs])
                     size -= sum([a.aval.nbytes for a in {*eqn.ins} & ahead if self.consumers[a] == {k}])
-                    if size <= allowed:
+                    if k not in self.wanted:
+                        at = ready  # it waits for a piece that it makes smaller
+                    elif size <= allowed:
                         ahead.update(eqn.outs)
                         allowed -= size
                         at = ready
@@ -235,7 +237,7 @@ class _Cutter:
     def _freed(self) -> int:
         """Bytes that would be free if all the glue that waits were computed now."""
         here = self.pending.keys()
-        ins = {a for e in self.pending.values() for a in e.ins if a in self.made and a not in self.operands}
+        ins = {a for e in self.pending.values() for a in e.ins if a in self.made and a not in self.kept}
         dead = [a for a in ins if not isinstance(a, Lit) and a not in self.results and self.consumers[a] <= here]
         outs = [v for e in self.pending.values() for v in e.outs if v in self.results or not self._read(v) <= here]
         return sum([a.aval.nbytes for a in dead]) - sum([v.aval.nbytes for v in outs])
@@ -272,7 +274,7 @@ class _Cutter:
     def _finish(self) -> Pieces:
         """The last glue: what waits, and results that no piece makes, or that are given twice."""
         count = sum([len(e.outs) for e in self.flat.eqns])
-        seen: set[Atom] = set(self.operands)
+        seen: set[Atom] = set(self.flat.ins)
         outs: list[Atom] = []
         copies: dict[Var, Atom] = {}
         for a in self.flat.outs:

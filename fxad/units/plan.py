@@ -15,7 +15,7 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, place
 from fxad.lower import aliases
 from fxad.memo import by_value
 from fxad.transforms.outline import outline
-from fxad.units.blocks import DISPATCH, pays, repeated
+from fxad.units.blocks import DISPATCH, large_enough, pays, repeated
 from fxad.units.pieces import Piece, Pieces, cut_up, flat
 from fxad.units.weight import weigh
 
@@ -136,21 +136,17 @@ def single(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
 @by_value
 def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | None:
     """The plan with several steps, or None where there is one only."""
-    whole = _outlined(jaxpr) if isinstance(choice, str) else jaxpr
+    if isinstance(choice, str) and not large_enough(weigh(jaxpr)):
+        return None
+    whole = outline(flat(jaxpr), DISPATCH) if isinstance(choice, str) else jaxpr
     units = repeated(whole) if isinstance(choice, str) else choice
     if not units:
         return None
-    pieces = cut_up(whole, units)
+    pieces = cut_up(whole, units, donate)
     bodies = dict.fromkeys([p.body for p in pieces.pieces])
     if len(pieces.pieces) < 2 or (isinstance(choice, str) and not pays(bodies, jaxpr)):
         return None
     return _planned(pieces, donate, jaxpr.name)
-
-
-def _outlined(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with its repeated stretches as calls, of at least `DISPATCH` microseconds each."""
-    weigh(jaxpr)  # however deep it is nested: what follows finds it known
-    return outline(flat(jaxpr), DISPATCH)
 
 
 def _planned(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:

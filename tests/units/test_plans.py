@@ -329,6 +329,8 @@ def test_a_word_that_is_no_choice() -> None:
     with pytest.raises(ParameterError) as e:
         fx.lower(program, units="sometimes")  # type: ignore[arg-type]
     assert e.value.message == "lower: units must be 'auto', 'none' or a predicate, got 'sometimes'"
+    with pytest.raises(ParameterError, match="jit: units must be 'auto', 'none' or a predicate, got 3"):
+        fx.jit(lambda x: x, units=3)  # type: ignore[call-overload]
     assert e.value.remedy == "a predicate takes the body of a call, a Jaxpr, and says whether it is a unit"
 
 

@@ -1,0 +1,138 @@
+"""What is compiled, and how often: time to the first gradient, steps, and what linking costs.
+
+`python -m benchmarks.bench_units [PART ...]`, parts as in `rows`. 2 to 5 minutes on two quiet cores.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fxad as fx
+import fxad.numpy as fnp
+from benchmarks.bench_models import agree, best_of
+from benchmarks.harness import Row, race, show
+from benchmarks.models.adbench import mixture
+from benchmarks.models.deep import transformer
+from benchmarks.models.dynamics import bodies
+from benchmarks.models.face import OURS, THEIRS, Model
+from benchmarks.models.networks import rnn
+from benchmarks.models.networks import transformer as block
+from fxad.ir import Jaxpr
+
+
+def ours_of(model: Model) -> tuple[Any, list[Any]]:
+    """A new function of fxad for the gradient, and its arguments: nothing of it is traced or compiled yet."""
+    given = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
+    return fx.jit(fx.value_and_grad(lambda p, x, y: model.loss(OURS, p, x, y)), units="auto"), given
+
+
+def theirs_of(model: Model) -> tuple[Any, list[Any]]:
+    """The same for jax."""
+    given = [jax.tree.map(jnp.asarray, a) for a in (model.params, model.x, model.y)]
+    return jax.jit(jax.value_and_grad(lambda p, x, y: model.loss(THEIRS, p, x, y))), given
+
+
+def waited(result: Any) -> Any:
+    """The result of fxad, computed."""
+    for a in fx.tree.leaves(result):
+        a.block_until_ready()
+    return result
+
+
+def first(call: Callable[[], object]) -> float:
+    """Milliseconds of the only first call there is."""
+    start = time.perf_counter()
+    call()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def ours_first(model: Model) -> tuple[float, Any, list[Any]]:
+    """Time to fxad's first gradient, with nothing in its cache; the function, and its arguments."""
+    fx.cache.clear()
+    f, given = ours_of(model)
+    return first(lambda: waited(f(*given))), f, given
+
+
+def theirs_first(model: Model) -> tuple[float, Any, list[Any]]:
+    """Time to jax's first gradient."""
+    jax.clear_caches()
+    f, given = theirs_of(model)
+    return first(lambda: jax.block_until_ready(f(*given))), f, given
+
+
+def measure(make: Callable[[], Model], budget: float, *, rounds: int = 2, seconds: float = 4.0) -> list[Row]:
+    """Time to the first gradient (best of rounds, in turn) and of a step, which is checked to give the same."""
+    model = make()
+    ours_ms, f, ours_in = ours_first(model)
+    jax_ms, g, jax_in = theirs_first(model)
+    for _ in range(rounds - 1):
+        ours_ms, jax_ms = min(ours_ms, ours_first(model)[0]), min(jax_ms, theirs_first(model)[0])
+    agree(f(*ours_in), g(*jax_in))
+    steps = best_of(lambda: waited(f(*ours_in)), lambda: jax.block_until_ready(g(*jax_in)), seconds)
+    return [
+        Row(f"first gradient: {model.name}", ours_ms, jax_ms, budget, unit="ms"),
+        Row(f"step: {model.name}", steps[0], steps[1], 1.0, unit="ms"),
+    ]
+
+
+def depth(deep: int = 96, shallow: int = 12) -> Row:
+    """Both columns are fxad's: time to the first gradient of many layers, and of few."""
+    few = min(ours_first(transformer(shallow))[0] for _ in range(2))
+    many = ours_first(transformer(deep))[0]
+    return Row(f"first gradient: transformer, {deep} layers beside {shallow}", many, few, 1.5, unit="ms")
+
+
+@fx.jit
+def small(x: Any) -> Any:
+    """A unit that does next to nothing."""
+    return fnp.sin(x) + 1.0
+
+
+def linking(calls: int = 100) -> Row:
+    """A linked run of many small units: what each costs beside jax calling a compiled function as often."""
+
+    def chain(x: Any) -> Any:
+        for _ in range(calls):
+            x = small(x)
+        return x
+
+    def every(_: Jaxpr) -> bool:
+        return True
+
+    x, y = fx.asarray(np.ones(4, np.float32)), jnp.ones(4)
+    linked = fx.lower(fx.trace(chain, x), units=every).compile()
+    theirs = jax.jit(lambda x: jnp.sin(x) + 1.0)
+
+    def in_turn() -> Any:
+        out = y
+        for _ in range(calls):
+            out = theirs(out)
+        return out
+
+    ours_us, jax_us = race(lambda: linked(x).block_until_ready(), lambda: in_turn().block_until_ready(), per=calls)
+    return Row("a unit of a linked run", ours_us, jax_us, at_most=8.0)
+
+
+def rows(names: tuple[str, ...] = ()) -> list[Row]:
+    """All measurements, or those named."""
+    parts: dict[str, Callable[[], list[Row]]] = {
+        "linking": lambda: [linking()],
+        "transformer": lambda: measure(transformer, 0.25),
+        "rnn": lambda: measure(rnn, 0.2),
+        "block": lambda: measure(block, 0.9, seconds=2.0),
+        "mixture": lambda: measure(mixture, 0.9, seconds=2.0),
+        "bodies": lambda: measure(bodies, 0.9, seconds=2.0),
+        "depth": lambda: [depth()],
+    }
+    return [row for name, part in parts.items() if not names or name in names for row in part()]
+
+
+if __name__ == "__main__":
+    show("What is compiled, and how often", rows(tuple(sys.argv[1:])))

@@ -1,0 +1,186 @@
+"""The cost rule at its edges, and what it makes of networks as users write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import runtime
+from fxad.builder import Builder
+from fxad.ir import Aval, Jaxpr
+from fxad.primitives.control.call import Call
+from fxad.primitives.elementwise import ADD, SIN
+from fxad.testing.unit_laws import check_linkage
+from fxad.units.blocks import AT_MOST, DISPATCH, WORTH, large_enough, pays, repeated, worth
+from fxad.units.plan import Plan, plan_of
+from fxad.units.weight import FIXED, Weight, weigh
+
+WIDE = Aval((256, 1024), "float32")  # 262 us for an equation that writes it
+
+
+def body(equations: int, aval: Aval = WIDE) -> Jaxpr:
+    b = Builder()
+    (x,) = b.inputs([aval])
+    for _ in range(equations):
+        x = b.one(SIN, x)
+    return b.build([x], "body")
+
+
+def calls(n: int, inner: Jaxpr) -> Jaxpr:
+    b = Builder()
+    (x,) = b.inputs(inner.in_avals)
+    for _ in range(n):
+        (x,) = b(Call(inner), x)
+    return b.build([x], "calls")
+
+
+def test_what_a_unit_must_be_worth() -> None:
+    assert worth(Weight(WORTH, DISPATCH), 2)
+    assert not worth(Weight(WORTH, DISPATCH - 0.1), 2)
+    assert not worth(Weight(WORTH - 1, DISPATCH), 2)
+    assert worth(Weight(WORTH // 2, DISPATCH), 3)
+    assert not worth(Weight(1000, 1e6), 1)
+
+
+def test_which_programs_are_looked_at() -> None:
+    assert large_enough(Weight(WORTH + 1, 2 * DISPATCH))
+    assert not large_enough(Weight(WORTH, 2 * DISPATCH))
+    assert not large_enough(Weight(WORTH + 1, 2 * DISPATCH - 0.1))
+
+
+def test_what_all_units_must_save() -> None:
+    whole = body(90)
+    most = int(AT_MOST * (90 + FIXED)) - FIXED
+    assert pays([body(most)], whole)
+    assert not pays([body(most + 1)], whole)
+
+
+def test_weights() -> None:
+    w = weigh(calls(3, body(2)))
+    assert w.equations == 6
+    assert w.microseconds == pytest.approx(6 * WIDE.nbytes / 4e3)
+
+
+def test_a_unit_that_is_mostly_units_is_opened() -> None:
+    inner = body(12)
+    outer = calls(3, inner)
+    assert repeated(calls(2, outer)) == (inner,)
+    # nothing in it repeats: it is a unit
+    b = Builder()
+    (x,) = b.inputs([WIDE])
+    (x,) = b(Call(inner), b.one(ADD, x, x))
+    mixed = b.build([x])
+    assert repeated(calls(4, mixed)) == (mixed,) or set(repeated(calls(4, mixed))) == {inner, mixed}
+    assert [u.body for u in plan(calls(4, mixed)).units] == [mixed]
+
+
+def plan(jaxpr: Jaxpr) -> Plan:
+    found = plan_of(jaxpr, "auto")
+    if len(found.steps) > 1:
+        check_linkage(found, jaxpr)
+    return found
+
+
+def test_small_bodies_are_inlined() -> None:
+    assert len(plan(calls(50, body(1, Aval((4,), "float32")))).steps) == 1
+    assert len(plan(calls(2, body(WORTH - 1))).steps) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------ networks
+
+
+def network(layers: int) -> tuple[Callable[..., Any], Any, Any]:
+    def loss(params: Any, x: Any) -> Any:
+        for p in params:
+            h = fnp.tanh(x @ p["w"] + p["b"])
+            x = x + h / (3.0 + fnp.mean(h * h, axis=-1, keepdims=True))
+        return fnp.mean(x * x)
+
+    params = [{"w": fx.Spec((320, 320)), "b": fx.Spec((320,))} for _ in range(layers)]
+    return loss, params, fx.Spec((320, 320))
+
+
+def lowered(layers: int, **options: Any) -> Any:
+    loss, params, x = network(layers)
+    return fx.lower(fx.value_and_grad(fx.trace(loss, params, x)), **options)
+
+
+def test_a_loop_over_layers_is_found_and_depth_costs_nothing() -> None:
+    few, many = lowered(12).units, lowered(48).units
+    assert len(few.units) == len(many.units) < 8
+    assert few.equations == many.equations
+    assert {u.uses for u in many.units} >= {48} or max(u.uses for u in many.units) >= 46
+
+
+def test_steps_of_a_recurrent_network_are_grouped() -> None:
+    def run(w: Any, u: Any, xs: Any) -> Any:
+        h = fnp.zeros((32, 128), "float32")
+        for t in range(100):
+            h = fnp.tanh(xs[t] @ w + h @ u)
+        return fnp.mean(h * h)
+
+    program = fx.trace(run, fx.Spec((128, 128)), fx.Spec((128, 128)), fx.Spec((100, 32, 128)))
+    found = fx.lower(fx.value_and_grad(program)).units
+    blocks = [u for u in found.units if not u.glue]
+    assert blocks
+    assert all(weigh(u.body).microseconds >= DISPATCH for u in blocks)
+    assert found.equations < weigh(fx.value_and_grad(program).jaxpr).equations / 4
+    assert len(found.steps) < 100
+
+
+def test_what_does_not_repeat_is_one_unit_and_xlas_own_executable() -> None:
+    loss, params, x = network(1)
+    program = fx.value_and_grad(fx.trace(loss, params, x))
+    auto, none = fx.lower(program).compile()._loaded, fx.lower(program, units="none").compile()._loaded
+    assert type(auto) is runtime.LoadedProgram
+    assert auto is none
+
+
+def test_jit_takes_units() -> None:
+    rng = np.random.default_rng(0)
+    params = [{"w": rng.standard_normal((320, 320)).astype("f") / 64, "b": np.zeros(320, "f")} for _ in range(8)]
+    x = rng.standard_normal((320, 320)).astype("f")
+    loss, _, _ = network(8)
+    results = []
+    kinds = []
+    for units in ("auto", "none"):
+        f = fx.jit(fx.value_and_grad(loss), units=units)
+        results.append(fx.tree.leaves(f(params, x)))
+        kinds.append(type(next(iter(f._executables.values()))._loaded))
+    assert kinds == [runtime.LinkedProgram, runtime.LoadedProgram]
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_donated_arguments_of_a_linked_run() -> None:
+    """A training step: what is donated is gone, what is not is untouched, and one copy of the parameters is enough."""
+    loss, _, _ = network(8)
+
+    def train(params: Any, x: Any) -> Any:
+        value, slopes = fx.value_and_grad(loss)(params, x)
+        return value, fx.tree.map(lambda p, s: p - 0.1 * s, params, slopes)
+
+    specs = network(8)[1:]
+    program = fx.trace(train, *specs)
+    plain, given = fx.lower(program).compile(), fx.lower(program).compile(donate="params")
+    assert isinstance(given._loaded, runtime.LinkedProgram)
+    assert isinstance(plain._loaded, runtime.LinkedProgram)
+    given_plan, plain_plan = given._loaded.plan, plain._loaded.plan
+    size = sum(a.nbytes for a in program.in_avals[:-1])
+    assert given.memory().alias_bytes == size
+    assert given.memory().peak_bytes <= plain.memory().peak_bytes
+    # layers are updated while slopes of others are still to come
+    assert given_plan.steps[-1].live_bytes < plain_plan.steps[-1].live_bytes - size / 4
+    params = [{"w": fx.asarray(np.full((320, 320), 1e-3, "f")), "b": fx.asarray(np.zeros(320, "f"))} for _ in range(8)]
+    x = fx.asarray(np.ones((320, 320), "f"))
+    want = plain(params, x)
+    have = given(params, x)
+    for a, b in zip(fx.tree.leaves(have), fx.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    assert all(a._buffer.is_deleted() for a in fx.tree.leaves(params))
+    assert not x._buffer.is_deleted()
