@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from fxad import dtypes
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import dtypes, lax
 from fxad.errors import DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.primitives.conv import ConvGeneralDilated
@@ -101,6 +104,20 @@ def test_batching_is_one_convolution(
 def test_over_no_examples() -> None:
     batched, dims = vmap(program(conv(), LHS, RHS), 0, (0, None))
     assert (eqns(batched), dims, batched.outs[0].aval.shape) == ([], (0,), (0, 2, 6, 4, 4))
+
+
+def test_every_convolution_is_lowered_in_the_order_that_is_fast_everywhere() -> None:
+    """XLA's CPU backend rearranges those of the entry computation only: in a branch or a loop others are slow."""
+
+    def f(x: Any, w: Any) -> Any:
+        layout = ("NCHW", "OIHW", "NCHW")
+        return fnp.sum(fnp.sin(lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)))
+
+    x, w = fx.Spec((2, 3, 8, 8), "float32"), fx.Spec((4, 3, 3, 3), "float32")
+    text = fx.lower(fx.grad(fx.trace(fx.remat(f), x, w), argnums=(0, 1))).text()
+    orders = re.findall(r"dim_numbers = (\S+(?:, \S+)*?->\[[^]]*\])", text)
+    assert len(orders) == 3
+    assert set(orders) == {"[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"}
 
 
 def test_the_transposes_are_convolutions() -> None:
