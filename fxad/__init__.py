@@ -19,6 +19,8 @@ from fxad.api.directional import jvp as jvp
 from fxad.api.directional import linearize as linearize
 from fxad.api.directional import transpose as transpose
 from fxad.api.directional import vjp as vjp
+from fxad.api.exported import Exported as Exported
+from fxad.api.exported import load_exported as load_exported
 from fxad.api.gradients import grad as grad
 from fxad.api.gradients import hessian as hessian
 from fxad.api.gradients import jacfwd as jacfwd

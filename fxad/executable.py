@@ -12,6 +12,7 @@ from fxad import runtime, tree
 from fxad.array import DEFAULT_OPTIONS, Array, arrays, aval_of, put
 from fxad.donation import Donate, Donating, asked, check_operands, of_program
 from fxad.errors import ArgumentError, ExecutionError, ParameterError
+from fxad.exported import export
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.placement import Elsewhere, Passing, committed, passed, target
@@ -80,6 +81,16 @@ class Lowered(Generic[P, R_co]):
         check_operands(self.program, operands)
         load = partial(load_linked, self.program.jaxpr, self.choice, replace(options, donate=operands))
         return Executable(self.program, load, operands)
+
+    def export(self, *, platforms: Sequence[str] | None = None, version: str | None = None) -> bytes:
+        """The program as bytes in the portable form of StableHLO; `fx.load_exported` runs them, in any process.
+
+        `platforms` are those that it may run on (without: all that it can); `version` is of StableHLO (without: one
+        that jaxlibs of the last twelve weeks read).
+
+        Raises: ArgumentError for calls of the host; ParameterError for a platform or a version that cannot be.
+        """
+        return export(self.program, platforms=platforms, version=version)
 
     def __str__(self) -> str:
         return self.text()

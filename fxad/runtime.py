@@ -20,10 +20,12 @@ from fxad.xla.buffers import (
 )
 from fxad.xla.cache import Cache, CacheStats, cache, cache_in_force, compile_jaxpr
 from fxad.xla.client import Device, default_device, devices, set_cpu_devices
+from fxad.xla.custom_calls import called
 from fxad.xla.executable import (
     CompileOptions,
     CostStats,
     LoadedProgram,
+    compile_artifact,
     compile_module,
 )
 from fxad.xla.explanation import Explanation
@@ -55,6 +57,8 @@ __all__ = [
     "cache",
     "cache_in_force",
     "compile_jaxpr",
+    "called",
+    "compile_artifact",
     "compile_module",
     "cost",
     "default_device",

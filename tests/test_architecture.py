@@ -35,6 +35,7 @@ TREE_ROOMS = (
     "fxad/operations/conversions.py",
     "fxad/atoms.py",
     "fxad/executable.py",
+    "fxad/exported.py",
     "fxad/files.py",
     "fxad/ir.py",
     "fxad/lax/control/",

@@ -123,6 +123,16 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     return LoadedProgram(raw, lowered, device)
 
 
+def compile_artifact(module: bytes, calls: Sequence[str], program: Described, device: Device) -> LoadedProgram:
+    """Compile a module that was exported, and calls functions by name. Raises: CompileError."""
+    custom_calls.provide(calls, device.platform)
+    try:
+        raw = device.client.compile_and_load(module, device.raw_list, compile_options(device.id))
+    except _jax.JaxRuntimeError as e:
+        raise CompileError(f"compile: {reason(e)}") from e
+    return LoadedProgram(raw, program, device)
+
+
 def _explained(problem: str, source: str) -> str:
     """XLA's message, with the line of the module it speaks of."""
     found = re.search(r"-:(\d+):\d+: error", problem)

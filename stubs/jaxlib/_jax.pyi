@@ -106,7 +106,7 @@ class Client:
     def local_devices(self) -> list[Device]: ...
     @overload
     def compile_and_load(
-        self, computation: str, executable_devices: Sequence[Device], compile_options: CompileOptions
+        self, computation: str | bytes, executable_devices: Sequence[Device], compile_options: CompileOptions
     ) -> LoadedExecutable: ...
     @overload
     def compile_and_load(

@@ -1,0 +1,114 @@
+"""Programs for other processes and other versions: what `Lowered.export` writes, and `fx.load_exported` reads.
+
+What is exported is StableHLO in its portable form, with the trees, names and types of the call and the arrays that the
+program closes over. It is no program of fxad's any more: it runs, and is not transformed (`save` keeps a program).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from fxad import runtime
+from fxad.durable import checksum
+from fxad.errors import ArgumentError, FileFormatError, ParameterError, described
+from fxad.ir import Aval
+from fxad.lower import first_line, lower_jaxpr
+from fxad.lowering import portable
+from fxad.program import Program
+from fxad.structures import Json, describe
+from fxad.trace import Tracer
+
+FORMAT: Final = 1
+_MAGIC: Final = b"fxad exported program\n"
+_SUM: Final = len(checksum([b""]))
+_PLATFORMS: Final = ("cpu", "cuda")
+ALIASES: Final = MappingProxyType({"gpu": "cuda"})
+
+
+def export(program: Program[..., Any], *, platforms: Sequence[str] | None = None, version: str | None = None) -> bytes:
+    """A program as bytes, to run elsewhere with `load_exported`.
+
+    `platforms` are those it may run on: all that have what it calls, without. `version` is of StableHLO: one that
+    jaxlibs of the last twelve weeks read, without. Names and lines of the user's are in it.
+
+    Raises: ArgumentError for a program that calls the host or closes over tracers; ParameterError for a platform that
+            it cannot run on, or a version that this jaxlib does not write.
+    """
+    module = lower_jaxpr(program.jaxpr)
+    if module.host:
+        raise ArgumentError(
+            f"export: {program.name} calls {module.host[0].label}, a function of this process",
+            remedy="leave calls of the host out of what is exported",
+        )
+    version = portable.usual_version() if version is None else version
+    portable.check_version(version)
+    source = module.source()
+    names = sorted(runtime.called(source))
+    allowed = _PLATFORMS[:1] if names else _PLATFORMS
+    chosen = allowed if platforms is None else tuple([ALIASES.get(p, p) for p in platforms])
+    for p in chosen:
+        if p not in allowed:
+            why = f", which has no {names[0]}" if names and p in _PLATFORMS else ""
+            raise ParameterError(
+                f"export: {program.name} does not run on {p!r}{why}", remedy=f"export for {', '.join(allowed)}"
+            )
+    artifact = portable.serialized(source, version)
+    arrays = [_bits(program, b) for b in program.bound]
+    head: dict[str, Json] = {
+        "format": FORMAT,
+        "stablehlo": version,
+        "platforms": list(chosen),
+        "calls": list(names),
+        "name": program.name,
+        "names": list(program.names),
+        "where": first_line(program.jaxpr),
+        "digest": program.jaxpr.digest,
+        "arguments": describe(program.in_tree),
+        "results": describe(program.out_tree),
+        "operands": [_typed(a) for a in program.jaxpr.in_avals],
+        "gives": [_typed(a) for a in program.out_avals],
+        "sizes": [len(artifact), *[len(a) for a in arrays]],
+    }
+    parts = [_MAGIC, json.dumps(head, sort_keys=True).encode() + b"\n", artifact, *arrays]
+    return b"".join([*parts, checksum(parts)])
+
+
+def _bits(program: Program[..., Any], bound: object) -> bytes:
+    if isinstance(bound, Tracer):
+        raise ArgumentError(
+            f"export: {program.name} closes over {bound!r} of an enclosing trace", remedy="export the outer program"
+        )
+    return np.ascontiguousarray(np.asarray(bound)).tobytes()
+
+
+def _typed(aval: Aval) -> Json:
+    return [aval.dtype.name, list(aval.shape)]
+
+
+def parts(data: bytes) -> tuple[dict[str, Any], bytes, list[bytes]]:
+    """Head, artifact and arrays. Raises: FileFormatError."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise ArgumentError(f"load_exported: {described(data)} is not bytes", remedy="read the file in binary mode")
+    data = bytes(data)
+    if not data.startswith(_MAGIC):
+        raise FileFormatError("load_exported: these are not bytes that `export` wrote", remedy="pass all of them")
+    body, given = data[:-_SUM], data[-_SUM:]
+    if checksum([body]) != given:
+        raise FileFormatError("load_exported: the bytes are damaged: their checksum differs", remedy="export it again")
+    line, _, payload = body[len(_MAGIC) :].partition(b"\n")
+    head: dict[str, Any] = json.loads(line)
+    if head["format"] > FORMAT:
+        raise FileFormatError(
+            f"load_exported: the bytes have format {head['format']}, this fxad reads up to {FORMAT}",
+            remedy="install a newer fxad",
+        )
+    at, parts = 0, []
+    for size in head["sizes"]:
+        parts.append(payload[at : at + size])
+        at += size
+    return head, parts[0], parts[1:]

@@ -1,0 +1,135 @@
+"""Export: bytes that run in another process and another version, or say why not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import ArgumentError, FileFormatError, ParameterError
+from fxad.exported import _MAGIC
+
+pytestmark = pytest.mark.smoke
+
+X = np.linspace(-0.9, 0.9, 6, dtype=np.float32).reshape(2, 3)
+
+
+def loss(params: dict[str, Any], x: Any, *, scale: Any) -> Any:
+    y = fnp.arcsinh(x @ params["w"]) * scale
+    last, all_ = lax.scan(lambda c, v: (c + v.sum(), lax.erf_inv(v / 9)), 0.0, y)
+    return {"last": last, "all": (all_, y > 0)}
+
+
+ARGS: Any = ({"w": np.eye(3, dtype=np.float32)}, X)
+HELD = np.arange(3, dtype=np.float32)
+
+
+def exported(f: Any, *args: Any, **kwargs: Any) -> bytes:
+    return fx.lower(fx.trace(f, *args, **kwargs)).export()
+
+
+def test_it_runs_as_the_program_does() -> None:
+    program = fx.trace(loss, *ARGS, scale=2.0)
+    run = fx.load_exported(fx.lower(program).export())
+    got, want = run(*ARGS, scale=np.float32(2)), program(*ARGS, scale=np.float32(2))
+    assert fx.tree.structure(got) == fx.tree.structure(want)
+    for a, b in zip(fx.tree.leaves(got), fx.tree.leaves(want), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+    assert (run.name, run.digest, run.in_avals) == ("loss", program.jaxpr.digest, program.in_avals)
+    assert run.platforms == ("cpu", "cuda")
+    assert run.memory().argument_bytes > 0
+    with pytest.raises(
+        fx.errors.ShapeError, match=r"^loss: argument x has shape \(3, 3\), it was traced with \(2, 3\)"
+    ):
+        run(ARGS[0], np.ones((3, 3), np.float32), scale=np.float32(1))
+
+
+def test_derivatives_closures_and_library_calls() -> None:
+    def f(x: Any) -> Any:
+        return fnp.linalg.slogdet(x @ x.T + fnp.eye(2))[1] + (x * HELD).sum()
+
+    gradient = fx.trace(fx.grad(f), X)
+    run = fx.load_exported(fx.lower(gradient).export())
+    assert run.platforms == ("cpu",)
+    np.testing.assert_allclose(run(X), gradient(X), rtol=1e-5)
+
+
+def test_one_program_gives_the_same_bytes() -> None:
+    lowered = fx.lower(fx.trace(lambda x: x * HELD, X))
+    assert lowered.export() == lowered.export()
+
+
+OTHER = """
+import sys, numpy as np, fxad as fx
+from pathlib import Path
+run = fx.load_exported(Path(sys.argv[1]).read_bytes())
+print(np.asarray(run(np.ones((2, 3), np.float32))).tolist())
+assert fx.cache.stats().compilations == 0
+"""
+
+
+def test_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(exported(lambda x: (x * HELD).sum(1), X))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", OTHER, str(path)], check=False, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("[3.0, 3.0]\n", "")
+
+
+def changed(data: bytes, **entries: Any) -> bytes:
+    """The bytes with other entries in their head, and a checksum that fits."""
+    line, _, rest = data[len(_MAGIC) : -32].partition(b"\n")
+    body = _MAGIC + json.dumps({**json.loads(line), **entries}).encode() + b"\n" + rest
+    return body + hashlib.sha256(body).digest()
+
+
+def test_what_is_refused() -> None:
+    data = exported(lambda x: x + 1, X)
+    cases: list[tuple[Any, type[fx.errors.FxadError], str]] = [
+        (b"junk", FileFormatError, "load_exported: these are not bytes that `export` wrote"),
+        ("junk", ArgumentError, "load_exported: a str is not bytes"),
+        (data[:-1], FileFormatError, "load_exported: the bytes are damaged: their checksum differs"),
+        (changed(data, format=2), FileFormatError, "load_exported: the bytes have format 2, this fxad reads up to 1"),
+        (changed(data, stablehlo="99.0.0"), FileFormatError, "load_exported: the program is in StableHLO 99.0.0, this"),
+        (
+            changed(data, platforms=["cuda"]),
+            ParameterError,
+            "load_exported: <lambda> was exported for cuda, the platform",
+        ),
+    ]
+    for given, kind, message in cases:
+        with pytest.raises(kind) as e:
+            fx.load_exported(given)
+        assert e.value.message.startswith(message)
+        assert e.value.remedy
+    lowered = fx.lower(fx.trace(lambda x: fnp.linalg.cholesky(x @ x.T), X))
+    for kwargs, message in (
+        ({"platforms": ("abacus",)}, "export: <lambda> does not run on 'abacus'"),
+        ({"platforms": ("gpu",)}, "export: <lambda> does not run on 'cuda', which has no fxad_potrf_f32"),
+        ({"version": "99.0.0"}, "export: version must be a version of StableHLO from "),
+        ({"version": "new"}, "export: version must be a version of StableHLO from "),
+    ):
+        with pytest.raises(ParameterError) as wrong:
+            lowered.export(**kwargs)
+        assert wrong.value.message.startswith(message)
+    with pytest.raises(ArgumentError, match=r"^export: <lambda> calls show, a function of this process\n"):
+        exported(lambda x: fx.debug_print("{}", x), X)
+
+
+@pytest.mark.parametrize("at", range(0, 2000, 97))
+def test_any_byte_that_is_changed_is_seen(at: int) -> None:
+    data = bytearray(exported(lambda x: x * HELD + 2, X))
+    data[at % len(data)] ^= 0x10
+    with pytest.raises(FileFormatError):
+        fx.load_exported(bytes(data))
