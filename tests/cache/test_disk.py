@@ -512,7 +512,8 @@ def test_programs_with_functions_of_the_host(home: Path, effect: str) -> None:
         if effect == "pure":
             return fx.pure_callback(note, four, fnp.sin(x)) * 2.0
         if effect == "inside":
-            return fx.lax.scan(lambda s, _: (fx.pure_callback(note, four, s * 2.0), None), x, None, length=2)[0]
+            twice = fx.lax.scan(lambda s, _: (fx.pure_callback(note, four, s * 2.0), None), x, None, length=2)
+            return twice[0]
         fx.debug_callback(note, x, ordered=effect == "ordered")
         return x * 2.0
 
