@@ -25,6 +25,8 @@ examples:
 	python examples/sampler.py
 	python examples/ridge.py
 	python examples/equilibrium.py
+	python examples/revnet.py
+	python examples/leapfrog.py
 
 # The laws at 2,000 examples each.
 deep:

@@ -26,8 +26,11 @@ from fxad.api.gradients import hessian as hessian
 from fxad.api.gradients import jacfwd as jacfwd
 from fxad.api.gradients import jacrev as jacrev
 from fxad.api.gradients import value_and_grad as value_and_grad
+from fxad.api.inverting import custom_inverse as custom_inverse
+from fxad.api.inverting import custom_ivjp as custom_ivjp
 from fxad.api.inverting import inverse as inverse
 from fxad.api.inverting import invertible as invertible
+from fxad.api.inverting import reconstruction_error as reconstruction_error
 from fxad.api.jit import jit as jit
 from fxad.api.mapping import vmap as vmap
 from fxad.api.memory import Partial as Partial

@@ -113,6 +113,21 @@ def test_sampler_knows_what_draws_are_worth() -> None:
     assert float(size[0]) < 50
 
 
+def test_leapfrog_needs_the_same_memory_for_all_steps() -> None:
+    figures = load("leapfrog").main(["--pendulums", "64"])
+    assert figures["KB, 8 steps"] == figures["KB, 256 steps"] < figures["stored KB"] / 10
+    assert figures["apart"] < 1e-4
+    assert figures["error"] < 1e-4
+
+
+def test_revnet_needs_the_same_memory_at_all_depths() -> None:
+    figures = load("revnet").main(["--steps", "150"])
+    assert figures["KB, 8 blocks"] == figures["KB, 256 blocks"] < figures["stored KB"] / 10
+    assert figures["apart"] < 1e-3
+    assert figures["error"] < 1e-3
+    assert figures["accuracy"] > 0.8
+
+
 def test_every_example_is_tested() -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     assert [p.stem for p in EXAMPLES.glob("*.py") if f'load("{p.stem}")' not in here] == []

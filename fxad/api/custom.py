@@ -15,6 +15,7 @@ from types import MappingProxyType, MethodType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast, final, overload
 
 from fxad import tree
+from fxad.api.custom_inverses import GivenInverse, InverseBodies, inverse_bodies, inverse_rule, places_of
 from fxad.api.custom_rules import (
     Signature,
     TracedRule,
@@ -67,6 +68,7 @@ class CustomFunction(Generic[P, R]):
         self._jvp: Rule | None = None
         self._vjp: tuple[Rule, Rule] | None = None
         self._vmap: tuple[Rule, tuple[int, ...] | None] | None = None
+        self._inverse: GivenInverse | None = None
         update_wrapper(self, fun, updated=())
 
     def __repr__(self) -> str:
@@ -74,8 +76,9 @@ class CustomFunction(Generic[P, R]):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Which rules the function has: of "jvp", "vjp" and "vmap"."""
-        found = (("jvp", self._jvp), ("vjp", self._vjp), ("vmap", self._vmap))
+        """Which rules the function has: of "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
+        back = "ivjp" if self._inverse and self._inverse.fused else "inverse"
+        found = (("jvp", self._jvp), ("vjp", self._vjp), ("vmap", self._vmap), (back, self._inverse))
         return tuple([name for name, rule in found if rule])
 
     @property
@@ -176,6 +179,26 @@ class CustomFunction(Generic[P, R]):
 
         return register
 
+    def definverse(self, inverse: F, keep: int | str | Sequence[int | str] = ()) -> F:
+        """Give the inverse: `inverse(*nondiff, results, *kept) -> the other argument`, or a tuple of the others.
+
+        `keep`: which arguments, by number or name, are known when the function is run backwards, and are given to it.
+        """
+        check_function("definverse", inverse)
+        self._inverse = GivenInverse(inverse, places_of("definverse", self.fun, keep), False)
+        return inverse
+
+    def defivjp(self, ivjp: F, keep: int | str | Sequence[int | str] = ()) -> F:
+        """Give inverse and gradient at once: `ivjp(*nondiff, results, cotangents, *kept) -> (the other argument, or a
+        tuple of the others; a tuple with the cotangent of each argument)`.
+
+        It serves as the inverse, and where no other derivative is given, as that. It must be linear in the cotangents,
+        and what it reconstructs must not depend on them: both are checked where it is traced.
+        """
+        check_function("defivjp", ivjp)
+        self._inverse = GivenInverse(ivjp, places_of("defivjp", self.fun, keep), True)
+        return ivjp
+
     # ------------------------------------------------------------------------------------------------------- calls
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -264,6 +287,7 @@ class _Call:
         n = len(captured)
         found: dict[str, tuple[Jaxpr, ...]] = {"jvp": (), "vjp": ()}
         stacked: list[tuple[int, Jaxpr]] = []
+        back = InverseBodies((), (), ())
         for key, rule in rules.items():
             mine, rest = rest[: len(rule.bodies)], rest[len(rule.bodies) :]
             names = [b.name for b in rule.bodies]
@@ -271,10 +295,14 @@ class _Call:
                 found[key] = split_tangent_rule(self.signature, names[0], mine[0])
             elif key == "vjp":
                 found[key] = split_cotangent_rule(self.signature, names[1], n, rule.n_res, *mine)
+            elif key == "inverse":
+                assert self.function._inverse is not None
+                back = inverse_bodies(self.signature, self.function._inverse, body, mine[0], self.kept)
             else:
                 stacked.append((int(key), mine[0]))
-        exhausted = not rules and self.function.rules != ("vmap",)
-        prim = CustomCall(body, n, found["jvp"], found["vjp"], tuple(stacked), exhausted)
+        exhausted = not rules and not {"jvp", "vjp", "ivjp"}.isdisjoint(self.function.rules)
+        vjp = found["vjp"] or (() if found["jvp"] else back.vjp)
+        prim = CustomCall(body, n, found["jvp"], vjp, tuple(stacked), exhausted, back.rule, back.held)
         outs = bind(prim, *captured, *self.leaves)
         return tree.unflatten(self.signature.out_tree, outs)
 
@@ -299,6 +327,10 @@ class _Call:
 
             known = dict.fromkeys(ask_sizes()) if sizes is None else sizes
             rules |= {str(size): stacked_rule(sig, rule, size, stacked) for size in known}
+        if function._inverse:
+            places = [k for k in range(len(self.args)) if k not in self.static]
+            inverse = partial(function._inverse.rule, *static)
+            rules["inverse"], self.kept = inverse_rule(sig, places, function._inverse, inverse)
         return rules
 
     def _over(self, fwd: Rule) -> Rule:
@@ -337,9 +369,10 @@ def _deeper(function: object) -> Iterator[int]:
         _depths.reset(token)
 
 
-def _made(what: str, fun: Any, nondiff_argnums: Sequence[int]) -> Any:
+def made(what: str, fun: Any, nondiff_argnums: Sequence[int]) -> Any:
+    """The function with rules that a decorator makes of a function, or adds to."""
     if fun is None:
-        return partial(_made, what, nondiff_argnums=nondiff_argnums)
+        return partial(made, what, nondiff_argnums=nondiff_argnums)
     if isinstance(fun, CustomFunction):  # another decorator on the same function
         if nondiff_argnums and tuple(sorted(set(nondiff_argnums))) != fun.nondiff_argnums:
             raise ArgumentError(
@@ -376,7 +409,7 @@ def custom_jvp(fun: Any = None, nondiff_argnums: Sequence[int] = ()) -> Any:
     Raises: where it is called: TreeError, ShapeError, DTypeError naming rule, path and both types; NotLinearError
             naming the equation; where it is differentiated: NotDifferentiableError for what is closed over.
     """
-    return _made("custom_jvp", fun, nondiff_argnums)
+    return made("custom_jvp", fun, nondiff_argnums)
 
 
 @overload
@@ -391,7 +424,7 @@ def custom_vjp(fun: Any = None, nondiff_argnums: Sequence[int] = ()) -> Any:
     Law:    with right rules, every transformation gives what it gives without them, within rounding.
     Raises: as `custom_jvp`.
     """
-    return _made("custom_vjp", fun, nondiff_argnums)
+    return made("custom_vjp", fun, nondiff_argnums)
 
 
 def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:
@@ -410,5 +443,5 @@ def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:
     Law:    with right rules, `vmap` gives what it gives without them, within rounding.
     Raises: as `custom_jvp`.
     """
-    made: CustomFunction[P, R] = _made("custom_vmap", fun, ())
-    return made
+    function: CustomFunction[P, R] = made("custom_vmap", fun, ())
+    return function

@@ -80,7 +80,7 @@ def tangent_rule(sig: Signature, fn: Callable[..., object], rule: Callable[[Any,
 
     def flat(*leaves: object) -> object:
         primals = tree.unflatten(sig.in_tree, leaves[:n])
-        out, dot = _pair(what, "(results, tangents)", rule(primals, with_none(sig.in_tree, sig.in_avals, leaves[n:])))
+        out, dot = pair(what, "(results, tangents)", rule(primals, with_none(sig.in_tree, sig.in_avals, leaves[n:])))
         return _results(what, sig, out) + directions(
             what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results"
         )
@@ -88,9 +88,9 @@ def tangent_rule(sig: Signature, fn: Callable[..., object], rule: Callable[[Any,
     body = traced(what, fn, flat, (*sig.in_avals, *inexact(sig.in_avals)))
     body = body.typed([*sig.out_avals, *inexact(sig.out_avals)])
     found, m = body.jaxpr.out_avals, len(sig.out_avals)
-    _check(what, "for", sig.out_paths, sig.out_avals, found[:m])
+    check_types(what, "for", sig.out_paths, sig.out_avals, found[:m])
     moving = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
-    _check(what, "as tangent of", moving, inexact(sig.out_avals), found[m:])
+    check_types(what, "as tangent of", moving, inexact(sig.out_avals), found[m:])
     return TracedRule((body,))
 
 
@@ -120,25 +120,25 @@ def cotangent_rule(
     def flat_forward(*leaves: object) -> object:
         nonlocal res_tree
         given = forward(*tree.unflatten(sig.in_tree, leaves))
-        out, residuals = _pair(what, "(results, residuals)", given)
+        out, residuals = pair(what, "(results, residuals)", given)
         stored, res_tree = tree.flatten(residuals)
         return _results(what, sig, out) + stored
 
     first = traced(what, fwd, flat_forward, sig.in_avals)
     m, n_res = len(sig.out_avals), len(first.numbers) - len(sig.out_avals)
     first = first.typed([*sig.out_avals, *[None] * n_res])
-    _check(what, "for", sig.out_paths, sig.out_avals, first.jaxpr.out_avals[:m])
+    check_types(what, "for", sig.out_paths, sig.out_avals, first.jaxpr.out_avals[:m])
 
     def flat_backward(*leaves: object) -> object:
         assert res_tree is not None
         residuals = tree.unflatten(res_tree, leaves[:n_res])
         bars = backward(residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
-        return _cotangents(back, sig, bars)
+        return cotangents(back, sig, bars)
 
     second = traced(back, bwd, flat_backward, (*first.jaxpr.out_avals[m:], *inexact(sig.out_avals)))
     second = second.typed(inexact(sig.in_avals))
     moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
-    _check(back, "as cotangent of", moving, inexact(sig.in_avals), second.jaxpr.out_avals)
+    check_types(back, "as cotangent of", moving, inexact(sig.in_avals), second.jaxpr.out_avals)
     return TracedRule((first, second), n_res)
 
 
@@ -164,7 +164,8 @@ def _reordered(backward: Jaxpr, n_captured: int, n_res: int) -> Jaxpr:
     return reorder_ins(backward, order)
 
 
-def _cotangents(what: str, sig: Signature, bars: object) -> list[object]:
+def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
+    """The leaves of a tuple with a cotangent for each argument. Raises: TreeError, DTypeError."""
     parts = sig.in_tree.children()
     if not isinstance(bars, tuple | list) or len(bars) != len(parts):
         raise TreeError(
@@ -195,7 +196,7 @@ def stacked_rule(
 
     def flat(*leaves: object) -> object:
         mapped = tree.unflatten(sig.in_tree, [True] * len(leaves))
-        out, where = _pair(what, "(results, out_batched)", rule(size, mapped, tree.unflatten(sig.in_tree, leaves)))
+        out, where = pair(what, "(results, out_batched)", rule(size, mapped, tree.unflatten(sig.in_tree, leaves)))
         marks = tree.broadcast_prefix(where, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
         results = _results(what, sig, out)
         for k, (x, is_stack) in enumerate(zip(results, marks, strict=True)):
@@ -206,14 +207,15 @@ def stacked_rule(
     body = traced(what, fn, flat, [a.with_shape((size, *a.shape)) for a in sig.in_avals])
     body = body.typed(sig.out_avals)
     wants = [a.with_shape((size, *a.shape)) for a in sig.out_avals]
-    _check(what, "as stack of", sig.out_paths, wants, body.jaxpr.out_avals)
+    check_types(what, "as stack of", sig.out_paths, wants, body.jaxpr.out_avals)
     return TracedRule((body,))
 
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
 
-def _pair(what: str, wanted: str, value: object) -> tuple[Any, Any]:
+def pair(what: str, wanted: str, value: object) -> tuple[Any, Any]:
+    """A value that must be a pair. Raises: TreeError."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise TreeError(f"{what} returns {tree.shape_text(tree.structure(value))}, not a pair {wanted}")
     return value[0], value[1]
@@ -255,7 +257,8 @@ def directions(
     return out
 
 
-def _check(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval], found: Sequence[Aval]) -> None:
+def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval], found: Sequence[Aval]) -> None:
+    """Raises: ShapeError, DTypeError for the first type that is not as wanted."""
     for path, want, have in zip(paths, wants, found, strict=True):
         if have is not want:
             kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError

@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
+import numpy as np
+
 from fxad import transforms, tree
+from fxad.api.custom import CustomFunction, made
 from fxad.api.lift import check_function, lift, positional
 from fxad.api.rewrite import Rewrite
+from fxad.array import binder
 from fxad.errors import ArgumentError
 from fxad.program import Program, counted, name_of, trace
 from fxad.transforms.reorder import reorder_ins
@@ -178,3 +182,54 @@ def invertible(f: Any = None, *, keep: Names = ()) -> Any:
         return Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
 
     return lift("invertible", f, transform)
+
+
+def reconstruction_error(
+    f: Program[..., Any] | Callable[..., Any], *args: Any, keep: Names = (), **kwargs: Any
+) -> float:
+    """How far what `invertible` reconstructs is from what was there: the largest difference in an argument, relative to
+    the largest magnitude in them; nan where something is lost.
+
+    Raises: as `invertible`.
+    """
+    program = f if isinstance(f, Program) else trace(f, *args, **kwargs)
+    kept = leaves_of(program, chosen("reconstruction_error", "keep", program, keep))
+    wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, kept, strict=True)])
+    marks = (False,) * len(program.bound) + wanted
+    back = transforms.inverse(program.jaxpr, marks, False, labels_of(program))
+    leaves = tree.leaves((args, kwargs))
+    results = tree.leaves(program(*args, **kwargs))
+    held = [*program.bound, *[x for x, w in zip(leaves, wanted, strict=True) if not w]]
+    found = binder().call(back, [*results, *held])
+    was = [np.asarray(x, np.complex128) for x, w in zip(leaves, wanted, strict=True) if w]
+    apart = [np.abs(np.asarray(y, np.complex128) - x) for x, y in zip(was, found, strict=True)]
+    largest = [float(np.max(np.abs(x), initial=0)) for x in was]
+    return float(np.max([np.max(d, initial=0) for d in apart], initial=0)) / (max(largest, default=0) or 1.0)
+
+
+def custom_inverse(
+    fun: Callable[P, R], inverse: Callable[..., Any] | None = None, *, keep: int | str | Sequence[int | str] = ()
+) -> CustomFunction[P, R]:
+    """A function that `inverse` and `invertible` run backwards as `inverse(results, *kept)` says; see `definverse`.
+
+    Law:    inverse(fun(x, w), w) = x, within rounding; `fxad.testing.check_inverse` holds it to that.
+    Raises: where it is called: TreeError, ShapeError, DTypeError naming rule, path and both types.
+    """
+    function: CustomFunction[P, R] = made("custom_inverse", fun, ())
+    if inverse is not None:
+        function.definverse(inverse, keep)
+    return function
+
+
+def custom_ivjp(
+    fun: Callable[P, R], ivjp: Callable[..., Any] | None = None, *, keep: int | str | Sequence[int | str] = ()
+) -> CustomFunction[P, R]:
+    """A function that is reconstructed and differentiated at once as `ivjp(results, cotangents, *kept)` says; see
+    `defivjp`.
+
+    Raises: as `custom_inverse`; NotLinearError, NotInvertibleError for an ivjp that mixes the two up.
+    """
+    function: CustomFunction[P, R] = made("custom_ivjp", fun, ())
+    if ivjp is not None:
+        function.defivjp(ivjp, keep)
+    return function

@@ -106,15 +106,15 @@ class _Asked:
     def value(self, a: Atom) -> Atom:
         """A value of the primal program. Raises: NotInvertibleError where results do not determine it."""
         if isinstance(a, Var) and a not in self._plan.ways:
-            raise self._undetermined(a)
+            raise self._undetermined()
         return self.demand.get(a)
 
-    def _undetermined(self, v: Var) -> NotInvertibleError:
+    def _undetermined(self) -> NotInvertibleError:
         missing = [k for k, x in enumerate(self._jaxpr.ins) if x not in self._plan.ways]
         k = missing[0]  # were all operands known, everything would be
         label = self._labels[k] if k < len(self._labels) else f"operand {k}"
         which = f"{label} of {self._jaxpr.name} is not determined by its results"
-        return not_invertible("invertible", which, self._plan.why_not(v), REMEDY)
+        return not_invertible("invertible", which, self._plan.why_not(self._jaxpr.ins[k]), REMEDY)
 
 
 def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: InverseRules) -> Plan:
@@ -125,17 +125,21 @@ def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: Inver
 def pushed(jaxpr: Jaxpr, kept: Marks, moving: Marks, labels: tuple[str, ...], rules: InverseRules) -> Jaxpr:
     """Forward mode from the results: (tangents of the marked operands, results, kept operands) -> tangents of the
     inexact results."""
-    split = linearize(cse(jaxpr), moving)
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
+    ctx = _Split.like(jaxpr)
+    results = ctx.run(cse(jaxpr), moving, {})
+    primal = ctx.build(results, jaxpr.name)
+    inexact = [a for a in cse(jaxpr).outs if a.aval.inexact]
+    dots = [ctx.tangents[a].var if a in ctx.tangents else Zero(a.aval).instantiate() for a in inexact]
+    linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
-    dots = b.inputs(split.linear.in_avals[: sum(moving)])
-    asked = _Asked(b, split.primal, _known_ways(split.primal, kept, n, every, rules), {}, labels)
-    results, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in marked(jaxpr.ins, kept)])
-    asked.give(marked(split.primal.ins, kept), held)
-    asked.give(split.primal.outs[:n], results)
-    linear = filled_linear(split, tuple([a.inexact for a in jaxpr.out_avals]))
-    residuals = [asked.value(a) for a in split.primal.outs[n:]]
-    return dce(b.build(b.inline(linear, [*dots, *residuals]), f"push_{jaxpr.name}"))
+    given = b.inputs(linear.in_avals[: sum(moving)])
+    asked = _Asked(b, primal, _known_ways(primal, kept, n, every, rules), {}, labels)
+    found, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in marked(jaxpr.ins, kept)])
+    asked.give(marked(primal.ins, kept), held)
+    asked.give(results, found)
+    residuals = [asked.value(a) for a in ctx.residuals]
+    return dce(b.build(b.inline(linear, [*given, *residuals]), f"push_{jaxpr.name}"))
 
 
 # ---------------------------------------------------------------------------------------------------------- lock-step
@@ -176,9 +180,11 @@ class _Split(SplitCtx):
         moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
         if step is None or moves:
             try:
-                return eqn.prim.jvp(self, ins, tangents)
+                outs, moved = eqn.prim.jvp(self, ins, tangents)
             except FxadError as e:
                 raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+            # a derivative of its own may be stated over another program: what is run backwards is the function
+            return (self.copy(eqn, ins) if isinstance(eqn.prim, CustomCall) else outs), moved
         outs = self.copy(eqn, ins)
         dots: tuple[Tangent, ...] = tuple(
             [lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in outs]

@@ -7,7 +7,7 @@ equation are known and some operands are not; operands that are known came from 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
 from fxad.ir import Atom, Emit, Eqn, Hole, Jaxpr, Primitive
@@ -203,4 +203,4 @@ def body_row(kind: type[P], solve: SolveBody[P]) -> InverseRule:
 class InverseRules:
     """An immutable table of rules; two tables are different values."""
 
-    rows: Mapping[type[Primitive], InverseRule]
+    rows: Mapping[type[Primitive], InverseRule] = field(repr=False)

@@ -60,7 +60,7 @@ def _linear_call(ctx: BodyCtx, prim: LinearCall, args: Args, outs: Args) -> Solv
 
 def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solved | Refused:
     """By the inverse of its own; by the body where it has none, and for the log-determinant, which that cannot say."""
-    given = marked(args, prim.held)
+    given = marked(args, prim.held) if prim.inverse_rule else ()
     if not prim.inverse_rule or ctx.measured or not all([*known(given), *known(outs)]):
         return _inverted(ctx, prim.body, args, outs)
     found = ctx(Call(prim.inverse_rule[0]), *atoms(outs), *atoms(given))

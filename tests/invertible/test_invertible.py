@@ -1,0 +1,269 @@
+"""`invertible`: the same function, whose backward pass reconstructs what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import ArgumentError, NotInvertibleError
+
+X = np.array([0.5, -1.25, 2.0])
+W = np.array([0.25, -0.5, 1.5])
+ROWS = np.stack([W, W / 2, -W])
+
+
+def close(found: object, want: object, rtol: float = 1e-9) -> None:
+    a, b = fx.tree.leaves(found), fx.tree.leaves(want)
+    assert len(a) == len(b)
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=rtol, atol=1e-12)
+
+
+def block(x: Any, w: Any) -> Any:
+    a, b = x
+    a = a + fnp.sin(b * w)
+    return a, b * fnp.exp(fnp.tanh(a)) + w
+
+
+def unrolled(x: Any, w: Any) -> Any:
+    for _ in range(3):
+        x = block(x, w)
+    return x
+
+
+def called(x: Any, w: Any) -> Any:
+    inner = fx.jit(block)
+    return inner(inner(x, w), -w)
+
+
+def looped(x: Any, w: Any) -> Any:
+    x, ys = lax.scan(lambda c, r: (block(c, r), c[0]), block(x, w), fnp.asarray(ROWS) * w)
+    a = lax.fori_loop(0, 3, lambda i, c: c * 1.5 + i.astype("float64"), x[0])
+    return (a, x[1]), ys
+
+
+def branched(x: Any, w: Any) -> Any:
+    return lax.cond(w[0] > 0, lambda x: block(x, w), lambda x: (x[1] * 2, x[0] + w), block(x, w))
+
+
+def nested(x: Any, w: Any) -> Any:
+    inner = fx.invertible(block, keep="w")
+    x = inner(x, w)
+    return fx.remat(block)(fx.checkpoint_name(x[0], "a"), w) if False else inner(x, w)
+
+
+def closing(x: Any, w: Any) -> Any:
+    return fx.invertible(lambda y: block(y, w))(x)
+
+
+FUNCTIONS: tuple[Callable[..., Any], ...] = (unrolled, called, looped, branched, nested, closing)
+
+
+def total(f: Any) -> Any:
+    return lambda x, w: fnp.sum(fnp.stack([fnp.sum(fnp.sin(y)) for y in fx.tree.leaves(f(x, w))]))
+
+
+def args(sign: float = 1.0) -> tuple[Any, Any]:
+    return (fnp.asarray(X), fnp.asarray(X + 1)), fnp.asarray(W) * sign
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_same_value_and_same_gradient(f: Callable[..., Any]) -> None:
+    lean = fx.invertible(f, keep="w")
+    for sign in (1.0, -1.0):
+        close(lean(*args(sign)), f(*args(sign)))
+        for argnums in (0, 1, (0, 1)):
+            close(fx.grad(total(lean), argnums)(*args(sign)), fx.grad(total(f), argnums)(*args(sign)))
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_forward_mode_and_second_order(f: Callable[..., Any]) -> None:
+    lean = fx.invertible(f, keep="w")
+    dots = fx.tree.map(lambda a: fnp.cos(a * 3), args())
+    close(fx.jvp(lean, args(), dots), fx.jvp(f, args(), dots))
+    close(fx.linearize(lean, *args())[1](*dots), fx.linearize(f, *args())[1](*dots))
+
+    def slope(g: Any) -> Any:
+        return total(fx.grad(total(g), (0, 1)))
+
+    close(fx.grad(slope(lean), (0, 1))(*args()), fx.grad(slope(f), (0, 1))(*args()), 1e-7)
+    close(fx.jvp(fx.grad(total(lean)), args(), dots), fx.jvp(fx.grad(total(f)), args(), dots), 1e-7)
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+@pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0)])
+def test_batched(f: Callable[..., Any], in_axes: Any) -> None:
+    lean = fx.invertible(f, keep="w")
+    given = tuple([
+        fx.tree.map(lambda x: fnp.stack([x, x / 2]), a) if d == 0 else a for a, d in zip(args(), in_axes, strict=True)
+    ])  # fmt: skip
+    close(
+        fx.vmap(fx.grad(total(lean), (0, 1)), in_axes=in_axes)(*given),
+        fx.vmap(fx.grad(total(f), (0, 1)), in_axes=in_axes)(*given),
+    )
+
+    def whole(g: Any) -> Any:
+        return lambda x, w: fnp.sum(fx.vmap(total(g), in_axes=in_axes)(x, w))
+
+    close(fx.jit(fx.grad(whole(lean), (0, 1)))(*given), fx.grad(whole(f), (0, 1))(*given))
+
+
+def test_inside_a_loop_and_a_branch() -> None:
+    def f(g: Any) -> Any:
+        def step(c: Any, r: Any) -> Any:
+            return lax.cond(r[0] > 0, lambda c: g(c, r), lambda c: c, c), None
+
+        return lambda x, w: lax.scan(step, x, fnp.asarray(ROWS) * w)[0]
+
+    lean = f(fx.invertible(block, keep=1))
+    close(fx.grad(total(lean), (0, 1))(*args()), fx.grad(total(f(block)), (0, 1))(*args()))
+
+
+def test_integers_are_kept_by_themselves() -> None:
+    def f(x: Any, n: Any) -> Any:
+        return x * n.astype("float64")
+
+    lean = fx.invertible(f)
+    close(fx.grad(lambda x: fnp.sum(lean(x, np.arange(1, 4)) ** 2))(X), 2 * X * np.arange(1, 4) ** 2)
+
+
+def test_a_derivative_of_its_own_is_taken() -> None:
+    @fx.custom_jvp
+    def f(x: Any) -> Any:
+        return x * 2.0
+
+    @f.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        return f(*primals), tangents[0] * 5.0
+
+    close(fx.grad(lambda x: fnp.sum(fx.invertible(lambda x: fnp.exp(f(x)))(x)))(X), np.exp(2 * X) * 5)
+
+
+def test_what_the_gradient_does_not_need_is_not_asked_for() -> None:
+    lean = fx.invertible(lambda x: x[0] + x[1])  # the sum does not determine them, and its derivative does not ask
+    close(fx.grad(lambda x: fnp.sum(lean(x)))((X, X)), (np.ones(3), np.ones(3)))
+
+
+def test_the_error_of_a_reconstruction_is_measured() -> None:
+    assert fx.reconstruction_error(block, *args(), keep="w") < 1e-14
+    lost = fx.reconstruction_error(lambda x: fnp.tanh(x), fnp.asarray([5.0, 5.5, 6.0, 6.5], "float32"))
+    assert 1e-5 < lost < 0.1  # tanh(6) is all but 1: few bits are left
+    assert np.isnan(fx.reconstruction_error(lambda x: fnp.tanh(x), fnp.asarray([20.0], "float32")))
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
+def temp_bytes(loss: Callable[..., Any], *given: Any) -> int:
+    return fx.lower(fx.trace(fx.grad(loss), *given)).compile().memory().temp_bytes
+
+
+def layer(x: Any, w: Any) -> Any:
+    a, b = x
+    a = a + fnp.tanh(b @ w)
+    return a, b + fnp.tanh(a @ w)
+
+
+STATE = (np.ones((64, 16), np.float32), np.ones((64, 16), np.float32))
+
+
+def energy(x: Any) -> Any:
+    return fnp.sum(x[0] * x[1])
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_memory_does_not_grow_with_unrolled_blocks(wrapped: bool) -> None:
+    one = fx.invertible(layer, keep="w") if wrapped else layer
+
+    def chain(x: Any, ws: Any) -> Any:
+        for w in ws:
+            x = one(x, w)
+        return x
+
+    def needs(f: Callable[..., Any], depth: int) -> int:
+        ws = [np.eye(16, dtype=np.float32)] * depth
+        return temp_bytes(lambda ws, x: energy(f(x, ws)), ws, STATE)
+
+    lean = fx.invertible(chain, keep="ws")
+    assert needs(lean, 8) == needs(lean, 64)
+    assert needs(chain, 32) > needs(chain, 8) + 24 * 2 * STATE[0].nbytes * 0.9
+
+
+def test_memory_does_not_grow_with_the_steps_of_a_loop() -> None:
+    def chain(x: Any, ws: Any) -> Any:
+        return lax.scan(lambda c, w: (layer(c, w), None), x, ws)[0]
+
+    def needs(f: Callable[..., Any], depth: int) -> int:
+        return temp_bytes(lambda ws, x: energy(f(x, ws)), np.ones((depth, 16, 16), np.float32), STATE)
+
+    lean = fx.invertible(chain, keep="ws")
+    assert needs(lean, 8) == needs(lean, 256)
+    assert needs(chain, 256) > needs(chain, 8) + 240 * 2 * STATE[0].nbytes
+
+
+def test_memory_of_a_leapfrog_integrator() -> None:
+    def orbit(x: Any, v: Any, steps: int) -> Any:
+        def step(_: Any, state: Any) -> Any:
+            x, v = state
+            v = v - 0.01 * fnp.sin(x)
+            return x + 0.01 * v, v
+
+        return lax.fori_loop(0, steps, step, (x, v))
+
+    def needs(steps: int) -> int:
+        lean = fx.invertible(lambda x, v: orbit(x, v, steps))
+        return temp_bytes(lambda x, v: energy(lean(x, v)), *STATE)
+
+    assert needs(8) == needs(256)
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_what_cannot_be_reconstructed() -> None:
+    def f(x: Any, w: Any) -> Any:
+        return fnp.tanh(x) * w
+
+    with pytest.raises(NotInvertibleError) as e:
+        fx.invertible(f)(X, W)
+    assert e.value.message == (
+        "invertible: argument x of f is not determined by its results: mul is not inverted: both operands are unknown"
+    )
+    assert e.value.equation.endswith(" = mul %0:f64[3] %arg1:f64[3]")
+    assert e.value.where.endswith("in test_what_cannot_be_reconstructed.<locals>.f")
+    assert e.value.remedy == ("name the argument in keep, close over the value, or give the function a custom_inverse")
+    fx.invertible(f, keep="w")(X, W)
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_an_open_loop_is_refused() -> None:
+    def f(x: Any) -> Any:
+        return lax.while_loop(lambda c: fnp.sum(c) < 10, lambda c: c * fnp.exp(c), x, max_steps=20)
+
+    with pytest.raises(NotInvertibleError) as e:
+        fx.invertible(f)(X)
+    assert e.value.message == (
+        "invertible: argument x of f is not determined by its results: "
+        "while is not inverted: how many steps were taken is not known from its results"
+    )
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_a_branch_on_what_is_reconstructed() -> None:
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(lambda x: lax.cond(fnp.sum(x) > 0, lambda x: x * 2, lambda x: x + 1, x))(X)
+    assert "which branch was taken depends on what is to be reconstructed" in e.value.message
+
+
+def test_keep_names_an_argument() -> None:
+    with pytest.raises(ArgumentError) as e:
+        fx.invertible(block, keep="v")(*args())
+    assert e.value.message == "invertible: keep has 'v', which is no argument of block"
+    assert e.value.remedy == "its arguments are x, w"
