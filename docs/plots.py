@@ -86,7 +86,7 @@ def main() -> None:
     }
     for name, figure in figures.items():
         # without the version of matplotlib and the date: the same data give the same file
-        figure.savefig(images / f"{name}.png", dpi=95, metadata={"Software": None})
+        figure.savefig(images / f"{name}.png", dpi=80, metadata={"Software": None})
 
 
 if __name__ == "__main__":
