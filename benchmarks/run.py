@@ -27,6 +27,7 @@ MODULES = (
     "bench_models",
     "bench_remat",
     "bench_functions",
+    "bench_units",
     "bench_disk",
 )
 
