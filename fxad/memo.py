@@ -31,9 +31,10 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
         try:
             return memo[key]  # type: ignore[no-any-return]
         except KeyError:
-            with collector_paused():
-                made = fn(jaxpr, *args, **kwargs)
-            return memo.setdefault(key, made)  # type: ignore[no-any-return]
+            pass  # what fn raises is not raised while this is handled: a traceback would show the whole key
+        with collector_paused():
+            made = fn(jaxpr, *args, **kwargs)
+        return memo.setdefault(key, made)  # type: ignore[no-any-return]
 
     return memoised
 

@@ -300,7 +300,7 @@ class _Call:
                 back = inverse_bodies(self.signature, self.function._inverse, body, mine[0], self.kept)
             else:
                 stacked.append((int(key), mine[0]))
-        exhausted = not rules and not {"jvp", "vjp", "ivjp"}.isdisjoint(self.function.rules)
+        exhausted = depth > DEPTH and not {"jvp", "vjp", "ivjp"}.isdisjoint(self.function.rules)
         vjp = found["vjp"] or (() if found["jvp"] else back.vjp)
         prim = CustomCall(body, n, found["jvp"], vjp, tuple(stacked), exhausted, back.rule, back.held)
         outs = bind(prim, *captured, *self.leaves)
@@ -311,9 +311,10 @@ class _Call:
         function, sig = self.function, self.signature
         static = [self.args[k] for k in self.static]
         rules: dict[str, TracedRule] = {}
-        if function._jvp:
+        moves = any([a.inexact for a in sig.in_avals])  # a rule about no tangents is not asked for any
+        if function._jvp and moves:
             rules["jvp"] = tangent_rule(sig, function._jvp, partial(function._jvp, *static))
-        if function._vjp:
+        if function._vjp and moves:
             fwd, bwd = function._vjp
             forward = self._over(fwd)
             rules["vjp"] = cotangent_rule(sig, fwd, bwd, forward, partial(bwd, *static))

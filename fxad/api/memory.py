@@ -78,10 +78,15 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
 
     Law:    both halves together give the results of the program, bit for bit; no equation is in both; what the first
             knows is given by the first. Effects stay in order: one that follows an effect of the second is in the second.
-    Raises: ArgumentError for what is not a Program, and for a mask of another length.
+    Raises: ArgumentError for what is not a Program, and for a mask that is none, or of another length.
     """
     _check_program("partial_eval", program)
     n = len(positional(program))
+    if not isinstance(known, Sequence) or not all([isinstance(k, bool) for k in known]):
+        raise ArgumentError(
+            f"partial_eval: known is {known!r:.60}, not a sequence of bools",
+            remedy="one bool for each positional argument",
+        )
     if len(known) != n:
         raise ArgumentError(
             f"partial_eval: known has {len(known)} entries, {program.name} takes {counted(n, 'positional argument')}",

@@ -106,15 +106,17 @@ class _Asked:
     def value(self, a: Atom) -> Atom:
         """A value of the primal program. Raises: NotInvertibleError where results do not determine it."""
         if isinstance(a, Var) and a not in self._plan.ways:
-            raise self._undetermined()
+            raise self._undetermined(a)
         return self.demand.get(a)
 
-    def _undetermined(self) -> NotInvertibleError:
-        missing = [k for k, x in enumerate(self._jaxpr.ins) if x not in self._plan.ways]
-        k = missing[0]  # were all operands known, everything would be
+    def _undetermined(self, v: Var) -> NotInvertibleError:
+        operand = self._plan.needed(v)
+        k = self._jaxpr.ins.index(operand)
         label = self._labels[k] if k < len(self._labels) else f"operand {k}"
         which = f"{label} of {self._jaxpr.name} is not determined by its results"
-        return not_invertible("invertible", which, self._plan.why_not(self._jaxpr.ins[k]), REMEDY)
+        # what only the gradient computes, such as the cosine beside a sine, is read by no equation of the function
+        read = v in self._plan.graph.readers
+        return not_invertible("invertible", which, self._plan.why_not(v if read else operand), REMEDY)
 
 
 def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: InverseRules) -> Plan:

@@ -89,6 +89,10 @@ class Residuals(Sequence[Residual]):
     def _with(self, rows: tuple[int, ...], stored: bool) -> Residuals:
         out = list(self.rows)
         for k in rows:
+            if not isinstance(k, int) or isinstance(k, bool):
+                raise ArgumentError(
+                    f"residuals: {k!r:.60} is not the number of a row", remedy="the table numbers its rows from 0"
+                )
             if not -len(out) <= k < len(out):
                 raise ArgumentError(f"residuals: row {k} does not exist: there are {len(out)}")
             if out[k].is_argument and not stored:

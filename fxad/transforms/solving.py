@@ -34,6 +34,7 @@ UNKNOWN_RULE: Final = Refused("it has no inverse rule")
 TWICE: Final = Refused("an unknown operand stands in it twice")
 PARTLY: Final = Refused("its results determine some elements of the operand, and the others are not found elsewhere")
 UNUSED: Final = Refused("no result depends on it")
+SOME: Final = Refused("not all of its results are known")
 
 
 class Scratch(Builder):
@@ -125,6 +126,17 @@ class Plan:
                         queue.append(out)
         return UNUSED
 
+    def needed(self, v: Var) -> Var:
+        """The first operand that is not determined and that a value which is not determined is computed from."""
+        seen: set[Atom] = {v}
+        stack: list[Atom] = [v]
+        while stack:
+            eqn = self.graph.maker.get(stack.pop())
+            more = [a for a in eqn.ins if isinstance(a, Var) and a not in self.ways and a not in seen] if eqn else []
+            seen.update(more)
+            stack += more
+        return next(x for x in self.graph.jaxpr.ins if x in seen)
+
 
 class _Search:
     """One search for what the known values determine."""
@@ -174,6 +186,10 @@ class _Search:
                 self.waiting.discard(k)
                 if self.missing[k]:
                     self._attempt(k)
+        for k, eqn in enumerate(self.graph.jaxpr.eqns):
+            if self.missing[k] and k not in self.refusals and any([v in self.ways for v in eqn.outs]):
+                found = self._solved(Scratch(self.graph, self.rules, False), eqn, eqn.outs)
+                self.refusals[k] = located(found if isinstance(found, Refused) else SOME, eqn)
         return Plan(self.graph, self.ways, self.refusals)
 
     # --------------------------------------------------------------------------------------------- running backwards
@@ -204,8 +220,8 @@ class _Search:
         elif not any([isinstance(v, Part) for v in found]):
             self.refusals[k] = located(UNUSED, eqn)
 
-    def _solved(self, scratch: Scratch, eqn: Eqn) -> Sequence[Atom | Part | None] | Refused:
-        """What the rule of an equation says of its unknown operands."""
+    def _solved(self, scratch: Scratch, eqn: Eqn, outs: tuple[Var, ...] = ()) -> Sequence[Atom | Part | None] | Refused:
+        """What the rule of an equation says of its unknown operands; `outs` are taken to be known too."""
         rule = self.rules.rows.get(type(eqn.prim))
         if rule is None:
             return UNKNOWN_RULE
@@ -215,12 +231,11 @@ class _Search:
             return TWICE
         scratch.source = eqn.source
         try:
-            found = rule.solve(
-                scratch, eqn.prim, args, tuple([v if v in self.ways else Hole(v.aval) for v in eqn.outs])
-            )
+            there = tuple([v if v in self.ways or v in outs else Hole(v.aval) for v in eqn.outs])
+            found = rule.solve(scratch, eqn.prim, args, there)
         except FxadError as e:
             raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
-        if self.measured and not isinstance(found, Refused):
+        if scratch.measured and not isinstance(found, Refused):
             self._measure(scratch, eqn, rule, found)
         return found
 

@@ -11,6 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
+from fxad.errors import ArgumentError
 from fxad.ir import Jaxpr, distinct
 from fxad.testing.memory_laws import work
 
@@ -164,3 +165,10 @@ def test_edges() -> None:
     assert ops(every.unknown) == set()
     assert ops(none.known) == set()
     assert every.residuals == none.residuals == ()
+
+
+@pytest.mark.parametrize("known", [True, (1, 0), "ab", None])
+def test_a_mask_that_is_none(known: Any) -> None:
+    with pytest.raises(ArgumentError) as e:
+        fx.partial_eval(fx.trace(lambda a, b: a + b, A, B), known=known)
+    assert e.value.message == f"partial_eval: known is {known!r}, not a sequence of bools"

@@ -85,6 +85,8 @@ def test_what_a_plan_cannot_do_is_refused() -> None:
     untyped: Any = fx
     for call, message in (
         (lambda: table.without(0), "residuals: row 0 is an argument of loss"),
+        (lambda: table.without("sin"), "residuals: 'sin' is not the number of a row"),  # type: ignore[arg-type]
+        (lambda: table.keep(True), "residuals: True is not the number of a row"),
         (lambda: table.without(9), "residuals: row 9 does not exist: there are 6"),
         (lambda: fx.remat(other, plan=table), "remat: the plan is for another program"),
         (lambda: untyped.remat(loss, plan=table), "remat: a plan is for a Program, got <function loss"),

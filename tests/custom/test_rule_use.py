@@ -291,3 +291,28 @@ def test_dce_of_rules_changes_no_result_and_no_derivative(case: Case, kind: str,
         assert pairs[0][1] == pairs[1][1]
         assert differ(run(pairs[0][0], dots), run(pairs[1][0], dots), exact=True) == ""
     typecheck(transforms.vmap(slim, 2, (0,) * len(slim.ins))[0])
+
+
+# ------------------------------------------------------------------------------------------- arguments without tangents
+
+
+def test_a_rule_about_tangents_is_not_asked_about_integers() -> None:
+    """One function for floats and integers: its rules multiply tangents, and integers have none."""
+
+    @fx.custom_jvp
+    def twice(x: Any) -> Any:
+        return 2 * x
+
+    @fx.custom_vjp
+    def thrice(x: Any) -> Any:
+        return 3 * x
+
+    twice.defjvp(lambda primals, tangents: (2 * primals[0], 2 * tangents[0]))
+    thrice.defvjp(lambda x: (3 * x, None), lambda _, ct: (3 * ct,))
+    for dtype in ("int32", "bool"):
+        x = np.ones(3, dtype)
+        np.testing.assert_array_equal(fx.jit(twice)(x), 2 * x)
+        np.testing.assert_array_equal(fx.jit(fx.vmap(thrice))(x), 3 * x)
+    np.testing.assert_array_equal(fx.jacfwd(twice)(X), 2 * np.eye(3))
+    weighted = fx.grad(lambda x, n: fnp.sum(x * thrice(n)))
+    np.testing.assert_array_equal(weighted(X, np.arange(3)), [0.0, 3.0, 6.0])

@@ -140,15 +140,17 @@ def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, 
     moving = tuple([s and not p for s, p in zip(sure, still, strict=True)])
     last = tuple([k and not s for k, s in zip(known(outs), sure, strict=False)])
     way = Retreat(prim, known(consts), known(xs), known(outs[prim.n_carry :]), last, still, moving, False, ())
+    why: Refused | None = None
     while True:
         way, found = _stepping(ctx, way, last)
+        why = why or found.refused  # with fewer carries known, what follows from them is refused for want of them
         _, solved, slices = prim.steps.split(found.solved)
         fewer = tuple([k and s for k, s in zip(last, solved, strict=True)])
         if fewer == last:
             break
         last = fewer
     if not any(solved) and not any(slices):
-        return found.refused or Refused("its results are not known")
+        return why or Refused("its results are not known")
     return _chosen(way, found)
 
 

@@ -1,0 +1,85 @@
+"""The equation and the reason that `inverse` and `invertible` give are the same, and those of the user's function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import NotInvertibleError
+
+X = np.array([3.0, 1.0, 2.0])
+
+
+def loss_of(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: sum(fnp.sum(out**3) for out in fx.tree.leaves(fx.invertible(f)(*args)))
+
+
+def sines(x: Any) -> Any:
+    return lax.scan(lambda c, _: (fnp.sin(c), None), x, None, 3)[0]
+
+
+@pytest.mark.parametrize(
+    ("f", "reason", "equations"),
+    [
+        (
+            fnp.sort,
+            "sort is not inverted: the order that the elements had is lost",
+            ("%0:f64[3] = sort %arg0:f64[3]", "%1:f64[3], %2:i32[3] = sort %arg0:f64[3] %0:i32[3]"),
+        ),
+        (
+            fnp.sin,
+            "sin is not inverted: operands a period apart have the same result",
+            ("%0:f64[3] = sin %arg0:f64[3]",) * 2,
+        ),
+        (
+            lambda x: fnp.exp(fnp.sin(x)),
+            "sin is not inverted: operands a period apart have the same result",
+            ("%0:f64[3] = sin %arg0:f64[3]",) * 2,
+        ),
+        (
+            lambda x: x * x,
+            "mul is not inverted: an unknown operand stands in it twice",
+            ("%0:f64[3] = mul %arg0:f64[3] %arg0:f64[3]",) * 2,
+        ),
+        (
+            sines,
+            "sin is not inverted: operands a period apart have the same result",
+            ("%0:f64[3] = sin %arg0:f64[3]",) * 2,
+        ),
+        (
+            lambda x: fnp.linalg.qr(fnp.outer(x, x) + fnp.eye(3))[0],
+            "qr is not inverted: not all of its results are known",
+            ("%11:f64[3,3], %12:f64[3,3] = qr %10:f64[3,3]",) * 2,
+        ),
+    ],
+)
+def test_the_same_reason_for_a_function_and_its_gradient(f: Any, reason: str, equations: Any) -> None:
+    for what, run, equation in (
+        ("inverse", lambda: fx.inverse(fx.trace(f, X)), equations[0]),
+        ("invertible", lambda: fx.grad(loss_of(f))(X), equations[1]),
+    ):
+        with pytest.raises(NotInvertibleError) as e:
+            run()
+        assert e.value.message.startswith(f"{what}: argument ")
+        assert e.value.message.endswith(f" is not determined by its results: {reason}")
+        assert e.value.equation == equation
+
+
+def test_the_argument_that_the_gradient_needs_is_named() -> None:
+    """`a` is not determined either, and nobody asks for it."""
+
+    def f(a: Any, b: Any) -> Any:
+        return fnp.round(a), fnp.sin(b)
+
+    with pytest.raises(NotInvertibleError) as e:
+        fx.grad(loss_of(f), 1)(X, X)
+    assert e.value.message == (
+        "invertible: argument b of f is not determined by its results: "
+        "sin is not inverted: operands a period apart have the same result"
+    )
