@@ -23,6 +23,8 @@ from fxad.api.custom_rules import (
     split_cotangent_rule,
     split_tangent_rule,
     stacked_rule,
+    static_arguments,
+    static_places,
     tangent_rule,
     traced,
 )
@@ -60,11 +62,8 @@ class CustomFunction(Generic[P, R]):
     """
 
     def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> None:
-        for k in nondiff_argnums:
-            if not isinstance(k, int) or isinstance(k, bool) or k < 0:
-                raise ArgumentError(f"custom rules of {name_of(fun)}: nondiff_argnums {nondiff_argnums!r} has {k!r}")
         self.fun = fun
-        self.nondiff_argnums: tuple[int, ...] = tuple(sorted(set(nondiff_argnums)))
+        self.nondiff_argnums: tuple[int, ...] = static_places(name_of(fun), nondiff_argnums)
         self._jvp: Rule | None = None
         self._vjp: tuple[Rule, Rule] | None = None
         self._vmap: tuple[Rule, tuple[int, ...] | None] | None = None
@@ -247,7 +246,7 @@ class _Call:
     def __init__(self, function: CustomFunction[..., Any], args: tuple[object, ...]) -> None:
         self.function = function
         self.args = args
-        self.static = [k for k in function.nondiff_argnums if k < len(args)]
+        self.static = static_arguments(name_of(function.fun), function.nondiff_argnums, len(args))
         dynamic = tuple([a for k, a in enumerate(args) if k not in self.static])
         self.leaves, in_tree = tree.flatten(dynamic)
         paths = self._paths(in_tree)

@@ -54,10 +54,17 @@ def inverse_rule(
 
     `places` are the positions of the arguments that the rules of the function are about. Gives the body, over results,
     kept leaves, then cotangents, and which leaves are kept.
-    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
+    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types;
+            ArgumentError for a position to keep that the call does not have.
     """
     what, n = f"{given.role} of {sig.name}: {name_of(given.rule)}", len(sig.out_avals)
     parts = sig.in_tree.children()
+    for k in given.keep:
+        if k not in places:
+            raise ArgumentError(
+                f"{given.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, places))}",
+                remedy="number positional arguments from 0; those in nondiff_argnums are given to the rule anyway",
+            )
     held = tuple([k in given.keep for k in places])
     marks = tuple([h for h, part in zip(held, parts, strict=True) for _ in range(part.num_leaves)])
     free = tuple([not m for m in marks])

@@ -13,7 +13,7 @@ from typing import Any, cast, final
 from fxad import tree
 from fxad.api.lift import tangent_tree
 from fxad.array import ArrayLike
-from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, Zero
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
@@ -263,3 +263,29 @@ def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval
         if have is not want:
             kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
             raise kind(f"{what} returns {have} {verb} {path}, which is {want}")
+
+
+# -------------------------------------------------------------------------------------- arguments that rules are not about
+
+
+def static_places(name: str, nondiff_argnums: Sequence[int]) -> tuple[int, ...]:
+    """`nondiff_argnums` in order, each once. Raises: ArgumentError for what are no positions."""
+    if not isinstance(nondiff_argnums, Sequence):
+        raise ArgumentError(
+            f"custom rules of {name}: nondiff_argnums is {nondiff_argnums!r:.60}, not a sequence of numbers",
+            remedy="nondiff_argnums=(0,)",
+        )
+    for k in nondiff_argnums:
+        if not isinstance(k, int) or isinstance(k, bool) or k < 0:
+            raise ArgumentError(f"custom rules of {name}: nondiff_argnums {nondiff_argnums!r} has {k!r}")
+    return tuple(sorted(set(nondiff_argnums)))
+
+
+def static_arguments(name: str, places: Sequence[int], n: int) -> list[int]:
+    """Which of the n arguments of a call the rules are not about. Raises: ArgumentError for one that it does not have."""
+    if places and places[-1] >= n:
+        raise ArgumentError(
+            f"{name}: nondiff_argnums has {places[-1]}, and it is called with {counted(n, 'argument')}",
+            remedy="number the arguments from 0",
+        )
+    return list(places)

@@ -230,6 +230,13 @@ def test_arguments() -> None:
         fx.custom_jvp(3)  # type: ignore[call-overload]
     with pytest.raises(ArgumentError, match=r"custom rules of f: nondiff_argnums \(-1,\) has -1"):
         fx.custom_jvp(f, nondiff_argnums=(-1,))
+    untyped: Any = fx.custom_jvp
+    with pytest.raises(ArgumentError, match="custom rules of f: nondiff_argnums is 0, not a sequence of numbers"):
+        untyped(f, nondiff_argnums=0)
+    beyond: Any = fx.custom_jvp(f, nondiff_argnums=(5,))
+    beyond.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
+    with pytest.raises(ArgumentError, match=r"^f: nondiff_argnums has 5, and it is called with 2 arguments\n"):
+        fx.trace(beyond, X, X)
     with pytest.raises(ArgumentError, match=r"custom_vjp: nondiff_argnums \(0,\) differs from \(1,\)"):
         fx.custom_vjp(fx.custom_jvp(f, nondiff_argnums=(1,)), nondiff_argnums=(0,))
     with pytest.raises(ParameterError, match="def_vmap of f: no axis size is given"):

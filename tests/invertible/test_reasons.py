@@ -10,7 +10,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import NotInvertibleError
+from fxad.errors import ArgumentError, NotInvertibleError
 
 X = np.array([3.0, 1.0, 2.0])
 
@@ -82,3 +82,41 @@ def test_the_argument_that_the_gradient_needs_is_named() -> None:
         "invertible: argument b of f is not determined by its results: "
         "sin is not inverted: operands a period apart have the same result"
     )
+
+
+def test_the_branch_that_is_not_inverted_is_named() -> None:
+    """Not the one before it, which is."""
+
+    def f(rows: Any, x: Any) -> Any:
+        def step(c: Any, a: Any) -> Any:
+            return lax.cond(a[0] > 0, lambda c: fnp.sin(c), lambda c: c[::-1] - a, c), a
+
+        return lax.scan(step, x, rows)
+
+    with pytest.raises(NotInvertibleError) as e:
+        fx.invertible(fx.trace(f, fnp.ones((2, 3)), X))
+    assert e.value.message == (
+        "invertible: argument x of f is not determined by its results: "
+        "sin is not inverted: operands a period apart have the same result"
+    )
+
+
+def test_an_inverse_that_is_given_says_no_log_determinant() -> None:
+    sine: Any = fx.custom_inverse(fnp.sin, fnp.arcsin)
+    double: Any = fx.custom_inverse(lambda x: 2 * x, lambda y: y / 2)
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(fx.trace(sine, X), log_det=True)
+    assert e.value.message == (
+        "inverse: argument x of sin is not determined by its results: custom_call is not inverted: the inverse it was "
+        "given does not say the log-determinant, and in the function itself sin is not inverted: "
+        "operands a period apart have the same result"
+    )
+    _, log_det = fx.inverse(double, log_det=True)(X)
+    np.testing.assert_allclose(log_det, 3 * np.log(2))
+
+
+def test_an_argument_to_keep_that_is_not_there() -> None:
+    double: Any = fx.custom_inverse(lambda x: 2 * x, lambda y: y / 2, keep=3)
+    with pytest.raises(ArgumentError) as e:
+        fx.inverse(fx.trace(double, X))
+    assert e.value.message == "definverse of <lambda>: keep has 3, and its rules are about arguments 0"

@@ -62,10 +62,17 @@ def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solv
     """By the inverse of its own; by the body where it has none, and for the log-determinant, which that cannot say."""
     given = marked(args, prim.held) if prim.inverse_rule else ()
     if not prim.inverse_rule or ctx.measured or not all([*known(given), *known(outs)]):
-        return _inverted(ctx, prim.body, args, outs)
+        body = _inverted(ctx, prim.body, args, outs)
+        return _unmeasured(body) if isinstance(body, Refused) and prim.inverse_rule and ctx.measured else body
     found = ctx(Call(prim.inverse_rule[0]), *atoms(outs), *atoms(given))
     there = spread(found, tuple([not h for h in prim.held]))
     return tuple([v if isinstance(a, Hole) else None for v, a in zip(there, args, strict=True)])
+
+
+def _unmeasured(body: Refused) -> Refused:
+    """Why a function with an inverse of its own is not inverted where the log-determinant is asked for."""
+    why = f"{body.name} is not inverted: {body.reason}" if body.name else body.reason
+    return Refused(f"the inverse it was given does not say the log-determinant, and in the function itself {why}")
 
 
 # ----------------------------------------------------------------------------------------------------------- branches
@@ -78,7 +85,7 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     found = [ctx.recur(branch, known(operands), known(outs)) for branch in prim.branches]
     solved = tuple([all(marks) for marks in zip(*[d.solved for d in found], strict=True)])
     if not any(solved):
-        return next((_why(d) for d in found if not all(d.solved)), _why(found[0]))
+        return next((d for d in [d.refused for d in found] if d), _why(found[0]))
     wants = [*solved, ctx.measured]
     branches = [_picked(d, wants) for d in found]
     results = ctx(prim.with_bodies(tuple(branches)), index, *atoms(outs), *atoms(operands))
