@@ -10,12 +10,13 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field, fields
 from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 
 from fxad.errors import ArgumentError, described
+from fxad.records import dataclass
 
 T = TypeVar("T")
 Test: TypeAlias = Callable[[object], bool]

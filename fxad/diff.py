@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from fxad import printing
 from fxad.ir import Eqn, Jaxpr, Param, params
+from fxad.records import dataclass
 
 
 @final

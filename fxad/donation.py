@@ -7,7 +7,6 @@ program: it refuses a call that would use an array after it is gone, before anyt
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from fxad import runtime, tree
@@ -15,6 +14,7 @@ from fxad.errors import ArgumentError, DonationWarning, ParameterError, warn
 from fxad.ir import Aval
 from fxad.lower import aliases
 from fxad.program import Program
+from fxad.records import dataclass
 from fxad.runtime import Results, Start
 from fxad.trace import user_source
 

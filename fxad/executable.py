@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final
@@ -17,6 +17,7 @@ from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.placement import Elsewhere, Passing, committed, passed, target
 from fxad.program import Program, fit, tree_error
+from fxad.records import dataclass
 from fxad.runtime import CompileOptions, CostStats, MemoryStats, Start
 from fxad.trace import Tracer, active
 from fxad.units.blocks import Predicate, chosen

@@ -6,10 +6,10 @@ Exported by `fxad.ir`; it stands below it, and knows programs as types only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, final
 
 from fxad.atoms import Aval, Lit
+from fxad.records import dataclass
 
 if TYPE_CHECKING:
     from fxad.ir import Jaxpr, Primitive

@@ -13,7 +13,7 @@ to the locations, which XLA keeps as metadata.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
@@ -27,6 +27,7 @@ from fxad.lowering.ordering import DONE, prepared
 from fxad.lowering.places import Places
 from fxad.memo import by_value
 from fxad.primitives.host import HostCall
+from fxad.records import dataclass
 
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]

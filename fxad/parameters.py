@@ -9,12 +9,12 @@ import dataclasses
 import threading
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, final
 from weakref import WeakKeyDictionary
 
 from fxad.declaring import tester
 from fxad.ir import Primitive
+from fxad.records import dataclass
 
 
 @final

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import CodeType
 from typing import TypeAlias, final
+
+from fxad.records import dataclass
 
 
 @final

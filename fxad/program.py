@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, final, overload
 
@@ -19,6 +19,7 @@ from fxad.array import Array, aval_of, binder
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
+from fxad.records import dataclass
 from fxad.static import Argnames, Statics
 from fxad.trace import raised_in, trace_flat
 from fxad.tree import Structure

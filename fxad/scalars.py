@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
 
 from fxad import dtypes
 from fxad.dtypes import DType
+from fxad.records import dataclass
 
 
 @final

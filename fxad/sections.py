@@ -12,11 +12,11 @@ damaged is found, and named by its section and its place in the file; and the se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NoReturn, final
 
 from fxad.durable import checksum, write_whole
 from fxad.errors import FileFormatError
+from fxad.records import dataclass
 
 _KIND: Final = "fxad program"
 _LONGEST: Final = 200  # bytes of a heading

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 from fxad import tree
@@ -14,6 +13,7 @@ from fxad.ir import Jaxpr, Zero
 from fxad.liveness import dce, prune
 from fxad.primitives.control.bodies import marked
 from fxad.program import name_of, parameter_names
+from fxad.records import dataclass
 from fxad.transforms.linear_rule import cotangent_maps
 from fxad.transforms.reorder import reorder_ins
 

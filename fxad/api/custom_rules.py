@@ -7,7 +7,6 @@ program but jaxprs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast, final
 
 from fxad import tree
@@ -19,6 +18,7 @@ from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.shapes import broadcast_to
 from fxad.program import counted, name_of
+from fxad.records import dataclass
 from fxad.transforms.linear_rule import cotangent_maps, split_tangents
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure

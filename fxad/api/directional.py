@@ -7,7 +7,6 @@ results.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, final, overload
 
 from fxad import transforms, tree
@@ -28,6 +27,7 @@ from fxad.errors import ArgumentError, DTypeError, NotLinearError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.primitives.linearity import is_linear
 from fxad.program import Program, name_of, trace
+from fxad.records import dataclass
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 

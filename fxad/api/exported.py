@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -15,6 +14,7 @@ from fxad.exported import ALIASES, parts
 from fxad.ir import Aval, Jaxpr, Var, Zero
 from fxad.lowering import portable
 from fxad.program import Program
+from fxad.records import dataclass
 from fxad.runtime import MemoryStats
 from fxad.structures import rebuild
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 from fxad import transforms, tree
 from fxad.api.lift import Argnums, args_tree, compose, leaf_ranges, mask_of, normalise, positional
 from fxad.errors import ArgumentError
 from fxad.program import Program, counted
+from fxad.records import dataclass
 from fxad.transforms.partial_eval import Halves, Passed
 from fxad.transforms.residuals import Residuals
 from fxad.tree import Structure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
@@ -17,6 +16,7 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import CustomCall
 from fxad.program import Program, flatten_arguments
+from fxad.records import dataclass
 from fxad.transforms.jvp import describe
 
 _SHOWN: Final = 4  # operands whose values are shown

@@ -8,7 +8,6 @@ update out, and reads `fill_value`; "promise_in_bounds" says that there is none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import numpy as np
@@ -23,6 +22,7 @@ from fxad.operations.updates import checked_mode
 from fxad.primitives.indexing import Gather, ScatterAdd, ScatterFamily
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
+from fxad.records import dataclass
 
 _Kind: TypeAlias = "type[Scatter | ScatterAdd | ScatterMul | ScatterMin | ScatterMax]"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
 
@@ -11,6 +10,7 @@ from fxad.dtypes import DType
 from fxad.errors import ParameterError
 from fxad.numpy.types import isdtype
 from fxad.placement import check_device
+from fxad.records import dataclass
 from fxad.runtime import Device
 
 # The dtypes that the standard names, by its names: float16, bfloat16 and float8 are beyond it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
 
@@ -15,6 +14,7 @@ from fxad.array import ArrayLike, aval_of
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError
 from fxad.operations import promotion
+from fxad.records import dataclass
 
 _SCALARS: Final = (bool, int, float, complex)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias, cast
 
 from fxad import dtypes
@@ -23,6 +23,7 @@ from fxad.operations.shapes import on_diagonal, permuted, window
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import MUL, SELECT_N
 from fxad.primitives.shape import ReduceSum, Squeeze
+from fxad.records import dataclass
 
 Results = tuple[Atom, ...]
 Label: TypeAlias = int | str

@@ -8,7 +8,7 @@ dynamic_slice; integer arrays are one gather. Whole axes cost nothing. `fxad.ope
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import EllipsisType
 from typing import Final, TypeAlias, cast
 
@@ -25,6 +25,7 @@ from fxad.primitives.picking import Index, IndexVectors, place_dtype
 from fxad.primitives.shape import ExpandDims, Reshape, Rev, Squeeze
 from fxad.primitives.slicing import Slice
 from fxad.recent import Recent
+from fxad.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ derivative gets past it, be it nan. The nan reductions are these, with a mask of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, cast, final
 
@@ -38,6 +37,7 @@ from fxad.primitives.elementwise import (
 )
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, extreme
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
+from fxad.records import dataclass
 
 
 @final

@@ -7,7 +7,6 @@ Integer arrays, and ints that are known when the program runs, are one scatter.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias, cast
 
@@ -28,6 +27,7 @@ from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, dropped, put, reshaped
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.windows import Windows
+from fxad.records import dataclass
 
 Results: TypeAlias = tuple[Atom, ...]
 Combine: TypeAlias = Callable[[Emit, Atom, Atom], Results]

@@ -8,7 +8,6 @@ at every multiple of `stride` at which it lies inside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import numpy as np
@@ -18,6 +17,7 @@ from fxad.ir import Aval, NDArray, Shape
 from fxad.primitives.attrs import i64s
 from fxad.primitives.shape import put
 from fxad.primitives.slicing import Pad
+from fxad.records import dataclass
 
 Axes: TypeAlias = tuple[int, ...]
 Padding: TypeAlias = tuple[tuple[int, int], ...]

@@ -7,7 +7,6 @@ batch's axes and the `offset` axes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 import numpy as np
@@ -20,6 +19,7 @@ from fxad.primitives.attrs import numbers
 from fxad.primitives.checks import axes_of, axis_of
 from fxad.primitives.elementwise import AND, EQ, GE, LE, MAX, MIN, SELECT_N, ConvertElementType
 from fxad.primitives.shape import Iota, ReduceSum, past, put
+from fxad.records import dataclass
 
 Axes: TypeAlias = tuple[int, ...]
 

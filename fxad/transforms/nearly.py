@@ -8,12 +8,12 @@ too. What stands in between goes before the call or, where it needs results of i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Final, final
 
 from fxad.ir import Atom, Eqn, HigherOrder, Lit, Var, distinct
 from fxad.primitives.control.while_ import While
+from fxad.records import dataclass
 from fxad.transforms.stretches import Flow, Shared
 from fxad.transforms.varied import VARIED, Applied
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
@@ -14,6 +13,7 @@ from fxad.builder import Builder
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
+from fxad.records import dataclass
 from fxad.transforms.effort import equations, microseconds
 from fxad.transforms.nearly import Nearly, gaps, nearly
 from fxad.transforms.repeats import Run, Windows, repeats, runs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 from fxad.builder import Builder
@@ -12,6 +11,7 @@ from fxad.liveness import dce
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.primitives.naming import Name
+from fxad.records import dataclass
 from fxad.transforms.split_control import Body, apart
 
 

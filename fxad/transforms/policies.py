@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, final
 
 from fxad.errors import ArgumentError, described
 from fxad.ir import Eqn
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.naming import Name
+from fxad.records import dataclass
 
 
 class Policy(ABC):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
+
+from fxad.records import dataclass
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Taken: TypeAlias = npt.NDArray[np.bool_]  # for each place, whether it is no longer free

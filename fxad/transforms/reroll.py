@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 from fxad import dtypes
@@ -17,6 +16,7 @@ from fxad.primitives.elementwise import ADD, MUL
 from fxad.primitives.picking import Index
 from fxad.primitives.shape import ExpandDims, Iota, Rev
 from fxad.primitives.slicing import Concatenate, Slice
+from fxad.records import dataclass
 from fxad.transforms.outline import outline
 
 INTS: Final = (dtypes.int32, dtypes.int64)  # dtypes of places

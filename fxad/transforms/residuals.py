@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os.path import basename
 from typing import final, overload
 
@@ -18,6 +18,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.naming import Keep, Mark, Name, sources
+from fxad.records import dataclass
 from fxad.transforms.inline import inline
 from fxad.transforms.linearize import linearize
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias, final
 
 from fxad.builder import Builder
@@ -17,6 +16,7 @@ from fxad.primitives.control.scan_parts import Marks, Steps
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_zero
+from fxad.records import dataclass
 from fxad.transforms.inverse_rules.contract import Args, Determined, InverseRules, Refused, atoms
 from fxad.transforms.inverse_rules.loops import retreat
 from fxad.transforms.solving import Plan, Step, determine

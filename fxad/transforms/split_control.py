@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from fxad.builder import Builder
@@ -13,6 +12,7 @@ from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.scan_parts import Steps, rearranged
+from fxad.records import dataclass
 
 Marks: TypeAlias = tuple[bool, ...]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias, final
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from fxad.builder import Builder
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, Place, Primitive, Source, Var
+from fxad.records import dataclass
 from fxad.transforms.repeats import Ints
 from fxad.transforms.varied import VARIED
 

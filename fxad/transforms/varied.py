@@ -6,7 +6,6 @@ So `x[0]`, `x[1]`, ... are one operation, applied to different places.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
@@ -14,6 +13,7 @@ from fxad.ir import Atom, Aval, Eqn, Lit, Primitive
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.picking import Index, place_dtype
 from fxad.primitives.slicing import Pad, Slice
+from fxad.records import dataclass
 
 Applied: TypeAlias = tuple[Primitive, tuple[Atom, ...]]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from fxad.errors import NotDifferentiableError, ShapeError
 from fxad.ir import Atom, Cotangent, Jaxpr, Lit, Zero
 from fxad.memo import by_value
+from fxad.records import dataclass
 from fxad.transforms.dce import dce
 from fxad.transforms.linearize import linearize
 from fxad.transforms.transpose import BackwardCtx, backward

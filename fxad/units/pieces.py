@@ -16,7 +16,7 @@ there is to compile. So an equation of glue goes where it is first needed.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final, final
 
@@ -24,6 +24,7 @@ from fxad.builder import Builder
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct
 from fxad.memo import by_value
 from fxad.primitives.control.remat import Remat
+from fxad.records import dataclass
 from fxad.units.blocks import called, uses
 
 HOLDS: Final = 1 << 16

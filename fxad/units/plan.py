@@ -8,12 +8,13 @@ where every use of the unit allows it: so a unit has one signature, and is compi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias, final
 
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, place
 from fxad.lower import aliases
 from fxad.memo import by_value
+from fxad.records import dataclass
 from fxad.transforms.outline import outline
 from fxad.units.blocks import DISPATCH, large_enough, pays, repeated
 from fxad.units.pieces import Piece, Pieces, cut_up, flat

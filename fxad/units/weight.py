@@ -7,11 +7,11 @@ however small it is. Running: see `fxad.transforms.effort`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 from fxad.ir import HigherOrder, Jaxpr, distinct
 from fxad.memo import by_value
+from fxad.records import dataclass
 from fxad.transforms.effort import microseconds
 
 FIXED: Final = 10  # equations: what a compilation costs beside those it is given

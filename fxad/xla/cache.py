@@ -17,7 +17,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import Enum
 from os import PathLike
 from typing import Final, TypeAlias, final, overload
@@ -26,6 +25,7 @@ from weakref import WeakKeyDictionary, ref
 from fxad.errors import CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.lower import lower_jaxpr
+from fxad.records import dataclass
 from fxad.xla.client import Device, default_device
 from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_module
 from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of

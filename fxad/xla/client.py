@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from typing import Final, final
 
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.door import _jax, xla_client
+from fxad.records import dataclass
 from fxad.xla.compat import OneDevice, reason
 
 # Packages that bring XLA for CUDA as a PJRT plugin, newest first.

@@ -17,11 +17,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 from fxad.durable import READING, UNFINISHED, checksum, write_whole
 from fxad.errors import CacheError, CacheWarning, warn
+from fxad.records import dataclass
 
 MAGIC: Final = b"fxad executable\n"
 SUFFIX: Final = ".fxad"

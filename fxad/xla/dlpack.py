@@ -6,7 +6,6 @@ Source: dlpack.h, DLManagedTensor and DLManagedTensorVersioned (https://dmlc.git
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
 
@@ -16,6 +15,7 @@ from typing_extensions import CapsuleType
 from fxad import dtypes
 from fxad.errors import DTypeError
 from fxad.ir import NDArray, Shape
+from fxad.records import dataclass
 
 
 @final

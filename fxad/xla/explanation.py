@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from types import MappingProxyType
 from typing import Protocol, TypeAlias, final, runtime_checkable
 
@@ -12,6 +12,7 @@ from fxad.diff import Difference, diff
 from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr, distinct
 from fxad.memo import by_value
+from fxad.records import dataclass
 from fxad.xla.client import Device
 from fxad.xla.executable import CompileOptions
 

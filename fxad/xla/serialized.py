@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
@@ -15,6 +14,7 @@ from fxad.lower import LoweredModule, first_line
 from fxad.lowering.door import _jax, jaxlib_version
 from fxad.memo import by_value
 from fxad.primitives.host import HostCall
+from fxad.records import dataclass
 from fxad.xla import custom_calls
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Final, final
 
 from fxad.errors import CompileError
 from fxad.ir import Jaxpr
 from fxad.lower import LoweredModule
+from fxad.records import dataclass
 from fxad.xla.client import Device
 from fxad.xla.disk import Directory
 from fxad.xla.executable import CompileOptions, LoadedProgram

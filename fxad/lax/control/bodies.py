@@ -8,7 +8,7 @@ and since that is decided where bodies are made, no equation knows about it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, cast, final
 
 from fxad import dtypes, tree
@@ -20,6 +20,7 @@ from fxad.ir import Aval, Jaxpr, Lit
 from fxad.lax.creation import splat
 from fxad.operations import promotion
 from fxad.program import name_of, trace_leaves
+from fxad.records import dataclass
 from fxad.tree import Structure
 
 

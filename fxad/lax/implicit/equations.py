@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
 from fxad import tree
@@ -24,6 +24,7 @@ from fxad.lax.implicit.maps import (
 from fxad.primitives.control.bodies import filled_linear, filled_outs, over, with_outs
 from fxad.primitives.implicit import Root
 from fxad.program import name_of
+from fxad.records import dataclass
 from fxad.trace import bind
 from fxad.transforms import dce, jvp, linearize
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, cast, final
 
@@ -23,6 +22,7 @@ from fxad.lax.implicit.rounds import in_rounds
 from fxad.lax.implicit.systems import linear_solve
 from fxad.lax.implicit.vectors import Map, Space, epsilon, space_of
 from fxad.program import name_of
+from fxad.records import dataclass
 
 Operator: TypeAlias = "Callable[[Any], Any] | ArrayLike"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
 from fxad import tree
@@ -17,6 +17,7 @@ from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.linearity import is_linear
 from fxad.program import name_of
+from fxad.records import dataclass
 from fxad.trace import bind
 from fxad.transforms import dce, transpose
 from fxad.transforms.linear_rule import linear_form

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any, final
 
@@ -19,6 +18,7 @@ from fxad.lax.implicit.maps import Unknown
 from fxad.lax.reductions import dot, reduce_max, reduce_sum
 from fxad.lax.shapes import broadcast_in_dim, concatenate
 from fxad.operations.promotion import common
+from fxad.records import dataclass
 
 Map = Callable[[Array], Array]
 

@@ -7,7 +7,6 @@ steps is a fixpoint over the body.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import final
 
 from fxad.builder import Builder
@@ -21,6 +20,7 @@ from fxad.primitives.control.scan_residuals import Unchanging, counters, thrifty
 from fxad.primitives.elementwise import ADD, MUL, SUB
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import Iota, spread
+from fxad.records import dataclass
 
 
 def _either(a: Marks, b: Marks) -> Marks:

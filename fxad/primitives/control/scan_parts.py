@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar, final
 
@@ -12,6 +11,7 @@ from fxad.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Prune, Zero
 from fxad.primitives.elementwise import LT, SELECT_N
 from fxad.primitives.shape import spread
+from fxad.records import dataclass
 
 T = TypeVar("T")
 Marks: TypeAlias = tuple[bool, ...]

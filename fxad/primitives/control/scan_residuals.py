@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Final, final
 
 from fxad import dtypes
@@ -25,6 +24,7 @@ from fxad.primitives.control.scan_parts import Steps, marked, passing
 from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.naming import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
+from fxad.records import dataclass
 
 _CHEAP: Final = frozenset({
     ew.ADD, ew.SUB, ew.MUL, ew.NEG, ew.SQUARE, ew.ABS, ew.SIGN, ew.MAX, ew.MIN, ew.SELECT_N,

@@ -7,10 +7,11 @@ equation are known and some operands are not; operands that are known came from 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
 from fxad.ir import Atom, Emit, Eqn, Hole, Jaxpr, Primitive
+from fxad.records import dataclass
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
 
@@ -54,6 +53,7 @@ from fxad.primitives.elementwise import (
     Tanh,
 )
 from fxad.primitives.elementwise.formula import Formula
+from fxad.records import dataclass
 from fxad.transforms.inverse_rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
 from fxad.transforms.inverse_rules.totals import total
 

@@ -6,7 +6,6 @@ elements (`tril`, `eye`), comes out of a decomposition, or is put together of tr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
@@ -28,6 +27,7 @@ from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.linalg import Cholesky, Eigh, Expm, Qr, Svd
 from fxad.primitives.naming import Keep, Name
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
+from fxad.records import dataclass
 from fxad.transforms.inverse_rules.contract import InverseCtx
 
 LOWER: Final = "lower"

@@ -7,7 +7,7 @@ What every step hands on unchanged is a constant. What changes from step to step
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 from fxad.builder import Builder
@@ -17,6 +17,7 @@ from fxad.primitives.control.bodies import either, marked
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.scan_parts import Marks, Steps, passing
 from fxad.primitives.elementwise import ADD
+from fxad.records import dataclass
 from fxad.transforms.inverse_rules.contract import Args, BodyCtx, Determined, Refused, atoms, known
 
 

@@ -6,7 +6,6 @@ its adjoint; an exponential, by that of the negative. A zero on the diagonal of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Final, final
 
@@ -18,6 +17,7 @@ from fxad.primitives.elementwise import IS_FINITE, MUL, NEG, SELECT_N, ConvertEl
 from fxad.primitives.linalg import Expm, TriangularSolve
 from fxad.primitives.linalg.matrices import adjoint, conj, diagonal, dot, transposed
 from fxad.primitives.shape import Transpose, reshaped
+from fxad.records import dataclass
 from fxad.transforms.inverse_rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
 from fxad.transforms.inverse_rules.known_matrices import LOWER, UNITARY, Facts, facts
 from fxad.transforms.inverse_rules.totals import constant, log_sizes, total

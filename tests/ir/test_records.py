@@ -1,0 +1,196 @@
+"""The dataclass of fxad is as the standard one: what each makes of a class is compared."""
+
+import copy
+import dataclasses
+import inspect
+import pickle
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import pytest
+
+from fxad import records
+
+
+def empty() -> type[Any]:
+    class Empty:
+        """Nothing."""
+
+    return Empty
+
+
+def one() -> type[Any]:
+    class One:
+        """One field."""
+
+        a: object
+
+    return One
+
+
+def many() -> type[Any]:
+    class Many:
+        """Of each kind."""
+
+        kind: ClassVar[str] = "many"
+        a: int
+        b: object = dataclasses.field(repr=False)
+        c: str = "c"
+        d: list[int] = dataclasses.field(default_factory=list)
+        e: object = dataclasses.field(default=None, compare=False)
+
+        def total(self) -> int:
+            return self.a + len(self.d)
+
+    return Many
+
+
+def checked() -> type[Any]:
+    class Checked:  # noqa: PLW1641 -- the decorator adds a hash
+        """Its own words for some."""
+
+        a: int
+
+        def __post_init__(self) -> None:
+            if self.a < 0:
+                raise ValueError("negative")
+
+        def __repr__(self) -> str:
+            return "own"
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    return Checked
+
+
+def hashed() -> type[Any]:
+    class Hashed:
+        """A hash of its own."""
+
+        a: object
+
+        def __hash__(self) -> int:
+            return 7
+
+    return Hashed
+
+
+CASES: list[tuple[Callable[[], type[Any]], list[tuple[tuple[Any, ...], dict[str, Any]]]]] = [
+    (empty, [((), {}), ((1,), {})]),
+    (one, [((1,), {}), ((float("nan"),), {}), (([],), {}), ((), {"a": 2}), ((), {}), ((), {"b": 2})]),
+    (many, [((1, 2), {}), ((1, 2), {"d": [3]}), ((1, 2, "c", [3], 5), {}), ((1,), {}), ((1, 2), {"a": 3})]),
+    (checked, [((1,), {}), ((-1,), {})]),
+    (hashed, [(([],), {})]),
+]
+
+
+def outcome(act: Callable[[], object]) -> object:
+    """What an action gives, or how it fails; free of addresses."""
+    try:
+        return act()
+    except Exception as e:
+        return type(e), str(e)
+
+
+def same_hash(x: object) -> bool:
+    return hash(x) == hash(copy.copy(x))
+
+
+def told(declared: Callable[[], type[Any]], calls: list[Any], decorator: Any, **options: bool) -> list[object]:
+    """Everything that can be asked about a class and its instances."""
+    cls = decorator(frozen=True, slots=True, **options)(declared())
+    made = [outcome(partial(cls, *args, **kwargs)) for args, kwargs in calls]
+    seen: list[object] = [
+        cls.__slots__, cls.__match_args__, cls.__doc__, str(inspect.signature(cls)), cls.__init__.__qualname__,
+        [(f.name, f.type, f.repr, f.compare) for f in dataclasses.fields(cls)], dataclasses.is_dataclass(cls),
+    ]  # fmt: skip
+    for x in made:
+        if not isinstance(x, cls):
+            seen.append(x)
+            continue
+        names = [f.name for f in dataclasses.fields(cls)]
+        seen += [repr(x) if "__repr__" in vars(cls) else "", [getattr(x, n) for n in names]]
+        seen += [[x == y for y in made], x == 1, outcome(partial(same_hash, x))]
+        seen += [outcome(partial(setattr, x, n, 1)) for n in names]
+        seen += [outcome(partial(delattr, x, n)) for n in names]
+        seen += [hasattr(x, "__dict__")]
+        seen += [type(dataclasses.replace(x)) is cls, x.__getstate__(), dataclasses.asdict(x)]
+    return seen
+
+
+@pytest.mark.parametrize(("declared", "calls"), CASES, ids=lambda x: getattr(x, "__name__", ""))
+@pytest.mark.parametrize("options", [{}, {"eq": False}, {"repr": False}], ids=str)
+def test_is_as_the_standard_one(declared: Callable[[], type[Any]], calls: list[Any], options: dict[str, bool]) -> None:
+    ours = told(declared, calls, records.record, **options)
+    standard = told(declared, calls, dataclasses.dataclass, **options)
+    assert [str(a) for a in ours] == [str(b) for b in standard]
+
+
+@records.dataclass(frozen=True, slots=True)
+class Point:
+    """At the top of a module: pickled by name."""
+
+    x: int
+    y: "Point | None" = None
+
+
+def test_pickles_and_copies() -> None:
+    point = Point(1, Point(2))
+    assert pickle.loads(pickle.dumps(point)) == copy.deepcopy(point) == point
+    assert hash(pickle.loads(pickle.dumps(point))) == hash(point)
+
+
+def test_is_frozen_for_unknown_names_too() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'z'"):
+        Point(1).z = 1  # type: ignore[attr-defined]
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'x'"):
+        del Point(1).x
+
+
+def test_a_repr_of_itself_ends() -> None:
+    point = Point(1)
+    object.__setattr__(point, "y", point)
+    assert repr(point) == "Point(x=1, y=...)"
+
+
+def test_init_is_written_when_first_asked_for() -> None:
+    @records.dataclass(frozen=True, slots=True)
+    class Late:
+        a: int
+
+    @records.dataclass(frozen=True, slots=True)
+    class Later(Late):
+        b: int = 2
+
+    assert not inspect.isfunction(vars(Late)["__init__"])
+    assert (Later(1).a, Later(1).b) == (1, 2)
+    assert inspect.isfunction(vars(Later)["__init__"])
+    assert not inspect.isfunction(vars(Late)["__init__"])
+    assert Late.__doc__ == "Late(a)"
+
+    barrier, made = threading.Barrier(4), []
+
+    def make() -> None:
+        barrier.wait()
+        made.append(Late(3))
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert made == [Late(3)] * 4
+
+
+def test_what_it_is_not_for() -> None:
+    with pytest.raises(TypeError, match=r"a dataclass of fxad.records is frozen and slotted: use the standard one"):
+        records.record(frozen=True)
+
+    class Odd:
+        a: int = dataclasses.field(default=1, init=False)
+
+    with pytest.raises(TypeError, match="Odd: a field that __init__ does not take in order needs the standard one"):
+        records.record(frozen=True, slots=True)(Odd)
