@@ -53,6 +53,8 @@ from fxad.testing.derivative_laws import (
     check_second_order,
     check_vjp,
 )
+from fxad.testing.inverse_laws import check_inverse, check_invertible
+from fxad.testing.inversions import Inversion, inversions
 from fxad.testing.memory_laws import check_partial_eval, check_plan, check_policy, some_policies
 from fxad.testing.primitive_laws import (
     check_batch,
@@ -84,6 +86,7 @@ __all__ = [
     "Application",
     "Case",
     "Domain",
+    "Inversion",
     "SPECS",
     "STEPS",
     "Spec",
@@ -100,6 +103,8 @@ __all__ = [
     "check_dce",
     "check_grad",
     "check_inline",
+    "check_inverse",
+    "check_invertible",
     "check_jacobian",
     "check_jvp",
     "check_linearize",
@@ -131,6 +136,7 @@ __all__ = [
     "check_vmap_nested",
     "close",
     "differ",
+    "inversions",
     "literals",
     "programs",
     "repeated",

@@ -9,6 +9,7 @@ their cotangents, and gives operands and their cotangents (`fxad.transforms.retr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final, final
 
@@ -128,10 +129,12 @@ def pushed(jaxpr: Jaxpr, kept: Marks, moving: Marks, labels: tuple[str, ...], ru
     """Forward mode from the results: (tangents of the marked operands, results, kept operands) -> tangents of the
     inexact results."""
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
-    ctx = _Split.like(jaxpr)
-    results = ctx.run(cse(jaxpr), moving, {})
+    ctx, slim = _Split.like(jaxpr), cse(jaxpr)
+    # of what is split a body may say less than before (a mask is computed outside the loop): it is run forward
+    apart = frozenset(fused_steps(slim, _known_ways(slim, kept, n, every, rules), rules))
+    results = ctx.run(slim, moving, {}, apart)
     primal = ctx.build(results, jaxpr.name)
-    inexact = [a for a in cse(jaxpr).outs if a.aval.inexact]
+    inexact = [a for a in slim.outs if a.aval.inexact]
     dots = [ctx.tangents[a].var if a in ctx.tangents else Zero(a.aval).instantiate() for a in inexact]
     linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
@@ -152,10 +155,14 @@ class _Split(SplitCtx):
     """Linearizes a program equation by equation; those that are retraced get operands of the linear program for the
     tangents of their results, and are noted with their place in it."""
 
-    __slots__ = ("steps", "tangents")
+    __slots__ = ("apart", "steps", "tangents")
 
-    def run(self, jaxpr: Jaxpr, wrt: Marks, fused: Mapping[Var, Fused]) -> tuple[Atom, ...]:
-        """Walk the program; gives what stands for its results."""
+    def run(
+        self, jaxpr: Jaxpr, wrt: Marks, fused: Mapping[Var, Fused], apart: AbstractSet[Var] = frozenset()
+    ) -> tuple[Atom, ...]:
+        """Walk the program; gives what stands for its results. Of the equations in `apart`, by their first results, the
+        results are still those of the equation itself, which may be run backwards."""
+        self.apart = apart
         self.tangents: dict[Atom, Lin] = {
             v: lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
         }
@@ -186,7 +193,8 @@ class _Split(SplitCtx):
             except FxadError as e:
                 raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
             # a derivative of its own may be stated over another program: what is run backwards is the function
-            return (self.copy(eqn, ins) if isinstance(eqn.prim, CustomCall) else outs), moved
+            itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.apart
+            return (self.copy(eqn, ins) if itself else outs), moved
         outs = self.copy(eqn, ins)
         dots: tuple[Tangent, ...] = tuple(
             [lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in outs]

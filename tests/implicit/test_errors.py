@@ -284,6 +284,7 @@ def program(n_in: int, n_out: int, aval: Aval = AVAL) -> Jaxpr:
     return b.build([ins[0]] * n_out, "body")
 
 
+@pytest.mark.usefixtures("nothing_remembered")
 def test_types_of_the_equations() -> None:
     one, two = program(1, 1), program(2, 1)
 

@@ -1,48 +1,87 @@
-"""Laws of `inverse` and `invertible` over chains of drawn steps, plain, in a loop and batched."""
+"""Laws of `inverse` and `invertible` over generated programs that can be run backwards."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
+from hypothesis import given
 
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
+from fxad.interpret import run
+from fxad.testing import Inversion, check_inverse, check_invertible, check_stack, inversions, stacks
+from fxad.testing.inverse_laws import dense_log_det
+from fxad.testing.programs import Case
+from fxad.transforms import inverse, invertible
+from tests.laws.budget import share
 
-STEPS: tuple[Any, ...] = (
-    lambda a, b, w: (a + fnp.sin(b * w), b),
-    lambda a, b, w: (a, b * fnp.exp(fnp.tanh(a))),
-    lambda a, b, w: (b, a),
-    lambda a, b, w: (fnp.flip(a), b - w),
-    lambda a, b, w: (fnp.arcsinh(a), b),
-    lambda a, b, w: (a, fnp.concatenate([b[1:], b[:1] * 2])),
-    lambda a, b, w: fx.jit(lambda a, b: (a - fnp.cos(b), b * 0.5))(a, b),
-    lambda a, b, w: lax.cond(w[0] > 0, lambda a, b: (a * 2, b), lambda a, b: (b, a + 1), a, b),
-)
-X = (np.array([0.5, -1.25, 0.75]), np.array([0.25, 1.0, -0.5]))
+
+@given(inversions())
+def test_inverse(case: Inversion) -> None:
+    check_inverse(case)
+
+
+@share(2)
+@given(inversions(measured=True))
+def test_log_det(case: Inversion) -> None:
+    check_inverse(case)
+
+
+@share(2)
+@given(inversions(size=3, depth=1))
+def test_invertible(case: Inversion) -> None:
+    check_invertible(case)
+
+
+@share(4)
+@given(inversions(size=3, depth=1), stacks(2))
+def test_stacks_over_invertible(case: Inversion, stack: tuple[str, ...]) -> None:
+    check_stack(stack, Case(invertible(case.program, case.kept), case.args, case.seed, True))
+
+
+@share(4)
+@given(inversions(size=3, depth=1), stacks(2))
+def test_stacks_over_inverse(case: Inversion, stack: tuple[str, ...]) -> None:
+    wanted = tuple([not k for k in case.kept])
+    held = [a for a, k in zip(case.args, case.kept, strict=True) if k]
+    back = inverse(case.program, wanted)
+    check_stack(stack, Case(back, (*run(case.program, case.args), *held), case.seed, True))
+
+
+X = np.array([0.5, -1.25, 0.75])
 W = np.array([0.25, -0.5, 1.5])
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.sampled_from(range(len(STEPS))), min_size=1, max_size=5), st.booleans())
-def test_a_chain_comes_back_and_has_its_gradient(which: list[int], looped: bool) -> None:
-    def once(x: Any, w: Any) -> Any:
-        for k in which:
-            x = STEPS[k](*x, w)
-        return x
+def test_a_wrong_inverse_is_found() -> None:
+    def scaled(x: Any, w: Any) -> Any:
+        return x * (w * w)
 
-    def f(x: Any, w: Any) -> Any:
-        return lax.scan(lambda c, r: (once(c, r), None), x, fnp.stack([w, -w, w * 2]))[0] if looped else once(x, w)
+    for back, law in [(lambda y, w: y / w**2, ""), (lambda y, w: y / w, r"inverse\(f\)\(f\(x\)\) is not x")]:
+        case = Inversion.of(fx.custom_inverse(scaled, back, keep="w"), X, W, keep="w")
+        assert case.kept == (False, True)
+        if not law:
+            check_inverse(case)
+            check_invertible(case)
+            continue
+        with pytest.raises(AssertionError, match=law):
+            check_inverse(case)
+        with pytest.raises(AssertionError, match="invertible changed the gradient"):
+            check_invertible(case)
 
-    program = fx.trace(f, X, W)
-    for a, b in zip(fx.inverse(program)(program(X, W), W), X, strict=True):
-        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-7, atol=1e-9)
-    both = [
-        fx.grad(fx.trace(lambda x, w, p=p: fnp.sum(fnp.sin(fnp.stack(p(x, w)))), X, W), (0, 1))(X, W)
-        for p in (program, fx.invertible(program, keep="w"))
-    ]
-    for a, b in zip(fx.tree.leaves(both[0]), fx.tree.leaves(both[1]), strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-7, atol=1e-9)
+
+def test_the_dense_log_determinant() -> None:
+    case = Inversion.of(lambda x: fnp.sinh(x) * 2.0, X, measured=True)
+    check_inverse(case)
+    assert float(dense_log_det(case)) == pytest.approx(np.sum(np.log(2 * np.cosh(X))))
+
+
+def test_a_matrix_that_a_loop_does_not_change() -> None:
+    """The mask that makes it triangular is computed outside the loop once the loop is split for its derivative."""
+
+    def g(x: Any, a: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda _, x: x @ (0.3 * fnp.tril(a, -1) + fnp.eye(3, dtype="float64")), x)
+
+    check_invertible(Inversion.of(g, X, np.outer(W, X), keep="a"))

@@ -63,6 +63,7 @@ MATRICES: dict[str, Matrix] = {
     "eigenvectors": lambda w: fnp.linalg.eigh(w)[1],
     "singular vectors": lambda w: fnp.linalg.svd(w)[0],
     "exponential": fnp.linalg.expm,
+    "with a stack of one": lambda w: fnp.tril(w, -1) + fnp.broadcast_to(2.5 * fnp.eye(3, dtype=w.dtype), w.shape),
     "marked": lambda w: fx.checkpoint_name(fnp.tril(w), "w"),
 }
 PRODUCTS: dict[str, Callable[[Array, Array], Array]] = {

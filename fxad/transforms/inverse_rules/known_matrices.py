@@ -81,6 +81,8 @@ def _made_by(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Facts:
         return facts(ctx, eqn.ins[0], depth).flipped if swapped else NOTHING
     if isinstance(prim, Conj):
         return Facts(facts(ctx, eqn.ins[0], depth).kinds)
+    if isinstance(prim, BroadcastInDim) and prim.dims[-2:] == (a.aval.ndim - 2, a.aval.ndim - 1):
+        return Facts(facts(ctx, eqn.ins[0], depth).kinds)  # a stack of it
     return _decomposed(a, eqn, prim)
 
 

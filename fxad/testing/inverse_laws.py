@@ -1,0 +1,114 @@
+"""The laws of `inverse` and `invertible`, at one program, operands for it, and which of them are held.
+
+@given(inversions())
+def test_inverse(case):
+    check_inverse(case)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from fxad.interpret import run
+from fxad.ir import Jaxpr, NDArray
+from fxad.primitives.control.bodies import marked
+from fxad.testing.batching_laws import mapped_dims
+from fxad.testing.compare import differ, directions, fail, filled, slack
+from fxad.testing.derivative_laws import dots_of, scalarized, wrt
+from fxad.testing.inversions import Inversion
+from fxad.testing.programs import Case
+from fxad.testing.transform_laws import check_transform
+from fxad.transforms import grad, inverse, invertible, jacfwd, jvp, residuals, vjp_fused, vmap
+
+# What rounding of the steps back may lose, relative to the largest magnitude met.
+RTOL: Final = 1e-6
+
+
+def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
+    """The operands come back from the results, within `rtol`; what is composed is a program like any other; where the
+    log-determinant is known, it is that of the dense Jacobian."""
+    program, args = case.program, case.args
+    wanted = tuple([not k for k in case.kept])
+    back = check_transform(lambda f: inverse(f, wanted), program)
+    given = [*run(program, args), *marked(args, case.kept)]
+    room = max(rtol, slack(program, args))
+    if problem := differ(run(back, given), marked(args, wanted), slack=room):
+        fail(f"inverse(f)(f(x)) is not x: {problem}", program, args, back)
+    if case.measured:
+        measured = check_transform(lambda f: inverse(f, wanted, True), program)
+        *again, log_det = run(measured, given)
+        if problem := differ(again, marked(args, wanted), slack=room):
+            fail(f"with log_det, inverse(f)(f(x)) is not x: {problem}", program, args, measured)
+        if problem := differ([log_det], [dense_log_det(case)], slack=room):
+            fail(f"log_det is not that of the dense Jacobian: {problem}", program, args, measured)
+
+
+def dense_log_det(case: Inversion) -> NDArray:
+    """log|det| of the Jacobian of the results in the operands that are not held, of real numbers."""
+    wanted, n = tuple([not k for k in case.kept]), len(case.program.outs)
+    blocks = run(jacfwd(case.program, wanted, n), case.args)[n:]
+    columns = [a.size for a in marked(case.args, wanted)]
+    rows = [a.size for a in case.program.out_avals]
+    each = iter(blocks)
+    table = [[next(each).reshape(r, c) for c in columns] for r in rows]
+    return np.asarray(np.linalg.slogdet(np.block(table))[1], case.program.out_avals[0].dtype)
+
+
+def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
+    """The same results, bit for bit; the gradient, its derivative and forward mode are those of the program, within
+    `rtol`; alone and batched, from inside and outside. Nothing is stored but results and what is held."""
+    program, args = case.program, case.args
+    lean = check_transform(lambda f: invertible(f, case.kept), program)
+    if problem := differ(run(lean, args), run(program, args), exact=True):
+        fail(f"invertible changed the results: {problem}", program, args, lean)
+    _check_stored(case, lean)
+    _check_derivatives(case.case, lean, rtol)
+    dims = tuple([d if k else d or 0 for d, k in zip(mapped_dims(case.case), case.kept, strict=True)])
+    mapped, ends = _mapped(case, dims), (0,) * len(program.outs)
+    _check_derivatives(mapped, vmap(lean, 2, dims, ends)[0], rtol)
+    # a predicate for each example makes a branch a choice between the results of both: there is nothing to run back;
+    # and of a stack of matrices the last axes are those of the matrices
+    alike = tuple([None if d is None or a.dtype == np.bool_ else 0 for a, d in zip(args, dims, strict=True)])
+    mapped = _mapped(case, alike)
+    _check_derivatives(mapped, invertible(mapped.program, case.kept), rtol)
+
+
+def _mapped(case: Inversion, dims: Sequence[int | None]) -> Case:
+    """The program mapped over two examples."""
+    stacks = [a if d is None else np.stack([a, np.roll(a, 1)], d) for a, d in zip(case.args, dims, strict=True)]
+    return Case(vmap(case.program, 2, tuple(dims), (0,) * len(case.program.outs))[0], tuple(stacks), case.seed, True)
+
+
+def _check_stored(case: Inversion, lean: Jaxpr) -> None:
+    """Residuals are operands that are held, and no more than the results."""
+    allowed = [case.program.out_avals.count(a) for a in case.program.out_avals]
+    stored = [row.aval for row in residuals(lean, wrt(case.case)) if not row.is_argument]
+    if len(stored) > len(allowed) or any([stored.count(a) > case.program.out_avals.count(a) for a in stored]):
+        fail(f"stored is {stored}, of results {case.program.out_avals}", case.program, case.args, lean)
+
+
+def _check_derivatives(case: Case, lean: Jaxpr, rtol: float) -> None:
+    """Two programs with the same results have the same derivatives."""
+    program, args, mask, n = case.program, case.args, wrt(case), len(case.program.outs)
+    dots, cts = dots_of(case), directions([a for a in program.out_avals if a.inexact], case.seed + 1)
+    backward = [vjp_fused(f, mask) for f in (program, lean)]
+    room = max(rtol, 1e3 * slack(backward[0], [*args, *cts]))
+    plain, found = [run(f, [*args, *cts]) for f in backward]
+    if problem := differ(found, plain, slack=room):
+        fail(f"invertible changed the gradient: {problem}", program, args, backward[1])
+    pushed = []
+    for f in (program, lean):
+        forward, nonzero = jvp(f, mask)
+        pushed.append(filled(run(forward, [*args, *dots])[n:], nonzero, program.out_avals))
+    if problem := differ(pushed[1], pushed[0], slack=room):
+        fail(f"invertible changed the tangents: {problem}", program, args, lean)
+    second = []
+    for f in (program, lean):
+        slope, nonzero = jvp(grad(scalarized(f), mask), mask)
+        outs = slope.out_avals[: len(nonzero)]
+        second.append(filled(run(slope, [*args, *dots])[len(nonzero) :], nonzero, outs))
+    if problem := differ(second[1], second[0], slack=100 * room):
+        fail(f"invertible changed the second derivative: {problem}", program, args, lean)
