@@ -326,3 +326,18 @@ def test_nested_segments_hold_a_state_for_each_level() -> None:
     nested = nest(fx.remat(nest(fx.remat(nest(fx.remat(big))))))
     assert temps(lambda x: fnp.sum(plain(x))) > 150
     assert temps(lambda x: fnp.sum(nested(x))) < 3 * 4 + 6
+
+
+@pytest.mark.parametrize("policy", [policies.nothing, policies.everything, policies.dots])
+def test_around_what_is_run_backwards(policy: policies.Policy) -> None:
+    """An inverse stores nothing: no policy looks for what to keep in it."""
+    double = fx.custom_inverse(lambda x: 2 * x, lambda y: y / 2)
+    x = np.array([0.3, -0.2])
+
+    def loss(inner: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x: fnp.sum(fx.remat(lambda x: inner(fnp.sin(x)), policy=policy)(x) ** 2)
+
+    for inner in (fx.invertible(fnp.exp), double):
+        plain = fnp.exp if inner is not double else double.fun
+        np.testing.assert_allclose(fx.grad(loss(inner))(x), fx.grad(loss(plain))(x))
+        np.testing.assert_allclose(fx.hessian(loss(inner))(x), fx.hessian(loss(plain))(x))

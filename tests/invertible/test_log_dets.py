@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import fxad as fx
 from fxad import dtypes
 from fxad.interpret import run
 from fxad.ir import Aval, HigherOrder, NDArray, Primitive
@@ -157,3 +158,11 @@ def test_infinite_results_that_are_exact_give_back_their_operand(prim: Primitive
     found = backward(prim, [type_of(x)], (True,))
     assert not isinstance(found, Refused)
     np.testing.assert_array_equal(run(found.program, prim.impl(x))[0], x)
+
+
+def test_the_dtype_is_that_of_the_numbers_or_their_parts() -> None:
+    for dtype, real in (("float16", "float16"), ("complex64", "float32"), ("complex128", "float64")):
+        _, log_det = fx.inverse(lambda x: 3 * x, log_det=True)(np.ones(2, dtype))
+        assert str(log_det.dtype) == real
+        want = (4 if dtype[0] == "c" else 2) * np.log(3.0)
+        np.testing.assert_allclose(float(log_det), want, rtol=2 * float(np.finfo(real).eps))

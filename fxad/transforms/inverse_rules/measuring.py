@@ -71,6 +71,6 @@ def total(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -> Atom:
 
 
 def widest(found: Sequence[DType]) -> DType:
-    """The floating dtype that holds the others; float32 where there is none."""
-    floating = [d for d in found if d in dtypes.FLOATING]
+    """The real floating dtype that holds the others, of complex ones their parts; float32 where there is none."""
+    floating = [dtypes.real_part(d) for d in found if d in dtypes.FLOATING or d in dtypes.COMPLEX]
     return max(floating, key=lambda d: d.itemsize) if floating else dtypes.float32
