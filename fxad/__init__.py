@@ -4,7 +4,14 @@
 >>> import fxad.numpy as fnp
 >>> program = fx.trace(lambda x: fnp.sum(fnp.sin(x)), fx.Spec((3,), "float32"))
 >>> gradient = fx.lower(fx.grad(fx.remat(program))).compile()
+
+The faces are `fx.lax`, `fx.numpy`, `fx.random` and `fx.nn`. What of them, and of what few programs use, nothing else
+needs is imported when it is first asked for.
 """
+
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from fxad import dtypes as dtypes
 from fxad import errors as errors
@@ -26,11 +33,6 @@ from fxad.api.gradients import hessian as hessian
 from fxad.api.gradients import jacfwd as jacfwd
 from fxad.api.gradients import jacrev as jacrev
 from fxad.api.gradients import value_and_grad as value_and_grad
-from fxad.api.inverting import custom_inverse as custom_inverse
-from fxad.api.inverting import custom_ivjp as custom_ivjp
-from fxad.api.inverting import inverse as inverse
-from fxad.api.inverting import invertible as invertible
-from fxad.api.inverting import reconstruction_error as reconstruction_error
 from fxad.api.jit import jit as jit
 from fxad.api.mapping import vmap as vmap
 from fxad.api.memory import Partial as Partial
@@ -75,3 +77,38 @@ from fxad.runtime import profile as profile
 from fxad.runtime import set_cpu_devices as set_cpu_devices
 from fxad.transforms import policies as policies
 from fxad.typecheck import typecheck as typecheck
+
+if TYPE_CHECKING:
+    from fxad import lax as lax
+    from fxad import nn as nn
+    from fxad import numpy as numpy
+    from fxad import random as random
+    from fxad.api.inverting import custom_inverse as custom_inverse
+    from fxad.api.inverting import custom_ivjp as custom_ivjp
+    from fxad.api.inverting import inverse as inverse
+    from fxad.api.inverting import invertible as invertible
+    from fxad.api.inverting import reconstruction_error as reconstruction_error
+else:  # unseen by type checkers, for which every name would be there
+    _FACES: Final = frozenset({"lax", "nn", "numpy", "random"})
+    _LATER: Final = MappingProxyType(
+        {
+            "custom_inverse": "fxad.api.inverting",
+            "custom_ivjp": "fxad.api.inverting",
+            "inverse": "fxad.api.inverting",
+            "invertible": "fxad.api.inverting",
+            "reconstruction_error": "fxad.api.inverting",
+        }
+    )
+
+    def __getattr__(name: str) -> object:
+        """A part of the surface that nobody has asked for yet; it stands in the module from then on."""
+        if name in _FACES:
+            return import_module(f"fxad.{name}")
+        if name not in _LATER:
+            raise AttributeError(f"module 'fxad' has no attribute {name!r}")
+        found = getattr(import_module(_LATER[name]), name)
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_FACES, *_LATER} - {"import_module", "MappingProxyType", "TYPE_CHECKING", "Final"})

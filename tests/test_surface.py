@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
+import subprocess
+import sys
 
 import pytest
 
@@ -56,3 +59,47 @@ def test_members_are_there() -> None:
     assert {"argument_bytes", "output_bytes", "alias_bytes", "temp_bytes", "peak_bytes"} <= fields
     assert {"flops", "bytes_accessed"} <= {f.name for f in dataclasses.fields(run.cost())}
     assert {"hits", "misses", "bytes"} <= {f.name for f in dataclasses.fields(fx.cache.stats())}
+
+
+FACES = ("lax", "nn", "numpy", "random")
+LATER = ("custom_inverse", "custom_ivjp", "inverse", "invertible", "reconstruction_error")
+
+
+def fresh(code: str) -> str:
+    """What a new interpreter prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_faces_and_rare_names_are_there_without_importing_them() -> None:
+    code = f"import fxad as fx; print([getattr(fx, n).__name__ for n in {(*FACES, *LATER)}])"
+    assert fresh(code) == str([*[f"fxad.{n}" for n in FACES], *LATER])
+
+
+def test_what_importing_leaves_for_later() -> None:
+    code = "import fxad, sys; print(sorted(sys.modules))"
+    modules = set(ast.literal_eval(fresh(code)))
+    rare = {
+        "fxad.nn",
+        "fxad.random",
+        "fxad.testing",
+        "fxad.api.inverting",
+        "fxad.transforms.inverse_rules",
+        "hypothesis",
+    }
+    assert "fxad.program" in modules
+    assert modules & rare == set()
+
+
+def test_the_surface_lists_what_comes_later() -> None:
+    """The names that type checkers see are found and listed, and no tools among them."""
+    tree = ast.parse(inspect.getsource(fx))
+    named = {alias.asname for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    listed = dir(fx)
+    assert {n for n in named if n} <= set(listed)
+    assert {n for n in listed if not n.startswith("_") and not inspect.ismodule(getattr(fx, n))} <= named
+    assert all([hasattr(fx, n) for n in listed])
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'fxad' has no attribute 'gradient'$"):
+        fx.gradient  # type: ignore[attr-defined]  # noqa: B018

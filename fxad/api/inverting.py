@@ -8,13 +8,15 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from fxad import transforms, tree
+from fxad import tree
 from fxad.api.custom import CustomFunction, made
 from fxad.api.lift import check_function, lift, positional
 from fxad.api.rewrite import Rewrite
 from fxad.array import binder
 from fxad.errors import ArgumentError
 from fxad.program import Program, counted, name_of, trace
+from fxad.transforms.inverse import inverse as inverse_of
+from fxad.transforms.invertible import invertible as invertible_of
 from fxad.transforms.reorder import reorder_ins
 
 P = ParamSpec("P")
@@ -123,7 +125,7 @@ def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Progr
     wanted = leaves_of(program, which)
     n_bound, n_out = len(program.bound), len(program.out_avals)
     marks = (False,) * n_bound + wanted
-    jaxpr = transforms.inverse(program.jaxpr, marks, log_det, labels_of(program))
+    jaxpr = inverse_of(program.jaxpr, marks, log_det, labels_of(program))
     # the new trees, over numbers that stand for leaves: arguments from 0, results after them
     n = len(wanted)
     args, kwargs = tree.unflatten(program.in_tree, range(n))
@@ -178,7 +180,7 @@ def invertible(f: Any = None, *, keep: Names = ()) -> Any:
     def transform(program: Program[Any, Any]) -> Program[Any, Any]:
         kept = leaves_of(program, chosen("invertible", "keep", program, keep))
         marks = (True,) * len(program.bound) + kept
-        jaxpr = transforms.invertible(program.jaxpr, marks, labels_of(program))
+        jaxpr = invertible_of(program.jaxpr, marks, labels_of(program))
         return Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
 
     return lift("invertible", f, transform)
@@ -196,7 +198,7 @@ def reconstruction_error(
     kept = leaves_of(program, chosen("reconstruction_error", "keep", program, keep))
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, kept, strict=True)])
     marks = (False,) * len(program.bound) + wanted
-    back = transforms.inverse(program.jaxpr, marks, False, labels_of(program))
+    back = inverse_of(program.jaxpr, marks, False, labels_of(program))
     leaves = tree.leaves((args, kwargs))
     results = tree.leaves(program(*args, **kwargs))
     held = [*program.bound, *[x for x, w in zip(leaves, wanted, strict=True) if not w]]

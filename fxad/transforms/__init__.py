@@ -1,11 +1,12 @@
-"""Transformations: one file each, pure functions from jaxpr to jaxpr, memoised by value."""
+"""Transformations: one file each, pure functions from jaxpr to jaxpr, memoised by value.
+
+`inverse` and `invertible`, with their table of rules, are imported from their files by who runs programs backwards.
+"""
 
 from fxad.transforms.cse import cse as cse
 from fxad.transforms.dce import dce as dce
 from fxad.transforms.dce import prune as prune
 from fxad.transforms.inline import inline as inline
-from fxad.transforms.inverse import inverse as inverse
-from fxad.transforms.invertible import invertible as invertible
 from fxad.transforms.jacobian import jacfwd as jacfwd
 from fxad.transforms.jacobian import jacrev as jacrev
 from fxad.transforms.jvp import jvp as jvp
