@@ -21,7 +21,9 @@ from fxad.testing.derivative_laws import dots_of, scalarized, wrt
 from fxad.testing.inversions import Inversion
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
-from fxad.transforms import grad, inverse, invertible, jacfwd, jvp, residuals, vjp_fused, vmap
+from fxad.transforms import grad, jacfwd, jvp, residuals, vjp_fused, vmap
+from fxad.transforms.inverse import inverse
+from fxad.transforms.invertible import invertible
 
 # What rounding of the steps back may lose, relative to the largest magnitude met.
 RTOL: Final = 1e-6

@@ -15,7 +15,8 @@ from fxad.interpret import run
 from fxad.testing import Inversion, check_inverse, check_invertible, check_stack, inversions, stacks
 from fxad.testing.inverse_laws import dense_log_det
 from fxad.testing.programs import Case
-from fxad.transforms import inverse, invertible
+from fxad.transforms.inverse import inverse
+from fxad.transforms.invertible import invertible
 from tests.laws.budget import share
 
 
