@@ -53,6 +53,7 @@ from fxad.testing.derivative_laws import (
     check_second_order,
     check_vjp,
 )
+from fxad.testing.implicit_laws import check_implicit
 from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
 from fxad.testing.memory_laws import check_partial_eval, check_plan, check_policy, some_policies
@@ -67,6 +68,7 @@ from fxad.testing.primitive_laws import (
 )
 from fxad.testing.programs import Case, cases, programs
 from fxad.testing.repeated import repeated, repeated_cases
+from fxad.testing.solutions import Solution, solutions
 from fxad.testing.stacks import STEPS, Step, check_stack, stacks
 from fxad.testing.transform_laws import (
     check_cse,
@@ -89,6 +91,7 @@ __all__ = [
     "Inversion",
     "SPECS",
     "STEPS",
+    "Solution",
     "Spec",
     "Specs",
     "Step",
@@ -102,6 +105,7 @@ __all__ = [
     "check_cse",
     "check_dce",
     "check_grad",
+    "check_implicit",
     "check_inline",
     "check_inverse",
     "check_invertible",
@@ -142,6 +146,7 @@ __all__ = [
     "repeated",
     "repeated_cases",
     "shapes",
+    "solutions",
     "some_policies",
     "stacks",
     "tolerance",

@@ -233,3 +233,27 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
         free = 0.0 if runner is run else slack(plain, operands)
         if problem := differ(runner(recomputed, operands), runner(plain, operands), slack=free, exact=runner is run):
             fail(f"remat changed the gradient ({runner.__name__}): {problem}", program, args, recomputed)
+
+
+def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
+    """Another program with the same results has the same gradient, tangents and second derivatives, within `rtol`."""
+    program, args, mask, n = case.program, case.args, wrt(case), len(case.program.outs)
+    dots, cts = dots_of(case), directions([a for a in program.out_avals if a.inexact], case.seed + 1)
+    backward = [vjp_fused(f, mask) for f in (program, other)]
+    room = max(rtol, 1e3 * slack(backward[0], [*args, *cts]))
+    plain, found = [run(f, [*args, *cts]) for f in backward]
+    if problem := differ(found, plain, slack=room):
+        fail(f"another gradient: {problem}", program, args, backward[1])
+    pushed = []
+    for f in (program, other):
+        forward, nonzero = jvp(f, mask)
+        pushed.append(filled(run(forward, [*args, *dots])[n:], nonzero, program.out_avals))
+    if problem := differ(pushed[1], pushed[0], slack=room):
+        fail(f"other tangents: {problem}", program, args, other)
+    second = []
+    for f in (program, other):
+        slope, nonzero = jvp(grad(scalarized(f), mask), mask)
+        outs = slope.out_avals[: len(nonzero)]
+        second.append(filled(run(slope, [*args, *dots])[len(nonzero) :], nonzero, outs))
+    if problem := differ(second[1], second[0], slack=100 * room):
+        fail(f"another second derivative: {problem}", program, args, other)

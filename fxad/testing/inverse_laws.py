@@ -16,12 +16,12 @@ from fxad.interpret import run
 from fxad.ir import Jaxpr, NDArray
 from fxad.primitives.control.bodies import marked
 from fxad.testing.batching_laws import mapped_dims
-from fxad.testing.compare import differ, directions, fail, filled, slack
-from fxad.testing.derivative_laws import dots_of, scalarized, wrt
+from fxad.testing.compare import differ, fail, slack
+from fxad.testing.derivative_laws import check_same_derivatives, wrt
 from fxad.testing.inversions import Inversion
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
-from fxad.transforms import grad, jacfwd, jvp, residuals, vjp_fused, vmap
+from fxad.transforms import jacfwd, residuals, vmap
 from fxad.transforms.inverse import inverse
 from fxad.transforms.invertible import invertible
 
@@ -67,15 +67,15 @@ def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
     if problem := differ(run(lean, args), run(program, args), exact=True):
         fail(f"invertible changed the results: {problem}", program, args, lean)
     _check_stored(case, lean)
-    _check_derivatives(case.case, lean, rtol)
+    check_same_derivatives(case.case, lean, rtol)
     dims = tuple([d if k else d or 0 for d, k in zip(mapped_dims(case.case), case.kept, strict=True)])
     mapped, ends = _mapped(case, dims), (0,) * len(program.outs)
-    _check_derivatives(mapped, vmap(lean, 2, dims, ends)[0], rtol)
+    check_same_derivatives(mapped, vmap(lean, 2, dims, ends)[0], rtol)
     # a predicate for each example makes a branch a choice between the results of both: there is nothing to run back;
     # and of a stack of matrices the last axes are those of the matrices
     alike = tuple([None if d is None or a.dtype == np.bool_ else 0 for a, d in zip(args, dims, strict=True)])
     mapped = _mapped(case, alike)
-    _check_derivatives(mapped, invertible(mapped.program, case.kept), rtol)
+    check_same_derivatives(mapped, invertible(mapped.program, case.kept), rtol)
 
 
 def _mapped(case: Inversion, dims: Sequence[int | None]) -> Case:
@@ -90,27 +90,3 @@ def _check_stored(case: Inversion, lean: Jaxpr) -> None:
     stored = [row.aval for row in residuals(lean, wrt(case.case)) if not row.is_argument]
     if len(stored) > len(allowed) or any([stored.count(a) > case.program.out_avals.count(a) for a in stored]):
         fail(f"stored is {stored}, of results {case.program.out_avals}", case.program, case.args, lean)
-
-
-def _check_derivatives(case: Case, lean: Jaxpr, rtol: float) -> None:
-    """Two programs with the same results have the same derivatives."""
-    program, args, mask, n = case.program, case.args, wrt(case), len(case.program.outs)
-    dots, cts = dots_of(case), directions([a for a in program.out_avals if a.inexact], case.seed + 1)
-    backward = [vjp_fused(f, mask) for f in (program, lean)]
-    room = max(rtol, 1e3 * slack(backward[0], [*args, *cts]))
-    plain, found = [run(f, [*args, *cts]) for f in backward]
-    if problem := differ(found, plain, slack=room):
-        fail(f"invertible changed the gradient: {problem}", program, args, backward[1])
-    pushed = []
-    for f in (program, lean):
-        forward, nonzero = jvp(f, mask)
-        pushed.append(filled(run(forward, [*args, *dots])[n:], nonzero, program.out_avals))
-    if problem := differ(pushed[1], pushed[0], slack=room):
-        fail(f"invertible changed the tangents: {problem}", program, args, lean)
-    second = []
-    for f in (program, lean):
-        slope, nonzero = jvp(grad(scalarized(f), mask), mask)
-        outs = slope.out_avals[: len(nonzero)]
-        second.append(filled(run(slope, [*args, *dots])[len(nonzero) :], nonzero, outs))
-    if problem := differ(second[1], second[0], slack=100 * room):
-        fail(f"invertible changed the second derivative: {problem}", program, args, lean)

@@ -163,7 +163,7 @@ def _updated(x: Array, _: Held, move: Move) -> Array:
 
 
 def _product(x: Array, held: Held, move: Move) -> Array:
-    """A product with a triangular matrix, or the solution of such a system."""
+    """A product with a triangular matrix."""
     n = x.shape[-1]
     low = 0.3 * fnp.tril(held.a, -1) + fnp.eye(n) * 1.5
     return (x @ low, x @ low.T, x @ (0.25 * fnp.tril(fnp.sin(held.a)) + fnp.eye(n)))[move.j % 3]

@@ -69,7 +69,7 @@ def test_a_wrong_inverse_is_found() -> None:
             continue
         with pytest.raises(AssertionError, match=law):
             check_inverse(case)
-        with pytest.raises(AssertionError, match="invertible changed the gradient"):
+        with pytest.raises(AssertionError, match="another gradient"):
             check_invertible(case)
 
 

@@ -1,0 +1,227 @@
+"""Problems whose solution is an implicit function, with a reference that is differentiated like any other program.
+
+The reference is two steps of Newton's method from the solution held constant: exact in derivatives up to third order.
+Each step doubles how many are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter
+
+import fxad.numpy as fnp
+from fxad import lax, tree
+from fxad.api.gradients import grad, jacfwd
+from fxad.api.jit import jit
+from fxad.api.mapping import vmap
+from fxad.array import Array
+from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.program import trace
+from fxad.testing.programs import Case
+from fxad.testing.values import SEEDS, Domain, sample
+
+Solver: TypeAlias = Callable[[Array, Array], Array]
+Map: TypeAlias = Callable[[Any], Any]
+
+_ROUNDS: Final = 32  # a contraction by 0.3 or less is at rest after these
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """A program with a solution in it, the same with the reference instead, and operands for both."""
+
+    program: Jaxpr
+    reference: Jaxpr
+    args: tuple[NDArray, ...]
+    seed: int = 0
+    drawn: tuple[object, ...] = ()
+
+    @property
+    def case(self) -> Case:
+        """The program and its operands, for the other laws."""
+        return Case(self.program, self.args, self.seed, True)
+
+    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
+        """How hypothesis shows it."""
+        printer.text(repr(self))
+
+    def __repr__(self) -> str:
+        return f"{self.drawn} at {[x.tolist() for x in self.args]}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What is drawn for a problem: a function of slope 1 or less, how tangents are solved, and trees for arrays."""
+
+    bend: str
+    tangents: str
+    tree: bool
+
+    def wrap(self, x: Array) -> Any:
+        """The unknown as the problem has it."""
+        return {"first": x[:1], "rest": (x[1:],)} if self.tree else x
+
+    def flat(self, x: Any) -> Array:
+        """The unknown as one array."""
+        return fnp.concatenate([x["first"], x["rest"][0]]) if self.tree else x
+
+    def over(self, f: Callable[[Array], Array]) -> Map:
+        """A function of arrays as one of unknowns."""
+        return lambda x: self.wrap(f(self.flat(x)))
+
+    def matrix(self, g: Map, n: int) -> Array:
+        """The matrix of a linear function."""
+        found: Array = jacfwd(lambda v: self.flat(g(self.wrap(v))))(fnp.zeros(n, dtype="float64"))
+        return found
+
+    def solve_linear(self, g: Map, y: Any) -> Any:
+        """The x with g(x) = y, for g not far from the identity."""
+        right = self.flat(y)
+        if self.tangents == "dense":
+            return self.wrap(fnp.linalg.solve(self.matrix(g, right.shape[0]), right))
+
+        def step(_: Array, x: Array) -> Array:
+            return x + (right - self.flat(g(self.wrap(x))))
+
+        return self.wrap(lax.fori_loop(0, _ROUNDS, step, fnp.zeros_like(right)))
+
+
+BENDS: Final[Mapping[str, Callable[[Array], Array]]] = MappingProxyType(
+    {"sin": fnp.sin, "tanh": fnp.tanh, "atan": fnp.arctan}
+)
+TANGENTS: Final = ("dense", "loop")
+
+
+def _weights(m: Array) -> Array:
+    """A matrix that shrinks: each row sums up to 0.3 or less."""
+    return fnp.tanh(m) * (0.3 / m.shape[-1])
+
+
+def _at_rest(f: Map, x: Any) -> Any:
+    """What is left of x after many rounds."""
+    return lax.fori_loop(0, _ROUNDS, lambda _, x: f(x), x)
+
+
+def _refined(left: Callable[[Array], Array], x: Array) -> Array:
+    x = lax.stop_gradient(x)
+    for _ in range(2):
+        x = x - fnp.linalg.solve(jacfwd(left)(x), left(x))
+    return x
+
+
+# ----------------------------------------------------------------------------------------------- a solver, a reference
+
+
+def _system(how: Means, m: Array, c: Array) -> Array:
+    a = _weights(m) + fnp.eye(m.shape[-1], dtype="float64")
+    solve = how.solve_linear
+    adjoint = None if how.tangents == "dense" else solve
+    return how.flat(lax.custom_linear_solve(how.over(lambda x: a @ x), how.wrap(c), solve, adjoint))
+
+
+def _system_reference(_: Means, m: Array, c: Array) -> Array:
+    return fnp.linalg.solve(_weights(m) + fnp.eye(m.shape[-1], dtype="float64"), c)
+
+
+def _symmetric(how: Means, m: Array, c: Array) -> Array:
+    a = _weights(m) @ _weights(m).T + fnp.eye(m.shape[-1], dtype="float64")
+    return how.flat(lax.custom_linear_solve(how.over(lambda x: a @ x), how.wrap(c), how.solve_linear, symmetric=True))
+
+
+def _symmetric_reference(_: Means, m: Array, c: Array) -> Array:
+    return fnp.linalg.solve(_weights(m) @ _weights(m).T + fnp.eye(m.shape[-1], dtype="float64"), c)
+
+
+def _step(how: Means, m: Array, c: Array) -> Callable[[Array], Array]:
+    return lambda x: c - _weights(m) @ BENDS[how.bend](x)
+
+
+def _root(how: Means, m: Array, c: Array) -> Array:
+    step = _step(how, m, c)
+
+    def solve(f: Map, x: Any) -> Any:
+        return _at_rest(lambda x: tree.map(lambda a, b: a - b, x, f(x)), x)
+
+    start = how.wrap(fnp.zeros_like(c))
+    return how.flat(lax.custom_root(how.over(lambda x: x - step(x)), start, solve, how.solve_linear))
+
+
+def _fixed_point(how: Means, m: Array, c: Array) -> Array:
+    start = how.wrap(fnp.zeros_like(c))
+    return how.flat(lax.custom_fixed_point(how.over(_step(how, m, c)), start, _at_rest, how.solve_linear))
+
+
+def _step_reference(how: Means, m: Array, c: Array) -> Array:
+    step = _step(how, m, c)
+    return _refined(lambda x: x - step(x), _at_rest(step, fnp.zeros_like(c)))
+
+
+def _energy(m: Array, c: Array) -> Callable[[Array], Array]:
+    """|x - c|^2 / 2 + sum log cosh(w x): its second derivative is between 1 and 1.09."""
+    return lambda x: fnp.sum((x - c) ** 2) * 0.5 + fnp.sum(fnp.log(fnp.cosh(_weights(m) @ x)))
+
+
+def _descent(f: Map, x: Any) -> Any:
+    return _at_rest(lambda x: tree.map(lambda a, b: a - b, x, grad(f)(x)), x)
+
+
+def _minimum(how: Means, m: Array, c: Array) -> Array:
+    energy, start = _energy(m, c), how.wrap(fnp.zeros_like(c))
+    return how.flat(lax.custom_minimize(lambda x: energy(how.flat(x)), start, _descent, how.solve_linear))
+
+
+def _minimum_reference(_: Means, m: Array, c: Array) -> Array:
+    energy = _energy(m, c)
+    return _refined(grad(energy), _descent(energy, fnp.zeros_like(c)))
+
+
+Problem: TypeAlias = Callable[[Means, Array, Array], Array]
+PROBLEMS: Final[Mapping[str, tuple[Problem, Problem]]] = MappingProxyType(
+    {
+        "system": (_system, _system_reference),
+        "symmetric system": (_symmetric, _symmetric_reference),
+        "root": (_root, _step_reference),
+        "fixed point": (_fixed_point, _step_reference),
+        "minimum": (_minimum, _minimum_reference),
+    }
+)
+AROUND: Final[Mapping[str, Callable[[Solver], Solver]]] = MappingProxyType(
+    {
+        "nothing": lambda f: f,
+        "call": jit,
+        "cond": lambda f: lambda m, c: lax.cond(c[0] < 0, f, lambda m, c: f(m, -c) * 2.0, m, c),
+        "scan": lambda f: lambda m, c: lax.scan(lambda x, s: (f(m * s, x), x), c, fnp.asarray([1.0, -0.5]))[0],
+        "vmap": lambda f: lambda m, c: vmap(f, in_axes=(None, 0))(m, fnp.stack([c, c * c])),
+        "twice": lambda f: lambda m, c: f(m.T, f(m, c) + fnp.sin(c)),
+    }
+)
+
+
+@st.composite
+def solutions(draw: st.DrawFn) -> Solution:
+    """Linear systems, roots, fixed points and minima of 1 to 3 numbers that depend on a matrix and a vector.
+
+    They are well conditioned, and solved by contractions; tangents by a factorisation or by a loop. In trees, calls,
+    branches, loops and batches; and of a solution again.
+    """
+    kind, around = draw(st.sampled_from(sorted(PROBLEMS))), draw(st.sampled_from(sorted(AROUND)))
+    how = Means(draw(st.sampled_from(sorted(BENDS))), draw(st.sampled_from(TANGENTS)), draw(st.booleans()))
+    n, seed = draw(st.integers(1, 3)), draw(SEEDS)
+    domain = Domain(-1.5, 1.5)
+    args = tuple([sample(Aval(s, "float64"), domain, seed, k) for k, s in enumerate([(n, n), (n,)])])
+    found: list[tuple[Jaxpr, tuple[NDArray, ...]]] = []
+    for f in PROBLEMS[kind]:
+        program = trace(AROUND[around](partial(f, how)), *args)
+        found.append((program.jaxpr, tuple([np.asarray(x) for x in program.bound])))
+    (one, bound), (other, also) = found
+    assert len(bound) == len(also)
+    return Solution(one, other, (*bound, *args), seed, (kind, around, how))
