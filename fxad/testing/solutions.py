@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
 import fxad.numpy as fnp
-from fxad import lax, tree
+from fxad import lax
 from fxad.api.gradients import grad, jacfwd
 from fxad.api.jit import jit
 from fxad.api.mapping import vmap
@@ -28,7 +28,8 @@ from fxad.testing.programs import Case
 from fxad.testing.values import SEEDS, Domain, sample
 
 Solver: TypeAlias = Callable[[Array, Array], Array]
-Map: TypeAlias = Callable[[Any], Any]
+Unknown: TypeAlias = Array | tuple[Array, Array]
+Map: TypeAlias = Callable[[Unknown], Unknown]
 
 _ROUNDS: Final = 32  # a contraction by 0.3 or less is at rest after these
 
@@ -66,13 +67,13 @@ class Means:
     tangents: str
     tree: bool
 
-    def wrap(self, x: Array) -> Any:
+    def wrap(self, x: Array) -> Unknown:
         """The unknown as the problem has it."""
-        return {"first": x[:1], "rest": (x[1:],)} if self.tree else x
+        return (x[:1], x[1:]) if self.tree else x
 
-    def flat(self, x: Any) -> Array:
+    def flat(self, x: Unknown) -> Array:
         """The unknown as one array."""
-        return fnp.concatenate([x["first"], x["rest"][0]]) if self.tree else x
+        return fnp.concatenate(x) if isinstance(x, tuple) else x
 
     def over(self, f: Callable[[Array], Array]) -> Map:
         """A function of arrays as one of unknowns."""
@@ -83,7 +84,7 @@ class Means:
         found: Array = jacfwd(lambda v: self.flat(g(self.wrap(v))))(fnp.zeros(n, dtype="float64"))
         return found
 
-    def solve_linear(self, g: Map, y: Any) -> Any:
+    def solve_linear(self, g: Map, y: Unknown) -> Unknown:
         """The x with g(x) = y, for g not far from the identity."""
         right = self.flat(y)
         if self.tangents == "dense":
@@ -106,9 +107,10 @@ def _weights(m: Array) -> Array:
     return fnp.tanh(m) * (0.3 / m.shape[-1])
 
 
-def _at_rest(f: Map, x: Any) -> Any:
+def _at_rest(f: Callable[[Array], Array], x: Array) -> Array:
     """What is left of x after many rounds."""
-    return lax.fori_loop(0, _ROUNDS, lambda _, x: f(x), x)
+    found: Array = lax.fori_loop(0, _ROUNDS, lambda _, x: f(x), x)
+    return found
 
 
 def _refined(left: Callable[[Array], Array], x: Array) -> Array:
@@ -148,16 +150,19 @@ def _step(how: Means, m: Array, c: Array) -> Callable[[Array], Array]:
 def _root(how: Means, m: Array, c: Array) -> Array:
     step = _step(how, m, c)
 
-    def solve(f: Map, x: Any) -> Any:
-        return _at_rest(lambda x: tree.map(lambda a, b: a - b, x, f(x)), x)
+    def solve(f: Map, x: Unknown) -> Unknown:
+        return how.wrap(_at_rest(lambda v: v - how.flat(f(how.wrap(v))), how.flat(x)))
 
     start = how.wrap(fnp.zeros_like(c))
     return how.flat(lax.custom_root(how.over(lambda x: x - step(x)), start, solve, how.solve_linear))
 
 
 def _fixed_point(how: Means, m: Array, c: Array) -> Array:
+    def solve(f: Map, x: Unknown) -> Unknown:
+        return how.wrap(_at_rest(lambda v: how.flat(f(how.wrap(v))), how.flat(x)))
+
     start = how.wrap(fnp.zeros_like(c))
-    return how.flat(lax.custom_fixed_point(how.over(_step(how, m, c)), start, _at_rest, how.solve_linear))
+    return how.flat(lax.custom_fixed_point(how.over(_step(how, m, c)), start, solve, how.solve_linear))
 
 
 def _step_reference(how: Means, m: Array, c: Array) -> Array:
@@ -170,13 +175,17 @@ def _energy(m: Array, c: Array) -> Callable[[Array], Array]:
     return lambda x: fnp.sum((x - c) ** 2) * 0.5 + fnp.sum(fnp.log(fnp.cosh(_weights(m) @ x)))
 
 
-def _descent(f: Map, x: Any) -> Any:
-    return _at_rest(lambda x: tree.map(lambda a, b: a - b, x, grad(f)(x)), x)
+def _descent(f: Callable[[Array], Array], x: Array) -> Array:
+    return _at_rest(lambda x: x - grad(f)(x), x)
 
 
 def _minimum(how: Means, m: Array, c: Array) -> Array:
     energy, start = _energy(m, c), how.wrap(fnp.zeros_like(c))
-    return how.flat(lax.custom_minimize(lambda x: energy(how.flat(x)), start, _descent, how.solve_linear))
+
+    def solve(f: Callable[[Unknown], Array], x: Unknown) -> Unknown:
+        return how.wrap(_descent(lambda v: f(how.wrap(v)), how.flat(x)))
+
+    return how.flat(lax.custom_minimize(lambda x: energy(how.flat(x)), start, solve, how.solve_linear))
 
 
 def _minimum_reference(_: Means, m: Array, c: Array) -> Array:
