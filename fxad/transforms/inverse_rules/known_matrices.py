@@ -81,8 +81,10 @@ def _made_by(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Facts:
         return facts(ctx, eqn.ins[0], depth).flipped if swapped else NOTHING
     if isinstance(prim, Conj):
         return Facts(facts(ctx, eqn.ins[0], depth).kinds)
-    if isinstance(prim, BroadcastInDim) and prim.dims[-2:] == (a.aval.ndim - 2, a.aval.ndim - 1):
-        return Facts(facts(ctx, eqn.ins[0], depth).kinds)  # a stack of it
+    if isinstance(prim, BroadcastInDim):
+        (x,), last = eqn.ins, (a.aval.ndim - 2, a.aval.ndim - 1)
+        stacked = prim.dims[-2:] == last and x.aval.shape[-2:] == a.aval.shape[-2:]  # not one element for all
+        return Facts(facts(ctx, x, depth).kinds) if stacked else NOTHING
     return _decomposed(a, eqn, prim)
 
 
