@@ -150,7 +150,7 @@ TREES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("example", TREES, ids=lambda t: f"{t!r:.40}")
+@pytest.mark.parametrize("example", TREES, ids=[f"{k}-{type(t).__name__}" for k, t in enumerate(TREES)])
 def test_trees(example: Any) -> None:
     structure = tree.structure(example)
     described = describe(structure)
