@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import fxad as fx
+import fxad.array
 import fxad.numpy.staging
 import fxad.random.staging
 from fxad.ir import Jaxpr
@@ -47,4 +48,5 @@ def nothing_remembered() -> None:
     fx.cache.clear()
     fxad.numpy.staging._programs.clear()
     fxad.random.staging._programs.clear()
+    fxad.array.EAGER._programs.clear()  # what ran eagerly is remembered by its primitive, bodies included
     gc.collect()

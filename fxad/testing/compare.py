@@ -128,7 +128,8 @@ def slack(jaxpr: Jaxpr, args: Values) -> float:
 
 def wide(a: NDArray) -> Wide:
     """In the dtype that holds all others."""
-    return a.astype(np.complex128)
+    with np.errstate(invalid="ignore"):  # a signalling nan, as bit patterns may be, is a nan there too
+        return a.astype(np.complex128)
 
 
 def narrow(a: Wide, dtype: DType) -> NDArray:
