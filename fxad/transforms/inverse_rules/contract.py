@@ -147,14 +147,12 @@ class SolveBody(Protocol[Q]):
 @final
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A log-determinant that no function need compute: 0 (`VOLUME`: elements are moved or shifted), or the sum of
-    log|slope|, where the slope is what the primitive's own derivative says (`ELEMENTWISE`)."""
+    """A log-determinant that no function need compute: 0 (`VOLUME`: elements are moved or shifted)."""
 
     name: str
 
 
 VOLUME: Final = Constant("volume")
-ELEMENTWISE: Final = Constant("elementwise")
 
 
 @final

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from fxad import dtypes
 from fxad.builder import Builder
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Eqn, Lit, Var, Zero
-from fxad.primitives.elementwise import ABS, ADD, LOG, ConvertElementType
-from fxad.primitives.shape import ReduceSum
+from fxad.ir import Atom, Aval, Eqn, Zero
+from fxad.primitives.elementwise import ADD, ConvertElementType
 from fxad.transforms.inverse_rules.contract import VOLUME, Constant, InverseCtx, InverseRule, Part, Refused
-from fxad.transforms.jvp import jvp
 
 UNMEASURED = Refused("its log-determinant is not known")
 
@@ -31,33 +29,8 @@ def log_det_of(
         return UNMEASURED
     unknown = tuple([x is not None for x in found])
     args = tuple([a if x is None else x for a, x in zip(eqn.ins, found, strict=True) if not isinstance(x, Part)])
-    if isinstance(rule.log_det, Constant):
-        return elementwise(ctx, eqn, args, unknown)
+    assert not isinstance(rule.log_det, Constant), "VOLUME is the only one"
     return rule.log_det(ctx, eqn.prim, args, unknown, eqn.outs)
-
-
-def elementwise(ctx: InverseCtx, eqn: Eqn, args: Sequence[Atom], unknown: tuple[bool, ...]) -> Atom | Refused:
-    """The sum of log|slope|, with the slope that the derivative of the primitive has."""
-    (out,) = eqn.outs
-    if out.aval.dtype not in dtypes.FLOATING:
-        return Refused(f"log-determinants are those of real programs, and its result is {out.aval}")
-    b = Builder()
-    single = b.build(b(eqn.prim, *b.inputs([a.aval for a in args])), eqn.prim.name)
-    both, moves = jvp(single, unknown)
-    if not any(moves):
-        return Refused("its derivative vanishes")
-    ones = [Lit.of(1, a.aval) for a, u in zip(args, unknown, strict=True) if u]
-    slope = inlined(ctx, both.ins, both.eqns, [*args, *ones]).get(both.outs[-1], both.outs[-1])
-    size = ctx.one(LOG, ctx.one(ABS, slope))
-    return ctx.one(ReduceSum(tuple(range(size.aval.ndim))), size) if size.aval.ndim else size
-
-
-def inlined(ctx: InverseCtx, ins: Sequence[Var], eqns: Sequence[Eqn], args: Sequence[Atom]) -> dict[Atom, Atom]:
-    """Emit equations over `args`; what stands for each of their atoms."""
-    env: dict[Atom, Atom] = dict(zip(ins, args, strict=True))
-    for eqn in eqns:
-        env.update(zip(eqn.outs, ctx(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
-    return env
 
 
 def total(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -> Atom:

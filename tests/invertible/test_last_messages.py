@@ -1,0 +1,61 @@
+"""Messages of inverses that no other file pins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.builder import Builder
+from fxad.errors import ArgumentError, NotInvertibleError, ParameterError, TreeError
+from fxad.ir import Aval, Jaxpr
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.elementwise import NEG
+
+X = np.linspace(0.1, 1, 3)
+
+
+def test_types_that_results_do_not_tell() -> None:
+    with pytest.raises(ArgumentError) as e:
+        fx.inverse(fnp.tanh, argnums=3)(X)
+    assert e.value.message == "inverse: the types of arguments 3 of tanh cannot be told from its results"
+    assert e.value.remedy == "trace it on examples first: inverse(trace(tanh, *examples), ...)"
+
+
+def test_an_inverse_without_a_log_determinant() -> None:
+    def factored(a: fx.Array) -> fx.Array:
+        return fx.lax.linalg.cholesky(a, symmetrize_input=False)
+
+    program = fx.trace(factored, np.eye(3))
+    assert np.allclose(fx.inverse(program)(np.eye(3)), np.eye(3))
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(program, log_det=True)
+    assert e.value.message.startswith("inverse: log_det of factored: cholesky")
+    assert e.value.message.endswith("its log-determinant is not known")
+
+
+def test_an_inverse_gives_what_is_not_kept() -> None:
+    f = fx.custom_inverse(lambda x, w: x * w, lambda y, w: (y / w, w), keep="w")
+    with pytest.raises(TreeError) as e:
+        fx.inverse(f)(X, X)
+    assert e.value.message == "definverse of <lambda>: <lambda> returns (*, *), <lambda> takes *"
+    assert e.value.remedy == "return the argument that is not kept, or a tuple of them in order"
+
+
+def body(n: int) -> Jaxpr:
+    b = Builder()
+    ins = b.inputs((Aval((3,), "float32"),) * n)
+    return b.build([b.one(NEG, x) for x in ins], "neg")
+
+
+def test_rules_that_do_not_fit() -> None:
+    one, two = body(1), body(2)
+    with pytest.raises(ParameterError) as e:
+        CustomCall(one, 0, (), (), (), False, (one,), ()).abstract_eval(*one.in_avals)
+    assert e.value.message == (
+        "custom_call: an inverse_rule is (inverse,) or (inverse, ivjp), with a mark in held for each operand"
+    )
+    with pytest.raises(ParameterError) as e:
+        CustomCall(one, 0, (), (), (), False, (two,), (False,)).abstract_eval(*one.in_avals)
+    assert e.value.message == f"custom_call: inverse {two.name} takes (f32[3], f32[3]), expected (f32[3])"
