@@ -169,14 +169,15 @@ def _product(x: Array, held: Held, move: Move) -> Array:
     return (x @ low, x @ low.T, x @ (0.25 * fnp.tril(fnp.sin(held.a)) + fnp.eye(n)))[move.j % 3]
 
 
-def _cubed(x: Array, *_: object) -> Array:
-    """x + x^3 / 4, whose inverse no rule knows."""
+def _cubic(x: Array, *_: object) -> Array:
+    """The t for which t + t^3 / 4 is x, by the hyperbolic form of its root: no rule knows the way back. In this
+    direction numbers do not grow, however often the step is taken."""
 
-    def back(y: Array) -> Array:
+    def root(x: Array) -> Array:
         size: float = 2.0 / 3.0**0.5
-        return 2.0 * size * fnp.sinh(fnp.arcsinh(y * (1.5 / size)) / 3.0)
+        return 2.0 * size * fnp.sinh(fnp.arcsinh(x * (1.5 / size)) / 3.0)
 
-    function: CustomFunction[[Array], Array] = custom_inverse(lambda x: x + x * x * x * 0.25, back)
+    function: CustomFunction[[Array], Array] = custom_inverse(root, lambda t: t + t * t * t * 0.25)
     return function(x)
 
 
@@ -238,7 +239,7 @@ SIMPLE: Final[Mapping[str, Apply]] = MappingProxyType(
         "update": _each(_updated),
         "product": _each(_product),
         "cumsum": _each(lambda x, *_: fnp.cumsum(x, axis=-1)),
-        "custom": _each(_cubed),
+        "custom": _each(_cubic),
     }
 )
 NESTED: Final[Mapping[str, tuple[Apply, int]]] = MappingProxyType(
