@@ -7,18 +7,21 @@ program but jaxprs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast, final
+from typing import Any, Final, cast, final
+
+import numpy as np
 
 from fxad import tree
 from fxad.api.lift import tangent_tree
-from fxad.array import ArrayLike
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError
+from fxad.array import Array, ArrayLike, is_scalar
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, Zero
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.shapes import broadcast_to
 from fxad.program import counted, name_of
 from fxad.records import dataclass
+from fxad.runtime import Exporter
 from fxad.transforms.linear_rule import cotangent_maps, split_tangents
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
@@ -116,13 +119,15 @@ def cotangent_rule(
     """
     what, back = f"defvjp of {sig.name}: {name_of(fwd)}", f"defvjp of {sig.name}: {name_of(bwd)}"
     res_tree: Structure | None = None
+    held: list[object] = []
 
     def flat_forward(*leaves: object) -> object:
         nonlocal res_tree
         given = forward(*tree.unflatten(sig.in_tree, leaves))
         out, residuals = pair(what, "(results, residuals)", given)
         stored, res_tree = tree.flatten(residuals)
-        return _results(what, sig, out) + stored
+        held.extend(_held(what, stored, res_tree))
+        return _results(what, sig, out) + [x for x, h in zip(stored, held, strict=True) if h is _ARRAY]
 
     first = traced(what, fwd, flat_forward, sig.in_avals)
     m, n_res = len(sig.out_avals), len(first.numbers) - len(sig.out_avals)
@@ -131,7 +136,8 @@ def cotangent_rule(
 
     def flat_backward(*leaves: object) -> object:
         assert res_tree is not None
-        residuals = tree.unflatten(res_tree, leaves[:n_res])
+        arrays = iter(leaves[:n_res])
+        residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in held])
         bars = backward(residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
         return cotangents(back, sig, bars)
 
@@ -140,6 +146,30 @@ def cotangent_rule(
     moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
     check_types(back, "as cotangent of", moving, inexact(sig.in_avals), second.jaxpr.out_avals)
     return TracedRule((first, second), n_res)
+
+
+_ARRAY: Final = object()  # stands for a residual that is an array, and so an operand of the backward program
+
+
+def _held(what: str, stored: Sequence[object], res_tree: Structure) -> list[object]:
+    """What is given to `bwd` as it is: numbers, strings, sizes, functions; `_ARRAY` for arrays.
+
+    Raises: ArgumentError for what is no array and might change until then.
+    """
+    out: list[object] = []
+    for x, path in zip(stored, tree.paths(res_tree, "residual"), strict=True):
+        if not is_scalar(x) and isinstance(x, Array | np.ndarray | np.generic | Exporter):
+            out.append(_ARRAY)
+            continue
+        try:
+            hash(x)
+        except TypeError:
+            raise ArgumentError(
+                f"{what} returns {described(x)} as {path}, which is no array and can change: {x!r:.60}",
+                remedy="store arrays, or values that are hashable, such as a frozenset for a set",
+            ) from None
+        out.append(x)
+    return out
 
 
 def split_cotangent_rule(

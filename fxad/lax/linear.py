@@ -7,11 +7,13 @@ from typing import TypeVar, cast
 
 from fxad import tree
 from fxad.array import aval_of
-from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
 from fxad.primitives.custom import LinearCall
+from fxad.program import name_of
 from fxad.trace import bind
+from fxad.transforms.linear_rule import check_equations
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 
@@ -19,19 +21,30 @@ R = TypeVar("R")
 
 
 def linear_call(
-    fun: Callable[..., R], fun_transpose: Callable[..., object], residual_args: object, linear_args: object
+    fun: Callable[..., R],
+    fun_transpose: Callable[..., object],
+    residual_args: object,
+    linear_args: object,
+    *,
+    as_whole: bool = False,
 ) -> R:
     """`fun(residual_args, linear_args)`, linear in the second, whose transpose is
     `fun_transpose(residual_args, cotangents)`, linear in the second.
 
     All are pytrees. Transposing puts one function in the place of the other; the derivative with respect to residuals,
-    and to what the functions close over, is that of the function that runs. That the two are linear and adjoint is not
-    checked here, so that a solver may be given: `fxad.testing.check_adjoint` checks it at a point.
+    and to what the functions close over, is that of the function that runs.
+
+    Both must be linear, equation by equation. A function that runs a loop, a branch or a function of the host on its
+    linear arguments may be linear as a whole only, as a solver is, and is taken at its word; so is any with `as_whole`.
+    That the two are adjoint is not checked here: `fxad.testing.check_adjoint` checks it at a point.
 
     Raises: DTypeError for a linear argument or a result that has no tangent; TreeError, ShapeError, DTypeError when the
-            transpose does not give what `fun` takes, naming the path and both types.
+            transpose does not give what `fun` takes, naming the path and both types; NotLinearError naming the function
+            and its equation.
     """
     what = "linear_call"
+    if not isinstance(as_whole, bool):
+        raise ArgumentError(f"{what}: as_whole is {described(as_whole)}, not a bool: {as_whole!r:.60}")
     linear, linear_tree = tree.flatten(linear_args)
     residuals, residual_tree = tree.flatten(residual_args)
     paths = tree.paths(linear_tree, "linear_args")
@@ -55,15 +68,21 @@ def linear_call(
         if want is not have:
             kind: type[FxadError] = ShapeError if want.shape != have.shape else DTypeError
             raise kind(f"{what}: {back.name} returns {have} as cotangent of {path}, which is {want}")
-    return cast("R", tree.unflatten(body.out_tree, _bound(body, back, residuals, linear)))
+    called = () if as_whole else (f"fun {name_of(fun)}", f"fun_transpose {name_of(fun_transpose)}")
+    return cast("R", tree.unflatten(body.out_tree, _bound(body, back, residuals, linear, called)))
 
 
-def _bound(body: Body, back: Body, residuals: Sequence[object], linear: Sequence[object]) -> Sequence[object]:
+def _bound(
+    body: Body, back: Body, residuals: Sequence[object], linear: Sequence[object], checked: Sequence[str]
+) -> Sequence[object]:
     if not linear:
         raise TreeError("linear_call: linear_args has no leaf", remedy="call the function itself")
     jaxprs, captured = common_operands((body, back))
     n = len(captured) + len(residuals)
     forward, adjoint = [_linear_first(jaxpr, n) for jaxpr in jaxprs]
+    remedy = "for a map that is linear only as a whole give as_whole=True"
+    for role, jaxpr, k in zip(checked, (forward, adjoint), (len(linear), len(body.jaxpr.outs)), strict=False):
+        check_equations(jaxpr, k, f"linear_call: {role}", "its linear arguments", remedy)
     return bind(LinearCall(forward, adjoint, len(linear)), *linear, *captured, *residuals)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from fxad.builder import Builder
 from fxad.errors import NotLinearError
@@ -10,6 +11,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Zero,
 from fxad.liveness import narrow, sweep
 from fxad.memo import by_value
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.host import HostCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.transforms.dce import dce, prune
 from fxad.transforms.inline import inline
@@ -70,6 +72,33 @@ def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
     return dce(b.build(_filled(split, b.inline(split.linear, [*linear, *known]), rule), rule.name))
 
 
+@by_value
+def check_equations(rule: Jaxpr, n: int, what: str, operands: str, remedy: str) -> None:
+    """Refuse a program that is not linear in its first `n` operands as far as its equations show.
+
+    One that runs a loop, a branch or a function of the host on them may be linear as a whole: a solver is.
+
+    Raises: NotLinearError that names the equation.
+    """
+    mask = (True,) * n + (False,) * (len(rule.ins) - n)
+    flat = dce(_bare(dce(rule), mask))
+    found: Eqn | int | None = None
+    reached: set[Atom] = set(flat.ins[:n])
+    for eqn in flat.eqns:
+        here = tuple([a in reached for a in eqn.ins])
+        if not any(here):
+            continue
+        reached.update(eqn.outs)
+        if not _is_linear(eqn, here):
+            if isinstance(eqn.prim, HigherOrder | HostCall):
+                return
+            found = eqn if found is None else found
+    if found is None:
+        found = next((k for k, a in enumerate(flat.outs) if a not in reached and not is_zero(a)), None)
+    if found is not None:
+        raise _not_linear(f"{what} is not linear in {operands}", found, remedy)
+
+
 def _filled(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
     given = iter(dots)
     return [
@@ -84,18 +113,8 @@ def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> Lin
     """
     flat = dce(_bare(rule, mask))
     found = _nonlinear(flat, mask, n_out)
-    if isinstance(found, Eqn):
-        raise NotLinearError(
-            problem,
-            equation=describe(found),
-            where=str(place(found.source) or ""),
-            remedy="a derivative is linear in its direction; for a map that is so only as a whole use lax.linear_call",
-        )
     if found is not None:
-        raise NotLinearError(
-            f"{problem}: result {found} is constant in them and not zero",
-            remedy="return zeros where nothing depends on the direction",
-        )
+        raise _not_linear(problem, found, _AS_WHOLE)
     split = linearize(flat, mask)
     outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
     primal = sweep(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
@@ -106,6 +125,19 @@ def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> Lin
         Zero(v.aval).instantiate() if m else b.input(v.aval) for v, m in zip(primal.ins, mask, strict=True)
     ]
     return LinearizedBody(dce(b.build(b.inline(primal, args), rule.name)), split.linear, split.n_res, split.out_nonzero)
+
+
+_AS_WHOLE: Final = "a derivative is linear in its direction; for a map that is so only as a whole use lax.linear_call"
+
+
+def _not_linear(problem: str, found: Eqn | int, remedy: str) -> NotLinearError:
+    if isinstance(found, Eqn):
+        where = str(place(found.source) or "")
+        return NotLinearError(problem, equation=describe(found), where=where, remedy=remedy)
+    return NotLinearError(
+        f"{problem}: result {found} is constant in them and not zero",
+        remedy="return zeros where nothing depends on the direction",
+    )
 
 
 def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | None:

@@ -284,6 +284,65 @@ def test_linear_call() -> None:
         lax.linear_call(twice, twice, X, ())
 
 
+def test_linear_call_takes_linear_functions() -> None:
+    def twice(_: Any, x: Any) -> Any:
+        return 2 * x
+
+    def powered(_: Any, x: Any) -> Any:
+        return fnp.exp(x) * x
+
+    def shifted(_: Any, x: Any) -> Any:
+        return x + 1
+
+    def constant(k: Any, x: Any) -> Any:
+        return k
+
+    def scaled(_: Any, x: Any) -> Any:
+        size = fnp.sum(fnp.abs(x))
+        return size * (x / size)
+
+    named: list[tuple[Any, str]] = [(powered, "exp"), (shifted, "add"), (scaled, "abs")]
+    for fn, equation in named:
+        for one, other, role in ((fn, twice, "fun"), (twice, fn, "fun_transpose")):
+            with pytest.raises(NotLinearError) as e:
+                lax.linear_call(one, other, None, X)
+            message = str(e.value)
+            assert message.startswith(f"linear_call: {role} {fn.__name__} is not linear in its linear arguments")
+            assert f"= {equation} " in message
+            assert "test_rule_errors.py" in message
+            assert "as_whole=True" in message
+    with pytest.raises(NotLinearError, match="constant is not linear in its linear arguments: result 0 is"):
+        lax.linear_call(constant, lambda k, ct: ct, X, X)
+    np.testing.assert_array_equal(lax.linear_call(scaled, scaled, None, X, as_whole=True), X)
+    untyped: Any = lax.linear_call
+    with pytest.raises(ArgumentError, match="linear_call: as_whole is an int, not a bool: 1"):
+        untyped(twice, twice, None, X, as_whole=1)
+
+
+def test_linear_call_takes_a_loop_at_its_word() -> None:
+    def solver(_: Any, x: Any) -> Any:
+        size = fnp.sum(fnp.abs(x))
+        return lax.while_loop(lambda s: fnp.max(s) < size, lambda s: s + x, x) * (x / x)
+
+    def on_the_host(_: Any, x: Any) -> Any:
+        return fx.pure_callback(lambda v: v * 2.0, fx.Spec((3,), "float64"), x)
+
+    lax.linear_call(solver, solver, None, X)
+    got = fx.grad(lambda x: fnp.sum(lax.linear_call(on_the_host, on_the_host, None, x)))(X)
+    np.testing.assert_array_equal(np.asarray(got), [2.0, 2.0, 2.0])
+
+
+def test_residuals_that_are_no_arrays_and_can_change_are_refused() -> None:
+    made = vjp_rule(lambda x, n: (f(x, n), {"log": bytearray(b"ab")}), lambda r, ct: (ct["y"], None))
+    with pytest.raises(ArgumentError) as e:
+        fx.trace(made, X, 1)
+    message = str(e.value)
+    assert message.startswith(
+        "defvjp of f: fwd returns a bytearray as residual['log'], which is no array and can change: bytearray(b'ab')"
+    )
+    assert "store arrays, or values that are hashable" in message
+
+
 def _program(n_in: int, n_out: int, aval: Aval) -> Jaxpr:
     b = Builder()
     ins = b.inputs([aval] * n_in)

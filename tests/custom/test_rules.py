@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,55 @@ def test_trees_integers_and_auxiliary_results() -> None:
     assert dot[0]["count"] is None
     assert int(value["count"]) == 4
     assert bool(aux[0])
+
+
+def test_residuals_that_are_no_arrays_are_given_back_as_they_are() -> None:
+    """What is known when `fwd` is traced is known in `bwd`: a shape, an axis, a name, a function."""
+
+    @fx.custom_vjp
+    def pooled(x: Any, how: Any) -> Any:
+        return fnp.sum(x, axis=1) * how
+
+    class Mode(Enum):
+        PLAIN = 1
+
+    def fwd(x: Any, how: Any) -> Any:
+        axis, scale = 1, 2.0
+        return pooled(x, how), (
+            x.shape,
+            axis,
+            "name",
+            scale,
+            Mode.PLAIN,
+            fnp.negative,
+            x.dtype,
+            None,
+            how,
+            np.float32(3),
+        )
+
+    def bwd(residuals: Any, ct: Any) -> Any:
+        shape, axis, name, scale, mode, negative, dtype, none, how, number = residuals
+        assert (shape, axis, name, mode, none) == ((3, 2), 1, "name", Mode.PLAIN, None)
+        assert type(scale) is float
+        assert negative is fnp.negative
+        assert isinstance(how, fx.Array)
+        assert isinstance(number, fx.Array)
+        bar = fnp.broadcast_to(fnp.expand_dims(ct * how, axis), shape)
+        return -negative(bar).astype(dtype) * scale / 2.0, None
+
+    pooled.defvjp(fwd, bwd)
+    x, weights = np.arange(6.0).reshape(3, 2), np.array([1.0, 2.0, 3.0])
+
+    def total(x: Any) -> Any:
+        return fnp.sum(pooled(x, 2) * weights)
+
+    want = np.repeat(2 * weights[:, None], 2, 1)
+    np.testing.assert_allclose(np.asarray(fx.grad(total)(x)), want)
+    np.testing.assert_allclose(np.asarray(fx.jit(fx.grad(fx.remat(total)))(x)), want)
+    rows = fx.vmap(fx.grad(total))(np.stack([x, x]))
+    np.testing.assert_allclose(np.asarray(rows), np.stack([want, want]))
+    np.testing.assert_allclose(np.asarray(fx.jacfwd(total)(x)), want)
 
 
 def test_tangents_of_integers_are_none_in_a_rule_for_tangents() -> None:
