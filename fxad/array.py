@@ -104,6 +104,10 @@ class Array(Typed, Conversions, Methods, Updatable):
             return value.astype(np.dtype(dtype))  # type: ignore[call-overload]
         return value.copy() if copy else value
 
+    def __repr__(self) -> str:
+        fate = runtime.fate(self._buffer)  # debuggers and messages show arrays that are gone, too
+        return f"<Array {self._aval}, {fate}>" if fate else super().__repr__()
+
     def leaked(self, what: str, here: str) -> LeakedTracerError:
         """The error for a tracer met where its trace is not: `what` it is to whom, and what is being traced there."""
         raise AssertionError("an array with a value belongs to no trace")

@@ -12,8 +12,9 @@ from typing import Final, final
 
 from fxad import runtime
 from fxad.errors import ArgumentError, ParameterError, PlacementError, described
-from fxad.ir import Jaxpr, Var
+from fxad.ir import Atom, Eqn, Jaxpr
 from fxad.runtime import Results, Start
+from fxad.units.blocks import called
 
 # `True in map(committed, buffers)` is the price of every call: 0.05 us an operand.
 committed: Final = attrgetter("_committed")
@@ -98,6 +99,9 @@ class Passing:
         self._operands = operands
 
     def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
+        for b in buffers:
+            if b.is_deleted():
+                raise runtime.Refused("an operand is deleted")
         return _Made([buffers[k] for k in self._operands])
 
 
@@ -117,7 +121,24 @@ class _Made:
 def passed(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
     """The operands that are the results of a trivial program, all of them arguments and no two the same; None for
     another program. `bound` leading operands are what it closes over, which it does not hand out."""
-    places = {v: k for k, v in enumerate(jaxpr.ins)}
-    found = tuple([places.get(a, -1) for a in jaxpr.outs if isinstance(a, Var)])
-    trivial = len(found) == len(jaxpr.outs) and len({*found}) == len(found) and min(found, default=bound) >= bound
-    return found if trivial and not jaxpr.eqns else None
+    found = tuple([_operand(jaxpr, a) for a in jaxpr.outs]) if not jaxpr.effects else (-1,)
+    return found if len({*found}) == len(found) and min(found, default=bound) >= bound else None
+
+
+def _operand(jaxpr: Jaxpr, a: Atom) -> int:
+    """Which operand of a program a value of it is, through calls; -1 for one that is computed."""
+    around: list[tuple[Jaxpr, Eqn]] = []
+    while True:
+        if a in jaxpr.ins:
+            k = jaxpr.ins.index(a)
+            if not around:
+                return k
+            jaxpr, eqn = around.pop()
+            a = eqn.ins[k]
+            continue
+        made = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
+        body = None if made is None else called(made)
+        if made is None or body is None:
+            return -1
+        around.append((jaxpr, made))
+        jaxpr, a = body, body.outs[made.outs.index(a)]

@@ -29,7 +29,7 @@ from fxad.xla.executable import (
     compile_module,
 )
 from fxad.xla.explanation import Explanation
-from fxad.xla.failures import Donated, MemoryStats, Origin, Refused, ResultHandler, note_donated, refused
+from fxad.xla.failures import Donated, MemoryStats, Origin, Refused, ResultHandler, fate, note_donated, refused
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 from fxad.xla.profiler import profile
@@ -67,6 +67,7 @@ __all__ = [
     "devices",
     "dlpack_aval",
     "dlpack_device",
+    "fate",
     "is_deleted",
     "is_ready",
     "link",

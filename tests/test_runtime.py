@@ -414,6 +414,12 @@ def test_ready_and_deleted() -> None:
         runtime.block(buffer)
     with pytest.raises(ExecutionError, match=r"^to_numpy: .*deleted"):
         runtime.to_numpy(buffer)
+    with pytest.raises(ExecutionError, match=r"^is_ready: .*deleted"):
+        runtime.is_ready(buffer)
+    with pytest.raises(ExecutionError, match=r"^to_dlpack: .*deleted"):
+        runtime.to_dlpack(buffer)
+    assert (runtime.dlpack_device(buffer), runtime.device_of(buffer)) == ((1, 0), CPU)
+    assert (runtime.fate(buffer), runtime.fate(put(np.ones(4, np.float32)))) == ("deleted", None)
 
 
 def test_execution_does_not_wait() -> None:

@@ -17,6 +17,7 @@ from fxad.memo import by_value
 from fxad.records import dataclass
 from fxad.transforms.outline import outline
 from fxad.units.blocks import DISPATCH, large_enough, pays, repeated
+from fxad.units.order import sooner
 from fxad.units.pieces import Piece, Pieces, cut_up, flat
 from fxad.units.weight import weigh
 
@@ -84,6 +85,11 @@ class Plan:
         """Types of the results."""
         return tuple([self.slots[k] for k in self.outs])
 
+    @property
+    def peak_bytes(self) -> int:
+        """The most that lives at a step, beside what its unit needs to compute."""
+        return max([s.live_bytes for s in self.steps])
+
     def given_up(self, step: Step) -> tuple[int, ...]:
         """Operands of the program that die at a step, and whose memory no result of it takes over."""
         taken = {step.ins[k] for k in self.units[step.unit].donate}
@@ -147,7 +153,10 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | Non
     bodies = dict.fromkeys([p.body for p in pieces.pieces])
     if len(pieces.pieces) < 2 or (isinstance(choice, str) and not pays(bodies, jaxpr)):
         return None
-    return _planned(pieces, donate, jaxpr.name)
+    plan = _planned(pieces, donate, jaxpr.name)
+    early = sooner(pieces, donate)
+    other = plan if early is pieces else _planned(early, donate, jaxpr.name)
+    return other if other.peak_bytes < plan.peak_bytes else plan
 
 
 def _planned(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:

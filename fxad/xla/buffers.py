@@ -124,7 +124,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
     """
     try:
         buffer.block_until_ready()  # raises for a deleted buffer, at whose sight the buffer protocol of 0.10 crashes
-        if buffer.platform() != "cpu":
+        if _platform(buffer) != "cpu":
             return buffer._single_device_array_to_np_array_did_copy()[0]
         if buffer.aval.dtype not in _NO_PROTOCOL:
             return np.asarray(buffer)
@@ -150,6 +150,7 @@ def to_dlpack(
     A view, marked read-only, for a consumer that knows DLPack 1.0 (`max_version`); an older one cannot be told, and
     gets a copy of its own. Raises: BufferError where only a copy could be given and `copy=False` forbids it.
     """
+    block(buffer, "to_dlpack")
     here = dlpack_device(buffer)
     if dl_device is not None and dl_device != here and dl_device[0] not in _HOST:
         raise BufferError(f"the array is on DLPack device {here}, and is exported there or to the host only")
@@ -182,14 +183,23 @@ def _moved(buffer: Buffer, where: OneDevice, semantics: _jax.ArrayCopySemantics)
 
 def dlpack_device(buffer: Buffer) -> tuple[int, int]:
     """Where the value is, in DLPack's terms: device type and number."""
-    if buffer.platform() == "cpu":
+    if _platform(buffer) == "cpu":
         return 1, 0
-    return _CUDA, cast(OneDevice, buffer._sharding)._device.local_hardware_id
+    return _CUDA, _place(buffer).local_hardware_id
 
 
 def device_of(buffer: Buffer) -> Device:
-    """Where the value is."""
-    return known_device(cast(OneDevice, buffer._sharding)._device)
+    """Where the value is, or was."""
+    return known_device(_place(buffer))
+
+
+def _place(buffer: Buffer) -> _jax.Device:
+    """The device in jaxlib's words, of a deleted buffer too: `buffer.platform()` crashes at the sight of one."""
+    return cast(OneDevice, buffer._sharding)._device
+
+
+def _platform(buffer: Buffer) -> str:
+    return _place(buffer).platform
 
 
 def dlpack_aval(value: Exporter) -> Aval:
@@ -200,22 +210,24 @@ def dlpack_aval(value: Exporter) -> Aval:
 
 def transfer(buffer: Buffer, device: Device) -> Buffer:
     """The value on another device. Between accelerators of one platform it does not wait; else it passes the host."""
-    if device.platform == "cpu" or buffer.platform() != device.raw.platform:
+    if device.platform == "cpu" or _platform(buffer) != device.raw.platform:
         array = to_numpy(buffer)
         return to_buffer(array, Aval(array.shape, array.dtype), device)
     return _moved(buffer, device.sharding, _jax.ArrayCopySemantics.REUSE_INPUT)
 
 
-def block(buffer: Buffer) -> None:
-    """Wait until the value is there. Raises: ExecutionError when computing it failed, or it was deleted."""
+def block(buffer: Buffer, what: str = "block") -> None:
+    """Wait until the value is there, for `what`. Raises: ExecutionError when computing it failed, or it was deleted."""
     try:
         buffer.block_until_ready()
     except _jax.JaxRuntimeError as e:
-        raise failed("block", e, buffer) from e
+        raise failed(what, e, buffer) from e
 
 
 def is_ready(buffer: Buffer) -> bool:
     """Whether the value is there without waiting. Raises: ExecutionError when it was deleted."""
+    if buffer.is_deleted():
+        block(buffer, "is_ready")  # jaxlib crashes at the sight of it
     try:
         return buffer.is_ready()
     except _jax.JaxRuntimeError as e:

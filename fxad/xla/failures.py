@@ -69,6 +69,14 @@ def donated(buffer: _jax.ArrayImpl) -> Donated | None:
     return cast("Donated | None", buffer.__dict__.get(_DONATED))
 
 
+def fate(buffer: _jax.ArrayImpl) -> str | None:
+    """What became of a buffer that has no value any more; None for one that has."""
+    to = donated(buffer)
+    if to is not None:
+        return str(to)
+    return "deleted" if buffer.is_deleted() else None
+
+
 def failed(what: str, e: Exception, buffer: _jax.ArrayImpl) -> ExecutionError:
     """The error for a buffer without a value: donated, deleted, or its computation failed."""
     to = donated(buffer)

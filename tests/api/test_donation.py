@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+import pickle
 import re
 import warnings
 from collections.abc import Callable
@@ -167,26 +170,67 @@ def donated_state() -> fx.Array:
     return out
 
 
-TOUCHES: dict[str, Callable[[fx.Array], object]] = {
-    "to_numpy: the array": np.asarray,
-    "block: the array": fx.Array.block_until_ready,
-    "execute: operand 0": lambda x: x + 1,
-    "step: argument state['m']": lambda x: fx.jit(step)({"w": x, "m": x}, x),
-    "f: argument x": lambda x: fx.jit(fx.trace(f, F))(x),
-}
-
-
 def f(x: Any) -> Any:
     return x * 2
 
 
+def same(x: Any) -> Any:
+    return x
+
+
+HERE = fx.devices()[0]
+TOUCHES: dict[str, tuple[str, Callable[[fx.Array], object]]] = {
+    "asarray": ("to_numpy: the array", np.asarray),
+    "block": ("block: the array", fx.Array.block_until_ready),
+    "operator": ("execute: operand 0", lambda x: x + 1),
+    "reflected": ("execute: operand 1", lambda x: np.ones(N, np.float32) + x),
+    "comparison": ("execute: operand 0", lambda x: x == x),
+    "index": ("execute: operand 0", lambda x: x[0]),
+    "update": ("execute: operand 0", lambda x: x.at[0].set(1)),
+    "iteration": ("execute: operand 0", lambda x: list(x)),
+    "method": ("execute: operand 0", lambda x: x.sum()),
+    "function": ("execute: operand 0", lambda x: fnp.stack([x, x])),
+    "as an index": ("execute: operand 0", lambda x: fnp.arange(4)[x.astype("int32")]),
+    "tree map": ("execute: operand 0", lambda x: fx.tree.map(lambda a: a * 2, {"a": [x]})),
+    "str": ("to_numpy: the array", str),
+    "print": ("to_numpy: the array", lambda x: print(x, file=io.StringIO())),
+    "format": ("to_numpy: the array", lambda x: f"{x}"),
+    "tolist": ("to_numpy: the array", lambda x: x.tolist()),
+    "pickle": ("to_numpy: the array", pickle.dumps),
+    "dlpack": ("to_dlpack: the array", lambda x: x.__dlpack__()),
+    "from_dlpack": ("to_dlpack: the array", np.from_dlpack),
+    "device_put": ("to_numpy: the array", lambda x: fx.device_put(x, HERE)),
+    "jit": ("step: argument state['m']", lambda x: fx.jit(step)({"w": x, "m": x}, x)),
+    "compiled": ("f: argument x", lambda x: fx.jit(fx.trace(f, F))(x)),
+    "program": ("execute: operand 0", lambda x: fx.trace(f, F)(x)),
+    "trivial": ("same: argument x", lambda x: fx.jit(same)(x)),
+    "donated again": ("f: argument x", lambda x: fx.jit(f, donate=0)(x)),
+    "closed over": ("<lambda>: closed-over array 0", lambda x: fx.jit(lambda y: y + x)(ones())),
+    "grad": ("execute: operand 0", lambda x: fx.grad(lambda y: (y * y).sum())(x)),
+    "vmap": ("execute: operand 0", lambda x: fx.vmap(f)(x)),
+    "scan": ("execute: operand 1", lambda x: fx.lax.scan(lambda c, y: (c + y, None), 0.0, x)),
+    "interpret": ("to_numpy: the array", lambda x: fx.interpret(fx.trace(f, F), x)),
+    "save": ("to_numpy: the array", lambda x: fx.save(fx.trace(lambda y: y + x, F), os.devnull)),
+    "export": ("to_numpy: the array", lambda x: fx.lower(fx.trace(lambda y: y + x, F)).export()),
+}
+
+
 @pytest.mark.usefixtures("nothing_remembered")
-@pytest.mark.parametrize("what", TOUCHES)
-def test_touching_what_is_gone(what: str) -> None:
-    x = donated_state()
+@pytest.mark.parametrize("how", TOUCHES)
+def test_touching_what_is_gone(how: str) -> None:
+    x, (what, touch) = donated_state(), TOUCHES[how]
     with pytest.raises(ExecutionError, match=f"^{re.escape(what)} was {GONE}") as e:
-        TOUCHES[what](x)
+        touch(x)
     assert e.value.remedy == "use the result in its place, or leave the argument out of `donate`"
+
+
+def test_what_is_gone_can_be_shown_and_has_a_type() -> None:
+    """A debugger, and a message that shows its argument, ask for the `repr`: it says where the array went."""
+    x = donated_state()
+    assert re.fullmatch(rf"\[<Array f32\[{N}\], {GONE}>\]", repr([x]))
+    assert (x.shape, x.dtype, x.device, len(x), x.committed) == ((N,), np.float32, HERE, N, False)
+    assert fx.trace(f, x).in_avals == fx.trace(f, F).in_avals
+    assert x.__dlpack_device__() == (1, 0)
 
 
 def test_one_array_twice() -> None:

@@ -114,6 +114,12 @@ def test_a_trivial_program_neither_commits_nor_copies() -> None:
     a, b = fx.jit(lambda a, b: (b, a))(x, fx.device_put(x, fx.devices()[0]))
     assert (a.committed, b.committed) == (True, False)
     assert b._buffer is x._buffer
+    nested: Any = fx.jit(lambda x: fx.jit(lambda a, b: (b, fnp.sin(a)))(fnp.cos(x), x)[0])(x)
+    assert nested._buffer is x._buffer, "through calls, and past what nothing needs"
+    one: Any = fx.jit(lambda a, b: (a, b))(x, x)
+    assert [y._buffer is x._buffer for y in one] == [True, True]
+    constant: Any = fx.jit(lambda x: (1.5, x))(x)
+    assert [float(constant[0]), constant[1]._buffer is x._buffer] == [1.5, False], "not trivial: it makes an array"
     held = fx.asarray(X)
     given: Any = fx.jit(lambda: held)()
     assert given._buffer is not held._buffer, "what a program closes over is not handed out"
