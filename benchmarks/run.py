@@ -23,6 +23,7 @@ MODULES = (
     "bench_lower",
     "bench_eager",
     "bench_call",
+    "bench_threads",
     "bench_import",
     "bench_models",
     "bench_remat",
