@@ -228,7 +228,7 @@ def test_what_is_gone_can_be_shown_and_has_a_type() -> None:
     """A debugger, and a message that shows its argument, ask for the `repr`: it says where the array went."""
     x = donated_state()
     assert re.fullmatch(rf"\[<Array f32\[{N}\], {GONE}>\]", repr([x]))
-    assert (x.shape, x.dtype, x.device, len(x), x.committed) == ((N,), np.float32, HERE, N, False)
+    assert (x.shape, x.dtype, x.device, len(x), x.committed) == ((N,), np.dtype("float32"), HERE, N, False)
     assert fx.trace(f, x).in_avals == fx.trace(f, F).in_avals
     assert x.__dlpack_device__() == (1, 0)
 
