@@ -9,25 +9,11 @@ The faces are `fx.lax`, `fx.numpy`, `fx.random` and `fx.nn`. What of them, and o
 needs is imported when it is first asked for.
 """
 
-from importlib import import_module
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fxad import dtypes as dtypes
 from fxad import errors as errors
-from fxad import text as text
 from fxad import tree as tree
-from fxad.api.custom import CustomFunction as CustomFunction
-from fxad.api.custom import custom_jvp as custom_jvp
-from fxad.api.custom import custom_vjp as custom_vjp
-from fxad.api.custom import custom_vmap as custom_vmap
-from fxad.api.directional import Linearized as Linearized
-from fxad.api.directional import jvp as jvp
-from fxad.api.directional import linearize as linearize
-from fxad.api.directional import transpose as transpose
-from fxad.api.directional import vjp as vjp
-from fxad.api.exported import Exported as Exported
-from fxad.api.exported import load_exported as load_exported
 from fxad.api.gradients import grad as grad
 from fxad.api.gradients import hessian as hessian
 from fxad.api.gradients import jacfwd as jacfwd
@@ -35,37 +21,17 @@ from fxad.api.gradients import jacrev as jacrev
 from fxad.api.gradients import value_and_grad as value_and_grad
 from fxad.api.jit import jit as jit
 from fxad.api.mapping import vmap as vmap
-from fxad.api.memory import Partial as Partial
-from fxad.api.memory import partial_eval as partial_eval
-from fxad.api.memory import residuals as residuals
-from fxad.api.nans import NanExplanation as NanExplanation
-from fxad.api.nans import explain_nan as explain_nan
-from fxad.api.placing import device_put as device_put
 from fxad.api.reference import diff as diff
 from fxad.api.reference import interpret as interpret
-from fxad.api.rewrite import cse as cse
-from fxad.api.rewrite import dce as dce
-from fxad.api.rewrite import inline as inline
-from fxad.api.rewrite import outline as outline
-from fxad.api.rewrite import remat as remat
-from fxad.api.rewrite import reroll as reroll
-from fxad.api.rewrite import simplify as simplify
 from fxad.array import Array as Array
 from fxad.array import ArrayLike as ArrayLike
 from fxad.array import asarray as asarray
 from fxad.executable import Executable as Executable
 from fxad.executable import Lowered as Lowered
 from fxad.executable import lower as lower
-from fxad.files import load as load
-from fxad.files import save as save
 from fxad.ir import Aval as Aval
 from fxad.ir import Jaxpr as Jaxpr
-from fxad.lax import checkpoint_name as checkpoint_name
-from fxad.lax import stop_gradient as stop_gradient
-from fxad.lax.control.host import debug_callback as debug_callback
-from fxad.lax.control.host import debug_print as debug_print
-from fxad.lax.control.host import io_callback as io_callback
-from fxad.lax.control.host import pure_callback as pure_callback
+from fxad.later import later
 from fxad.program import Program as Program
 from fxad.program import Spec as Spec
 from fxad.program import trace as trace
@@ -75,7 +41,6 @@ from fxad.runtime import cache as cache
 from fxad.runtime import devices as devices
 from fxad.runtime import profile as profile
 from fxad.runtime import set_cpu_devices as set_cpu_devices
-from fxad.transforms import policies as policies
 from fxad.typecheck import typecheck as typecheck
 
 if TYPE_CHECKING:
@@ -83,32 +48,61 @@ if TYPE_CHECKING:
     from fxad import nn as nn
     from fxad import numpy as numpy
     from fxad import random as random
+    from fxad import text as text
+    from fxad.api.custom import CustomFunction as CustomFunction
+    from fxad.api.custom import custom_jvp as custom_jvp
+    from fxad.api.custom import custom_vjp as custom_vjp
+    from fxad.api.custom import custom_vmap as custom_vmap
+    from fxad.api.directional import Linearized as Linearized
+    from fxad.api.directional import jvp as jvp
+    from fxad.api.directional import linearize as linearize
+    from fxad.api.directional import transpose as transpose
+    from fxad.api.directional import vjp as vjp
+    from fxad.api.exported import Exported as Exported
+    from fxad.api.exported import load_exported as load_exported
     from fxad.api.inverting import custom_inverse as custom_inverse
     from fxad.api.inverting import custom_ivjp as custom_ivjp
     from fxad.api.inverting import inverse as inverse
     from fxad.api.inverting import invertible as invertible
     from fxad.api.inverting import reconstruction_error as reconstruction_error
-else:  # unseen by type checkers, for which every name would be there
-    _FACES: Final = frozenset({"lax", "nn", "numpy", "random"})
-    _LATER: Final = MappingProxyType(
+    from fxad.api.memory import Partial as Partial
+    from fxad.api.memory import partial_eval as partial_eval
+    from fxad.api.memory import residuals as residuals
+    from fxad.api.nans import NanExplanation as NanExplanation
+    from fxad.api.nans import explain_nan as explain_nan
+    from fxad.api.placing import device_put as device_put
+    from fxad.api.rewrite import cse as cse
+    from fxad.api.rewrite import dce as dce
+    from fxad.api.rewrite import inline as inline
+    from fxad.api.rewrite import outline as outline
+    from fxad.api.rewrite import remat as remat
+    from fxad.api.rewrite import reroll as reroll
+    from fxad.api.rewrite import simplify as simplify
+    from fxad.files import load as load
+    from fxad.files import save as save
+    from fxad.lax import checkpoint_name as checkpoint_name
+    from fxad.lax import stop_gradient as stop_gradient
+    from fxad.lax.control.host import debug_callback as debug_callback
+    from fxad.lax.control.host import debug_print as debug_print
+    from fxad.lax.control.host import io_callback as io_callback
+    from fxad.lax.control.host import pure_callback as pure_callback
+    from fxad.transforms import policies as policies
+else:
+    __getattr__, __dir__ = later(
+        __name__,
         {
-            "custom_inverse": "fxad.api.inverting",
-            "custom_ivjp": "fxad.api.inverting",
-            "inverse": "fxad.api.inverting",
-            "invertible": "fxad.api.inverting",
-            "reconstruction_error": "fxad.api.inverting",
-        }
+            "fxad.api.custom": "CustomFunction custom_jvp custom_vjp custom_vmap",
+            "fxad.api.directional": "Linearized jvp linearize transpose vjp",
+            "fxad.api.exported": "Exported load_exported",
+            "fxad.api.inverting": "custom_inverse custom_ivjp inverse invertible reconstruction_error",
+            "fxad.api.memory": "Partial partial_eval residuals",
+            "fxad.api.nans": "NanExplanation explain_nan",
+            "fxad.api.placing": "device_put",
+            "fxad.api.rewrite": "cse dce inline outline remat reroll simplify",
+            "fxad.files": "load save",
+            "fxad.lax": "checkpoint_name stop_gradient",
+            "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
+            "fxad.transforms": "policies",
+        },
+        "lax nn numpy random text",
     )
-
-    def __getattr__(name: str) -> object:
-        """A part of the surface that nobody has asked for yet; it stands in the module from then on."""
-        if name in _FACES:
-            return import_module(f"fxad.{name}")
-        if name not in _LATER:
-            raise AttributeError(f"module 'fxad' has no attribute {name!r}")
-        found = getattr(import_module(_LATER[name]), name)
-        globals()[name] = found
-        return found
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *_FACES, *_LATER} - {"import_module", "MappingProxyType", "TYPE_CHECKING", "Final"})

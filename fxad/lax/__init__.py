@@ -4,217 +4,276 @@ Arrays must have one dtype and, where it matters, one shape: nothing is promoted
 dtype and shape of the array it meets. `fxad.numpy` is the face with NumPy's rules.
 """
 
-from fxad.lax import linalg
-from fxad.lax.binary import (
-    add,
-    atan2,
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    clamp,
-    complex,
-    div,
-    eq,
-    ge,
-    gt,
-    le,
-    lt,
-    max,
-    min,
-    mul,
-    ne,
-    nextafter,
-    polygamma,
-    pow,
-    rem,
-    select,
-    select_n,
-    shift_left,
-    shift_right_arithmetic,
-    shift_right_logical,
-    sub,
-)
-from fxad.lax.control import (
-    associative_scan,
-    checkpoint_name,
-    checkpointed_scan,
-    cond,
-    fori_loop,
-    scan,
-    switch,
-    while_loop,
-)
-from fxad.lax.control import map_ as map
-from fxad.lax.convolution import (
-    ConvDimensionNumbers,
-    conv,
-    conv_dimension_numbers,
-    conv_general_dilated,
-    conv_general_dilated_patches,
-    conv_transpose,
-    conv_with_general_padding,
-    padtype_to_pads,
-)
-from fxad.lax.creation import (
-    broadcasted_iota,
-    full,
-    full_like,
-    iota,
-)
-from fxad.lax.cumulative import (
-    cumlogsumexp,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    linear_recurrence,
-)
-from fxad.lax.elementwise import (
-    abs,
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atanh,
-    bitcast_convert_type,
-    bitwise_not,
-    cbrt,
-    ceil,
-    clz,
-    conj,
-    convert_element_type,
-    cos,
-    cosh,
-    digamma,
-    erf,
-    erf_inv,
-    erfc,
-    exp,
-    exp2,
-    expm1,
-    floor,
-    imag,
-    integer_pow,
-    is_finite,
-    lgamma,
-    log,
-    log1p,
-    logistic,
-    neg,
-    population_count,
-    real,
-    reciprocal,
-    reduce_precision,
-    round,
-    rsqrt,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    square,
-    stop_gradient,
-    tan,
-    tanh,
-)
-from fxad.lax.fft import (
-    FftType,
-    fft,
-)
-from fxad.lax.implicit import (
-    Breakdown,
-    Convergence,
-    bicgstab,
-    cg,
-    custom_fixed_point,
-    custom_linear_solve,
-    custom_minimize,
-    custom_root,
-    fixed_point_iteration,
-    gmres,
-)
-from fxad.lax.indexing import (
-    GatherDimensionNumbers,
-    ScatterDimensionNumbers,
-    gather,
-    scatter,
-    scatter_add,
-    scatter_apply,
-    scatter_max,
-    scatter_min,
-    scatter_mul,
-    scatter_sub,
-)
-from fxad.lax.linear import linear_call
-from fxad.lax.reductions import (
-    argmax,
-    argmin,
-    batch_matmul,
-    dot,
-    dot_general,
-    reduce_and,
-    reduce_max,
-    reduce_min,
-    reduce_or,
-    reduce_prod,
-    reduce_sum,
-    reduce_xor,
-)
-from fxad.lax.shapes import (
-    broadcast,
-    broadcast_in_dim,
-    concatenate,
-    dynamic_index_in_dim,
-    dynamic_slice,
-    dynamic_slice_in_dim,
-    dynamic_update_index_in_dim,
-    dynamic_update_slice,
-    dynamic_update_slice_in_dim,
-    expand_dims,
-    index_in_dim,
-    pad,
-    reshape,
-    rev,
-    slice,
-    slice_in_dim,
-    squeeze,
-    transpose,
-)
-from fxad.lax.sorting import (
-    sort,
-    sort_key_val,
-    top_k,
-)
-from fxad.lax.special import (
-    bessel_i0e,
-    bessel_i1e,
-    betainc,
-    betaln,
-    entr,
-    expit,
-    i0,
-    i1,
-    igamma,
-    igamma_grad_a,
-    igammac,
-    log_ndtr,
-    logit,
-    multigammaln,
-    ndtr,
-    ndtri,
-    random_gamma_grad,
-    regularized_incomplete_beta,
-    xlog1py,
-    xlogy,
-    zeta,
-)
-from fxad.lax.windows import (
-    optimization_barrier,
-    reduce,
-    reduce_window,
-    select_and_gather_add,
-    select_and_scatter_add,
-)
+from typing import TYPE_CHECKING
+
+from fxad.later import later
+
+if TYPE_CHECKING:
+    from fxad.lax import linalg
+    from fxad.lax.binary import (
+        add,
+        atan2,
+        bitwise_and,
+        bitwise_or,
+        bitwise_xor,
+        clamp,
+        complex,
+        div,
+        eq,
+        ge,
+        gt,
+        le,
+        lt,
+        max,
+        min,
+        mul,
+        ne,
+        nextafter,
+        polygamma,
+        pow,
+        rem,
+        select,
+        select_n,
+        shift_left,
+        shift_right_arithmetic,
+        shift_right_logical,
+        sub,
+    )
+    from fxad.lax.control import (
+        associative_scan,
+        checkpoint_name,
+        checkpointed_scan,
+        cond,
+        fori_loop,
+        scan,
+        switch,
+        while_loop,
+    )
+    from fxad.lax.control import map_ as map
+    from fxad.lax.convolution import (
+        ConvDimensionNumbers,
+        conv,
+        conv_dimension_numbers,
+        conv_general_dilated,
+        conv_general_dilated_patches,
+        conv_transpose,
+        conv_with_general_padding,
+        padtype_to_pads,
+    )
+    from fxad.lax.creation import (
+        broadcasted_iota,
+        full,
+        full_like,
+        iota,
+    )
+    from fxad.lax.cumulative import (
+        cumlogsumexp,
+        cummax,
+        cummin,
+        cumprod,
+        cumsum,
+        linear_recurrence,
+    )
+    from fxad.lax.elementwise import (
+        abs,
+        acos,
+        acosh,
+        asin,
+        asinh,
+        atan,
+        atanh,
+        bitcast_convert_type,
+        bitwise_not,
+        cbrt,
+        ceil,
+        clz,
+        conj,
+        convert_element_type,
+        cos,
+        cosh,
+        digamma,
+        erf,
+        erf_inv,
+        erfc,
+        exp,
+        exp2,
+        expm1,
+        floor,
+        imag,
+        integer_pow,
+        is_finite,
+        lgamma,
+        log,
+        log1p,
+        logistic,
+        neg,
+        population_count,
+        real,
+        reciprocal,
+        reduce_precision,
+        round,
+        rsqrt,
+        sign,
+        sin,
+        sinh,
+        sqrt,
+        square,
+        stop_gradient,
+        tan,
+        tanh,
+    )
+    from fxad.lax.fourier import (
+        FftType,
+        fft,
+    )
+    from fxad.lax.implicit import (
+        Breakdown,
+        Convergence,
+        bicgstab,
+        cg,
+        custom_fixed_point,
+        custom_linear_solve,
+        custom_minimize,
+        custom_root,
+        fixed_point_iteration,
+        gmres,
+    )
+    from fxad.lax.indexing import (
+        GatherDimensionNumbers,
+        ScatterDimensionNumbers,
+        gather,
+        scatter,
+        scatter_add,
+        scatter_apply,
+        scatter_max,
+        scatter_min,
+        scatter_mul,
+        scatter_sub,
+    )
+    from fxad.lax.linear import linear_call
+    from fxad.lax.reductions import (
+        argmax,
+        argmin,
+        batch_matmul,
+        dot,
+        dot_general,
+        reduce_and,
+        reduce_max,
+        reduce_min,
+        reduce_or,
+        reduce_prod,
+        reduce_sum,
+        reduce_xor,
+    )
+    from fxad.lax.shapes import (
+        broadcast,
+        broadcast_in_dim,
+        concatenate,
+        dynamic_index_in_dim,
+        dynamic_slice,
+        dynamic_slice_in_dim,
+        dynamic_update_index_in_dim,
+        dynamic_update_slice,
+        dynamic_update_slice_in_dim,
+        expand_dims,
+        index_in_dim,
+        pad,
+        reshape,
+        rev,
+        slice,
+        slice_in_dim,
+        squeeze,
+        transpose,
+    )
+    from fxad.lax.sorting import (
+        sort,
+        sort_key_val,
+        top_k,
+    )
+    from fxad.lax.special import (
+        bessel_i0e,
+        bessel_i1e,
+        betainc,
+        betaln,
+        entr,
+        expit,
+        i0,
+        i1,
+        igamma,
+        igamma_grad_a,
+        igammac,
+        log_ndtr,
+        logit,
+        multigammaln,
+        ndtr,
+        ndtri,
+        random_gamma_grad,
+        regularized_incomplete_beta,
+        xlog1py,
+        xlogy,
+        zeta,
+    )
+    from fxad.lax.windows import (
+        optimization_barrier,
+        reduce,
+        reduce_window,
+        select_and_gather_add,
+        select_and_scatter_add,
+    )
+else:
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            "fxad.lax.binary": (
+                "add atan2 bitwise_and bitwise_or bitwise_xor clamp complex div eq ge gt le lt max min mul ne "
+                "nextafter polygamma pow rem select select_n shift_left shift_right_arithmetic "
+                "shift_right_logical sub"
+            ),
+            "fxad.lax.control": (
+                "associative_scan checkpoint_name checkpointed_scan cond fori_loop map=map_ scan switch while_loop"
+            ),
+            "fxad.lax.convolution": (
+                "ConvDimensionNumbers conv conv_dimension_numbers conv_general_dilated "
+                "conv_general_dilated_patches conv_transpose conv_with_general_padding padtype_to_pads"
+            ),
+            "fxad.lax.creation": "broadcasted_iota full full_like iota",
+            "fxad.lax.cumulative": "cumlogsumexp cummax cummin cumprod cumsum linear_recurrence",
+            "fxad.lax.elementwise": (
+                "abs acos acosh asin asinh atan atanh bitcast_convert_type bitwise_not cbrt ceil clz conj "
+                "convert_element_type cos cosh digamma erf erf_inv erfc exp exp2 expm1 floor imag integer_pow "
+                "is_finite lgamma log log1p logistic neg population_count real reciprocal reduce_precision round "
+                "rsqrt sign sin sinh sqrt square stop_gradient tan tanh"
+            ),
+            "fxad.lax.fourier": "FftType fft",
+            "fxad.lax.implicit": (
+                "Breakdown Convergence bicgstab cg custom_fixed_point custom_linear_solve custom_minimize "
+                "custom_root fixed_point_iteration gmres"
+            ),
+            "fxad.lax.indexing": (
+                "GatherDimensionNumbers ScatterDimensionNumbers gather scatter scatter_add scatter_apply "
+                "scatter_max scatter_min scatter_mul scatter_sub"
+            ),
+            "fxad.lax.linear": "linear_call",
+            "fxad.lax.reductions": (
+                "argmax argmin batch_matmul dot dot_general reduce_and reduce_max reduce_min reduce_or "
+                "reduce_prod reduce_sum reduce_xor"
+            ),
+            "fxad.lax.shapes": (
+                "broadcast broadcast_in_dim concatenate dynamic_index_in_dim dynamic_slice dynamic_slice_in_dim "
+                "dynamic_update_index_in_dim dynamic_update_slice dynamic_update_slice_in_dim expand_dims "
+                "index_in_dim pad reshape rev slice slice_in_dim squeeze transpose"
+            ),
+            "fxad.lax.sorting": "sort sort_key_val top_k",
+            "fxad.lax.special": (
+                "bessel_i0e bessel_i1e betainc betaln entr expit i0 i1 igamma igamma_grad_a igammac log_ndtr "
+                "logit multigammaln ndtr ndtri random_gamma_grad regularized_incomplete_beta xlog1py xlogy zeta"
+            ),
+            "fxad.lax.windows": (
+                "optimization_barrier reduce reduce_window select_and_gather_add select_and_scatter_add"
+            ),
+        },
+        "linalg",
+    )
 
 __all__ = [
     "Breakdown", "ConvDimensionNumbers", "Convergence", "FftType", "GatherDimensionNumbers",

@@ -1,36 +1,56 @@
 """Functions of neural networks: safe where their textbook form overflows, and differentiable there."""
 
-from fxad.nn import initializers
-from fxad.nn.activations import (
-    celu,
-    elu,
-    gelu,
-    glu,
-    hard_sigmoid,
-    hard_silu,
-    hard_swish,
-    hard_tanh,
-    identity,
-    leaky_relu,
-    log1mexp,
-    log_sigmoid,
-    mish,
-    relu,
-    relu6,
-    selu,
-    sigmoid,
-    silu,
-    soft_sign,
-    softplus,
-    sparse_plus,
-    sparse_sigmoid,
-    squareplus,
-    swish,
-    tanh,
-)
-from fxad.nn.attention import dot_product_attention
-from fxad.nn.normalisations import log_softmax, logsumexp, one_hot, softmax, standardize
-from fxad.nn.pooling import avg_pool, max_pool, min_pool, pool
+from typing import TYPE_CHECKING
+
+from fxad.later import later
+
+if TYPE_CHECKING:
+    from fxad.nn import initializers
+    from fxad.nn.activations import (
+        celu,
+        elu,
+        gelu,
+        glu,
+        hard_sigmoid,
+        hard_silu,
+        hard_swish,
+        hard_tanh,
+        identity,
+        leaky_relu,
+        log1mexp,
+        log_sigmoid,
+        mish,
+        relu,
+        relu6,
+        selu,
+        sigmoid,
+        silu,
+        soft_sign,
+        softplus,
+        sparse_plus,
+        sparse_sigmoid,
+        squareplus,
+        swish,
+        tanh,
+    )
+    from fxad.nn.attention import dot_product_attention
+    from fxad.nn.normalisations import log_softmax, logsumexp, one_hot, softmax, standardize
+    from fxad.nn.pooling import avg_pool, max_pool, min_pool, pool
+else:
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            "fxad.nn.activations": (
+                "celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu log1mexp "
+                "log_sigmoid mish relu relu6 selu sigmoid silu soft_sign softplus sparse_plus sparse_sigmoid "
+                "squareplus swish tanh"
+            ),
+            "fxad.nn.attention": "dot_product_attention",
+            "fxad.nn.normalisations": "log_softmax logsumexp one_hot softmax standardize",
+            "fxad.nn.pooling": "avg_pool max_pool min_pool pool",
+        },
+        "initializers",
+    )
 
 __all__ = [
     "avg_pool", "celu", "dot_product_attention", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish",

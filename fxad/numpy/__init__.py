@@ -35,7 +35,7 @@ Left out of NumPy's names:
 """
 
 from math import e, inf, nan, pi
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from numpy import (
     complexfloating,
@@ -56,78 +56,163 @@ from fxad.dtypes import (
     bfloat16, bool_, complex64, complex128, float8_e4m3b11fnuz, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2,
     float8_e5m2fnuz, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
 )
-from fxad.numpy import fft, linalg
-from fxad.numpy.assembling import (
-    atleast_3d, block, cross, diagflat, dsplit, dstack, einsum_path, hsplit, kron, mask_indices, matvec, resize,
-    rollaxis, rot90, trim_zeros, vecmat, vsplit,
-)
-from fxad.numpy.binary import (
-    add, allclose, arctan2, array_equal, atan2, bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift,
-    bitwise_xor, clip, copysign, divide, divmod, equal, floor_divide, fmod, greater, greater_equal, heaviside, hypot,
-    isclose, left_shift, less, less_equal, logaddexp, logical_and, logical_or, logical_xor, maximum, minimum, mod,
-    multiply, nextafter, not_equal, pow, power, remainder, right_shift, subtract, true_divide,
-)
-from fxad.numpy.creation import (
-    arange, array, asarray, empty, empty_like, eye, from_dlpack, full, full_like, identity, linspace, meshgrid, ones,
-    ones_like, tri, tril, triu, zeros, zeros_like,
-)
-from fxad.numpy.cumulative import cumprod, cumsum, cumulative_prod, cumulative_sum, ediff1d
-from fxad.numpy.dependent import repeat
-from fxad.numpy.functional import apply_along_axis, apply_over_axes, fromfunction, vectorize
-from fxad.numpy.grids import c_, geomspace, index_exp, logspace, mgrid, ogrid, r_, s_
-from fxad.numpy.histograms import bincount, digitize, histogram, histogram2d, histogram_bin_edges, histogramdd
-from fxad.numpy.indexing import (
-    append, argwhere, choose, compress, delete, diag_indices, diag_indices_from, extract, fill_diagonal, flatnonzero,
-    indices, insert, ix_, nonzero, piecewise, put, put_along_axis, ravel_multi_index, select, tril_indices,
-    tril_indices_from, triu_indices, triu_indices_from, unravel_index, where,
-)
-from fxad.numpy.info import NamespaceInfo, __array_namespace_info__
-from fxad.numpy.nans import (
-    nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
-)
-from fxad.numpy.numbers import (
-    array_equiv, array_repr, array_str, copy, fabs, float_power, fmax, fmin, frexp, gcd, iscomplex, iscomplexobj,
-    isneginf, isposinf, isreal, isrealobj, isscalar, iterable, lcm, ldexp, logaddexp2, modf, packbits, sort_complex,
-    spacing, unpackbits,
-)
-from fxad.numpy.padding import pad
-from fxad.numpy.polynomials import (
-    poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots, vander,
-)
-from fxad.numpy.products import dot, einsum, inner, matmul, outer, tensordot, vdot, vecdot
-from fxad.numpy.reductions import (
-    all, amax, amin, any, argmax, argmin, count_nonzero, max, mean, min, prod, ptp, std, sum, var,
-)
-from fxad.numpy.set_algebra import intersect1d, setdiff1d, setxor1d, union1d
-from fxad.numpy.sets import (
-    UniqueAll, UniqueCounts, UniqueInverse, isin, unique, unique_all, unique_counts, unique_inverse, unique_values,
-)
-from fxad.numpy.shapes import (
-    array_split, atleast_1d, atleast_2d, broadcast_arrays, broadcast_shapes, broadcast_to, column_stack, concat,
-    concatenate, diag, diagonal, diff, expand_dims, flip, fliplr, flipud, hstack, matrix_transpose, moveaxis,
-    permute_dims, ravel, reshape, roll, split, squeeze, stack, swapaxes, take, take_along_axis, tile, trace, transpose,
-    unstack, vstack,
-)
-from fxad.numpy.signal import (
-    bartlett, blackman, convolve, correlate, gradient, hamming, hanning, interp, kaiser, trapezoid, unwrap,
-)
-from fxad.numpy.sorting import argpartition, argsort, lexsort, partition, searchsorted, sort
-from fxad.numpy.special import i0, sinc
-from fxad.numpy.statistics import (
-    average, corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile,
-)
-from fxad.numpy.storing import frombuffer, fromfile, fromiter, fromstring, load, save, savez
-from fxad.numpy.types import (
-    FloatInfo, IntInfo, can_cast, finfo, iinfo, isdtype, issubdtype, ndim, promote_types, result_type, shape, size,
-)
-from fxad.numpy.unary import (
-    abs, absolute, acos, acosh, angle, arccos, arccosh, arcsin, arcsinh, arctan, arctanh, around, asin, asinh, astype,
-    atan, atanh, bitwise_count, bitwise_invert, bitwise_not, cbrt, ceil, conj, conjugate, cos, cosh, deg2rad, degrees,
-    exp, exp2, expm1, fix, floor, imag, invert, isfinite, isinf, isnan, log, log1p, log2, log10, logical_not,
-    nan_to_num, negative, positive, rad2deg, radians, real, reciprocal, rint, round, sign, signbit, sin, sinh, sqrt,
-    square, tan, tanh, trunc,
-)
 from fxad.operations.conversions import API_VERSIONS
+from fxad.later import later
+
+if TYPE_CHECKING:
+    from fxad.numpy import fft, linalg
+    from fxad.numpy.assembling import (
+        atleast_3d, block, cross, diagflat, dsplit, dstack, einsum_path, hsplit, kron, mask_indices, matvec, resize,
+        rollaxis, rot90, trim_zeros, vecmat, vsplit,
+    )
+    from fxad.numpy.binary import (
+        add, allclose, arctan2, array_equal, atan2, bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift,
+        bitwise_xor, clip, copysign, divide, divmod, equal, floor_divide, fmod, greater, greater_equal, heaviside,
+        hypot, isclose, left_shift, less, less_equal, logaddexp, logical_and, logical_or, logical_xor, maximum,
+        minimum, mod, multiply, nextafter, not_equal, pow, power, remainder, right_shift, subtract, true_divide,
+    )
+    from fxad.numpy.creation import (
+        arange, array, asarray, empty, empty_like, eye, from_dlpack, full, full_like, identity, linspace, meshgrid,
+        ones, ones_like, tri, tril, triu, zeros, zeros_like,
+    )
+    from fxad.numpy.cumulative import cumprod, cumsum, cumulative_prod, cumulative_sum, ediff1d
+    from fxad.numpy.dependent import repeat
+    from fxad.numpy.functional import apply_along_axis, apply_over_axes, fromfunction, vectorize
+    from fxad.numpy.grids import c_, geomspace, index_exp, logspace, mgrid, ogrid, r_, s_
+    from fxad.numpy.histograms import bincount, digitize, histogram, histogram2d, histogram_bin_edges, histogramdd
+    from fxad.numpy.indexing import (
+        append, argwhere, choose, compress, delete, diag_indices, diag_indices_from, extract, fill_diagonal,
+        flatnonzero, indices, insert, ix_, nonzero, piecewise, put, put_along_axis, ravel_multi_index, select,
+        tril_indices, tril_indices_from, triu_indices, triu_indices_from, unravel_index, where,
+    )
+    from fxad.numpy.info import NamespaceInfo, __array_namespace_info__
+    from fxad.numpy.nans import (
+        nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
+    )
+    from fxad.numpy.numbers import (
+        array_equiv, array_repr, array_str, copy, fabs, float_power, fmax, fmin, frexp, gcd, iscomplex, iscomplexobj,
+        isneginf, isposinf, isreal, isrealobj, isscalar, iterable, lcm, ldexp, logaddexp2, modf, packbits,
+        sort_complex, spacing, unpackbits,
+    )
+    from fxad.numpy.padding import pad
+    from fxad.numpy.polynomials import (
+        poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots, vander,
+    )
+    from fxad.numpy.products import dot, einsum, inner, matmul, outer, tensordot, vdot, vecdot
+    from fxad.numpy.reductions import (
+        all, amax, amin, any, argmax, argmin, count_nonzero, max, mean, min, prod, ptp, std, sum, var,
+    )
+    from fxad.numpy.set_algebra import intersect1d, setdiff1d, setxor1d, union1d
+    from fxad.numpy.sets import (
+        UniqueAll, UniqueCounts, UniqueInverse, isin, unique, unique_all, unique_counts, unique_inverse,
+        unique_values,
+    )
+    from fxad.numpy.shapes import (
+        array_split, atleast_1d, atleast_2d, broadcast_arrays, broadcast_shapes, broadcast_to, column_stack, concat,
+        concatenate, diag, diagonal, diff, expand_dims, flip, fliplr, flipud, hstack, matrix_transpose, moveaxis,
+        permute_dims, ravel, reshape, roll, split, squeeze, stack, swapaxes, take, take_along_axis, tile, trace,
+        transpose, unstack, vstack,
+    )
+    from fxad.numpy.signal import (
+        bartlett, blackman, convolve, correlate, gradient, hamming, hanning, interp, kaiser, trapezoid, unwrap,
+    )
+    from fxad.numpy.sorting import argpartition, argsort, lexsort, partition, searchsorted, sort
+    from fxad.numpy.special import i0, sinc
+    from fxad.numpy.statistics import (
+        average, corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile,
+    )
+    from fxad.numpy.storing import frombuffer, fromfile, fromiter, fromstring, load, save, savez
+    from fxad.numpy.types import (
+        FloatInfo, IntInfo, can_cast, finfo, iinfo, isdtype, issubdtype, ndim, promote_types, result_type, shape,
+        size,
+    )
+    from fxad.numpy.unary import (
+        abs, absolute, acos, acosh, angle, arccos, arccosh, arcsin, arcsinh, arctan, arctanh, around, asin, asinh,
+        astype, atan, atanh, bitwise_count, bitwise_invert, bitwise_not, cbrt, ceil, conj, conjugate, cos, cosh,
+        deg2rad, degrees, exp, exp2, expm1, fix, floor, imag, invert, isfinite, isinf, isnan, log, log1p, log2, log10,
+        logical_not, nan_to_num, negative, positive, rad2deg, radians, real, reciprocal, rint, round, sign, signbit,
+        sin, sinh, sqrt, square, tan, tanh, trunc,
+    )
+else:
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            "fxad.numpy.assembling": (
+                "atleast_3d block cross diagflat dsplit dstack einsum_path hsplit kron mask_indices matvec resize "
+                "rollaxis rot90 trim_zeros vecmat vsplit"
+            ),
+            "fxad.numpy.binary": (
+                "add allclose arctan2 array_equal atan2 bitwise_and bitwise_left_shift bitwise_or "
+                "bitwise_right_shift bitwise_xor clip copysign divide divmod equal floor_divide fmod greater "
+                "greater_equal heaviside hypot isclose left_shift less less_equal logaddexp logical_and "
+                "logical_or logical_xor maximum minimum mod multiply nextafter not_equal pow power remainder "
+                "right_shift subtract true_divide"
+            ),
+            "fxad.numpy.creation": (
+                "arange array asarray empty empty_like eye from_dlpack full full_like identity linspace meshgrid "
+                "ones ones_like tri tril triu zeros zeros_like"
+            ),
+            "fxad.numpy.cumulative": "cumprod cumsum cumulative_prod cumulative_sum ediff1d",
+            "fxad.numpy.dependent": "repeat",
+            "fxad.numpy.functional": "apply_along_axis apply_over_axes fromfunction vectorize",
+            "fxad.numpy.grids": "c_ geomspace index_exp logspace mgrid ogrid r_ s_",
+            "fxad.numpy.histograms": "bincount digitize histogram histogram2d histogram_bin_edges histogramdd",
+            "fxad.numpy.indexing": (
+                "append argwhere choose compress delete diag_indices diag_indices_from extract fill_diagonal "
+                "flatnonzero indices insert ix_ nonzero piecewise put put_along_axis ravel_multi_index select "
+                "tril_indices tril_indices_from triu_indices triu_indices_from unravel_index where"
+            ),
+            "fxad.numpy.info": "NamespaceInfo __array_namespace_info__",
+            "fxad.numpy.nans": (
+                "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar"
+            ),
+            "fxad.numpy.numbers": (
+                "array_equiv array_repr array_str copy fabs float_power fmax fmin frexp gcd iscomplex "
+                "iscomplexobj isneginf isposinf isreal isrealobj isscalar iterable lcm ldexp logaddexp2 modf "
+                "packbits sort_complex spacing unpackbits"
+            ),
+            "fxad.numpy.padding": "pad",
+            "fxad.numpy.polynomials": (
+                "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots vander"
+            ),
+            "fxad.numpy.products": "dot einsum inner matmul outer tensordot vdot vecdot",
+            "fxad.numpy.reductions": (
+                "all amax amin any argmax argmin count_nonzero max mean min prod ptp std sum var"
+            ),
+            "fxad.numpy.set_algebra": "intersect1d setdiff1d setxor1d union1d",
+            "fxad.numpy.sets": (
+                "UniqueAll UniqueCounts UniqueInverse isin unique unique_all unique_counts unique_inverse "
+                "unique_values"
+            ),
+            "fxad.numpy.shapes": (
+                "array_split atleast_1d atleast_2d broadcast_arrays broadcast_shapes broadcast_to column_stack "
+                "concat concatenate diag diagonal diff expand_dims flip fliplr flipud hstack matrix_transpose "
+                "moveaxis permute_dims ravel reshape roll split squeeze stack swapaxes take take_along_axis tile "
+                "trace transpose unstack vstack"
+            ),
+            "fxad.numpy.signal": (
+                "bartlett blackman convolve correlate gradient hamming hanning interp kaiser trapezoid unwrap"
+            ),
+            "fxad.numpy.sorting": "argpartition argsort lexsort partition searchsorted sort",
+            "fxad.numpy.special": "i0 sinc",
+            "fxad.numpy.statistics": (
+                "average corrcoef cov median nanmedian nanpercentile nanquantile percentile quantile"
+            ),
+            "fxad.numpy.storing": "frombuffer fromfile fromiter fromstring load save savez",
+            "fxad.numpy.types": (
+                "FloatInfo IntInfo can_cast finfo iinfo isdtype issubdtype ndim promote_types result_type shape "
+                "size"
+            ),
+            "fxad.numpy.unary": (
+                "abs absolute acos acosh angle arccos arccosh arcsin arcsinh arctan arctanh around asin asinh "
+                "astype atan atanh bitwise_count bitwise_invert bitwise_not cbrt ceil conj conjugate cos cosh "
+                "deg2rad degrees exp exp2 expm1 fix floor imag invert isfinite isinf isnan log log10 log1p log2 "
+                "logical_not nan_to_num negative positive rad2deg radians real reciprocal rint round sign signbit "
+                "sin sinh sqrt square tan tanh trunc"
+            ),
+        },
+        "fft linalg",
+    )
 # isort: on
 # fmt: on
 

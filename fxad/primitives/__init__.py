@@ -1,80 +1,10 @@
-"""The primitives of the language, a family a file. `ALL` is the manifest: what is not in it does not exist."""
+"""The primitives of the language, a family a file. `ALL`, from `manifest`: what is not in it does not exist."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import Final
+from fxad.later import later
 
-from fxad.ir import Primitive
-from fxad.primitives.argmax import ARGMAX
-from fxad.primitives.barrier import BARRIER
-from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.remat import Remat
-from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.while_ import While
-from fxad.primitives.conv import CONV
-from fxad.primitives.cumulative import CUMULATIVE
-from fxad.primitives.custom import CUSTOM
-from fxad.primitives.dot import DOT
-from fxad.primitives.dynamic_slicing import DYNAMIC_SLICING
-from fxad.primitives.elementwise import ELEMENTWISE
-from fxad.primitives.elementwise.bessel import BESSEL
-from fxad.primitives.elementwise.beta import BETA
-from fxad.primitives.elementwise.gamma import GAMMA
-from fxad.primitives.fft import FFT
-from fxad.primitives.fold import FOLD
-from fxad.primitives.host import HOST_CALLS
-from fxad.primitives.implicit import IMPLICIT
-from fxad.primitives.indexing import INDEXING
-from fxad.primitives.linalg import LINALG
-from fxad.primitives.naming import NAMING
-from fxad.primitives.picking import PICKING
-from fxad.primitives.random import RANDOM
-from fxad.primitives.reduce import REDUCE
-from fxad.primitives.reduce_window import REDUCE_WINDOW
-from fxad.primitives.scatter import SCATTER
-from fxad.primitives.scatter_combine import SCATTER_COMBINE
-from fxad.primitives.select_and_scatter import SELECT_AND_SCATTER
-from fxad.primitives.shape import SHAPE
-from fxad.primitives.slicing import SLICING
-from fxad.primitives.softmax import SOFTMAX
-from fxad.primitives.sort import SORT
-from fxad.primitives.top_k import TOP_K
-
-ALL: Final[tuple[type[Primitive], ...]] = (
-    *ELEMENTWISE,
-    *GAMMA,
-    *BESSEL,
-    *BETA,
-    *SORT,
-    *TOP_K,
-    *FFT,
-    *CUMULATIVE,
-    *SHAPE,
-    *SLICING,
-    *DYNAMIC_SLICING,
-    *INDEXING,
-    *SCATTER,
-    *SCATTER_COMBINE,
-    *PICKING,
-    *REDUCE,
-    *ARGMAX,
-    *REDUCE_WINDOW,
-    *SELECT_AND_SCATTER,
-    *FOLD,
-    *SOFTMAX,
-    *DOT,
-    *LINALG,
-    *CONV,
-    *BARRIER,
-    *NAMING,
-    *RANDOM,
-    Call,
-    Remat,
-    Scan,
-    Cond,
-    While,
-    *CUSTOM,
-    *IMPLICIT,
-    *HOST_CALLS,
-)
+if TYPE_CHECKING:
+    from fxad.primitives.manifest import ALL as ALL
+else:
+    __getattr__, __dir__ = later(__name__, {"fxad.primitives.manifest": "ALL"})

@@ -16,25 +16,58 @@ Parameters broadcast to `shape`, the shape of the result; where it is left out, 
 dtype of floating results is the one asked for, else that of the parameters that are floating arrays, else float32.
 """
 
-from fxad.random.binomials import binomial, multinomial
-from fxad.random.continuous import (
-    cauchy,
-    exponential,
-    gumbel,
-    laplace,
-    logistic,
-    pareto,
-    rayleigh,
-    triangular,
-    weibull_min,
-)
-from fxad.random.discrete import categorical, geometric, poisson
-from fxad.random.flat import bernoulli, bits, rademacher, randint, uniform
-from fxad.random.gammas import ball, beta, chisquare, dirichlet, f, gamma, generalized_normal, loggamma, student_t, t
-from fxad.random.gaussian import double_sided_maxwell, lognormal, maxwell, normal, truncated_normal, wald
-from fxad.random.keys import clone, fold_in, key, key_data, split, wrap_key_data
-from fxad.random.ordering import choice, permutation
-from fxad.random.vectors import multivariate_normal, orthogonal
+from typing import TYPE_CHECKING
+
+from fxad.later import later
+
+if TYPE_CHECKING:
+    from fxad.random.binomials import binomial, multinomial
+    from fxad.random.continuous import (
+        cauchy,
+        exponential,
+        gumbel,
+        laplace,
+        logistic,
+        pareto,
+        rayleigh,
+        triangular,
+        weibull_min,
+    )
+    from fxad.random.discrete import categorical, geometric, poisson
+    from fxad.random.flat import bernoulli, bits, rademacher, randint, uniform
+    from fxad.random.gammas import (
+        ball,
+        beta,
+        chisquare,
+        dirichlet,
+        f,
+        gamma,
+        generalized_normal,
+        loggamma,
+        student_t,
+        t,
+    )
+    from fxad.random.gaussian import double_sided_maxwell, lognormal, maxwell, normal, truncated_normal, wald
+    from fxad.random.keys import clone, fold_in, key, key_data, split, wrap_key_data
+    from fxad.random.ordering import choice, permutation
+    from fxad.random.vectors import multivariate_normal, orthogonal
+else:
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            "fxad.random.binomials": "binomial multinomial",
+            "fxad.random.continuous": (
+                "cauchy exponential gumbel laplace logistic pareto rayleigh triangular weibull_min"
+            ),
+            "fxad.random.discrete": "categorical geometric poisson",
+            "fxad.random.flat": "bernoulli bits rademacher randint uniform",
+            "fxad.random.gammas": "ball beta chisquare dirichlet f gamma generalized_normal loggamma student_t t",
+            "fxad.random.gaussian": "double_sided_maxwell lognormal maxwell normal truncated_normal wald",
+            "fxad.random.keys": "clone fold_in key key_data split wrap_key_data",
+            "fxad.random.ordering": "choice permutation",
+            "fxad.random.vectors": "multivariate_normal orthogonal",
+        },
+    )
 
 __all__ = [
     "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice", "clone",

@@ -4,54 +4,76 @@ Matrices are the last two axes, those before them a batch. Integers and bools ar
 float16 and bfloat16 are refused: compute in float32. Where a decomposition fails its results are nan.
 """
 
-from fxad.numpy.linalg.decompositions import (
-    EighResult,
-    EigResult,
-    QRResult,
-    SVDResult,
-    cholesky,
-    cond,
-    eig,
-    eigh,
-    eigvals,
-    eigvalsh,
-    lu,
-    matrix_rank,
-    qr,
-    svd,
-    svdvals,
-)
-from fxad.numpy.linalg.norms import (
-    cross,
-    diagonal,
-    matrix_norm,
-    norm,
-    trace,
-    vector_norm,
-)
-from fxad.numpy.linalg.systems import (
-    LstsqResult,
-    SlogdetResult,
-    block_diag,
-    cho_factor,
-    cho_solve,
-    det,
-    expm,
-    inv,
-    lstsq,
-    lu_factor,
-    lu_solve,
-    matrix_power,
-    multi_dot,
-    pinv,
-    slogdet,
-    solve,
-    solve_triangular,
-    tensorinv,
-    tensorsolve,
-)
-from fxad.numpy.products import matmul, outer, tensordot, vecdot
-from fxad.numpy.shapes import matrix_transpose
+from typing import TYPE_CHECKING
+
+from fxad.later import later
+
+if TYPE_CHECKING:
+    from fxad.numpy.linalg.decompositions import (
+        EighResult,
+        EigResult,
+        QRResult,
+        SVDResult,
+        cholesky,
+        cond,
+        eig,
+        eigh,
+        eigvals,
+        eigvalsh,
+        lu,
+        matrix_rank,
+        qr,
+        svd,
+        svdvals,
+    )
+    from fxad.numpy.linalg.norms import (
+        cross,
+        diagonal,
+        matrix_norm,
+        norm,
+        trace,
+        vector_norm,
+    )
+    from fxad.numpy.linalg.systems import (
+        LstsqResult,
+        SlogdetResult,
+        block_diag,
+        cho_factor,
+        cho_solve,
+        det,
+        expm,
+        inv,
+        lstsq,
+        lu_factor,
+        lu_solve,
+        matrix_power,
+        multi_dot,
+        pinv,
+        slogdet,
+        solve,
+        solve_triangular,
+        tensorinv,
+        tensorsolve,
+    )
+    from fxad.numpy.products import matmul, outer, tensordot, vecdot
+    from fxad.numpy.shapes import matrix_transpose
+else:
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            "fxad.numpy.linalg.decompositions": (
+                "EigResult EighResult QRResult SVDResult cholesky cond eig eigh eigvals eigvalsh lu matrix_rank "
+                "qr svd svdvals"
+            ),
+            "fxad.numpy.linalg.norms": "cross diagonal matrix_norm norm trace vector_norm",
+            "fxad.numpy.linalg.systems": (
+                "LstsqResult SlogdetResult block_diag cho_factor cho_solve det expm inv lstsq lu_factor lu_solve "
+                "matrix_power multi_dot pinv slogdet solve solve_triangular tensorinv tensorsolve"
+            ),
+            "fxad.numpy.products": "matmul outer tensordot vecdot",
+            "fxad.numpy.shapes": "matrix_transpose",
+        },
+    )
 
 __all__ = [
     "EigResult",
