@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from fxad.builder import Builder
 from fxad.interpret import run
-from fxad.ir import Atom, Jaxpr, Lit, distinct
+from fxad.ir import Atom, Jaxpr, Lit, distinct, params
 from fxad.liveness import sweep
 from fxad.primitives.control.call import Call
 from fxad.runtime import cache_in_force
@@ -147,9 +147,9 @@ def check_reroll(case: Case) -> None:
 
 
 def dataflow(jaxpr: Jaxpr) -> tuple[object, ...]:
-    """What a program computes, whatever the order of its equations: equal for two programs with the same equations over
-    the same operands, where `x[3]` is written in either way. The equations as a set with counts, those with effects in
-    their order, and the results."""
+    """What a program computes, whatever the order of its equations and those of its bodies: equal for two programs with
+    the same equations over the same operands, where `x[3]` is written in either way. The equations as a set with
+    counts, those with effects in their order, and the results."""
     names: dict[Atom, Hashable] = {}  # of results: by what computes them
 
     def name(a: Atom) -> Hashable:
@@ -159,8 +159,15 @@ def dataflow(jaxpr: Jaxpr) -> tuple[object, ...]:
     effects: list[int] = []
     for eqn in jaxpr.eqns:
         prim, ins = settled(eqn.prim, eqn.ins)
-        how = hash((prim, tuple([name(a) for a in ins])))
+        how = hash((type(prim), tuple([_flowing(value) for _, value in params(prim)]), tuple([name(a) for a in ins])))
         made[how] += 1
         effects += [how] if eqn.prim.effects else []
         names |= {v: (how, k) for k, v in enumerate(eqn.outs)}
-    return made, effects, [name(a) for a in jaxpr.outs]
+    return frozenset(made.items()), tuple(effects), jaxpr.in_avals, tuple([name(a) for a in jaxpr.outs])
+
+
+def _flowing(value: object) -> Hashable:
+    """A parameter, its bodies by their dataflow."""
+    if isinstance(value, tuple):
+        return tuple([_flowing(v) for v in value])
+    return hash(dataflow(sweep(value))) if isinstance(value, Jaxpr) else value

@@ -7,7 +7,8 @@ too. What stands in between goes before the call or, where it needs results of i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from difflib import SequenceMatcher
 from typing import Final, final
 
@@ -17,7 +18,7 @@ from fxad.records import dataclass
 from fxad.transforms.stretches import Flow, Shared
 from fxad.transforms.varied import VARIED, Applied
 
-LARGEST: Final = 1000  # equations of a body that stretches are compared with one by one
+ROUNDS: Final = 8  # after so many there are too many equations that are wrong
 
 
 @final
@@ -33,20 +34,35 @@ class Nearly:
     late: tuple[int, ...]
 
 
-def nearly(flow: Flow, shared: Shared, start: int, stop: int) -> Nearly | None:
-    """The body among the equations from `start` to `stop`, as much of it as is there; None: nothing of it, or what is
-    missing or in between has effects or may not end."""
-    first = shared.starts[0]
-    body = flow.numbers[first : first + shared.length].tolist()
-    if len(body) > LARGEST:
+@final
+class Sought:
+    """A body that is looked for in the program."""
+
+    __slots__ = ("counts", "flow", "numbers", "shared")
+
+    def __init__(self, flow: Flow, shared: Shared) -> None:
+        self.flow = flow
+        self.shared = shared
+        first = shared.starts[0]
+        self.numbers: list[int] = flow.numbers[first : first + shared.length].tolist()
+        self.counts = Counter(self.numbers)
+
+    def comparisons(self, start: int, stop: int) -> int:
+        """How many pairs of an equation of the body and one from `start` to `stop` may have to be compared."""
+        there = self.flow.numbers[start:stop].tolist()
+        return len(self.numbers) + len(there) + sum([self.counts[n] for n in there])
+
+    def nearly(self, start: int, stop: int) -> Nearly | None:
+        """The body among the equations from `start` to `stop`, as much of it as is there; None: nothing of it, or what
+        is missing or in between has effects or may not end."""
+        there = self.flow.numbers[start:stop].tolist()
+        blocks = SequenceMatcher(None, self.numbers, there, autojunk=False).get_matching_blocks()
+        places = {b.a + k: start + b.b + k for b in blocks for k in range(b.size)}
+        match = _Match(self.flow, self.shared, places)
+        for _ in range(ROUNDS):
+            if not match.places or not match.wrong():
+                return match.harmless() if match.places else None
         return None
-    there = flow.numbers[start:stop].tolist()
-    blocks = SequenceMatcher(None, body, there, autojunk=False).get_matching_blocks()
-    match = _Match(flow, shared, {b.a + k: start + b.b + k for b in blocks for k in range(b.size)})
-    while match.places and (wrong := match.wrong()):
-        for slot in wrong:
-            del match.places[slot]
-    return match.harmless() if match.places else None
 
 
 @final
@@ -60,11 +76,16 @@ class _Match:
         self.owners = shared.owners
         self.operands: dict[int, Atom] = {}
 
-    def wrong(self) -> list[int]:
-        """The slots that do something else in the program than in the body. Notes the operands of the others."""
+    def wrong(self) -> bool:
+        """Drops the equations that do something else in the program than in the body, and says whether there are any;
+        notes the operands of the others."""
         self.operands = {}
+        before = len(self.places)
         inside = {v for at in (*self.places.values(), *self.late()) for v in self.flow.eqns[at].outs}
-        return [slot for slot in sorted(self.places) if not self._fits(slot, inside)]
+        for slot in sorted(self.places):
+            if not self._fits(slot, inside):
+                del self.places[slot]  # at once: what uses its results is wrong too
+        return len(self.places) < before
 
     def late(self) -> list[int]:
         """The equations between those of the match that need results of them."""
@@ -135,18 +156,8 @@ def _endless(eqn: Eqn) -> bool:
     return isinstance(prim, While) or any([isinstance(p, While) for p in inner])
 
 
-def gaps(taken: list[bool], length: int) -> Iterator[tuple[int, int]]:
-    """Where a stretch of about `length` may be: the ends of the parts of a program that are free."""
-    at = 0
-    while at < len(taken):
-        if taken[at]:
-            at += 1
-            continue
-        start = at
-        while at < len(taken) and not taken[at]:
-            at += 1
-        if at - start <= 4 * length:
-            yield start, at
-        else:
-            yield start, start + 2 * length
-            yield at - 2 * length, at
+def ends(start: int, stop: int, length: int) -> list[tuple[int, int]]:
+    """Where in a part of a program a stretch of about `length` is looked for."""
+    if stop - start <= 4 * length:
+        return [(start, stop)]
+    return [(start, start + 2 * length), (stop - 2 * length, stop)]

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Jaxpr, Var
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var, distinct
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.records import dataclass
 from fxad.transforms.effort import equations, microseconds
-from fxad.transforms.nearly import Nearly, gaps, nearly
-from fxad.transforms.repeats import Run, Windows, repeats, runs
+from fxad.transforms.nearly import Nearly, Sought, ends
+from fxad.transforms.repeats import Free, Run, Windows, apart, repeats, runs
 from fxad.transforms.stretches import Flow, Shared, alike, share
 
 # In equations to compile: what a body costs to have, a call to make, and a value to hand in or out of one.
@@ -25,12 +25,17 @@ SCATTERED: Final = 7.0  # more, for a body whose uses do not follow each other
 CALL: Final = 1.0
 VALUE: Final = 0.1
 MOST: Final = 0.6  # of the equations of a body must be there in a stretch that is called although it lacks some
+# equations that are compared with those of bodies that may be nearly there, for each equation, and in any program
+COMPARISONS: Final = 16
+ANYWAY: Final = 20_000
 PERIODS: Final = 8  # so many are looked at to see where to cut all of them
 
 
 @by_value
 def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = 0.02) -> Jaxpr:
     """The program with its repeated stretches of equations as calls, of one body for each kind of stretch.
+
+    Bodies are searched too, those of loops and branches, and those that are found: the layers of a stage that repeats.
 
     min_cost: microseconds, estimated, that one call is to take at least: shorter repetitions are grouped, several to a
               body, so that calling costs a small part of the run.
@@ -41,16 +46,42 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = 0.02) -> Jaxpr:
           equations (but for those that are computed for nothing, which `dce` removes).
     Cost: near-linear in the number of equations.
     """
-    while len(jaxpr.eqns) > 1 and (uses := _Search(jaxpr, min_cost, waste).uses()):
+    while True:
+        for body in distinct(jaxpr)[:-1]:
+            outline(body, min_cost, waste)  # innermost first: what follows finds it done, however deep bodies are
+        jaxpr = _inside(jaxpr, min_cost, waste)
+        uses = _Search(jaxpr, min_cost, waste).uses() if len(jaxpr.eqns) > 1 else []
+        if not uses:
+            return jaxpr
         jaxpr = _rewritten(jaxpr, uses)  # each time there is less to compile
-    return jaxpr
+
+
+def _inside(jaxpr: Jaxpr, min_cost: float, waste: float) -> Jaxpr:
+    """The program with its bodies outlined."""
+    carried = [body for eqn in jaxpr.eqns if isinstance(eqn.prim, HigherOrder) for body in eqn.prim.bodies]
+    made = {body: outline(body, min_cost, waste) for body in carried}
+    if all([after is body for body, after in made.items()]):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        b.source, prim = eqn.source, eqn.prim
+        if isinstance(prim, HigherOrder):
+            prim = prim.with_bodies(tuple([made[body] for body in prim.bodies]))
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
 def gain(shared: Shared, size: float) -> float:
     """Equations that need not be compiled because stretches of `size` share a body, less what the calls cost."""
     uses = len(shared.starts)
-    handed = len(shared.body.ins) + len(shared.body.outs)
-    return (uses - 1) * size - uses * (CALL + VALUE * handed) - BODY
+    return saved(uses, size) - uses * VALUE * (len(shared.body.ins) + len(shared.body.outs))
+
+
+def saved(uses: int, size: float) -> float:
+    """`gain`, but for the values that are handed in and out."""
+    return (uses - 1) * size - uses * CALL - BODY
 
 
 @final
@@ -118,7 +149,7 @@ class _Search:
         # sums over the equations before each place
         self.sizes = np.concatenate([[0.0], np.cumsum(self.flow.of_each(equations))])
         self.times = np.concatenate([[0.0], np.cumsum(self.flow.of_each(microseconds))])
-        self.taken: npt.NDArray[np.bool_] = np.zeros(len(jaxpr.eqns), np.bool_)
+        self.free = Free(len(jaxpr.eqns))
 
     def size(self, start: int, length: int) -> float:
         """Equations to compile of a stretch."""
@@ -131,19 +162,29 @@ class _Search:
         return [use for shared, near in zip(found, others, strict=True) for use in _uses(shared, near)]
 
     def nearly(self, found: list[Shared]) -> list[list[Nearly]]:
-        """Further uses of the bodies, in what is left of the program."""
+        """Further uses of the bodies, in what is left of the program: the longest body first, in the largest parts.
+
+        Comparing can take long: as much of it is done as the length of the program allows.
+        """
         out: list[list[Nearly]] = [[] for _ in found]
-        spare = self.waste * float(self.times[-1])
+        spare, effort = self.waste * float(self.times[-1]), ANYWAY + COMPARISONS * len(self.flow.eqns)
+        parts = [(self.size(a, b - a), a, b) for a, b in self.free.parts(0, len(self.flow.eqns))]
+        parts.sort(reverse=True)
         for k in sorted(range(len(found)), key=lambda k: -found[k].length):
-            for start, stop in gaps(self.taken.tolist(), found[k].length):
-                near = nearly(self.flow, found[k], start, stop)
-                if near is None:
-                    continue
-                waste = self._worth(found[k], near)
-                if waste is not None and waste <= spare:
-                    spare -= waste
-                    self.taken[near.start : near.stop] = True
-                    out[k].append(near)
+            sought = Sought(self.flow, found[k])
+            least = MOST * self.size(found[k].starts[0], found[k].length)
+            for size, first, last in parts:
+                effort -= 1
+                if size < least or effort < 0:
+                    break
+                for start, stop in [e for a, b in self.free.parts(first, last) for e in ends(a, b, found[k].length)]:
+                    effort -= sought.comparisons(start, stop)
+                    if effort >= 0 and (near := sought.nearly(start, stop)) is not None:
+                        waste = self._worth(found[k], near)
+                        if waste is not None and waste <= spare:
+                            spare -= waste
+                            self.free.take(near.start, near.stop)
+                            out[k].append(near)
         return out
 
     def _worth(self, shared: Shared, near: Nearly) -> float | None:
@@ -178,48 +219,49 @@ class _Search:
         while heap:
             _, start, stop, period = heapq.heappop(heap)
             run = Run(start, stop, period)
-            if self.taken[start:stop].any():
+            if not self.free.has(start, stop):
                 for part in self._free(run):
                     self._push(heap, part)
             else:
                 for starts, length in self._choice(run):
                     out += self._shared(self._everywhere(starts, length), length)
-        for repeat in repeats(self.windows, self.taken):
+        for repeat in repeats(self.windows, self.free):
             if self.min_cost <= self.times[repeat.starts[0] + repeat.length] - self.times[repeat.starts[0]]:
                 out += self._shared(repeat.starts, repeat.length, SCATTERED)
         return out
 
     def _everywhere(self, starts: list[int], length: int) -> list[int]:
         """The starts of a stretch in a run, and those of equal stretches elsewhere."""
-        out: list[int] = []
-        for place in self.windows.places(starts[0], length).tolist():
-            outside = place + length <= starts[0] or place >= starts[-1] + length
-            apart = not out or place >= out[-1] + length
-            if outside and apart and not self.taken[place : place + length].any():
-                out.append(place)
-        return sorted([*starts, *out])
+        outside = [
+            at
+            for at in self.windows.places(starts[0], length).tolist()
+            if (at + length <= starts[0] or at >= starts[-1] + length) and self.free.has(at, at + length)
+        ]
+        return sorted([*starts, *apart(outside, length)])
 
     def _shared(self, starts: Sequence[int], length: int, least: float = 0.0) -> Iterator[Shared]:
         """Bodies for equal stretches, where they pay; the stretches are no longer free."""
+        size = self.size(starts[0], length)
+        if saved(len(starts), size) <= least:
+            return
         for group in alike(self.flow, starts, length):
-            if len(group) > 1:
+            if saved(len(group), size) > least:
                 shared = share(self.flow, group, length)
-                if shared.body.outs and gain(shared, self.size(group[0], length)) > least:
+                if shared.body.outs and gain(shared, size) > least:
                     for start in group:
-                        self.taken[start : start + length] = True
+                        self.free.take(start, start + length)
                     yield shared
 
     def _push(self, heap: list[tuple[float, int, int, int]], run: Run) -> None:
-        saved = (run.count - 1) * self.size(run.start, run.period) - run.count * CALL - BODY
-        if saved > 0:
-            heapq.heappush(heap, (-saved, run.start, run.stop, run.period))
+        most = saved(run.count, self.size(run.start, run.period))
+        if most > 0:
+            heapq.heappush(heap, (-most, run.start, run.stop, run.period))
 
     def _free(self, run: Run) -> Iterator[Run]:
         """The parts of a run that nothing else has taken."""
-        edges = np.flatnonzero(np.diff(self.taken[run.start : run.stop], prepend=True, append=True))
-        for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        for start, stop in self.free.parts(run.start, run.stop):
             if stop - start >= 2 * run.period:
-                yield Run(run.start + start, run.start + stop, run.period)
+                yield Run(start, stop, run.period)
 
     def _choice(self, run: Run) -> Iterator[tuple[list[int], int]]:
         """How a run is divided: stretches of one length each."""
