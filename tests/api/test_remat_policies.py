@@ -341,3 +341,25 @@ def test_around_what_is_run_backwards(policy: policies.Policy) -> None:
         plain = fnp.exp if inner is not double else double.fun
         np.testing.assert_allclose(fx.grad(loss(inner))(x), fx.grad(loss(plain))(x))
         np.testing.assert_allclose(fx.hessian(loss(inner))(x), fx.hessian(loss(plain))(x))
+
+
+@pytest.mark.parametrize("policy", list(POLICIES.values()), ids=str)
+def test_what_a_call_shares_is_summed_as_without_a_policy(policy: policies.Policy) -> None:
+    """A marked value does not open the call it is in: the two uses of x in there are added up first, as in the plain
+    gradient. And a loop that hands x on through a call stays a loop, whose contribution comes where it came."""
+    shared = fx.jit(lambda x: fnp.sin(x) * fnp.exp(x @ W))
+
+    def f(n: Any, x: Any) -> Any:
+        def step(state: Any) -> Any:
+            k, same, y = state
+            return k + 1, fx.jit(lambda s: (s, fnp.sin(s))[0])(same), shared(y)
+
+        _, same, y = lax.while_loop(lambda s: s[0] < n, step, (0, x, x), max_steps=3)
+        return fnp.sum(same * same + shared(x) + fnp.tanh(x) + fnp.cos(x) * y)
+
+    n = np.int32(2)
+    for k in range(8):
+        x = X + np.float32(0.37 * k)
+        lean = fx.trace(fx.remat(f, policy=policy), n, x)
+        want = fx.interpret(fx.grad(fx.trace(f, n, x), argnums=1), n, x)
+        np.testing.assert_array_equal(fx.interpret(fx.grad(lean, argnums=1), n, x), want)

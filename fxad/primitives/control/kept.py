@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
+from fxad.ir import Atom, HigherOrder, Jaxpr, Var
 from fxad.memo import by_value
-from fxad.primitives.control.call import Call
 from fxad.primitives.naming import Keep, kept, sources
 
 
@@ -18,29 +17,6 @@ def keeps(jaxpr: Jaxpr) -> bool:
             for e in jaxpr.eqns
         ]
     )
-
-
-@by_value
-def opened(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with calls inlined in which something is kept, in its bodies too."""
-    if not keeps(jaxpr):
-        return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        prim = eqn.prim
-        outs: tuple[Atom, ...]
-        if isinstance(prim, Call) and keeps(prim.body):
-            outs = b.inline(opened(prim.body), ins)
-        elif isinstance(prim, HigherOrder):
-            outs = b.copy(
-                Eqn(prim.with_bodies(tuple([opened(x) for x in prim.bodies])), ins, eqn.outs, eqn.source), ins
-            )
-        else:
-            outs = b.copy(eqn, ins)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
 @by_value

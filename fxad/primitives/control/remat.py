@@ -43,7 +43,7 @@ from fxad.ir import (
 from fxad.liveness import dce, narrow, sweep
 from fxad.memo import by_value
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, slim_call
-from fxad.primitives.control.kept import cut, opened
+from fxad.primitives.control.kept import cut
 from fxad.primitives.linearity import is_linear
 
 
@@ -101,7 +101,7 @@ class Remat(HigherOrder, Linear):
         n_out = len(self.body.outs)
         outs: tuple[Atom, ...]
         if ctx.split:
-            split = ctx.recur(opened(self.body), nonzero)
+            split = ctx.recur(self.body, nonzero)
             out_nonzero = split.out_nonzero
             again, needed = recompute(split, n_out)
             first = self._keeping(split, needed[len(primals) :])
