@@ -414,6 +414,11 @@ class HigherOrder(Primitive):
         None when there are none."""
         return None
 
+    def handing_on(self, which: tuple[int, ...]) -> Primitive | None:
+        """The equation with the operands `which` as further results, the first. None: a primitive for which the
+        contributions of its bodies to a cotangent need not be summed in the order of the program without it."""
+        return None
+
 
 # A body with only the results marked, without operands that they do not need, and which operands are left.
 Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]

@@ -27,6 +27,7 @@ from fxad.memo import collector_paused
 from fxad.operations import promotion
 from fxad.placement import check_device
 from fxad.primitives.control.call import Call
+from fxad.primitives.control.remat import whole_segment
 from fxad.runtime import Device, default_device
 
 # What lies between the user and fxad tells the user nothing: lines of NumPy and optree are passed over too.
@@ -247,7 +248,9 @@ class Trace:
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
-        return self.bind(Call(jaxpr), tuple(args))
+        # a segment is a call already; another one around it would sum apart what it adds to a cotangent
+        segment = whole_segment(jaxpr)
+        return self.bind(Call(jaxpr) if segment is None else segment, tuple(args))
 
     def _elsewhere(self, op: str) -> Binder:
         """What is in charge of a context that was copied in this trace, and is used in another thread or after it.

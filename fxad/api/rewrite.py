@@ -37,9 +37,9 @@ def remat(f: Any = None, *, policy: Policy = nothing, plan: Residuals | None = N
     Nestable; on a function used inside another it makes that call a segment. `remat(policy=...)` alone is a decorator.
     Policies are values, in `fxad.policies`. `plan` is what `residuals(program)` gave for this very program, edited.
 
-    Law:    same value and, bitwise, the same gradient; the compiled program holds what the program says (CPU). The last
-            bits may differ in two cases: an argument that several segments share gets its contributions summed segment
-            by segment; and XLA contracts `a * b + c` within a fusion, where it chooses other fusions.
+    Law:    same value and, bitwise, the same gradient, whatever segments share; the compiled program holds what the
+            program says (CPU). Compiled, the last bits may differ where XLA contracts `a * b + c` within a fusion and
+            chooses other fusions.
     Cost:   one more forward computation in the backward program, of what is not stored.
     Raises: ArgumentError for what is no policy, and for a plan of another program.
     """

@@ -56,7 +56,7 @@ from fxad.testing.derivative_laws import (
 from fxad.testing.implicit_laws import check_implicit
 from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
-from fxad.testing.memory_laws import check_partial_eval, check_plan, check_policy, some_policies
+from fxad.testing.memory_laws import check_partial_eval, check_plan, check_policy, check_segments, some_policies
 from fxad.testing.primitive_laws import (
     check_batch,
     check_jvp,
@@ -118,6 +118,7 @@ __all__ = [
     "check_partial_eval",
     "check_plan",
     "check_policy",
+    "check_segments",
     "check_primitive",
     "check_program_jvp",
     "check_program_transpose",

@@ -20,6 +20,7 @@ from fxad.primitives.custom import CustomCall, LinearCall
 from fxad.testing.compare import differ, directions, fail
 from fxad.testing.derivative_laws import wrt
 from fxad.testing.programs import Case
+from fxad.testing.unit_laws import in_stretches
 from fxad.transforms import inline, linearize, partial_eval, planned, policies, remat, residuals, vjp_fused
 from fxad.transforms.policies import Policy
 from fxad.transforms.residuals import Residuals
@@ -70,6 +71,12 @@ def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> Non
             fail(f"{policy}: stored is what is no operand and no further result", lean, (), split.primal)
         if policy == policies.nothing and len(eqn.outs) > n:
             fail(f"{policy} chooses nothing, and something is stored", lean, (), split.primal)
+
+
+def check_segments(case: Case, seed: int) -> None:
+    """Whatever stretches of a program are segments of their own, one in another too: same results, same gradients, bit
+    for bit, also of what many of them read."""
+    _check_same("segments", case, in_stretches(case.program, seed, segments=1.0))
 
 
 # Operations that no rule adds to a program to move values around.

@@ -16,8 +16,8 @@ from fxad.units.blocks import chosen
 from fxad.units.plan import Choice, Plan, plan_of
 
 
-def in_stretches(program: Jaxpr, seed: int) -> Jaxpr:
-    """The program with arbitrary stretches of its equations as calls, some of them `remat`, and some nested."""
+def in_stretches(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
+    """The program with arbitrary stretches of its equations as calls, `segments` of them `remat`, and some nested."""
     rng = np.random.default_rng(seed)
     b = Builder.like(program)
     env: dict[Atom, Atom] = {}
@@ -31,8 +31,8 @@ def in_stretches(program: Jaxpr, seed: int) -> Jaxpr:
             continue
         body, ins = _body(stretch, literals=bool(rng.random() < 0.5))
         if rng.random() < 0.3:
-            body = in_stretches(body, seed + 1)
-        prim = Remat(body, bool(rng.random() < 0.5)) if rng.random() < 0.2 else Call(body)
+            body = in_stretches(body, seed + 1, segments)
+        prim = Remat(body, bool(rng.random() < 0.5)) if rng.random() < segments else Call(body)
         outs = b(prim, *[env.get(a, a) for a in ins])
         env.update(zip([v for e in stretch for v in e.outs], outs, strict=True))
     return b.build([env.get(a, a) for a in program.outs], program.name)

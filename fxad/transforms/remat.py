@@ -22,8 +22,9 @@ def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
     """The same program as one `remat` equation: differentiating it saves its operands and what `policy` chooses, and
     the backward program computes everything else again. Nestable.
 
-    Law:  same value; the same gradient, bitwise (what several segments share is summed segment by segment, so there
-          only up to the order of the sum); the residuals of `linearize` are among the operands and the chosen values.
+    Law:  same value; the same gradient, bitwise, whatever segments share: what they contribute to a cotangent is added
+          in the order of the program without them; the residuals of `linearize` are among the operands and the chosen
+          values.
     Cost: none forward; one more forward computation in the backward program.
     """
     b = Builder.like(jaxpr)

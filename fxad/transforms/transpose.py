@@ -99,13 +99,30 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bar
         cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(given, eqn.outs, strict=True)])
     args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, mask, strict=True)])
     ctx.source = eqn.source
+    prim = cast(Linear, eqn.prim)
+    if isinstance(prim, HigherOrder):
+        prim, cts = _summing(prim, eqn, mask, cts, bars)
     try:
-        found = cast(Linear, eqn.prim).transpose(ctx, cts, args)
+        found = prim.transpose(ctx, cts, args)
     except FxadError as e:
         raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
     for a, bar in zip(eqn.ins, found, strict=True):
         if bar is not None and isinstance(a, Var):
             accumulate(ctx, bars, a, bar)
+
+
+def _summing(
+    prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...], cts: tuple[Cotangent, ...], bars: dict[Atom, Atom]
+) -> tuple[Linear, tuple[Cotangent, ...]]:
+    """What to transpose in place of an equation, and its cotangents, so that what its body contributes to an operand is
+    added to what is there, one by one, as it would be without the equation: in floating point (a + b) + c is not
+    a + (b + c). What is there is the cotangent of the operand as a result, and is taken out of `bars`."""
+    have = {a: k for k, (a, m) in reversed([*enumerate(zip(eqn.ins, mask, strict=True))]) if m and a in bars}
+    which = tuple(sorted(have.values()))
+    on = prim.handing_on(which) if which else None
+    if on is None:
+        return cast(Linear, prim), cts
+    return cast(Linear, on), (*[bars.pop(eqn.ins[k]) for k in which], *cts)
 
 
 def accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:

@@ -363,3 +363,29 @@ def test_what_a_call_shares_is_summed_as_without_a_policy(policy: policies.Polic
         lean = fx.trace(fx.remat(f, policy=policy), n, x)
         want = fx.interpret(fx.grad(fx.trace(f, n, x), argnums=1), n, x)
         np.testing.assert_array_equal(fx.interpret(fx.grad(lean, argnums=1), n, x), want)
+
+
+def test_what_segments_share_is_summed_as_without_them() -> None:
+    """Weights of all layers in common, x around and inside a segment, the same operand twice, a result that is an
+    operand, one result twice: contributions are added one by one in the order of the plain program."""
+
+    def attend(q: Any, k: Any, w: Any) -> Any:
+        h = fnp.tanh(q @ w) * fnp.exp(0.1 * (k @ w)) + k
+        return h, q, h, fnp.sin(q)
+
+    def f(wrap: Any, x: Any, w: Any) -> Any:
+        for _ in range(3):
+            a, same, b, c = wrap(attend)(x, x, w)
+            x = x + fnp.cos(a) * same + b * c + wrap(block)(same, w) * x
+        return fnp.sum(x * x)
+
+    def nested(g: Any) -> Any:
+        return fx.remat(lambda *args: fx.remat(g)(*args))
+
+    for k in range(8):
+        x, w = X + np.float32(0.17 * k), W * np.float32(0.3)
+        want = fx.interpret(fx.grad(fx.trace(lambda x, w: f(lambda g: g, x, w), x, w), argnums=(0, 1)), x, w)
+        for wrap in (fx.remat, nested, fx.remat(policy=policies.dots)):
+            got = fx.interpret(fx.grad(fx.trace(lambda x, w: f(wrap, x, w), x, w), argnums=(0, 1)), x, w)
+            for g, v in zip(got, want, strict=True):
+                np.testing.assert_array_equal(g, v)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxad.testing import Case, cases, check_partial_eval, check_plan, check_policy, some_policies
+from fxad.testing import (
+    Case,
+    cases,
+    check_partial_eval,
+    check_plan,
+    check_policy,
+    check_segments,
+    repeated_cases,
+    some_policies,
+)
 from fxad.transforms.policies import Policy
 from tests.laws.budget import share
 
@@ -16,6 +25,12 @@ MASKS = st.lists(st.booleans(), max_size=12)
 @given(cases(differentiable=True), some_policies(), st.none() | some_policies())
 def test_policies(case: Case, policy: Policy, inner: Policy | None) -> None:
     check_policy(case, policy, inner)
+
+
+@share(2)
+@given(cases(differentiable=True) | repeated_cases(differentiable=True), st.integers(0, 1 << 16))
+def test_segments(case: Case, seed: int) -> None:
+    check_segments(case, seed)
 
 
 @share(2)

@@ -8,12 +8,14 @@ computation and so store everything after all; the lowering keeps it apart.
 Values that the body marks with `keep` are further results of the call where the recomputation needs them, and further
 residuals: the recomputation goes on from there. A `remat` around another one keeps of the values of that one what both
 keep, and its recomputation goes on from there inside the other one.
+
+Gradients are those without segments, bit for bit: see docs/adr/0035 for the order of sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import ClassVar, cast, final
 
 from fxad.builder import Builder
 from fxad.interpret import run
@@ -75,6 +77,10 @@ class Remat(HigherOrder, Linear):
         saving, resuming = cut(self.body, level + 1)
         return None if saving is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
 
+    def handing_on(self, which: tuple[int, ...]) -> Remat:
+        body = self.body
+        return self.with_bodies((Jaxpr(body.ins, body.eqns, (*[body.ins[k] for k in which], *body.outs), body.name),))
+
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands(self.name, self.body, avals)
         return self.body.out_avals
@@ -96,6 +102,10 @@ class Remat(HigherOrder, Linear):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        body, left = once_each(self.body, primals)
+        if len(left) < len(primals):
+            again = Remat(body, self.opaque)
+            return again.jvp(ctx, tuple([primals[k] for k in left]), tuple([tangents[k] for k in left]))
         nonzero = tuple([type(t) is Lin for t in tangents])
         lins = [t for t in tangents if isinstance(t, Lin)]
         n_out = len(self.body.outs)
@@ -103,12 +113,17 @@ class Remat(HigherOrder, Linear):
         if ctx.split:
             split = ctx.recur(self.body, nonzero)
             out_nonzero = split.out_nonzero
-            again, needed = recompute(split, n_out)
-            first = self._keeping(split, needed[len(primals) :])
-            both = ctx(first, *primals)
+            # a tangent that is handed through, or twice, stays the one that it is: its cotangents meet outside, as they
+            # do without the segment
+            tangent: dict[Atom, Tangent] = dict(zip(split.linear.ins, lins, strict=False))
+            own = tuple(dict.fromkeys([a for a in split.linear.outs if a not in tangent]))
+            back, needed = recompute(split, own, n_out)
+            of_primals = needed[len(lins) :]
+            both = ctx(self._keeping(split, of_primals[len(primals) :]), *primals)
             outs = both[:n_out]
-            saved = [*[p for p, n in zip(primals, needed, strict=False) if n], *both[n_out:]]
-            dots = iter(ctx.lin(Remat(again, True), *lins, *saved) if again.outs else ())
+            known = [*[a for a, n in zip((*lins, *primals), needed, strict=False) if n], *both[n_out:]]
+            tangent.update(zip(own, ctx.lin(Remat(back, True), *known) if own else (), strict=True))
+            dots = iter([tangent[a] for a in split.linear.outs])
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
             both = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])
@@ -134,6 +149,27 @@ class Remat(HigherOrder, Linear):
     ) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
         return cotangents(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
+
+
+def once_each(body: Jaxpr, ins: tuple[Atom, ...]) -> tuple[Jaxpr, tuple[int, ...]]:
+    """The body with one operand where it is applied to one value twice, and which operands are left."""
+    first: dict[Atom, int] = {}
+    for k, a in enumerate(ins):
+        first.setdefault(a, k)
+    if len(first) == len(ins):
+        return body, tuple(first.values())
+    b = Builder()
+    args = dict(zip(first, b.inputs([a.aval for a in first]), strict=True))
+    return b.build(b.inline(body, [args[a] for a in ins]), body.name), tuple(first.values())
+
+
+def whole_segment(jaxpr: Jaxpr) -> Remat | None:
+    """The segment that is all there is of a program."""
+    if len(jaxpr.eqns) != 1:
+        return None
+    (eqn,) = jaxpr.eqns
+    alone = isinstance(eqn.prim, Remat) and eqn.ins == jaxpr.ins and eqn.outs == jaxpr.outs
+    return cast(Remat, eqn.prim) if alone else None
 
 
 @by_value
@@ -170,28 +206,18 @@ def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
     return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
-def recompute(split: LinearizedBody, n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """(tangents, then those operands and kept values of a body that are needed) -> tangents of its results; and which
-    of the operands and kept values are needed."""
+def recompute(split: LinearizedBody, own: tuple[Atom, ...], n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """(tangents, then operands and kept values of a body) -> the results `own` of its linear half, without operands
+    that are not needed; and which are."""
     n_dots = len(split.linear.ins) - split.n_res
     # the linear half keeps its form: a carry that became a constant would have its cotangents summed in another order
-    linear = sweep(split.linear)
+    linear = sweep(Jaxpr(split.linear.ins, split.linear.eqns, own, split.linear.name))
     read = narrow(linear)[1][n_dots:]
     _, resuming = cut(split.primal)
     wanted = [a for a, r in zip(resuming.outs[n_out:], read, strict=True) if r]
     resuming = dce(Jaxpr(resuming.ins, resuming.eqns, tuple(wanted), resuming.name))
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
-    known = b.inputs(resuming.in_avals)
-    found = iter(b.inline(resuming, known))
+    found = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
     residuals = [next(found) if r else v for v, r in zip(linear.ins[n_dots:], read, strict=True)]
-    again, needed = narrow(b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}"))
-    if not all(needed[:n_dots]):
-        # a tangent that nothing reads stays an operand, so that operands and tangents keep their order
-        b = Builder()
-        args: list[Atom] = [
-            b.input(v.aval) for v in (*dots, *[v for v, n in zip(known, needed[n_dots:], strict=True) if n])
-        ]
-        kept = [a for a, n in zip(args, [*needed[:n_dots], *[True] * (len(args) - n_dots)], strict=True) if n]
-        again = b.build(b.inline(again, kept), again.name)
-    return again, needed[n_dots:]
+    return narrow(b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}"))
