@@ -299,12 +299,13 @@ class Eager:
             loaded = self._programs.get(key)
         except TypeError:  # an array or a list as a parameter: the operation judges it
             loaded = key = None
-        if loaded is None:
-            loaded = self._load(op, avals, static, key)
         if True in map(placement.committed, buffers):
             device = placement.target(operation_name(op, static), buffers, placement.numbered)
-            out = placement.run(self._on(device, loaded, op, avals, static, key), buffers)
+            loaded = self._on(device, op, avals, static, key)
+            out = placement.run(loaded, buffers)
         else:
+            if loaded is None:
+                loaded = self._load(op, avals, static, key)
             try:
                 out = loaded.start(buffers).consume_with_handlers(loaded.handlers)
             except runtime.Refused as e:
@@ -318,17 +319,16 @@ class Eager:
     def _on(
         self,
         device: runtime.Device,
-        loaded: runtime.LoadedProgram,
         op: Operation,
         avals: tuple[Aval, ...],
         static: tuple[Hashable, ...],
         key: Hashable,
     ) -> runtime.LoadedProgram:
         """The operation's program on a device: what is loaded already, or one of its own."""
-        if loaded.device is device:
-            return loaded
-        there = None if key is None else self._programs.get((device, key))
-        return there or self._load(op, avals, static, None if key is None else (device, key), device)
+        if key is not None and device is not runtime.default_device():
+            key = device, key
+        there = None if key is None else self._programs.get(key)
+        return there or self._load(op, avals, static, key, device)
 
     def _load(
         self,

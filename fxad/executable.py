@@ -15,10 +15,10 @@ from fxad.errors import ArgumentError, ExecutionError, ParameterError
 from fxad.exported import export
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
-from fxad.placement import Elsewhere, Passing, committed, passed, target
+from fxad.placement import Elsewhere, Passing, check_device, committed, passed, target
 from fxad.program import Program, fit, tree_error
 from fxad.records import dataclass
-from fxad.runtime import CompileOptions, CostStats, MemoryStats, Start
+from fxad.runtime import CompileOptions, CostStats, MemoryStats, Results, Start
 from fxad.trace import Tracer, active
 from fxad.units.blocks import Predicate, chosen
 from fxad.units.plan import Choice, Plan, plan_of
@@ -63,14 +63,18 @@ class Lowered(Generic[P, R_co]):
         comment = "".join([f"// {line}\n" for line in plan.table(places=False).splitlines()])
         return comment + "".join([f"// unit {k}\n{text}" for k, text in enumerate(texts)])
 
-    def compile(self, options: CompileOptions = DEFAULT_OPTIONS, *, donate: Donate = ()) -> Executable[P, R_co]:
+    def compile(
+        self, options: CompileOptions = DEFAULT_OPTIONS, *, donate: Donate = (), device: runtime.Device | None = None
+    ) -> Executable[P, R_co]:
         """Compile with XLA; an equal program compiled before with equal options is not compiled again, nor is a unit.
 
         `donate` names arguments whose memory the results take over, by position, by name, or both; or maps them to tree
-        prefixes of bools. Such an array is gone after a call.
+        prefixes of bools. Such an array is gone after a call. `device` is the one to compile for now (without: the
+        default one); for others it is compiled when data on them asks for it.
 
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
-                ParameterError for a `donate` that is no argument; DonationWarning for memory that no result can use.
+                ParameterError for a `donate` that is no argument; DonationWarning for memory that no result can use;
+                ArgumentError for what is not a device.
         """
         given = of_program(self.program, donate) if asked(donate) else self.donate
         if given and options.donate:
@@ -81,7 +85,9 @@ class Lowered(Generic[P, R_co]):
         operands = given or options.donate
         check_operands(self.program, operands)
         load = partial(load_linked, self.program.jaxpr, self.choice, replace(options, donate=operands))
-        return Executable(self.program, load, operands)
+        if device is not None:
+            check_device(f"compile of {self.program.name}", device)
+        return Executable(self.program, load, operands, device)
 
     def export(self, *, platforms: Sequence[str] | None = None, version: str | None = None) -> bytes:
         """The program as bytes in the portable form of StableHLO; `fx.load_exported` runs them, in any process.
@@ -152,17 +158,16 @@ class Executable(Generic[P, R_co]):
         program: Program[P, R_co],
         load: Callable[[runtime.Device], runtime.Runnable],
         donate: tuple[int, ...] = (),
+        device: runtime.Device | None = None,
     ) -> None:
         self.program = program
         self._load, self._donate = load, donate
-        self._loaded = load(runtime.default_device())
-        self._start: Start = self._loaded.start
-        self._handlers = self._loaded.handlers
+        self._loaded = load(device or runtime.default_device())
         self._passed = passed(program.jaxpr, len(program.bound)) if not donate else None
-        if self._passed is not None:
-            self._start = Passing(self._passed)
-        if donate:
-            self._start = Donating(self._start, donate, program.name, self._path)
+        self._start: Start = self._free
+        self._handlers = self._loaded.handlers
+        if self._loaded.device is runtime.default_device() or self._passed is not None:
+            self._start_with(self._loaded)
         self._there: dict[runtime.Device, Elsewhere] = {}  # devices on which it has run
         self._avals = program.in_avals
         self._out_avals = program.out_avals
@@ -231,6 +236,19 @@ class Executable(Generic[P, R_co]):
             return Array(self._out_avals[0], outs[0])  # type: ignore[return-value]
         return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
 
+    def _free(self, buffers: Sequence[runtime.Buffer]) -> Results:
+        """The first execution on data that is free to move, of a program compiled for another device."""
+        self._start_with(self._load(runtime.default_device()))
+        return self._start(buffers)
+
+    def _start_with(self, loaded: runtime.Runnable) -> None:
+        """What runs on the default device. A call looks at `_start`, and at `_handlers` when that has returned."""
+        self._handlers = loaded.handlers
+        self._start = Passing(self._passed) if self._passed is not None else self._around(loaded.start)
+
+    def _around(self, start: Start) -> Start:
+        return Donating(start, self._donate, self.program.name, self._path) if self._donate else start
+
     def _placed(self, buffers: list[runtime.Buffer]) -> list[runtime.Buffer]:
         """The results where the committed operands are, committed."""
         if self._passed is not None:
@@ -239,9 +257,9 @@ class Executable(Generic[P, R_co]):
         there = self._there.get(device)
         if there is None:
             loaded = self._loaded if device is self._loaded.device else self._load(device)
-            there = self._there[device] = Elsewhere(loaded, self._bound)
-            if self._donate:
-                there.start = Donating(there.start, self._donate, self.program.name, self._path)
+            there = Elsewhere(loaded, self._bound)
+            there.start = self._around(there.start)
+            self._there[device] = there
         return there.start(buffers).consume_with_handlers(there.handlers)
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:

@@ -40,6 +40,11 @@ def target(what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], s
     return first[1] if first else runtime.default_device()
 
 
+def home(buffers: Sequence[runtime.Buffer]) -> runtime.Device | None:
+    """Where the first committed operand is; None when all are free to move."""
+    return next((runtime.device_of(b) for b in buffers if b._committed), None)
+
+
 def numbered(k: int) -> str:
     """An operand where nothing better is known."""
     return f"operand {k}"

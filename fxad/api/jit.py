@@ -8,8 +8,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
 
-from fxad import tree
+from fxad import placement, tree
 from fxad.api.lift import check_function
+from fxad.array import Array
 from fxad.donation import Donate, Donation, asked, donation
 from fxad.errors import ArgumentError, ParameterError
 from fxad.executable import Executable, Lowered, Units, aval_of_array, check_choice, lower, type_of_arrays
@@ -102,7 +103,8 @@ class Jitted(Generic[P, R]):
             program = self._program(in_tree, types)
             n, given = len(self._executables), ", ".join(map(str, types))
             _log.info("jit of %s: (%s) are new types, of a function known for %d others", program.name, given, n)
-            executable = self._executables[in_tree, types] = self._lowered(program).compile()
+            where = placement.home([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
+            executable = self._executables[in_tree, types] = self._lowered(program).compile(device=where)
             if avals is not None:
                 self._simple[avals] = executable
         self._last = executable

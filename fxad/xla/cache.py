@@ -31,6 +31,7 @@ from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_
 from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of
 from fxad.xla.serialized import footprint, serialized, text_size
 from fxad.xla.tier import DiskTier, Made
+from fxad.xla.work import under_way
 
 _Slot: TypeAlias = tuple[Jaxpr, Key]
 Path: TypeAlias = str | PathLike[str]
@@ -182,7 +183,8 @@ class Cache:
         with entry.lock:
             known = entry.found()
             if known is None:
-                return self._make((jaxpr, key), entry)
+                with under_way(f"compile of {jaxpr.name}"):
+                    return self._make((jaxpr, key), entry)
         with self._lock:  # another thread compiled it while this one waited
             return self._hit((jaxpr, key), entry, known)
 

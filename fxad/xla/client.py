@@ -46,13 +46,27 @@ class Device:
 class _Clients:
     """The clients of this process, one a platform. Thread-safe."""
 
-    __slots__ = ("_cpu_devices", "_devices", "_lock", "default")
+    __slots__ = ("_cpu_devices", "_devices", "_forked", "_lock", "default")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._devices: dict[str, tuple[Device, ...]] = {}
         self._cpu_devices: int | None = None
+        self._forked = False
         self.default: Device | None = None
+
+    def after_fork(self) -> None:
+        """In a child: the threads of the clients are not there, and what is handed to them is never done."""
+        self._lock = threading.Lock()
+        self._forked = bool(self._devices)
+        self.default = None
+
+    def check_process(self, what: str) -> None:
+        if self._forked:
+            raise ExecutionError(
+                f"{what}: this process was forked from one that had begun to compute, and has none of XLA's threads",
+                remedy="start processes with 'spawn' or 'forkserver' of multiprocessing, or fork before computing",
+            )
 
     def choose_default(self) -> Device:
         self.default = devices()[0]
@@ -69,6 +83,7 @@ class _Clients:
             self._cpu_devices = count
 
     def devices(self, platform: str) -> tuple[Device, ...]:
+        self.check_process("devices")
         known = self._devices.get(platform)
         if known is not None:
             return known
@@ -132,6 +147,8 @@ def _cuda_client() -> _jax.Client:
 
 
 _clients: Final = _Clients()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_clients.after_fork)
 
 
 def devices(platform: str | None = None) -> tuple[Device, ...]:
@@ -140,6 +157,11 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
     Raises: ParameterError for an unknown platform; ExecutionError when its client cannot be made.
     """
     return _clients.devices(platform or os.environ.get("FXAD_PLATFORM") or "cpu")
+
+
+def check_process(what: str) -> None:
+    """Raises: ExecutionError in a process that was forked from one with clients, for what would wait there for ever."""
+    _clients.check_process(what)
 
 
 def known_device(raw: _jax.Device) -> Device:

@@ -17,6 +17,7 @@ from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, Refused, refused
 from fxad.xla.host_calls import Start, Waiting
+from fxad.xla.work import under_way
 
 
 @final
@@ -127,7 +128,8 @@ def compile_artifact(module: bytes, calls: Sequence[str], program: Described, de
     """Compile a module that was exported, and calls functions by name. Raises: CompileError."""
     custom_calls.provide(calls, device.platform)
     try:
-        raw = device.client.compile_and_load(module, device.raw_list, compile_options(device.id))
+        with under_way("load_exported"):
+            raw = device.client.compile_and_load(module, device.raw_list, compile_options(device.id))
     except _jax.JaxRuntimeError as e:
         raise CompileError(f"compile: {reason(e)}") from e
     return LoadedProgram(raw, program, device)

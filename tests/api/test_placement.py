@@ -69,6 +69,53 @@ print(fx.cache.stats().compilations)
     assert script(START + text) == "6\n"
 
 
+def test_only_the_devices_that_are_used_are_compiled_for() -> None:
+    """Also of programs with units, of operations, and when free data comes after all."""
+    text = """
+def count():
+    return fx.cache.stats().compilations
+x = fx.device_put(X, b)
+run = fx.jit(f)
+run(x)
+x + 1
+fx.trace(lambda x: x * 2.5, X)(x)
+print(count(), end=" ")
+x + 1, run(x)
+print(count(), end=" ")
+print(where(run(X)["sum"]), where(run(fx.asarray(X))["sum"]), where(run(x)["sum"]), count())
+given = fx.lower(fx.trace(lambda x, y: x * y - 0.125, X, X)).compile(device=c, donate="x")
+print(given.memory().alias_bytes, count(), end=" ")
+z = fx.device_put(X, c)
+print(where(given(z, X)), z._buffer.is_deleted(), count(), end=" ")
+z = fx.asarray(X)
+print(where(given(z, X)), z._buffer.is_deleted(), count())
+same = fx.lower(fx.trace(lambda x: x, X)).compile(device=c)
+print(where(same(X)), where(same(x)))
+layer = fx.jit(lambda w, x: fnp.tanh(x @ w) + x)
+def loss(ws, x):
+    for w in ws:
+        x = layer(w, x)
+    return (x * x).sum()
+ws, v = [np.full((20, 20), 0.01, np.float32)] * 4, np.ones((4, 20), np.float32)
+run, before = fx.jit(fx.grad(loss), units=lambda body: True), count()
+run(fx.device_put(ws, b), v)
+(loaded,) = [e._loaded for e in run._executables.values()]
+print(type(loaded).__name__, loaded.device, count() - before == len(loaded.plan.units))
+"""
+    assert script(START + text).splitlines() == [
+        "3 3 ('cpu:0', False) ('cpu:0', False) ('cpu:1', True) 4",
+        "12 5 ('cpu:2', True) True 5 ('cpu:0', False) True 6",
+        "('cpu:0', False) ('cpu:1', True)",
+        "LinkedProgram cpu:1 True",
+    ]
+
+
+def test_compile_takes_a_device() -> None:
+    lowered = fx.lower(fx.trace(lambda x: x + 1, X))
+    with pytest.raises(ArgumentError, match=r"^compile of <lambda>: a str is not a device: 'cpu:0'\n"):
+        lowered.compile(device="cpu:0")  # type: ignore[arg-type]
+
+
 def test_mixing_devices_names_both() -> None:
     text = """
 x, y = fx.device_put(X, a), fx.device_put(X, b)

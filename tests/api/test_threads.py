@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -150,3 +152,107 @@ def test_many_threads_trace_transform_and_call() -> None:
     for t in threads:
         t.join(120)
     assert found == [expected[k % 4] for k in range(16)]
+
+
+# ------------------------------------------------------------------------------------------- the ends of a process
+
+
+def in_a_process(text: str) -> str:
+    """What a program of its own prints; anything on standard error is a failure."""
+    fork = "ignore:This process"  # what Python 3.12 says of every fork beside threads
+    command = [sys.executable, "-W", "error", "-W", fork, "-c", START + text]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+START = """
+import os, signal, threading, time
+import numpy as np, fxad as fx, fxad.numpy as fnp
+X = np.ones((64, 64), np.float32)
+def slow(c):
+    def f(x):
+        for k in range(60):
+            x = fnp.tanh(x @ x + c * k)
+        return x
+    return fx.lower(fx.trace(f, X), units="none")
+def until(condition):
+    while not condition():
+        time.sleep(0.01)
+from fxad.xla.work import _work
+"""
+
+
+def test_the_end_of_the_interpreter_waits_for_what_is_compiled() -> None:
+    """Daemon threads that compile: two that are in XLA, and one that waits for the same program."""
+    text = """
+lowered = [slow(0.01), slow(0.02)]
+threads = [threading.Thread(target=lowered[k % 2].compile, daemon=True) for k in range(3)]
+for t in threads:
+    t.start()
+until(lambda: len(_work._running) == 2)
+print(sum(t.is_alive() for t in threads))
+"""
+    assert in_a_process(text) == "3\n"
+
+
+def test_a_forked_child_says_that_it_cannot_compute() -> None:
+    """It would wait for threads that it does not have. What has been computed, and tracing, are there."""
+    text = """
+x = fx.asarray(X) + 1.0
+np.asarray(x)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(100)
+    print(float(np.asarray(x)[0, 0]), len(fx.trace(lambda x: x * 2, X).jaxpr.eqns), x.device)
+    for call in (lambda: x * 2.5, lambda: fx.jit(lambda x: x @ x)(x), lambda: fx.asarray(X), fx.devices,
+                 lambda: fx.device_put(x, x.device) * 3.5):
+        try:
+            call()
+        except fx.errors.ExecutionError as e:
+            print(e.message, "|", e.remedy, flush=True)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+np.asarray(x * 2.5)
+"""
+    why = "this process was forked from one that had begun to compute, and has none of XLA's threads"
+    assert in_a_process(text).splitlines() == [
+        "2.0 1 cpu:0",
+        *[f"devices: {why} | start processes with 'spawn' or 'forkserver' of multiprocessing, or fork before computing"]
+        * 5,
+    ]
+
+
+def test_a_child_forked_before_anything_is_computed_computes() -> None:
+    text = """
+program = fx.trace(lambda x: x * 2, X)
+pid = os.fork()
+if pid == 0:
+    print(float(program(X).sum()), flush=True)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+print(float(program(X).sum()))
+"""
+    assert in_a_process(text) == "8192.0\n8192.0\n"
+
+
+def test_an_interrupted_compilation_locks_nothing() -> None:
+    """Ctrl-C in the thread that compiles; others that wait for the same program compile it then."""
+    text = """
+lowered, found = slow(0.01), []
+waiting = [threading.Thread(target=lambda: found.append(lowered.compile())) for _ in range(3)]
+def interrupt():
+    until(lambda: len(_work._running) == 1)
+    for t in waiting:
+        t.start()
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+try:
+    lowered.compile()
+    until(lambda: len(found) == 3)
+except KeyboardInterrupt:
+    print("interrupted")
+until(lambda: len(found) == 3)
+print(len({id(e._loaded) for e in found}), lowered.compile()._loaded is found[0]._loaded)
+"""
+    assert in_a_process(text).splitlines()[-1] == "1 True"
