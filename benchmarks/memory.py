@@ -204,8 +204,8 @@ also what the gradient does not need. `checkpointed_scan` holds, beside its carr
 segments run over. `invertible` holds the last state.
 
 fxad compiles blocks that repeat once each, as units (`lower(..., units="auto")`, its default). What one unit hands to
-another lies in memory until its last use, so the plain gradients of unrolled blocks hold more here than compiled whole
-(`units="none"`), up to 1.7 times; steps of small blocks take longer, those of the transformer a third less.
+another lies in memory until its last use; what that is, is chosen so that it is least, and cheap arithmetic is done
+again ([decision 28](adr/0028-what-crosses-between-units.md)).
 
 {bytes}
 ## Time

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from fxad import runtime
 from fxad.builder import Builder
 from fxad.interpret import run
-from fxad.ir import Atom, Eqn, Jaxpr, Var
+from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.testing.compare import differ, fail, slack
 from fxad.testing.programs import Case
 from fxad.units.blocks import chosen
+from fxad.units.crossing import CHEAP, plain
+from fxad.units.pieces import Pieces, cut_up
 from fxad.units.plan import Choice, Plan, plan_of
+from fxad.units.rewiring import lightened
 
 
 def in_stretches(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
@@ -75,6 +80,39 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
     stats = runtime.memory(linked)
     if stats.peak_bytes < stats.argument_bytes + stats.output_bytes - stats.alias_bytes or stats.temp_bytes < 0:
         fail(f"impossible memory figures {stats}\n{plan}", program)
+
+
+def check_lightened(case: Case, seed: int) -> int:
+    """Of arbitrary pieces: with less that waits between them, they give the very same; equal ones stay equal; none does
+    more of what is not cheap. Returns how many bodies changed."""
+    program = in_stretches(case.program, seed)
+    units = arbitrary(program, seed)
+    assert not isinstance(units, str)
+    pieces = cut_up(program, units)
+    new = lightened(pieces)
+    if problem := differ(_in_order(pieces, case.args), _in_order(new, case.args), exact=True):
+        fail(f"lightened pieces differ: {problem}", program, case.args)
+    bodies: dict[Jaxpr, Jaxpr] = {}
+    for a, b in zip(pieces.pieces, new.pieces, strict=True):
+        if bodies.setdefault(a.body, b.body) is not b.body:
+            fail(f"equal pieces became different ones:\n{a.body}\n{b.body}", program)
+        if again := _dear(b.body) - _dear(a.body):
+            fail(f"{again} is computed again:\n{a.body}\n{b.body}", program)
+    return sum([a is not b for a, b in bodies.items()])
+
+
+def _dear(body: Jaxpr) -> Counter[str]:
+    """How often a body computes what is not cheap."""
+    return Counter([e.prim.name for e in plain(body).eqns if type(e.prim) not in CHEAP])
+
+
+def _in_order(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
+    """The results of pieces, run one after the other."""
+    env: dict[Atom, NDArray] = dict(zip(pieces.ins, args, strict=True))
+    for p in pieces.pieces:
+        ins = tuple([np.asarray(a.array) if isinstance(a, Lit) else env[a] for a in p.ins])
+        env.update(zip(p.outs, run(p.body, ins), strict=True))
+    return tuple([env[a] for a in pieces.outs])
 
 
 def check_linkage(plan: Plan, program: Jaxpr) -> None:

@@ -8,7 +8,8 @@ where every use of the unit allows it: so a unit has one signature, and is compi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from operator import add
 from typing import Literal, TypeAlias, final
 
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, place
@@ -19,6 +20,7 @@ from fxad.transforms.outline import outline
 from fxad.units.blocks import DISPATCH, large_enough, pays, repeated
 from fxad.units.order import sooner
 from fxad.units.pieces import Piece, Pieces, cut_up, flat
+from fxad.units.rewiring import lightened
 from fxad.units.weight import weigh
 
 # "auto": the cost rule; "none": the program is one unit; else the bodies whose calls are units.
@@ -90,6 +92,12 @@ class Plan:
         """The most that lives at a step, beside what its unit needs to compute."""
         return max([s.live_bytes for s in self.steps])
 
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Bytes in memory while each step runs, beside what its unit needs; what is taken over counts once."""
+        taken = [sum([u.body.ins[k].aval.nbytes for k in u.donate]) for u in self.units]
+        return tuple([s.live_bytes - taken[s.unit] for s in self.steps])
+
     def given_up(self, step: Step) -> tuple[int, ...]:
         """Operands of the program that die at a step, and whose memory no result of it takes over."""
         taken = {step.ins[k] for k in self.units[step.unit].donate}
@@ -156,7 +164,19 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | Non
     plan = _planned(pieces, donate, jaxpr.name)
     early = sooner(pieces, donate)
     other = plan if early is pieces else _planned(early, donate, jaxpr.name)
-    return other if other.peak_bytes < plan.peak_bytes else plan
+    return _lighter(early, other) if other.peak_bytes < plan.peak_bytes else _lighter(pieces, plan)
+
+
+def _lighter(pieces: Pieces, plan: Plan) -> Plan:
+    """The plan of the pieces, or of those with less that waits between them where its peak is lower for certain: also
+    if all that they make again, or make and do not hand over, is in memory while they run."""
+    new = lightened(pieces, plan.donate)
+    if new is pieces:
+        return plan
+    pairs = [(a, b) for a, b in zip(pieces.pieces, new.pieces, strict=True) if b.outs or b.body.effects]
+    lighter = _planned(replace(new, pieces=tuple([b for _, b in pairs])), plan.donate, plan.name)
+    spared = [sum([a.aval.nbytes for a in {*a.ins, *a.outs} - {*b.ins, *b.outs}]) for a, b in pairs]
+    return lighter if max(map(add, lighter.held, spared)) < max(plan.held) else plan
 
 
 def _planned(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:

@@ -1,0 +1,195 @@
+"""What crosses from a unit to a later one: less, where the rest is cheap to compute again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import nn, transforms
+from fxad.builder import Builder
+from fxad.ir import Atom, Aval, Jaxpr
+from fxad.primitives.control.call import Call
+from fxad.primitives.elementwise import ADD, MUL, SIN, TANH
+from fxad.testing import Case, cases, repeated_cases
+from fxad.testing.unit_laws import check_lightened
+from fxad.units.crossing import LONGEST, READERS
+from fxad.units.pieces import cut_up
+from fxad.units.plan import Plan, plan_of
+from fxad.units.rewiring import lightened
+from fxad.units.separator import separator
+
+BIG = Aval((64, 64), "float32")
+
+
+def gradient(case: Case) -> Case:
+    """Values and cotangents of the operands of a program, for cotangents of ones."""
+    mask = tuple([a.inexact for a in case.program.in_avals])
+    both = transforms.vjp_fused(case.program, mask)
+    ones = [np.ones(a.shape, a.dtype) for a in both.in_avals[len(case.args) :]]
+    return Case(both, (*case.args, *ones), case.seed, case.smooth)
+
+
+# --------------------------------------------------------------------------------------------------------------- laws
+
+
+@given(cases(differentiable=True, size=10), st.integers(0, 1000))
+def test_lightened(case: Case, seed: int) -> None:
+    check_lightened(gradient(case), seed)
+
+
+@given(repeated_cases(size=5), st.integers(0, 1000))
+def test_lightened_repetitions(case: Case, seed: int) -> None:
+    check_lightened(Case(transforms.outline(case.program), case.args, case.seed, case.smooth), seed)
+
+
+def separates(cut: frozenset[int], edges: set[tuple[int, int]], sources: set[int], sinks: set[int]) -> bool:
+    reached = sources - cut
+    while more := {v for u, v in edges if u in reached} - cut - reached:
+        reached |= more
+    return not reached & sinks
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=7),
+    st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14),
+    st.sets(st.integers(0, 6), max_size=3),
+    st.sets(st.integers(0, 6), max_size=3),
+)
+def test_a_separator_weighs_least(
+    weights: list[int], edges: set[tuple[int, int]], sources: set[int], sinks: set[int]
+) -> None:
+    n = len(weights)
+    edges = {(u, v) for u, v in edges if u < v < n}
+    sources, sinks = {v for v in sources if v < n}, {v for v in sinks if v < n}
+    cut = separator(weights, edges, sources, sinks)
+    assert separates(cut, edges, sources, sinks)
+    every = [frozenset(c) for k in range(n + 1) for c in combinations(range(n), k)]
+    least = min([sum([weights[v] for v in c]) for c in every if separates(c, edges, sources, sinks)])
+    assert sum([weights[v] for v in cut]) == least
+
+
+def test_a_separator_is_the_one_nearest_to_the_sinks() -> None:
+    assert separator([3, 3, 3], [(0, 1), (1, 2)], [0], [2]) == {2}
+    assert separator([3, 2, 3], [(0, 1), (1, 2)], [0], [2]) == {1}
+    assert separator([1, 5], [(0, 1)], [], [1]) == set()
+
+
+# ------------------------------------------------------------------------------------------------------------ networks
+
+
+def mlp(p: Any, x: Any) -> Any:
+    return fnp.tanh(x @ p["w"] + p["b"]) @ p["v"]
+
+
+def coupling(p: Any, x: Any) -> Any:
+    a, b = fnp.split(x, 2, axis=1)
+    w, v = p["w"][:32, :32], p["v"][:32, :32]
+    a = a + fnp.tanh(b @ w) @ v
+    return fnp.concatenate([a, b + fnp.tanh(a @ w) @ v], axis=1)
+
+
+def normed(p: Any, x: Any) -> Any:
+    mean = fnp.mean(x, axis=-1, keepdims=True)
+    centred = x - mean
+    h = centred / fnp.sqrt(fnp.mean(centred * centred, axis=-1, keepdims=True) + 1e-5) * p["b"]
+    return x + nn.gelu(h @ p["w"]) @ p["v"]
+
+
+def gradient_of(block: Callable[[Any, Any], Any], depth: int) -> tuple[fx.Program[Any, Any], list[Any]]:
+    rng = np.random.default_rng(0)
+    jitted = fx.jit(block)
+
+    def loss(layers: Any, x: Any) -> Any:
+        for p in layers:
+            x = jitted(p, x)
+        return fnp.mean(x * x)
+
+    w = [rng.standard_normal((2, 64, 64)).astype("f") / 8 for _ in range(depth)]
+    layers = [{"w": a[0], "v": a[1], "b": np.ones(64, "f")} for a in w]
+    args = [layers, rng.standard_normal((256, 64)).astype("f")]
+    return fx.grad(fx.trace(loss, *args)), args
+
+
+@pytest.mark.parametrize(("block", "states", "rows"), [(mlp, 2, 0), (coupling, 2, 0), (normed, 3, 1)])
+def test_a_layer_more_holds_only_its_dear_values(block: Callable[[Any, Any], Any], states: int, rows: int) -> None:
+    """A layer holds its operand, and what only a product, a tanh or a sum gives: exact bytes of what was compiled.
+    The results are those of the program compiled whole."""
+    held = []
+    for depth in (4, 5):
+        program, args = gradient_of(block, depth)
+        linked: fx.Executable[Any, Any] = fx.lower(program, units=lambda _: True).compile()
+        whole: fx.Executable[Any, Any] = fx.lower(program, units="none").compile()
+        for a, b in zip(fx.tree.leaves(linked(*args)), fx.tree.leaves(whole(*args)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
+        held.append(linked.memory().peak_bytes - linked.memory().argument_bytes)
+    assert held[1] - held[0] == states * 256 * 64 * 4 + rows * 256 * 4
+
+
+def one(inputs: int, f: Callable[..., tuple[Atom, ...]], name: str) -> Jaxpr:
+    b = Builder()
+    return b.build(f(b, *b.inputs([BIG] * inputs)), name)
+
+
+def waiting(equations: int, readers: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
+    """A value that follows by so many cheap equations from another, and both are read again, so often, later."""
+
+    def first(b: Builder, x: Atom) -> tuple[Atom, ...]:
+        t = s = b.one(SIN, x)
+        for _ in range(equations):
+            s = b.one(MUL, s, t)
+        return t, s
+
+    make = one(1, first, "make")
+    between = one(1, lambda b, x: (b.one(TANH, x),), "between")
+    read = one(3, lambda b, u, t, s: (b.one(SIN, b.one(ADD, u, b.one(MUL, t, s))),), "read")
+    b = Builder()
+    (x,) = b.inputs([BIG])
+    t, s = b(Call(make), x)
+    (u,) = b(Call(between), t)
+    for _ in range(readers):
+        (u,) = b(Call(read), u, t, s)
+    return b.build([u]), (make, between, read)
+
+
+@pytest.mark.parametrize(
+    ("equations", "readers", "changed"),
+    [(1, 1, True), (LONGEST, 1, True), (LONGEST + 1, 1, False), (1, READERS, True), (1, READERS + 1, False)],
+)
+def test_how_much_is_computed_again(equations: int, readers: int, changed: bool) -> None:
+    program, units = waiting(equations, readers)
+    pieces = cut_up(program, units)
+    new = lightened(pieces)
+    assert (new is not pieces) == changed
+    assert [len(p.outs) for p in new.pieces[:1]] == [1 if changed else 2]
+    assert {len(p.body.eqns) for p in new.pieces[2:]} == {3 + equations if changed else 3}
+    # at one use, all that is made again may be there while it runs: no peak is lower for certain
+    assert plan_of(program, units) == _plan_of_old(program, units)
+
+
+def _plan_of_old(program: Jaxpr, units: tuple[Jaxpr, ...]) -> Plan:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fxad.units.plan.lightened", lambda pieces, donate: pieces)
+        program._memo.clear()
+        return plan_of(program, units)
+
+
+def test_what_is_read_just_behind_is_handed_over() -> None:
+    program, (make, between, read) = waiting(1, 1)
+    pieces = cut_up(program, (make, read))
+    near = cut_up(program, (make, between, read))
+    assert [p.glue for p in pieces.pieces] == [False, True, False]
+    assert lightened(near) is not near
+    b = Builder()
+    (x,) = b.inputs([BIG])
+    t, s = b(Call(make), x)
+    (u,) = b(Call(read), t, t, s)
+    behind = cut_up(b.build([u]), (make, read))
+    assert lightened(behind) is behind
