@@ -246,7 +246,16 @@ class Emit(Protocol):
         """Add an equation with a single result; returns it."""
 
 
-class BatchCtx(Emit, Protocol):
+class Batching(Emit, Protocol):
+    """What rules may use that take a program over a stack out of an equation: the seam to `vmap`."""
+
+    def batched(
+        self, body: Jaxpr, size: int, in_dims: tuple[int | None, ...], out_dims: tuple[int | None, ...]
+    ) -> Jaxpr:
+        """A program over stacks of its operands, whatever transformation is running."""
+
+
+class BatchCtx(Batching, Protocol):
     """What a batching rule may use: emit into the batched program, and batch the bodies it carries."""
 
     @property
@@ -259,7 +268,7 @@ class BatchCtx(Emit, Protocol):
         """Batch a body: the batched body and where its results carry the mapped axis (None: they do not)."""
 
 
-class JvpCtx(Emit, Protocol):
+class JvpCtx(Batching, Protocol):
     """What a jvp rule may use: two programs at once.
 
     Calling the context emits into the primal program (nothing that depends on a tangent). `lin` emits into the linear

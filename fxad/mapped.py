@@ -1,15 +1,33 @@
-"""The sizes of the axes that a function is mapped over, known while it is traced: a program has its shapes when it is
-traced, so what depends on the number of examples (a rule for stacks) is traced for the numbers that are known then."""
+"""What is around a function while it is traced, for what is traced differently there.
+
+A program has its shapes when it is traced, so what depends on the number of examples (a rule for stacks) is traced for
+the sizes of the axes that are known then; a rule that calls functions with rules is traced as deep as derivatives are
+taken around. Whoever keeps what was traced finds out whether that was asked: `watching`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias, final
 
 _sizes: Final[ContextVar[tuple[int, ...]]] = ContextVar("fxad_mapped_sizes", default=())
-_asked: Final[ContextVar[list[bool] | None]] = ContextVar("fxad_mapped_asked", default=None)
+_orders: Final[ContextVar[int]] = ContextVar("fxad_orders", default=0)
+_watch: Final[ContextVar[Watch | None]] = ContextVar("fxad_watch", default=None)
+
+
+Surroundings: TypeAlias = tuple[tuple[int, ...], int]
+
+
+@final
+@dataclass(slots=True)
+class Watch:
+    """What was asked for: the sizes or the orders around; and whether it stands in a rule that it refers to."""
+
+    asked: bool = False
+    inside: bool = False
 
 
 @contextmanager
@@ -22,27 +40,56 @@ def mapped_over(size: int) -> Iterator[None]:
         _sizes.reset(token)
 
 
-def sizes_around() -> tuple[int, ...]:
-    """The sizes of all axes around, outermost first."""
-    return _sizes.get()
+@contextmanager
+def differentiated(times: int = 1) -> Iterator[None]:
+    """What is traced within is differentiated, so often."""
+    token = _orders.set(_orders.get() + times)
+    try:
+        yield
+    finally:
+        _orders.reset(token)
+
+
+def surroundings() -> Surroundings:
+    """The sizes of all axes around, outermost first, and how often what is traced is differentiated."""
+    return _sizes.get(), _orders.get()
+
+
+def ask() -> None:
+    """What is traced is so for its surroundings: whoever keeps the trace has to know."""
+    watch = _watch.get()
+    if watch is not None:
+        watch.asked = True
 
 
 def ask_sizes() -> tuple[int, ...]:
-    """`sizes_around`, for what is traced differently for other sizes: whoever keeps the trace has to know."""
-    asked = _asked.get()
-    if asked is not None:
-        asked[0] = True
+    """The sizes of all axes around, for what is traced differently for other sizes."""
+    ask()
     return _sizes.get()
 
 
+def ask_orders() -> int:
+    """How often what is traced is differentiated, for what is traced deeper then."""
+    ask()
+    return _orders.get()
+
+
+def inside_rule() -> None:
+    """What is traced has its meaning in a rule that is being traced around it: nobody may keep it."""
+    watch = _watch.get()
+    if watch is not None:
+        watch.inside = True
+
+
 @contextmanager
-def watching() -> Iterator[list[bool]]:
-    """Find out whether what is traced within asks for the sizes: the one entry of the list, true in the end if so."""
-    outer, mine = _asked.get(), [False]
-    token = _asked.set(mine)
+def watching() -> Iterator[Watch]:
+    """Find out what is asked for by what is traced within."""
+    outer, mine = _watch.get(), Watch()
+    token = _watch.set(mine)
     try:
         yield mine
     finally:
-        _asked.reset(token)
-        if outer is not None and mine[0]:
-            outer[0] = True
+        _watch.reset(token)
+        if outer is not None:
+            outer.asked |= mine.asked
+            outer.inside |= mine.inside

@@ -7,48 +7,26 @@ it needs. Rules are traced where the function is called in a trace, and are part
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial, update_wrapper
-from types import MappingProxyType, MethodType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast, final, overload
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, final, overload
 
 from fxad import tree
-from fxad.api.custom_inverses import GivenInverse, InverseBodies, inverse_bodies, inverse_rule, places_of
-from fxad.api.custom_rules import (
-    Signature,
-    TracedRule,
-    cotangent_rule,
-    split_cotangent_rule,
-    split_tangent_rule,
-    stacked_rule,
-    static_arguments,
-    static_places,
-    tangent_rule,
-    traced,
-)
+from fxad.api.custom_calls import Call, Rule, Rules
+from fxad.api.custom_inverses import GivenInverse, places_of
+from fxad.api.custom_rules import static_places
 from fxad.api.lift import check_function
-from fxad.array import aval_of
 from fxad.errors import ArgumentError, ParameterError
-from fxad.ir import Aval, Jaxpr
-from fxad.lax.control.bodies import common_operands
-from fxad.mapped import ask_sizes
 from fxad.numpy.binary import add
-from fxad.primitives.custom import CustomCall
-from fxad.program import argument_path, name_of
-from fxad.trace import active, bind
-from fxad.tree import Structure
+from fxad.program import name_of
+from fxad.trace import active
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
-Rule: TypeAlias = Callable[..., Any]
-
-# A rule may call its own function, whose rules are then traced again: so often, and no deeper.
-DEPTH: Final = 3
-_depths: Final[ContextVar[Mapping[int, int]]] = ContextVar("fxad_custom_depths", default=MappingProxyType({}))
 
 
 @final
@@ -64,10 +42,7 @@ class CustomFunction(Generic[P, R]):
     def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> None:
         self.fun = fun
         self.nondiff_argnums: tuple[int, ...] = static_places(name_of(fun), nondiff_argnums)
-        self._jvp: Rule | None = None
-        self._vjp: tuple[Rule, Rule] | None = None
-        self._vmap: tuple[Rule, tuple[int, ...] | None] | None = None
-        self._inverse: GivenInverse | None = None
+        self._given = Rules()
         update_wrapper(self, fun, updated=())
 
     def __repr__(self) -> str:
@@ -76,14 +51,12 @@ class CustomFunction(Generic[P, R]):
     @property
     def rules(self) -> tuple[str, ...]:
         """Which rules the function has: of "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
-        back = "ivjp" if self._inverse and self._inverse.fused else "inverse"
-        found = (("jvp", self._jvp), ("vjp", self._vjp), ("vmap", self._vmap), (back, self._inverse))
-        return tuple([name for name, rule in found if rule])
+        return self._given.names
 
     @property
     def axis_sizes(self) -> tuple[int, ...] | None:
         """The axis sizes that `def_vmap` named; None when the rule is for any."""
-        return self._vmap[1] if self._vmap else ()
+        return self._given.vmap[1] if self._given.vmap else ()
 
     # ------------------------------------------------------------------------------------------------------- rules
 
@@ -98,7 +71,7 @@ class CustomFunction(Generic[P, R]):
         """
         _check_symbolic("defjvp", self, symbolic_zeros)
         check_function("defjvp", jvp)
-        self._jvp = jvp
+        self._given = replace(self._given, jvp=jvp)
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
@@ -128,7 +101,7 @@ class CustomFunction(Generic[P, R]):
                 total = tree.map(add, total, part)
             return out, total
 
-        self._jvp = defjvps
+        self._given = replace(self._given, jvp=defjvps)
 
     def defvjp(self, fwd: Callable[..., tuple[R, Any]], bwd: Rule, symbolic_zeros: bool = False) -> None:
         """Give the cotangents: `fwd(*args) -> (results, residuals)`, `bwd(*nondiff, residuals, cotangents)` gives a
@@ -144,7 +117,7 @@ class CustomFunction(Generic[P, R]):
         _check_symbolic("defvjp", self, symbolic_zeros)
         check_function("defvjp", fwd)
         check_function("defvjp", bwd)
-        self._vjp = fwd, bwd
+        self._given = replace(self._given, vjp=(fwd, bwd))
 
     @overload
     def def_vmap(self, rule: F, /) -> F: ...
@@ -160,7 +133,7 @@ class CustomFunction(Generic[P, R]):
         function is derived.
         """
         if len(args) == 1 and callable(args[0]):
-            self._vmap = args[0], None
+            self._given = replace(self._given, vmap=(args[0], None))
             return args[0]
         for size in args:
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
@@ -173,7 +146,7 @@ class CustomFunction(Generic[P, R]):
 
         def register(rule: F) -> F:
             check_function("def_vmap", rule)
-            self._vmap = rule, tuple(dict.fromkeys(args))
+            self._given = replace(self._given, vmap=(rule, tuple(dict.fromkeys(args))))
             return rule
 
         return register
@@ -184,7 +157,8 @@ class CustomFunction(Generic[P, R]):
         `keep`: which arguments, by number or name, are known when the function is run backwards, and are given to it.
         """
         check_function("definverse", inverse)
-        self._inverse = GivenInverse(inverse, places_of("definverse", self.fun, keep), False)
+        given = GivenInverse(inverse, places_of("definverse", self.fun, keep), False)
+        self._given = replace(self._given, inverse=given)
         return inverse
 
     def defivjp(self, ivjp: F, keep: int | str | Sequence[int | str] = ()) -> F:
@@ -195,7 +169,8 @@ class CustomFunction(Generic[P, R]):
         and what it reconstructs must not depend on them: both are checked where it is traced.
         """
         check_function("defivjp", ivjp)
-        self._inverse = GivenInverse(ivjp, places_of("defivjp", self.fun, keep), True)
+        given = GivenInverse(ivjp, places_of("defivjp", self.fun, keep), True)
+        self._given = replace(self._given, inverse=given)
         return ivjp
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -203,7 +178,8 @@ class CustomFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if active() is None or not self.rules:
             return self.fun(*args, **kwargs)
-        return cast("R", _Call(self, self._positional(args, kwargs)).run())
+        call = Call(self, self.fun, self.nondiff_argnums, self._given, self._positional(args, kwargs))
+        return cast("R", call.run())
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> CustomFunction[P, R]: ...
@@ -240,114 +216,6 @@ class CustomFunction(Generic[P, R]):
         return bound.args
 
 
-class _Call:
-    """One call of a function with rules, in a trace."""
-
-    def __init__(self, function: CustomFunction[..., Any], args: tuple[object, ...]) -> None:
-        self.function = function
-        self.args = args
-        self.static = static_arguments(name_of(function.fun), function.nondiff_argnums, len(args))
-        dynamic = tuple([a for k, a in enumerate(args) if k not in self.static])
-        self.leaves, in_tree = tree.flatten(dynamic)
-        paths = self._paths(in_tree)
-        name = name_of(function.fun)
-        avals = tuple([_type(x, f"{name}: {p}") for x, p in zip(self.leaves, paths, strict=True)])
-        out_tree: Structure | None = None
-
-        def flat(*leaves: object) -> object:
-            nonlocal out_tree
-            values, out_tree = tree.flatten(function.fun(*self.whole(tree.unflatten(in_tree, leaves))))
-            return values
-
-        self.body = traced(name, function.fun, flat, avals)
-        assert out_tree is not None
-        self.signature = Signature(name, in_tree, avals, paths, out_tree, self.body.jaxpr.out_avals)
-
-    def _paths(self, in_tree: Structure) -> tuple[str, ...]:
-        try:
-            names = list(inspect.signature(self.function.fun).parameters)
-        except (TypeError, ValueError):
-            names = []
-        places = [k for k in range(len(self.args)) if k not in self.static]
-        known = tuple([names[k] if k < len(names) else f"args[{k}]" for k in places])
-        return tuple([argument_path(a, known) for a in _as_call(in_tree).accessors()])
-
-    def whole(self, dynamic: Sequence[object]) -> list[object]:
-        """All arguments, given those that are not in `nondiff_argnums`."""
-        given = iter(dynamic)
-        return [a if k in self.static else next(given) for k, a in enumerate(self.args)]
-
-    def run(self) -> object:
-        with _deeper(self.function) as depth:
-            rules = self._rules() if depth <= DEPTH else {}
-        bodies = [self.body, *[b for rule in rules.values() for b in rule.bodies]]
-        jaxprs, captured = common_operands(bodies)
-        body, *rest = jaxprs
-        n = len(captured)
-        found: dict[str, tuple[Jaxpr, ...]] = {"jvp": (), "vjp": ()}
-        stacked: list[tuple[int, Jaxpr]] = []
-        back = InverseBodies((), (), ())
-        for key, rule in rules.items():
-            mine, rest = rest[: len(rule.bodies)], rest[len(rule.bodies) :]
-            names = [b.name for b in rule.bodies]
-            if key == "jvp":
-                found[key] = split_tangent_rule(self.signature, names[0], mine[0])
-            elif key == "vjp":
-                found[key] = split_cotangent_rule(self.signature, names[1], n, rule.n_res, *mine)
-            elif key == "inverse":
-                assert self.function._inverse is not None
-                back = inverse_bodies(self.signature, self.function._inverse, body, mine[0], self.kept)
-            else:
-                stacked.append((int(key), mine[0]))
-        exhausted = depth > DEPTH and not {"jvp", "vjp", "ivjp"}.isdisjoint(self.function.rules)
-        vjp = found["vjp"] or (() if found["jvp"] else back.vjp)
-        prim = CustomCall(body, n, found["jvp"], vjp, tuple(stacked), exhausted, back.rule, back.held)
-        outs = bind(prim, *captured, *self.leaves)
-        return tree.unflatten(self.signature.out_tree, outs)
-
-    def _rules(self) -> dict[str, TracedRule]:
-        """The rules traced: under "jvp", "vjp", and the axis sizes of the rules for stacks."""
-        function, sig = self.function, self.signature
-        static = [self.args[k] for k in self.static]
-        rules: dict[str, TracedRule] = {}
-        moves = any([a.inexact for a in sig.in_avals])  # a rule about no tangents is not asked for any
-        if function._jvp and moves:
-            rules["jvp"] = tangent_rule(sig, function._jvp, partial(function._jvp, *static))
-        if function._vjp and moves:
-            fwd, bwd = function._vjp
-            forward = self._over(fwd)
-            rules["vjp"] = cotangent_rule(sig, fwd, bwd, forward, partial(bwd, *static))
-        if function._vmap:
-            rule, sizes = function._vmap
-
-            def stacked(size: int, mapped: tuple[Any, ...], args: tuple[Any, ...]) -> object:
-                given = iter(mapped)
-                marks = [False if k in self.static else next(given) for k in range(len(self.args))]
-                return rule(size, marks, *self.whole(args))
-
-            known = dict.fromkeys(ask_sizes()) if sizes is None else sizes
-            rules |= {str(size): stacked_rule(sig, rule, size, stacked) for size in known}
-        if function._inverse:
-            places = [k for k in range(len(self.args)) if k not in self.static]
-            inverse = partial(function._inverse.rule, *static)
-            rules["inverse"], self.kept = inverse_rule(sig, places, function._inverse, inverse)
-        return rules
-
-    def _over(self, fwd: Rule) -> Rule:
-        return lambda *dynamic: fwd(*self.whole(dynamic))
-
-
-def _type(x: object, what: str) -> Aval:
-    try:
-        return aval_of(x, what)
-    except ArgumentError as e:
-        raise ArgumentError(e.message, remedy=f"{e.remedy}; what is none goes into nondiff_argnums") from None
-
-
-def _as_call(in_tree: Structure) -> Structure:
-    return tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
-
-
 def _check_symbolic(what: str, function: CustomFunction[..., Any], symbolic_zeros: bool) -> None:
     if symbolic_zeros:
         raise ParameterError(
@@ -355,18 +223,6 @@ def _check_symbolic(what: str, function: CustomFunction[..., Any], symbolic_zero
             "vanishes, and then specialised to it",
             remedy="leave it out: what would be multiplied by a zero is dropped from the program",
         )
-
-
-@contextmanager
-def _deeper(function: object) -> Iterator[int]:
-    """How often rules of a function are being traced inside each other, this time included."""
-    depths = _depths.get()
-    depth = depths.get(id(function), 0) + 1
-    token = _depths.set(MappingProxyType({**depths, id(function): depth}))
-    try:
-        yield depth
-    finally:
-        _depths.reset(token)
 
 
 def made(what: str, fun: Any, nondiff_argnums: Sequence[int]) -> Any:

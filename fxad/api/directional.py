@@ -25,6 +25,7 @@ from fxad.api.lift import (
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, NotLinearError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
+from fxad.mapped import differentiated
 from fxad.primitives.linearity import is_linear
 from fxad.program import Program, name_of, trace
 from fxad.records import dataclass
@@ -77,7 +78,9 @@ def jvp(f: Any, primals: Primals | None = None, tangents: Primals | None = None,
 
         def made(primals: Primals, tangents: Primals, **kwargs: Any) -> Any:
             primals, tangents = _tuple("primals", primals), _tuple("tangents", tangents)
-            return _jvp(trace(f, *primals, **kwargs))(primals, tangents, **kwargs)
+            with differentiated():
+                program = trace(f, *primals, **kwargs)
+            return _jvp(program)(primals, tangents, **kwargs)
 
     if primals is None and tangents is None and not kwargs:
         return made
@@ -166,7 +169,9 @@ def linearize(f: Any, *primals: Any, argnums: Argnums | None = None, **kwargs: A
             )
         return _linearize(f, argnums)
     check_function("linearize", f)
-    split = _linearize(trace(f, *primals, **kwargs), argnums)
+    with differentiated():
+        program = trace(f, *primals, **kwargs)
+    split = _linearize(program, argnums)
     out, residuals = split.primal(*primals, **kwargs)
     bound = bind_trailing(split.linear, residuals)
 
@@ -249,7 +254,8 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False, **kwargs: Any) -> Any:
             )
         return _vjp_program(f)
     check_function("vjp", f)
-    program = trace(f, *primals, **kwargs)
+    with differentiated():
+        program = trace(f, *primals, **kwargs)
     aux_leaves = 0
     if has_aux:
         if program.out_tree.type is not tuple or program.out_tree.num_children != 2:

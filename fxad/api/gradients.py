@@ -136,7 +136,7 @@ def grad(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
     Raises: ShapeError for a result that is not a scalar; NotDifferentiableError for an argument or result that is not
             real floating, naming the argument's path; ArgumentError for argnums that do not exist.
     """
-    return lift("grad", f, lambda p: _grad(p, argnums, has_aux))
+    return lift("grad", f, lambda p: _grad(p, argnums, has_aux), orders=1)
 
 
 # fmt: off
@@ -167,7 +167,7 @@ def value_and_grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False)
 # fmt: on
 def value_and_grad(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
     """(value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
-    return lift("value_and_grad", f, lambda p: _value_and_grad(p, argnums, has_aux))
+    return lift("value_and_grad", f, lambda p: _value_and_grad(p, argnums, has_aux), orders=1)
 
 
 def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Program[Any, Any]:
@@ -213,7 +213,7 @@ def jacfwd(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
     Cost:   the linear program over as many basis vectors as the arguments have elements.
     Raises: NotDifferentiableError for arguments or results that are not real floating.
     """
-    return lift("jacfwd", f, lambda p: _jacobian("jacfwd", p, argnums, has_aux))
+    return lift("jacfwd", f, lambda p: _jacobian("jacfwd", p, argnums, has_aux), orders=1)
 
 
 # fmt: off
@@ -227,7 +227,7 @@ def jacrev(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
 
     Cost: the transposed linear program over as many basis vectors as the results have elements.
     """
-    return lift("jacrev", f, lambda p: _jacobian("jacrev", p, argnums, has_aux))
+    return lift("jacrev", f, lambda p: _jacobian("jacrev", p, argnums, has_aux), orders=1)
 
 
 # fmt: off
@@ -242,4 +242,5 @@ def hessian(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
         "hessian",
         f,
         lambda p: _jacobian("jacfwd", _jacobian("jacrev", p, argnums, has_aux), argnums, has_aux),
+        orders=2,
     )

@@ -15,7 +15,7 @@ from fxad.donation import Donate, Donation, asked, donation
 from fxad.errors import ArgumentError, ParameterError
 from fxad.executable import Executable, Lowered, Units, aval_of_array, check_choice, lower, type_of_arrays
 from fxad.ir import Aval
-from fxad.mapped import ask_sizes, sizes_around, watching
+from fxad.mapped import Surroundings, ask, surroundings, watching
 from fxad.program import Program, name_of, parameter_names, trace_tree, types_of
 from fxad.recent import Recent
 from fxad.static import Argnames, Argnums, Statics, parameters
@@ -49,7 +49,7 @@ class Jitted(Generic[P, R]):
     def __init__(self, fn: Callable[P, R], given_up: Donation | None = None, units: Units = "auto") -> None:
         self.fn = fn
         self._donation, self._units = given_up, units
-        self._programs: dict[tuple[Structure, tuple[Aval, ...], tuple[int, ...] | None], Program[P, R]] = {}
+        self._programs: dict[tuple[Structure, tuple[Aval, ...], Surroundings | None], Program[P, R]] = {}
         self._executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
         self._last: Executable[P, R] | None = None
         # the fast path: positional arrays only, keyed by their types
@@ -67,15 +67,15 @@ class Jitted(Generic[P, R]):
     def _program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
         known = self._programs.get((in_tree, avals, None))
         if known is None:
-            known = self._programs.get((in_tree, avals, sizes_around()))
+            known = self._programs.get((in_tree, avals, surroundings()))
             if known is not None:
-                ask_sizes()
+                ask()
         if known is None:
             with watching() as watched:
                 known = trace_tree(self.fn, in_tree, avals, name_of(self.fn), parameter_names(self.fn))
-            if not any(isinstance(b, Tracer) for b in known.bound):
+            if not watched.inside and not any(isinstance(b, Tracer) for b in known.bound):
                 # a rule for stacks is traced for the sizes around: then the program is theirs
-                key = (in_tree, avals, sizes_around() if watched[0] else None)
+                key = (in_tree, avals, surroundings() if watched.asked else None)
                 known = self._programs.setdefault(key, known)
         return known
 

@@ -10,21 +10,27 @@ from fxad import tree
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, described
 from fxad.ir import Aval, Jaxpr
+from fxad.mapped import differentiated
 from fxad.program import Program, counted, name_of, trace
 from fxad.tree import Structure
 
 Argnums = int | Sequence[int]
 
 
-def lift(what: str, f: Any, transform: Callable[[Program[Any, Any]], Program[Any, Any]]) -> Any:
-    """`transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result."""
+def lift(what: str, f: Any, transform: Callable[[Program[Any, Any]], Program[Any, Any]], orders: int = 0) -> Any:
+    """`transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result.
+
+    `orders`: how often the transformation differentiates.
+    """
     if isinstance(f, Program):
         return transform(f)
     check_function(what, f)
 
     @wraps(f, updated=())
     def transformed(*args: Any, **kwargs: Any) -> Any:
-        return transform(trace(f, *args, **kwargs))(*args, **kwargs)
+        with differentiated(orders):
+            program = trace(f, *args, **kwargs)
+        return transform(program)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{name_of(f)}"
     return transformed

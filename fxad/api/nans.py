@@ -17,7 +17,7 @@ from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import CustomCall
 from fxad.program import Program, flatten_arguments
 from fxad.records import dataclass
-from fxad.transforms.jvp import describe
+from fxad.transforms.located import describe
 
 _SHOWN: Final = 4  # operands whose values are shown
 

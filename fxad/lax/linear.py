@@ -10,7 +10,7 @@ from fxad.array import aval_of
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
-from fxad.primitives.custom import LinearCall
+from fxad.primitives.linear_call import LinearCall
 from fxad.program import name_of
 from fxad.trace import bind
 from fxad.transforms.linear_rule import check_equations

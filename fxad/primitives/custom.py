@@ -1,133 +1,54 @@
-"""Functions with rules of their own: `custom_call`, and `linear_call` for linear maps given with their adjoint.
+"""Functions with rules of their own: `custom_call`.
 
-Rules are programs, never callables, and all derivatives have one form, whoever gave them:
-
-- `forward`: operands -> results, then residuals;
-- `push`: tangents of the moving operands, then residuals -> tangents of the inexact results;
-- `pull`: cotangents of the inexact results, then residuals -> cotangents of the moving operands.
-
-The moving operands are the inexact ones that the function did not capture. A rule for tangents is (forward, push), its
-pull is the transpose; a rule for cotangents is (forward, push, pull), where `push` is the transpose of what was given.
-So either of them serves forward mode and reverse mode.
+Rules are programs, never callables. A rule that calls its own function has a call `again` in it, which stands for the
+function whose rule it is, as a bound variable does: it is a value, and it ends. When a rule is taken out of its
+equation (to be differentiated by it, say), such calls in it become the function again, with all its rules: `unfolded`.
+So derivatives go on to any order. Decision: docs/adr/0032.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias, final
 
 from fxad.builder import Builder
 from fxad.errors import NotDifferentiableError, ParameterError
-from fxad.interpret import run
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
-    Cotangent,
     Eqn,
     HigherOrder,
-    Hlo,
-    HloValue,
-    Hole,
     Jaxpr,
     JvpCtx,
     Lin,
-    Linear,
-    NDArray,
     Primitive,
     Prune,
     Tangent,
-    TransposeCtx,
     Zero,
+    equation,
     primitive,
 )
-from fxad.liveness import narrow, sweep
-from fxad.primitives.control.bodies import either, marked, over, spread_tangents, with_outs
-from fxad.primitives.control.call import Call, call_primal, check_operands
-from fxad.primitives.linearity import is_zero, without
-from fxad.primitives.shape import ReduceSum, broadcast_to_axis
+from fxad.liveness import prune
+from fxad.memo import by_value
+from fxad.primitives.control.bodies import either, marked, over
+from fxad.primitives.control.call import Applied, Call, check_operands
+from fxad.primitives.custom_rule import Given, without_operands
+from fxad.primitives.linear_call import Dims, LinearCall, check_type, summed
+from fxad.primitives.shape import broadcast_to_axis
 
-Dims: TypeAlias = tuple[int | None, ...]
-
-
-@final
-@primitive
-class LinearCall(HigherOrder, Linear):
-    """`body` applied to the operands, of which it is linear in the first `n_linear`; `adjoint` is its transpose there.
-
-    Type: (linear operands, then others) -> results of `body`, where
-          `adjoint`: (cotangents of the results, then the others) -> cotangents of the linear operands.
-    Rule: transposed, the two change places. With respect to the other operands, the derivative is that of `body`.
-    """
-
-    name: ClassVar[str] = "linear_call"
-    body: Jaxpr
-    adjoint: Jaxpr
-    n_linear: int
-
-    @property
-    def bodies(self) -> tuple[Jaxpr, ...]:
-        return self.body, self.adjoint
-
-    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearCall:
-        return LinearCall(bodies[0], bodies[1], self.n_linear)
-
-    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        n, outs = self.n_linear, self.body.out_avals
-        if not 0 < n <= len(self.body.ins):
-            raise ParameterError(f"{self.name}: n_linear is {n}, {self.body.name} has {len(self.body.ins)} operands")
-        linear, known = self.body.in_avals[:n], self.body.in_avals[n:]
-        check_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
-        for what, found in (("linear operand", linear), ("result", outs)):
-            for k, aval in enumerate(found):
-                if not aval.inexact:
-                    raise ParameterError(f"{self.name}: {what} {k} of {self.body.name} is {aval}, which has no tangent")
-        check_operands(self.name, self.body, avals)
-        return outs
-
-    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return run(self.body, args)
-
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.call(self.body, args)
-
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        linear, known = dims[: self.n_linear], dims[self.n_linear :]
-        body, out_dims = ctx.recur(self.body, dims)
-        adjoint = _summed(ctx, self.adjoint, (*out_dims, *known), linear)
-        return ctx(LinearCall(body, adjoint, self.n_linear), *args), out_dims
-
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        n = self.n_linear
-        outs, known = ctx(self, *primals), primals[n:]
-        dots = ctx.lin(self, *tangents[:n], *known)
-        if any([isinstance(t, Lin) for t in tangents[n:]]):
-            fixed = tuple([Zero(a) for a in self.body.in_avals[:n]])
-            _, more = Call(self.body).jvp(ctx, primals, (*fixed, *tangents[n:]))
-            dots = tuple([ctx.add(a, b) for a, b in zip(dots, more, strict=True)])
-        return outs, dots
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return all(mask[: self.n_linear]) and not any(mask[self.n_linear :])
-
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
-        given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
-        known = [a for a in args if not isinstance(a, Hole)]
-        bars = ctx(LinearCall(self.adjoint, self.body, len(given)), *given, *known)
-        return (*bars, *[None] * len(known))
+# What became of a call, one time after the other: it was batched, (size, in_dims, out_dims); or it lost what is dead,
+# (-1, operands, results), where None stands for one that is gone.
+Stacks: TypeAlias = tuple[tuple[int, Dims, Dims], ...]
+_MANY: Final = 32  # results of a function of which it is not asked what each of them needs
+# A program over a stack: `batched(program, size, in_dims, out_dims)`.
+Batched: TypeAlias = Callable[[Jaxpr, int, Dims, Dims], Jaxpr]
 
 
 @final
 @primitive
-class CustomCall(HigherOrder):
+class CustomCall(Applied):
     """`body` applied to the operands, with rules of its own for the transformations it has rules for.
 
     Type: (operands of `body`) -> (results of `body`).
@@ -135,10 +56,14 @@ class CustomCall(HigherOrder):
           with neither, the derivative is that of `body`. The first `captured` operands are values that function or
           rules closed over: the rules say nothing about their derivatives, so a tangent there is refused. Batched,
           every rule is batched; `vmap_rules` are (axis size, body over stacks along the first axis). A call that is
-          `exhausted` stands in its own rule, as deep as rules are traced: no further derivative is known.
+          `exhausted` stands in the rule of a rule, as deep as such are traced: no further derivative is known.
           `inverse_rule` is (inverse,) or (inverse, ivjp). inverse: results, then the operands marked in `held` -> the
           other operands. ivjp: results, held operands, cotangents of the inexact results -> the other operands, then
           cotangents of the moving ones. Batched, all operands that are not held are mapped.
+          A call with `again` >= 0 stands in a rule of its own function, so many levels of rules below it; `stacks`
+          says how it was since batched and slimmed. `reads`: for each result the operands that it needs, in the
+          function or in a rule; () where that is not known. `origin`: the function that such calls in the rules stand
+          for, a program of one equation, where it is another one than this: batched, or without what is dead.
     """
 
     name: ClassVar[str] = "custom_call"
@@ -150,6 +75,14 @@ class CustomCall(HigherOrder):
     exhausted: bool = False
     inverse_rule: tuple[Jaxpr, ...] = ()  # () or (inverse,) or (inverse, ivjp)
     held: tuple[bool, ...] = ()
+    again: int = -1
+    stacks: Stacks = ()
+    reads: tuple[tuple[bool, ...], ...] = ()
+    origin: tuple[Jaxpr, ...] = ()  # () or (function,)
+
+    @property
+    def value(self) -> Jaxpr:
+        return self.body
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
@@ -161,56 +94,82 @@ class CustomCall(HigherOrder):
         k = m + len(self.vmap_rules)
         stacked = tuple([(size, rule) for (size, _), rule in zip(self.vmap_rules, bodies[m:k], strict=True)])
         jvp, vjp, back = bodies[1:n], bodies[n:m], bodies[k:]
-        return CustomCall(bodies[0], self.captured, jvp, vjp, stacked, self.exhausted, back, self.held)
+        return CustomCall(
+            bodies[0],
+            self.captured,
+            jvp,
+            vjp,
+            stacked,
+            self.exhausted,
+            back,
+            self.held,
+            self.again,
+            self.stacks,
+            self.reads,
+            self.origin,
+        )
 
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
         """Without results nobody uses, and operands that neither the function nor a rule then reads. An inverse reads
         all results: where one is not used, there is none."""
+        if self.again >= 0:
+            return self._slim_again(eqn, used, prune)
         if self.inverse_rule and all(used):
             return eqn
+        made, needed = self._slimmed(used, prune)
+        if made == self:
+            return eqn
+        return Eqn(self._origin_of(made), marked(eqn.ins, needed), marked(eqn.outs, used), eqn.source)
+
+    def _slimmed(self, used: tuple[bool, ...], prune: Prune) -> tuple[CustomCall, tuple[bool, ...]]:
+        """This call with the results in use, and which operands are left."""
         ins, n = self.body.in_avals, self.captured
         body, read = prune(self.body, used)
         stacked = [prune(rule, used) for _, rule in self.vmap_rules]
-        rules = [self._slim_rule(rule, used, prune) for rule in (self.jvp_rule, self.vjp_rule)]
+        rules = [rule.slim(used, prune) for rule in self._derivatives]
         needed = read
         for mask in [mask for _, mask in (*stacked, *rules)]:
             needed = either(needed, mask)
         moving = marked(needed, self.moving)
         stacks = [rule.in_avals for _, rule in self.vmap_rules]
-        left = [tuple(_without_operands(rule, needed, moving)) for rule, _ in rules]
+        left = [tuple(without_operands(rule, needed, moving)) for rule, _ in rules]
+        every = zip(self.vmap_rules, stacked, stacks, strict=True)
         made = CustomCall(
             over(body, read, ins, needed),
             sum(needed[:n]),
             left[0],
             left[1],
-            tuple(
-                [
-                    (size, over(rule, mask, avals, needed))
-                    for (size, _), (rule, mask), avals in zip(self.vmap_rules, stacked, stacks, strict=True)
-                ]
-            ),
+            tuple([(size, over(rule, mask, avals, needed)) for (size, _), (rule, mask), avals in every]),
             self.exhausted,
+            origin=self.origin,
         )
-        return eqn if made == self else Eqn(made, marked(eqn.ins, needed), marked(eqn.outs, used), eqn.source)
+        return made, needed
 
-    def _slim_rule(
-        self, rule: tuple[Jaxpr, ...], used: tuple[bool, ...], prune: Prune
-    ) -> tuple[tuple[Jaxpr, ...], tuple[bool, ...]]:
-        """A rule about the results in use, with all operands; and which of them it reads, the tangents included."""
-        if not rule:
-            return (), (False,) * len(self.body.ins)
-        forward, push, *pulls = rule
-        n, given = len(used), marked(used, [a.inexact for a in self.body.out_avals])
-        if not all(given):
-            push = with_outs(push, marked(push.outs, given))
-            pulls = [without(pull, given)[0] for pull in pulls]
-        counts = [sum(self.moving), sum(given)]
-        maps, left = narrowed([sweep(j) for j in (push, *pulls)], counts[: 1 + len(pulls)])
-        whole = with_outs(forward, (*marked(forward.outs[:n], used), *marked(forward.outs[n:], left)))
-        slim, mask = prune(whole, (True,) * len(whole.outs))
-        dots = iter(narrow(maps[0])[1])
-        reads = either(mask, [m and next(dots) for m in self.moving])
-        return (over(slim, mask, forward.in_avals, (True,) * len(mask)), *maps), reads
+    def _slim_again(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+        """A call in a rule of its function, without operands that the function then does not read, nor its rules."""
+        if all(used) or not self.reads:
+            return eqn
+        left = marked(self.reads, used)
+        needed = tuple([any(column) for column in zip(*left, strict=True)])
+        body, read = prune(self.body, used)
+        gone = (-1, tuple([0 if n else None for n in needed]), tuple([0 if u else None for u in used]))
+        made = CustomCall(
+            over(body, read, self.body.in_avals, needed),
+            sum(needed[: self.captured]),
+            (),
+            (),
+            (),
+            again=self.again,
+            stacks=(*self.stacks, gone),
+            reads=tuple([marked(row, needed) for row in left]),
+        )
+        return Eqn(made, marked(eqn.ins, needed), marked(eqn.outs, used), eqn.source)
+
+    @property
+    def _derivatives(self) -> tuple[Given, Given]:
+        """The rules for tangents and for cotangents."""
+        ins, outs, moving = self.body.in_avals, self.body.out_avals, self.moving
+        return Given(self.jvp_rule, moving, ins, outs), Given(self.vjp_rule, moving, ins, outs)
 
     @property
     def moving(self) -> tuple[bool, ...]:
@@ -224,18 +183,15 @@ class CustomCall(HigherOrder):
         if len(self.jvp_rule) not in (0, 2) or len(self.vjp_rule) not in (0, 3):
             raise ParameterError(f"{self.name}: a jvp_rule is (forward, push), a vjp_rule (forward, push, pull)")
         moving, inexact = marked(ins, self.moving), tuple([a for a in outs if a.inexact])
-        for rule in (self.jvp_rule, self.vjp_rule):
-            if rule:
-                residuals = rule[0].out_avals[len(outs) :]
-                check_type(self.name, "forward", rule[0], ins, (*outs, *residuals))
-                check_type(self.name, "push", rule[1], (*moving, *residuals), inexact)
-                for pull in rule[2:]:
-                    check_type(self.name, "pull", pull, (*inexact, *residuals), moving)
+        for rule in self._derivatives:
+            rule.check(self.name)
         n = self.captured
         for size, body in self.vmap_rules:
             stacks = (*ins[:n], *[_stacked(a, size) for a in ins[n:]])
             check_type(self.name, f"vmap rule of size {size}", body, stacks, tuple([_stacked(a, size) for a in outs]))
         self._check_inverse(moving, inexact)
+        if self.again >= 0 and len(self.bodies) > 1:
+            raise ParameterError(f"{self.name}: a call in its own rule has the rules of its function, and none besides")
         check_operands(self.name, self.body, avals)
         return outs
 
@@ -252,20 +208,17 @@ class CustomCall(HigherOrder):
         for ivjp in self.inverse_rule[1:]:
             check_type(self.name, "ivjp", ivjp, (*outs, *marked(ins, self.held), *inexact), (*free, *moving))
 
-    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return run(self.body, args)
-
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.call(self.body, args)
-
     # ---------------------------------------------------------------------------------------------------- batching
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         n = self.captured
+        if self.again >= 0:
+            alone, where = ctx.recur(self.body, dims)
+            stacks = (*self.stacks, (ctx.size, dims, where))
+            made = CustomCall(alone, n, (), (), (), again=self.again, stacks=stacks, reads=self.reads)
+            return ctx(made, *args), where
         args, dims = self._mapped_alike(ctx, args, dims)
         body = dict(self.vmap_rules).get(ctx.size) if dims[:n] == (None,) * n else None
         if body is None:
@@ -275,9 +228,9 @@ class CustomCall(HigherOrder):
             args = (*args[:n], *[broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in given])
             dims = (*dims[:n], *[0] * len(args[n:]))
             found = [(0,) * len(self.body.outs)]
-        for rule in (self.jvp_rule, self.vjp_rule):
-            if rule:
-                found += self._result_dims(ctx, rule, dims)
+            body = self.taken(body, ctx.batched)
+        for rule in self._derivatives:
+            found += rule.result_dims(ctx, dims)
         # all programs of the equation carry the axis at one place of a result
         out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in zip(*found, strict=True)])
         after = tuple([None if d is None else d + 1 for d in out_dims])
@@ -285,14 +238,15 @@ class CustomCall(HigherOrder):
         made = CustomCall(
             ctx.recur(self.body, dims, out_dims)[0] if body is None else body,
             n,
-            self._batched_rule(ctx, self.jvp_rule, dims, out_dims),
-            self._batched_rule(ctx, self.vjp_rule, dims, out_dims),
+            self._derivatives[0].batched(ctx, dims, out_dims),
+            self._derivatives[1].batched(ctx, dims, out_dims),
             tuple([(size, ctx.recur(rule, past, after)[0]) for size, rule in self.vmap_rules]),
             self.exhausted,
             self._batched_inverse(ctx, dims, out_dims),
             self.held,
+            origin=self.origin,
         )
-        return ctx(made, *args), out_dims
+        return ctx(self._origin_of(made), *args), out_dims
 
     def _mapped_alike(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> tuple[tuple[Atom, ...], Dims]:
         """What an inverse reconstructs from results that are mapped is mapped: so are those operands then."""
@@ -310,63 +264,32 @@ class CustomCall(HigherOrder):
         inverse, _ = ctx.recur(self.inverse_rule[0], known, free)
         cts = marked(out_dims, [a.inexact for a in self.body.out_avals])
         wants = (*free, *marked(dims, self.moving))
-        return inverse, *[_summed(ctx, ivjp, (*known, *cts), wants) for ivjp in self.inverse_rule[1:]]
-
-    def _result_dims(self, ctx: BatchCtx, rule: tuple[Jaxpr, ...], dims: Dims) -> list[Dims]:
-        """Where the results of a rule's forward program, and their tangents, carry the mapped axis by themselves."""
-        n = len(self.body.outs)
-        forward = ctx.recur(rule[0], dims)[1]
-        push = iter(ctx.recur(rule[1], (*marked(dims, self.moving), *forward[n:]))[1])
-        dots = [next(push) if a.inexact else d for a, d in zip(self.body.out_avals, forward, strict=False)]
-        return [forward[:n], tuple(dots)]
-
-    def _batched_rule(self, ctx: BatchCtx, rule: tuple[Jaxpr, ...], dims: Dims, out_dims: Dims) -> tuple[Jaxpr, ...]:
-        if not rule:
-            return ()
-        residuals = ctx.recur(rule[0], dims)[1][len(out_dims) :]
-        moving = marked(dims, self.moving)
-        inexact = marked(out_dims, [a.inexact for a in self.body.out_avals])
-        forward, _ = ctx.recur(rule[0], dims, (*out_dims, *residuals))
-        push, _ = ctx.recur(rule[1], (*moving, *residuals), inexact)
-        return forward, push, *[_summed(ctx, pull, (*inexact, *residuals), moving) for pull in rule[2:]]
+        return inverse, *[summed(ctx, ivjp, (*known, *cts), wants) for ivjp in self.inverse_rule[1:]]
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        first, second = (self.vjp_rule, self.jvp_rule) if ctx.split else (self.jvp_rule, self.vjp_rule)
-        rule = first or second
-        if not rule and not self.exhausted:
+        given, other = self._derivatives
+        first, second = (other, given) if ctx.split else (given, other)
+        rule = first if first.rule else second
+        if not rule.rule and not self.exhausted:
+            # a call in its own rule is here the plain function: the rule itself is being differentiated
             return Call(self.body).jvp(ctx, primals, tangents)
         self._check_moving(tangents)
-        forward, *maps = rule
-        lins = [t for t in tangents if isinstance(t, Lin)]
-        live = marked([isinstance(t, Lin) for t in tangents], self.moving)
-        avals = self.body.out_avals
-        push, reached = without(maps[0], live)
-        if not any(reached):
-            return ctx(self, *primals), tuple([Zero(a) for a in avals])
-        maps[0] = with_outs(push, marked(push.outs, reached))
-        if len(maps) > 1:
-            maps[1], _ = without(with_outs(maps[1], marked(maps[1].outs, live)), reached)
-        counts = [len(lins), sum(reached)]
-        slim, needed = narrowed(maps, counts[: len(maps)])
-        n = len(avals)
-        forward = sweep(with_outs(forward, (*forward.outs[:n], *marked(forward.outs[n:], needed))))
-        outs, residuals = call_primal(ctx, forward, n, primals)
-        linear: Primitive = Call(slim[0]) if len(slim) == 1 else LinearCall(slim[0], slim[1], len(lins))
-        given = iter(reached)
-        nonzero = [a.inexact and next(given) for a in avals]
-        return outs, spread_tangents(ctx.lin(linear, *lins, *residuals), nonzero, avals)
+        found = rule.jvp(ctx, primals, tangents, lambda jaxpr: self.taken(jaxpr, ctx.batched))
+        if found is None:
+            return ctx(self, *primals), tuple([Zero(a) for a in self.body.out_avals])
+        return found
 
     def _check_moving(self, tangents: tuple[Tangent, ...]) -> None:
         """Raises: NotDifferentiableError for a tangent of a captured value, or when there is no rule left."""
         if self.exhausted:
             raise NotDifferentiableError(
-                f"{self.name}: the rule of {self.body.name} calls it again, and derivatives of this order are "
-                "not traced",
-                remedy="write the rule without the function itself, or with a function that has no rule",
+                f"{self.name}: the rule of {self.body.name} calls functions with rules that are others in each "
+                "derivative, and those of this order were not traced",
+                remedy="differentiate the function, not a program of it: it is traced as deep as derivatives are taken",
             )
         for k, t in enumerate(tangents[: self.captured]):
             if isinstance(t, Lin):
@@ -376,56 +299,128 @@ class CustomCall(HigherOrder):
                     remedy="pass the value as an argument, or close over stop_gradient of it",
                 )
 
+    # -------------------------------------------------------------------------------------------- calls in own rules
 
-def _without_operands(rule: tuple[Jaxpr, ...], needed: tuple[bool, ...], moving: Sequence[bool]) -> Iterator[Jaxpr]:
-    """The programs of a rule without operands that it does not read; `moving`: which of the moving ones are left."""
-    for k, jaxpr in enumerate(rule):
-        if k == 2:
-            yield sweep(with_outs(jaxpr, marked(jaxpr.outs, moving)))
-        else:
-            slim, mask = narrow(jaxpr)
-            wants = needed if k == 0 else (*moving, *[True] * (len(mask) - len(moving)))
-            yield over(slim, mask, jaxpr.in_avals, wants)
+    @property
+    def function(self) -> Jaxpr:
+        """The function that calls in the rules stand for, as a program of one equation."""
+        if self.origin:
+            return self.origin[0]
+        b = Builder()
+        return b.build(b(self, *b.inputs(self.body.in_avals)), self.body.name)
+
+    def taken(self, rule: Jaxpr, batched: Batched) -> Jaxpr:
+        """A program of a rule, to stand outside of this equation: calls in it are calls of the function."""
+        return unfolded(rule, self.function, batched) if free_levels(rule) else rule
+
+    def settled(self) -> CustomCall:
+        """This call, whose rules know of calls again which operands each result of the function needs.
+
+        What a result needs in a rule depends on what it needs of such calls: from what the function itself reads, more
+        is found until nothing is added.
+        """
+        n = len(self.body.outs)
+        if not 1 < n <= _MANY or not any([0 in free_levels(rule) for rule in self.bodies[1:]]):
+            return self
+        one = [tuple([k == j for k in range(n)]) for j in range(n)]
+        reads, made = tuple([prune(self.body, used)[1] for used in one]), self
+        while True:
+            rules = [_knowing(rule, reads) for rule in self.bodies[1:]]
+            made = self.with_bodies((self.body, *rules))
+            found = tuple([made._slimmed(used, prune)[1] for used in one])
+            if found == reads:
+                return made
+            reads = found
+
+    def _origin_of(self, made: CustomCall) -> CustomCall:
+        """`made`, what this call has become under another type: calls in its rules still stand for this function."""
+        if made.origin or not any([0 in free_levels(rule) for rule in made.bodies[1:]]):
+            return made
+        return replace(made, origin=(self.function,))
 
 
-def narrowed(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
-    """Linear maps over the same residuals without those that none of them reads; and which residuals are left. `counts`
-    are the numbers of their linear operands."""
-    slim = [narrow(m) for m in maps]
-    masks = [mask[n:] for (_, mask), n in zip(slim, counts, strict=True)]
-    needed = tuple([any(ms) for ms in zip(*masks, strict=True)])
-    return [
-        over(m, mask, whole.in_avals, ((True,) * n + needed))
-        for whole, (m, mask), n in zip(maps, slim, counts, strict=True)
-    ], needed
+@by_value
+def free_levels(jaxpr: Jaxpr) -> frozenset[int]:
+    """The levels of calls `again` in a program that stand for functions whose rules are around it: 0, the innermost."""
+    found: set[int] = set()
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, CustomCall):
+            found.update([prim.again] if prim.again >= 0 else ())
+            found.update(*[free_levels(j) for j in (prim.body, *prim.origin)])
+            found.update([k - 1 for rule in prim.bodies[1:] for k in free_levels(rule) if k > 0])
+        elif isinstance(prim, HigherOrder):
+            found.update(*[free_levels(body) for body in prim.bodies])
+    return frozenset(found)
 
 
-def _summed(ctx: BatchCtx, pull: Jaxpr, dims: Dims, wants: Dims) -> Jaxpr:
-    """A linear map to cotangents, batched: those of operands that are the same for all examples are summed."""
-    found = ctx.recur(pull, dims)[1]
-    at = tuple([(None if d is None else 0) if w is None else w for d, w in zip(found, wants, strict=True)])
-    jaxpr, _ = ctx.recur(pull, dims, at)
-    if at == wants:
+def unfolded(rule: Jaxpr, function: Jaxpr, batched: Batched) -> Jaxpr:
+    """A rule of `function`, taken out of its equation: calls again of it are calls of it, batched as they were, and
+    what stands for functions farther out is one level nearer."""
+
+    def met(call: CustomCall, depth: int) -> Jaxpr | CustomCall:
+        if call.again != depth:
+            return replace(call, again=call.again - 1)
+        program = _shifted(function, depth)
+        for size, dims, out_dims in call.stacks:
+            program = _slim(program, dims, out_dims) if size < 0 else batched(program, size, dims, out_dims)
+        return program
+
+    return _rewritten(rule, 0, met)
+
+
+def _slim(program: Jaxpr, kept: Dims, used: Dims) -> Jaxpr:
+    """The program with the operands and results that are not None."""
+    slim, left = prune(program, tuple([u is not None for u in used]))
+    return over(slim, left, program.in_avals, tuple([k is not None for k in kept]))
+
+
+def _shifted(jaxpr: Jaxpr, by: int) -> Jaxpr:
+    """The program `by` levels of rules deeper inside of what its calls stand for."""
+
+    def met(call: CustomCall, _depth: int) -> CustomCall:
+        return replace(call, again=call.again + by)
+
+    return _rewritten(jaxpr, 0, met) if by else jaxpr
+
+
+def _knowing(rule: Jaxpr, reads: tuple[tuple[bool, ...], ...]) -> Jaxpr:
+    """The rule, whose calls of the function it belongs to say what their results need."""
+
+    def met(call: CustomCall, depth: int) -> CustomCall:
+        return replace(call, reads=reads) if call.again == depth and not call.stacks else call
+
+    return _rewritten(rule, 0, met)
+
+
+def _rewritten(jaxpr: Jaxpr, depth: int, met: Callable[[CustomCall, int], Jaxpr | CustomCall]) -> Jaxpr:
+    """The program with `met(call, depth)` for each call again of a function around it: a call of the same type, or a
+    program. `depth` are the levels of rules passed on the way in."""
+    if not any([level >= depth for level in free_levels(jaxpr)]):
         return jaxpr
-    b = Builder.resume(jaxpr)
-    outs = [_sum(b, a) if w is None and d is not None else a for a, w, d in zip(jaxpr.outs, wants, at, strict=True)]
-    return b.build(outs, jaxpr.name)
-
-
-def _sum(b: Builder, a: Atom) -> Atom:
-    return Zero(a.aval.with_shape(a.aval.shape[1:])).instantiate() if is_zero(a) else b.one(ReduceSum((0,)), a)
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        prim: Primitive | Jaxpr = eqn.prim
+        if isinstance(prim, CustomCall) and prim.again >= depth:
+            prim = met(prim, depth)
+        elif isinstance(prim, CustomCall):
+            inner = [_rewritten(rule, depth + 1, met) for rule in prim.bodies[1:]]
+            there = prim.with_bodies((_rewritten(prim.body, depth, met), *inner))
+            prim = replace(there, origin=tuple([_rewritten(j, depth, met) for j in prim.origin]))
+        elif isinstance(prim, HigherOrder):
+            prim = prim.with_bodies(tuple([_rewritten(body, depth, met) for body in prim.bodies]))
+        if isinstance(prim, Jaxpr):
+            outs: Sequence[Atom] = b.inline(prim, ins)
+        else:
+            outs = b.copy(equation(prim, eqn.ins, eqn.outs, eqn.source), ins)
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
 def _stacked(aval: Aval, size: int) -> Aval:
     return aval.with_shape((size, *aval.shape))
-
-
-def check_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], outs: tuple[Aval, ...]) -> None:
-    """Check the type of a body of an equation. Raises: ParameterError."""
-    for verb, have, want in (("takes", jaxpr.in_avals, ins), ("returns", jaxpr.out_avals, outs)):
-        if have != want:
-            found, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
-            raise ParameterError(f"{name}: {role} {jaxpr.name} {verb} ({found}), expected ({wanted})")
 
 
 CUSTOM: Final[tuple[type[Primitive], ...]] = (CustomCall, LinearCall)

@@ -12,22 +12,17 @@ from collections.abc import Sequence
 from typing import ClassVar, Final, TypeAlias, final
 
 from fxad.errors import NotDifferentiableError, ParameterError
-from fxad.interpret import run
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
     Cotangent,
     Eqn,
-    HigherOrder,
-    Hlo,
-    HloValue,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
-    NDArray,
     Primitive,
     Prune,
     Tangent,
@@ -36,9 +31,9 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.control.bodies import marked, spread_tangents, with_outs
-from fxad.primitives.control.call import Call, call_primal, check_operands
-from fxad.primitives.custom import check_type, narrowed
+from fxad.primitives.control.call import Applied, Call, call_primal, check_operands
 from fxad.primitives.elementwise import NEG
+from fxad.primitives.linear_call import check_type, narrowed
 from fxad.primitives.shape import broadcast_to_axis
 
 Dims: TypeAlias = tuple[int | None, ...]
@@ -46,7 +41,7 @@ Dims: TypeAlias = tuple[int | None, ...]
 
 @final
 @primitive
-class LinearSolve(HigherOrder, Linear):
+class LinearSolve(Applied, Linear):
     """The x for which `matvec(x)` is the first operands b, found by `solve`.
 
     Type: (b, then others) -> (x, then auxiliary results of `solve`); `matvec`: (x, others) -> b, of the types of x;
@@ -60,6 +55,10 @@ class LinearSolve(HigherOrder, Linear):
     matvec: Jaxpr
     solve: Jaxpr
     adjoint: tuple[Jaxpr, ...]  # () or (the transpose of matvec, its solver)
+
+    @property
+    def value(self) -> Jaxpr:
+        return self.solve
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
@@ -104,14 +103,6 @@ class LinearSolve(HigherOrder, Linear):
     def _maps(self) -> tuple[Jaxpr, ...]:
         return self.matvec, *self.adjoint
 
-    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return run(self.solve, args)
-
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.call(self.solve, args)
-
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
@@ -154,7 +145,7 @@ class LinearSolve(HigherOrder, Linear):
 
 @final
 @primitive
-class Root(HigherOrder):
+class Root(Applied):
     """The x for which `equation` of the captured operands and x vanishes, found by `solve` from a first guess.
 
     Type: (captured, guess) -> (x, of the types of the guess, then auxiliary results of `solve`).
@@ -171,6 +162,10 @@ class Root(HigherOrder):
     at: Jaxpr
     system: tuple[Jaxpr, ...]
     captured: int
+
+    @property
+    def value(self) -> Jaxpr:
+        return self.solve
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
@@ -212,14 +207,6 @@ class Root(HigherOrder):
             check_type(self.name, role, body, system, moving)
         check_operands(self.name, self.solve, avals)
         return self.solve.out_avals
-
-    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return run(self.solve, args)
-
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.call(self.solve, args)
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]

@@ -12,7 +12,8 @@ from fxad import dtypes
 from fxad.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
-from fxad.primitives.custom import CustomCall, LinearCall
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.linear_call import LinearCall
 from fxad.testing.applications import Spec, Specs
 from fxad.testing.values import ORDINARY, Domain, shapes
 from fxad.transforms import linearize, transpose, vmap

@@ -16,7 +16,8 @@ from fxad.ir import Eqn, Jaxpr, bodies
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import CustomCall, LinearCall
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.linear_call import LinearCall
 from fxad.testing.compare import differ, directions, fail
 from fxad.testing.derivative_laws import wrt
 from fxad.testing.programs import Case

@@ -24,8 +24,8 @@ from fxad.transforms.cse import cse
 from fxad.transforms.inverse import not_invertible
 from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import InverseRules
-from fxad.transforms.jvp import describe
 from fxad.transforms.linearize import SplitCtx, linearize
+from fxad.transforms.located import describe
 from fxad.transforms.reorder import reorder_ins
 from fxad.transforms.retracing import Fused, Retrace, fused_steps
 from fxad.transforms.solving import Demand, Marks, Plan, determine, solve

@@ -28,6 +28,8 @@ from fxad.ir import (
 )
 from fxad.memo import by_value
 from fxad.primitives.elementwise import ADD
+from fxad.transforms.located import describe
+from fxad.transforms.vmap import Dim, over_stack
 
 
 class FusedCtx(Builder):
@@ -59,6 +61,9 @@ class FusedCtx(Builder):
 
     def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
         return jvp(body, nonzero)
+
+    def batched(self, body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
+        return over_stack(body, size, in_dims, out_dims)
 
 
 def known(a: Lin | Zero | Var | Lit) -> Atom:
@@ -113,11 +118,6 @@ def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> 
             if type(dot) is Lin:
                 tangents[v] = dot
     return tuple([get(a, a) for a in jaxpr.outs])
-
-
-def describe(eqn: Eqn) -> str:
-    """The equation in one line, for messages."""
-    return f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}"
 
 
 def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> None:

@@ -15,8 +15,9 @@ from fxad.primitives.host import HostCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.transforms.dce import dce, prune
 from fxad.transforms.inline import inline
-from fxad.transforms.jvp import describe, jvp
+from fxad.transforms.jvp import jvp
 from fxad.transforms.linearize import linearize
+from fxad.transforms.located import describe
 from fxad.transforms.transpose import transpose
 
 

@@ -11,6 +11,7 @@ from fxad.ir import Atom, Jaxpr, Lin, LinearizedBody, Lit, Primitive, Tangent, V
 from fxad.memo import by_value
 from fxad.primitives.elementwise import ADD
 from fxad.transforms.jvp import check_differentiable, walk, zeros
+from fxad.transforms.vmap import Dim, over_stack
 
 
 class SplitCtx(Builder):
@@ -67,6 +68,9 @@ class SplitCtx(Builder):
 
     def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
         raise AssertionError("linearize asks for recur")
+
+    def batched(self, body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
+        return over_stack(body, size, in_dims, out_dims)
 
 
 @by_value

@@ -20,6 +20,7 @@ from fxad.records import dataclass
 from fxad.transforms.inverse_rules.contract import Args, Determined, InverseRules, Refused, atoms
 from fxad.transforms.inverse_rules.loops import retreat
 from fxad.transforms.solving import Plan, Step, determine
+from fxad.transforms.vmap import over_stack
 
 
 class Retrace(Protocol):
@@ -129,7 +130,7 @@ def _custom(
     b: Builder, prim: CustomCall, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Marks, value: Value
 ) -> Found:
     held = [value(a) for a in marked(eqn.ins, prim.held)]
-    results = b(Call(prim.inverse_rule[1]), *outs, *held, *cts)
+    results = b(Call(prim.taken(prim.inverse_rule[1], over_stack)), *outs, *held, *cts)
     free = [a for a, h in zip(eqn.ins, prim.held, strict=True) if not h]
     bars = results[len(free) :]
     return dict(zip(free, results, strict=False)), list(marked(bars, marked(wrt, prim.moving)))

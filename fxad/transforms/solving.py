@@ -26,7 +26,7 @@ from fxad.transforms.inverse_rules.assembling import assembled, complete, within
 from fxad.transforms.inverse_rules.contract import Determined, InverseRule, InverseRules, Part, Refused
 from fxad.transforms.inverse_rules.measuring import log_det_of, total
 from fxad.transforms.inverse_rules.structure import box_of
-from fxad.transforms.jvp import describe
+from fxad.transforms.located import describe
 
 Marks = tuple[bool, ...]
 

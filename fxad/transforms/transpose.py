@@ -11,7 +11,7 @@ from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Var,
 from fxad.memo import by_value
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_zero
-from fxad.transforms.jvp import describe
+from fxad.transforms.located import describe
 
 
 class BackwardCtx(Builder):

@@ -7,7 +7,7 @@ from fxad.errors import FxadError, ShapeError
 from fxad.ir import Atom, Aval, Jaxpr, place
 from fxad.memo import by_value
 from fxad.primitives.shape import broadcast_to_axis
-from fxad.transforms.jvp import describe
+from fxad.transforms.located import describe
 
 Dim = int | None
 
@@ -29,6 +29,9 @@ class BatchedCtx(Builder):
         self, body: Jaxpr, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...] | None = None
     ) -> tuple[Jaxpr, tuple[Dim, ...]]:
         return vmap(body, self._size, in_dims, out_dims)
+
+    def batched(self, body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
+        return over_stack(body, size, in_dims, out_dims)
 
 
 @by_value
@@ -93,3 +96,8 @@ def _move(b: Builder, k: int, a: Atom, dim: Dim, to: Dim, size: int) -> Atom:
             )
         return a
     return broadcast_to_axis(b, a, dim, size, to)
+
+
+def over_stack(jaxpr: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
+    """`vmap` with all places given: the program alone."""
+    return vmap(jaxpr, size, in_dims, out_dims)[0]

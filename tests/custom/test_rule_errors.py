@@ -22,7 +22,8 @@ from fxad.errors import (
     TreeError,
 )
 from fxad.ir import Aval, Jaxpr
-from fxad.primitives.custom import CustomCall, LinearCall
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.linear_call import LinearCall
 from fxad.testing import check_rule
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
@@ -207,24 +208,6 @@ def test_a_rule_for_stacks_without_derivative_rules_leaves_what_is_closed_over_a
     np.testing.assert_allclose(np.asarray(fx.grad(outer)(X)), 2 * X)
 
 
-def along_ones(h: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda x: fx.jvp(h, (x,), (fnp.ones_like(x),))
-
-
-def test_a_rule_that_calls_its_function_ends_somewhere() -> None:
-    @fx.custom_jvp
-    def g(x: Any) -> Any:
-        return fnp.sin(x)
-
-    g.defjvp(lambda p, t: (g(*p), fnp.cos(p[0]) * t[0]))
-    h: Any = g
-    for _ in range(3):
-        h = along_ones(h)
-    fx.trace(h, X)
-    with pytest.raises(NotDifferentiableError, match="derivatives of this order are"):
-        fx.trace(lambda x: fx.jvp(h, (x,), (x,)), X)
-
-
 def test_arguments() -> None:
     with pytest.raises(ArgumentError, match="custom_jvp: an int is neither a Program nor a function"):
         fx.custom_jvp(3)  # type: ignore[call-overload]
@@ -371,6 +354,7 @@ def test_primitives_check_what_they_carry() -> None:
     fails(
         CustomCall(one, 0, (), (one, one, two), ()), "custom_call: pull body takes (f32[3], f32[3]), expected (f32[3])"
     )
+    fails(CustomCall(one, 0, (one, one), (), (), again=0), "custom_call: a call in its own rule has the rules of its")
     fails(
         CustomCall(one, 0, (), (), ((2, one),)),
         "custom_call: vmap rule of size 2 body takes (f32[3]), expected (f32[2,3])",

@@ -13,7 +13,8 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, random
 from fxad.ir import Jaxpr, distinct
-from fxad.primitives.custom import CustomCall, LinearCall
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.linear_call import LinearCall
 from fxad.testing import check_adjoint, check_rule
 
 X = np.array([0.3, -1.2, 2.0])

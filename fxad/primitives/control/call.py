@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, final
 
@@ -34,9 +35,30 @@ from fxad.primitives.checks import mistyped
 from fxad.primitives.linearity import is_linear, is_zero
 
 
+class Applied(HigherOrder):
+    """An equation whose value is that of a program applied to its operands: what else it carries are rules."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def value(self) -> Jaxpr:
+        """The program: operands -> results."""
+
+    @final
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return run(self.value, args)
+
+    @final
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.call(self.value, args)
+
+
 @final
 @primitive
-class Call(HigherOrder, Linear):
+class Call(Applied, Linear):
     """`body` applied to the operands.
 
     Type: (operands of `body`) -> (results of `body`).
@@ -46,6 +68,10 @@ class Call(HigherOrder, Linear):
 
     name: ClassVar[str] = "call"
     body: Jaxpr
+
+    @property
+    def value(self) -> Jaxpr:
+        return self.body
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
@@ -64,14 +90,6 @@ class Call(HigherOrder, Linear):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands("call", self.body, avals)
         return self.body.out_avals
-
-    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return run(self.body, args)
-
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.call(self.body, args)
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]

@@ -12,7 +12,8 @@ from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import CustomCall, LinearCall
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.inverse_rules.contract import (
     Args,
     BodyCtx,
@@ -26,6 +27,7 @@ from fxad.transforms.inverse_rules.contract import (
     spread,
 )
 from fxad.transforms.inverse_rules.loops import retreat
+from fxad.transforms.vmap import over_stack
 
 
 def _why(found: Determined) -> Refused:
@@ -64,7 +66,7 @@ def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solv
     if not prim.inverse_rule or ctx.measured or not all([*known(given), *known(outs)]):
         body = _inverted(ctx, prim.body, args, outs)
         return _unmeasured(body) if isinstance(body, Refused) and prim.inverse_rule and ctx.measured else body
-    found = ctx(Call(prim.inverse_rule[0]), *atoms(outs), *atoms(given))
+    found = ctx(Call(prim.taken(prim.inverse_rule[0], over_stack)), *atoms(outs), *atoms(given))
     there = spread(found, tuple([not h for h in prim.held]))
     return tuple([v if isinstance(a, Hole) else None for v, a in zip(there, args, strict=True)])
 

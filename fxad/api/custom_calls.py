@@ -1,0 +1,284 @@
+"""A call of a function with rules, in a trace: the function and its rules are traced, and become one equation.
+
+A rule that calls its own function, with arguments of the same types, does not have it traced again: the call is a
+reference to the equation whose rule it is in (`again` of `custom_call`), so derivatives go on to any order. With other
+types, or other values of `nondiff_argnums`, it is another function, whose rules are traced in turn; and those of that
+one: as deep as derivatives are taken around the call, and at least `DEPTH`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import tree
+from fxad.api.custom_inverses import GivenInverse, InverseBodies, inverse_bodies, inverse_rule
+from fxad.api.custom_rules import (
+    Signature,
+    TracedRule,
+    cotangent_rule,
+    split_cotangent_rule,
+    split_tangent_rule,
+    stacked_rule,
+    static_arguments,
+    tangent_rule,
+    traced,
+)
+from fxad.array import Array, aval_of
+from fxad.errors import ArgumentError
+from fxad.ir import Aval, Jaxpr
+from fxad.lax.control.bodies import Body, common_operands
+from fxad.mapped import ask_orders, ask_sizes, inside_rule
+from fxad.primitives.custom import CustomCall
+from fxad.program import argument_path, name_of
+from fxad.records import dataclass
+from fxad.trace import Tracer, bind
+from fxad.tree import Structure
+
+Rule: TypeAlias = Callable[..., Any]
+DEPTH: Final = 3
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """What a user gave for a function, by the transformation that it is for."""
+
+    jvp: Rule | None = None
+    vjp: tuple[Rule, Rule] | None = None
+    vmap: tuple[Rule, tuple[int, ...] | None] | None = None  # and the sizes that it is for; None: any
+    inverse: GivenInverse | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
+        back = "ivjp" if self.inverse and self.inverse.fused else "inverse"
+        found = (("jvp", self.jvp), ("vjp", self.vjp), ("vmap", self.vmap), (back, self.inverse))
+        return tuple([name for name, rule in found if rule])
+
+
+@final
+class _Open:
+    """A function whose rules are being traced: a call of it in there is a reference to it.
+
+    `operands` are what it is taken to close over, `body` is the function over them and its arguments.
+    """
+
+    __slots__ = ("body", "call", "closed", "met", "operands")
+
+    def __init__(self, call: Call, body: Body, closed: bool = False) -> None:
+        self.call = call
+        self.body = body.jaxpr
+        self.operands = body.captured
+        self.closed = closed  # it is not referred to: its rules are traced again instead
+        self.met = False
+
+
+# Functions whose rules are being traced, the outermost first.
+_open: Final[ContextVar[tuple[_Open, ...]]] = ContextVar("fxad_open_rules", default=())
+
+
+@contextmanager
+def _entered(function: _Open) -> Iterator[None]:
+    token = _open.set((*_open.get(), function))
+    try:
+        yield
+    finally:
+        _open.reset(token)
+
+
+@final
+class Call:
+    """One call of a function with rules, in a trace. `owner` is what a user calls, `fun` the function in it."""
+
+    def __init__(
+        self, owner: object, fun: Callable[..., Any], places: Sequence[int], rules: Rules, args: tuple[object, ...]
+    ) -> None:
+        self.owner = owner
+        self.fun = fun
+        self.rules = rules
+        self.args = args
+        self.name = name_of(fun)
+        self.static = static_arguments(self.name, places, len(args))
+        dynamic = tuple([a for k, a in enumerate(args) if k not in self.static])
+        self.leaves, self.in_tree = tree.flatten(dynamic)
+        self.paths = self._paths()
+        self.avals = tuple([_type(x, f"{self.name}: {p}") for x, p in zip(self.leaves, self.paths, strict=True)])
+        self.kept: tuple[bool, ...] = ()
+
+    def _paths(self) -> tuple[str, ...]:
+        try:
+            names = list(inspect.signature(self.fun).parameters)
+        except (TypeError, ValueError):
+            names = []
+        places = [k for k in range(len(self.args)) if k not in self.static]
+        known = tuple([names[k] if k < len(names) else f"args[{k}]" for k in places])
+        return tuple([argument_path(a, known) for a in _as_call(self.in_tree).accessors()])
+
+    def whole(self, dynamic: Sequence[object]) -> list[object]:
+        """All arguments, given those that are not in `nondiff_argnums`."""
+        given = iter(dynamic)
+        return [a if k in self.static else next(given) for k, a in enumerate(self.args)]
+
+    def run(self) -> object:
+        """Bind the equation; the results, as the function gives them."""
+        around = _open.get()
+        for level, function in enumerate(reversed(around)):
+            if not function.closed and function.call.same(self):
+                function.met = True
+                inside_rule()
+                n = len(function.operands)
+                prim = CustomCall(function.body, n, (), (), (), again=level)
+                outs = bind(prim, *function.operands, *self.leaves)
+                return tree.unflatten(function.call.signature.out_tree, outs)
+        body = self._traced()
+        depth = sum([_code(function.call.fun) is _code(self.fun) for function in around])
+        if depth:
+            inside_rule()
+        exhausted = depth >= DEPTH and depth >= ask_orders()
+        if exhausted:
+            exhausted = not {"jvp", "vjp", "ivjp"}.isdisjoint(self.rules.names)
+            prim, operands = CustomCall(body.jaxpr, len(body.captured), (), (), (), exhausted), body.captured
+        else:
+            prim, operands = self._equation(body)
+        outs = bind(prim, *operands, *self.leaves)
+        return tree.unflatten(self.signature.out_tree, outs)
+
+    def same(self, other: Call) -> bool:
+        """Whether another call is one of the same function on arguments of the same types."""
+        if self.owner is not other.owner or self.avals != other.avals or self.in_tree != other.in_tree:
+            return False
+        return self.static == other.static and all([_alike(self.args[k], other.args[k]) for k in self.static])
+
+    def _traced(self) -> Body:
+        """The function itself, which says what its rules have to fit."""
+        out_tree: Structure | None = None
+
+        def flat(*leaves: object) -> object:
+            nonlocal out_tree
+            values, out_tree = tree.flatten(self.fun(*self.whole(tree.unflatten(self.in_tree, leaves))))
+            return values
+
+        body = traced(self.name, self.fun, flat, self.avals)
+        assert out_tree is not None
+        self.signature = Signature(self.name, self.in_tree, self.avals, self.paths, out_tree, body.jaxpr.out_avals)
+        return body
+
+    # --------------------------------------------------------------------------------------------------------- rules
+
+    def _equation(self, body: Body) -> tuple[CustomCall, tuple[object, ...]]:
+        """The function with its rules, and what they close over.
+
+        A reference to the function closes over what the function and all its rules do, which is known when they are
+        traced: then they are traced once more.
+        """
+        function = _Open(self, body)
+        while True:
+            with _entered(function):
+                rules = self._rules()
+            bodies = _same_constants([body, *[b for rule in rules.values() for b in rule.bodies]])
+            jaxprs, captured = common_operands(bodies)
+            if not function.met or _places(captured) == _places(function.operands):
+                return self._made(rules, jaxprs, len(captured)), captured
+            wider = len(captured) > len(function.operands)
+            function = _Open(self, replace(body, jaxpr=jaxprs[0], captured=captured), closed=not wider)
+
+    def _made(self, rules: dict[str, TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> CustomCall:
+        body, *rest = jaxprs
+        found: dict[str, tuple[Jaxpr, ...]] = {"jvp": (), "vjp": ()}
+        stacked: list[tuple[int, Jaxpr]] = []
+        back = InverseBodies((), (), ())
+        for key, rule in rules.items():
+            mine, rest = rest[: len(rule.bodies)], rest[len(rule.bodies) :]
+            names = [b.name for b in rule.bodies]
+            if key == "jvp":
+                found[key] = split_tangent_rule(self.signature, names[0], mine[0])
+            elif key == "vjp":
+                found[key] = split_cotangent_rule(self.signature, names[1], n, rule.n_res, *mine)
+            elif key == "inverse":
+                assert self.rules.inverse is not None
+                back = inverse_bodies(self.signature, self.rules.inverse, body, mine[0], self.kept)
+            else:
+                stacked.append((int(key), mine[0]))
+        vjp = found["vjp"] or (() if found["jvp"] else back.vjp)
+        return CustomCall(body, n, found["jvp"], vjp, tuple(stacked), False, back.rule, back.held).settled()
+
+    def _rules(self) -> dict[str, TracedRule]:
+        """The rules traced: under "jvp", "vjp", and the axis sizes of the rules for stacks."""
+        given, sig = self.rules, self.signature
+        static = [self.args[k] for k in self.static]
+        rules: dict[str, TracedRule] = {}
+        moves = any([a.inexact for a in sig.in_avals])  # a rule about no tangents is not asked for any
+        if given.jvp and moves:
+            rules["jvp"] = tangent_rule(sig, given.jvp, partial(given.jvp, *static))
+        if given.vjp and moves:
+            fwd, bwd = given.vjp
+            rules["vjp"] = cotangent_rule(sig, fwd, bwd, self._over(fwd), partial(bwd, *static))
+        if given.vmap:
+            rule, sizes = given.vmap
+
+            def stacked(size: int, mapped: tuple[Any, ...], args: tuple[Any, ...]) -> object:
+                marks = iter(mapped)
+                which = [False if k in self.static else next(marks) for k in range(len(self.args))]
+                return rule(size, which, *self.whole(args))
+
+            known = dict.fromkeys(ask_sizes()) if sizes is None else sizes
+            rules |= {str(size): stacked_rule(sig, rule, size, stacked) for size in known}
+        if given.inverse:
+            places = [k for k in range(len(self.args)) if k not in self.static]
+            inverse = partial(given.inverse.rule, *static)
+            rules["inverse"], self.kept = inverse_rule(sig, places, given.inverse, inverse)
+        return rules
+
+    def _over(self, fwd: Rule) -> Rule:
+        return lambda *dynamic: fwd(*self.whole(dynamic))
+
+
+def _code(fun: object) -> object:
+    """What tells functions apart that are made again and again: by a factory, in a rule."""
+    return getattr(fun, "__code__", fun)
+
+
+def _alike(a: object, b: object) -> bool:
+    """Whether two values that are no operands are the same. Functions are, where they are one object."""
+    if a is b:
+        return True
+    try:
+        return type(a) is type(b) and hash(a) == hash(b) and bool(a == b)
+    except TypeError:
+        return False
+
+
+def _places(values: Sequence[object]) -> list[int]:
+    return [id(v) for v in values]
+
+
+def _same_constants(bodies: Sequence[Body]) -> list[Body]:
+    """The bodies with one object for equal constants: a rule that is traced again makes its own again."""
+    first: dict[object, object] = {}
+
+    def one(value: object) -> object:
+        if isinstance(value, Tracer) or not isinstance(value, np.ndarray | Array):
+            return value
+        held = np.asarray(value)
+        return first.setdefault((held.shape, held.dtype, held.tobytes()), value)
+
+    return [replace(body, captured=tuple([one(v) for v in body.captured])) for body in bodies]
+
+
+def _type(x: object, what: str) -> Aval:
+    try:
+        return aval_of(x, what)
+    except ArgumentError as e:
+        raise ArgumentError(e.message, remedy=f"{e.remedy}; what is none goes into nondiff_argnums") from None
+
+
+def _as_call(in_tree: Structure) -> Structure:
+    return tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))

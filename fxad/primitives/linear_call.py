@@ -1,0 +1,138 @@
+"""`linear_call`: a linear map given together with its adjoint; and what rules of derivatives do to linear maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, TypeAlias, final
+
+from fxad.builder import Builder
+from fxad.errors import ParameterError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    Linear,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.liveness import narrow
+from fxad.primitives.control.bodies import over
+from fxad.primitives.control.call import Applied, Call, check_operands
+from fxad.primitives.linearity import is_zero
+from fxad.primitives.shape import ReduceSum
+
+Dims: TypeAlias = tuple[int | None, ...]
+
+
+@final
+@primitive
+class LinearCall(Applied, Linear):
+    """`body` applied to the operands, of which it is linear in the first `n_linear`; `adjoint` is its transpose there.
+
+    Type: (linear operands, then others) -> results of `body`, where
+          `adjoint`: (cotangents of the results, then the others) -> cotangents of the linear operands.
+    Rule: transposed, the two change places. With respect to the other operands, the derivative is that of `body`.
+    """
+
+    name: ClassVar[str] = "linear_call"
+    body: Jaxpr
+    adjoint: Jaxpr
+    n_linear: int
+
+    @property
+    def value(self) -> Jaxpr:
+        return self.body
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        return self.body, self.adjoint
+
+    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearCall:
+        return LinearCall(bodies[0], bodies[1], self.n_linear)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        n, outs = self.n_linear, self.body.out_avals
+        if not 0 < n <= len(self.body.ins):
+            raise ParameterError(f"{self.name}: n_linear is {n}, {self.body.name} has {len(self.body.ins)} operands")
+        linear, known = self.body.in_avals[:n], self.body.in_avals[n:]
+        check_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
+        for what, found in (("linear operand", linear), ("result", outs)):
+            for k, aval in enumerate(found):
+                if not aval.inexact:
+                    raise ParameterError(f"{self.name}: {what} {k} of {self.body.name} is {aval}, which has no tangent")
+        check_operands(self.name, self.body, avals)
+        return outs
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        linear, known = dims[: self.n_linear], dims[self.n_linear :]
+        body, out_dims = ctx.recur(self.body, dims)
+        adjoint = summed(ctx, self.adjoint, (*out_dims, *known), linear)
+        return ctx(LinearCall(body, adjoint, self.n_linear), *args), out_dims
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        n = self.n_linear
+        outs, known = ctx(self, *primals), primals[n:]
+        dots = ctx.lin(self, *tangents[:n], *known)
+        if any([isinstance(t, Lin) for t in tangents[n:]]):
+            fixed = tuple([Zero(a) for a in self.body.in_avals[:n]])
+            _, more = Call(self.body).jvp(ctx, primals, (*fixed, *tangents[n:]))
+            dots = tuple([ctx.add(a, b) for a, b in zip(dots, more, strict=True)])
+        return outs, dots
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return all(mask[: self.n_linear]) and not any(mask[self.n_linear :])
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
+        known = [a for a in args if not isinstance(a, Hole)]
+        bars = ctx(LinearCall(self.adjoint, self.body, len(given)), *given, *known)
+        return (*bars, *[None] * len(known))
+
+
+def narrowed(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
+    """Linear maps over the same residuals without those that none of them reads; and which residuals are left. `counts`
+    are the numbers of their linear operands."""
+    slim = [narrow(m) for m in maps]
+    masks = [mask[n:] for (_, mask), n in zip(slim, counts, strict=True)]
+    needed = tuple([any(ms) for ms in zip(*masks, strict=True)])
+    return [
+        over(m, mask, whole.in_avals, ((True,) * n + needed))
+        for whole, (m, mask), n in zip(maps, slim, counts, strict=True)
+    ], needed
+
+
+def summed(ctx: BatchCtx, pull: Jaxpr, dims: Dims, wants: Dims) -> Jaxpr:
+    """A linear map to cotangents, batched: those of operands that are the same for all examples are summed."""
+    found = ctx.recur(pull, dims)[1]
+    at = tuple([(None if d is None else 0) if w is None else w for d, w in zip(found, wants, strict=True)])
+    jaxpr, _ = ctx.recur(pull, dims, at)
+    if at == wants:
+        return jaxpr
+    b = Builder.resume(jaxpr)
+    outs = [_sum(b, a) if w is None and d is not None else a for a, w, d in zip(jaxpr.outs, wants, at, strict=True)]
+    return b.build(outs, jaxpr.name)
+
+
+def _sum(b: Builder, a: Atom) -> Atom:
+    return Zero(a.aval.with_shape(a.aval.shape[1:])).instantiate() if is_zero(a) else b.one(ReduceSum((0,)), a)
+
+
+def check_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], outs: tuple[Aval, ...]) -> None:
+    """Check the type of a body of an equation. Raises: ParameterError."""
+    for verb, have, want in (("takes", jaxpr.in_avals, ins), ("returns", jaxpr.out_avals, outs)):
+        if have != want:
+            found, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
+            raise ParameterError(f"{name}: {role} {jaxpr.name} {verb} ({found}), expected ({wanted})")

@@ -1,0 +1,10 @@
+"""How messages of transformations name an equation."""
+
+from __future__ import annotations
+
+from fxad.ir import Eqn
+
+
+def describe(eqn: Eqn) -> str:
+    """The equation in one line, for messages."""
+    return f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}"

@@ -1,0 +1,322 @@
+"""Rules that call their own function: derivatives of any order, after any transformation."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, transforms
+from fxad.errors import NotDifferentiableError
+from fxad.interpret import run
+from fxad.ir import distinct
+from fxad.primitives.custom import CustomCall, free_levels
+from fxad.testing import Case, check_stack, differ, stacks
+from fxad.typecheck import typecheck
+from tests.custom.test_rule_laws import LAYERS, SHAPES
+from tests.laws.budget import share
+
+Fun = Callable[..., Any]
+X = np.array([0.3, -1.2, 2.0])
+Y = np.array([1.5, 0.4, -0.7])
+
+
+def exponential(kind: str) -> Fun:
+    """exp, whose derivative is itself."""
+    f: Any = fx.custom_jvp(lambda x: fnp.exp(x))
+    if kind == "jvp":
+        f.defjvp(lambda primals, dots: (f(*primals), f(*primals) * dots[0]))
+    else:
+        f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * f(x),))
+    found: Fun = f
+    return found
+
+
+def circular() -> tuple[Fun, Fun]:
+    """sin and cos, each of which has the other in its rule."""
+    sin: Any = fx.custom_jvp(lambda x: fnp.sin(x))
+    cos: Any = fx.custom_vjp(lambda x: fnp.cos(x))
+    sin.defjvp(lambda primals, dots: (sin(*primals), cos(*primals) * dots[0]))
+    cos.defvjp(lambda x: (cos(x), x), lambda x, ct: (-sin(x) * ct,))
+    return sin, cos
+
+
+def plain(x: Any, y: Any) -> Any:
+    return fnp.exp(0.5 * fnp.sin(x)) * y, fnp.sin(x * y)
+
+
+def ruled(kind: str) -> Fun:
+    """`plain`, with its own first result in the derivative of it, and other functions with rules."""
+    _, cos = circular()
+    f: Any = fx.custom_vjp(plain)
+
+    def tangents(primals: Any, dots: Any) -> Any:
+        (x, y), (dx, dy) = primals, dots
+        first, second = f(x, y)
+        return (first, second), (0.5 * cos(x) * first * dx + f(x, dy)[0], cos(x * y) * (x * dy + y * dx))
+
+    def backward(residuals: Any, cts: Any) -> Any:
+        (x, y), (a, b) = residuals, cts
+        of_one = f(x, fnp.ones_like(y))[0]
+        return a * 0.5 * cos(x) * of_one * y + b * cos(x * y) * y, a * of_one + b * cos(x * y) * x
+
+    if kind == "jvp":
+        f.defjvp(tangents)
+    else:
+        f.defvjp(lambda x, y: (f(x, y), (x, y)), backward)
+    found: Fun = f
+    return found
+
+
+def along_ones(f: Fun) -> Fun:
+    return lambda x: fx.jvp(f, (x,), (fnp.ones_like(x),))[1]
+
+
+def summed(f: Fun) -> Fun:
+    return fx.grad(lambda x: fnp.sum(f(x)))
+
+
+ORDERS: dict[str, Callable[[Fun], Fun]] = {
+    "forward": along_ones,
+    "reverse": summed,
+    "jit": lambda f: fx.jit(summed(f)),
+    "remat": lambda f: fx.remat(along_ones(f)),
+    "vmap": lambda f: fx.vmap(fx.grad(lambda y: fnp.sum(f(y[None])))),
+    "linearize": lambda f: lambda x: fx.linearize(f, x)[1](fnp.ones_like(x)),
+}
+
+
+@share(2)
+@given(st.sampled_from(["jvp", "vjp"]), st.lists(st.sampled_from(sorted(ORDERS)), min_size=1, max_size=6))
+def test_exp_is_its_own_derivative(kind: str, orders: list[str]) -> None:
+    f = exponential(kind)
+    for name in orders:
+        f = ORDERS[name](f)
+    np.testing.assert_allclose(np.asarray(f(X)), np.exp(X), rtol=1e-12)
+
+
+@share(2)
+@given(st.integers(0, 1), st.lists(st.sampled_from(sorted(ORDERS)), min_size=1, max_size=6))
+def test_functions_in_each_others_rules(start: int, orders: list[str]) -> None:
+    f = circular()[start]
+    for name in orders:
+        f = ORDERS[name](f)
+    want = [np.sin(X), np.cos(X), -np.sin(X), -np.cos(X)][(start + len(orders)) % 4]
+    np.testing.assert_allclose(np.asarray(f(X)), want, rtol=1e-12)
+
+
+@share(2)
+@given(st.sampled_from(SHAPES), st.sampled_from(["jvp", "vjp"]), stacks(3), st.integers(0, 3))
+def test_stacks(shape: Callable[[Fun], Fun], kind: str, stack: tuple[str, ...], seed: int) -> None:
+    program = fx.trace(shape(ruled(kind)), X, Y)
+    check_stack(stack, Case(program.jaxpr, (*[np.asarray(b) for b in program.bound], X, Y), seed, True))
+
+
+@share(1)
+@given(st.sampled_from(SHAPES), st.sampled_from(["jvp", "vjp"]), st.lists(st.sampled_from(LAYERS), max_size=4))
+def test_the_rule_is_what_would_be_derived(
+    shape: Callable[[Fun], Fun], kind: str, layers: list[Callable[[Fun], Fun]]
+) -> None:
+    f, g = shape(ruled(kind)), shape(plain)
+    for layer in layers:
+        f, g = layer(f), layer(g)
+    have, want = fx.trace(f, X, Y), fx.trace(g, X, Y)
+    assert have.out_tree == want.out_tree
+    assert free_levels(have.jaxpr) == frozenset()
+    typecheck(have.jaxpr)
+    found = run(have.jaxpr, [*[np.asarray(b) for b in have.bound], X, Y])
+    wanted = run(want.jaxpr, [*[np.asarray(b) for b in want.bound], X, Y])
+    assert not differ(found, wanted, slack=1e-6)
+    assert fx.text.parse(str(have.jaxpr)) is have.jaxpr
+
+
+# ------------------------------------------------------------------------------------------------------ it is a value
+
+
+def test_a_program_is_differentiated_to_any_order(tmp_path: Path) -> None:
+    f = exponential("jvp")
+    program = fx.trace(f, np.float64(0.5))
+    assert len(distinct(program.jaxpr)) == 4, "the rule is there once"
+    assert fx.trace(exponential("jvp"), np.float64(0.5)).jaxpr is program.jaxpr
+    assert fx.text.parse(program.text()).digest == program.jaxpr.digest
+    fx.save(program, tmp_path / "exp.fxad")
+    again: Any = fx.load(tmp_path / "exp.fxad")
+    for _ in range(7):
+        again = fx.dce(fx.simplify(fx.cse(fx.grad(again))))
+    np.testing.assert_allclose(float(again(np.float64(0.5))), np.exp(0.5), rtol=1e-14)
+
+
+def test_transformed_before_it_is_differentiated() -> None:
+    """What batching and dce make of a function is still the function in its rules."""
+    f = ruled("vjp")
+    program = fx.trace(lambda x, y: f(x, y)[0], X[0], Y[0])
+    slim = fx.dce(program)
+    (prim,) = [e.prim for e in slim.jaxpr.eqns if isinstance(e.prim, CustomCall)]
+    assert len(prim.origin) == 1
+    assert transforms.dce(slim.jaxpr) is slim.jaxpr
+    stack = fx.vmap(fx.vmap(slim, axis_size=3), axis_size=2, in_axes=(None, 0))
+    got: Any = stack
+    want: Any = fx.vmap(fx.vmap(fx.trace(lambda x, y: plain(x, y)[0], X[0], Y[0]), axis_size=3), (None, 0), axis_size=2)
+    rows = np.stack([Y, 2 * Y])
+
+    def total(f: Any) -> Any:
+        return lambda x, y: fnp.sum(fnp.sin(f(x, y)))
+
+    got, want = total(got), total(want)
+    for _ in range(4):
+        got, want = [fx.grad(lambda x, y, f=f: fnp.sum(f(x, y))) for f in (got, want)]
+        np.testing.assert_allclose(np.asarray(got(X, rows)), np.asarray(want(X, rows)), rtol=1e-9, atol=1e-9)
+
+
+def test_a_dropped_program_is_collected() -> None:
+    program = fx.trace(fx.grad(exponential("vjp")), np.float64(0.25))
+    held = weakref.ref(program.jaxpr)
+    float(fx.grad(program)(np.float64(0.25)))
+    del program
+    fx.cache.clear()
+    gc.collect()
+    assert held() is None
+
+
+def test_a_rule_is_traced_once_for_each_type() -> None:
+    traced: list[str] = []
+    f: Any = fx.custom_jvp(lambda x: fnp.exp(x))
+
+    @f.defjvp  # type: ignore[untyped-decorator]
+    def f_jvp(primals: Any, dots: Any) -> Any:
+        traced.append(str(primals[0].aval))
+        return f(*primals), f(*primals) * fnp.sum(f(fnp.stack([primals[0]] * 2))) * dots[0]
+
+    fx.trace(f, np.float64(0.5))
+    assert len(traced) == len(set(traced)) == 3, "and for each that it calls itself with, as deep as that goes"
+    traced.clear()
+    g = exponential("jvp")
+    fx.trace(lambda x: g(g(x)), X)
+    assert traced == []
+
+
+# -------------------------------------------------------------------------------------------- what rules close over
+
+
+def test_rules_that_close_over_arrays_and_tracers() -> None:
+    held = fnp.asarray(Y)
+
+    def outer(x: Any, scale: Any) -> Any:
+        f: Any = fx.custom_jvp(lambda x: fnp.exp(x * held))
+
+        @f.defjvp  # type: ignore[untyped-decorator]
+        def f_jvp(primals: Any, dots: Any) -> Any:
+            made = np.array([1.0, 1.0, 1.0])  # another object whenever the rule is traced
+            return f(*primals), f(*primals) * held * dots[0] * made * scale
+
+        def total(x: Any) -> Any:
+            return fnp.sum(f(x))
+
+        g: Fun = total
+        for _ in range(4):
+            g = along_ones(g)
+        return g(x)
+
+    want = np.sum(np.exp(X * Y) * (3 * Y) ** 4)
+    np.testing.assert_allclose(float(outer(X, np.float64(3))), want, rtol=1e-12)
+    np.testing.assert_allclose(float(fx.jit(outer)(X, np.float64(3))), want, rtol=1e-12)
+    rows = fx.vmap(outer, in_axes=(None, 0))(X, np.array([3.0, 0.0]))
+    np.testing.assert_allclose(np.asarray(rows), [want, 0.0], rtol=1e-12)
+    by_scale: Any = fx.grad(outer, argnums=1)
+    with pytest.raises(NotDifferentiableError, match="closes over a value of type f64"):
+        by_scale(X, np.float64(3))
+
+
+def test_a_rule_that_calls_its_function_in_control_flow_and_jit() -> None:
+    f: Any = fx.custom_jvp(lambda x: fnp.exp(x))
+    again = fx.jit(lambda x: f(x))
+
+    @f.defjvp  # type: ignore[untyped-decorator]
+    def f_jvp(primals: Any, dots: Any) -> Any:
+        (x,), (dx,) = primals, dots
+        value = lax.cond(True, again, lambda x: f(x) * 2.0, x)
+        first = lax.scan(lambda c, _: (again(x), None), x, None, length=2)[0]
+        return value, first * dx
+
+    for name in ("forward", "reverse", "jit", "vmap"):
+        g: Any = f
+        for _ in range(4):
+            g = ORDERS[name](g)
+            np.testing.assert_allclose(np.asarray(g(X)), np.exp(X), rtol=1e-12)
+    # what jit traced in the rule stays there
+    np.testing.assert_allclose(np.asarray(fx.vmap(fx.grad(fx.grad(again)))(X)), np.exp(X), rtol=1e-12)
+
+
+def test_a_rule_for_stacks_and_one_for_tangents() -> None:
+    f: Any = fx.custom_vmap(lambda x: fnp.exp(x))
+    f.defjvp(lambda primals, dots: (f(*primals), f(*primals) * dots[0]))
+    f.def_vmap(3)(lambda size, mapped, x: (lax.map(f, x), True))
+    for stack in (fx.vmap(fx.grad(fx.grad(fx.grad(f)))), summed(summed(summed(fx.vmap(f))))):
+        np.testing.assert_allclose(np.asarray(stack(X)), np.exp(X), rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------- one function for each static argument
+
+
+def power(x: Any, n: int) -> Any:
+    return fnp.ones_like(x) if n == 0 else x**n
+
+
+def powers() -> Fun:
+    f: Any = fx.custom_jvp(power, nondiff_argnums=(1,))
+    f.defjvp(lambda n, primals, dots: (f(*primals, n), n * f(*primals, n - 1) * dots[0]))
+    found: Fun = f
+    return found
+
+
+def test_a_rule_with_another_static_argument_is_traced_as_deep_as_derivatives_are_taken() -> None:
+    f = powers()
+
+    def g(x: Any) -> Any:
+        return f(x, 9)
+
+    factor = 1.0
+    for k in range(7):
+        g = along_ones(g) if k % 2 else summed(g)
+        factor *= 9 - k
+        np.testing.assert_allclose(np.asarray(g(X)), factor * X ** (8 - k), rtol=1e-9)
+    compiled = fx.jit(f, static_argnames="n")
+    inner: Any = functools.partial(compiled, n=9)
+    np.testing.assert_allclose(np.asarray(inner(X)), X**9)
+    for _ in range(5):
+        inner = along_ones(inner)
+    np.testing.assert_allclose(np.asarray(inner(X)), 9 * 8 * 7 * 6 * 5 * X**4, rtol=1e-9)
+
+
+def test_a_program_that_is_traced_first_knows_as_many_derivatives_as_were_asked_for() -> None:
+    f = powers()
+    program: Any = fx.trace(lambda x: f(x, 9), np.float64(0.5))
+    for _ in range(3):
+        program = fx.grad(program)
+    with pytest.raises(
+        NotDifferentiableError, match="the rule of power calls functions with rules that are others"
+    ) as e:
+        fx.grad(program)
+    assert "differentiate the function" in str(e.value)
+
+
+def test_a_function_made_again_in_its_own_rule_ends_somewhere() -> None:
+    def exp(x: Any) -> Any:
+        f: Any = fx.custom_jvp(lambda x: fnp.exp(x))
+        f.defjvp(lambda primals, dots: (exp(*primals), exp(*primals) * dots[0]))
+        return f(x)
+
+    g: Any = exp
+    for _ in range(5):
+        g = along_ones(g)
+    np.testing.assert_allclose(np.asarray(g(X)), np.exp(X), rtol=1e-12)
