@@ -22,6 +22,7 @@ from fxad.lowering import portable
 from fxad.program import Program
 from fxad.structures import Json, describe
 from fxad.trace import Tracer
+from fxad.tree import Structure
 
 FORMAT: Final = 1
 _MAGIC: Final = b"fxad exported program\n"
@@ -30,8 +31,14 @@ _PLATFORMS: Final = ("cpu", "cuda")
 ALIASES: Final = MappingProxyType({"gpu": "cuda"})
 
 
-def export(program: Program[..., Any], *, platforms: Sequence[str] | None = None, version: str | None = None) -> bytes:
-    """A program as bytes, to run elsewhere with `load_exported`.
+def export(
+    program: Program[..., Any],
+    *,
+    donate: tuple[int, ...] = (),
+    platforms: str | Sequence[str] | None = None,
+    version: str | None = None,
+) -> bytes:
+    """A program as bytes, to run elsewhere with `load_exported`. Operands in `donate` are given up by its calls.
 
     `platforms` are those it may run on: all that have what it calls, without. `version` is of StableHLO: one that
     jaxlibs of the last twelve weeks read, without. Names and lines of the user's are in it.
@@ -47,16 +54,9 @@ def export(program: Program[..., Any], *, platforms: Sequence[str] | None = None
         )
     version = portable.usual_version() if version is None else version
     portable.check_version(version)
-    source = module.source()
+    source = module.source(donate)
     names = sorted(runtime.called(source))
-    allowed = _PLATFORMS[:1] if names else _PLATFORMS
-    chosen = allowed if platforms is None else tuple([ALIASES.get(p, p) for p in platforms])
-    for p in chosen:
-        if p not in allowed:
-            why = f", which has no {names[0]}" if names and p in _PLATFORMS else ""
-            raise ParameterError(
-                f"export: {program.name} does not run on {p!r}{why}", remedy=f"export for {', '.join(allowed)}"
-            )
+    chosen = _platforms(program.name, names, platforms)
     artifact = portable.serialized(source, version)
     arrays = [_bits(program, b) for b in program.bound]
     head: dict[str, Json] = {
@@ -68,14 +68,38 @@ def export(program: Program[..., Any], *, platforms: Sequence[str] | None = None
         "names": list(program.names),
         "where": first_line(program.jaxpr),
         "digest": program.jaxpr.digest,
-        "arguments": describe(program.in_tree),
-        "results": describe(program.out_tree),
+        "arguments": _described(program.in_tree),
+        "results": _described(program.out_tree),
+        "donate": list(donate),
         "operands": [_typed(a) for a in program.jaxpr.in_avals],
         "gives": [_typed(a) for a in program.out_avals],
         "sizes": [len(artifact), *[len(a) for a in arrays]],
     }
     parts = [_MAGIC, json.dumps(head, sort_keys=True).encode() + b"\n", artifact, *arrays]
     return b"".join([*parts, checksum(parts)])
+
+
+def _platforms(name: str, calls: Sequence[str], asked: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The platforms that a program is exported for, each once."""
+    allowed = _PLATFORMS[:1] if calls else _PLATFORMS
+    if asked is None:
+        return allowed
+    given = (asked,) if isinstance(asked, str) else tuple(asked)
+    remedy = f"export for {', '.join(allowed)}"
+    for p in given:
+        if ALIASES.get(p, p) not in allowed:
+            why = f", which has no {calls[0]}" if calls and ALIASES.get(p, p) in _PLATFORMS else ""
+            raise ParameterError(f"export: {name} does not run on {p!r}{why}", remedy=remedy)
+    if not given:
+        raise ParameterError(f"export: {name} is to run on no platform", remedy=remedy)
+    return tuple(dict.fromkeys([ALIASES.get(p, p) for p in given]))
+
+
+def _described(structure: Structure) -> Json:
+    try:
+        return describe(structure)
+    except ArgumentError as e:  # it speaks of files
+        raise ArgumentError(f"export: {e.message.partition(': ')[2]}", remedy=e.remedy) from None
 
 
 def _bits(program: Program[..., Any], bound: object) -> bytes:

@@ -72,13 +72,20 @@ class Statics:
         rest = tuple([a for k, a in enumerate(args) if k not in fixed])
         return key, fixed, rest, {k: v for k, v in kwargs.items() if k not in fixed}
 
+    def described(self, fixed: dict[int | str, Any]) -> str:
+        """Static values for a message: `n=3, mode='full'`."""
+        return ", ".join([f"{self._name(k)}={v!r:.40}" for k, v in fixed.items()])
+
+    def _name(self, k: int | str) -> str:
+        return k if isinstance(k, str) else self.placed[k] if k < len(self.placed) else f"args[{k}]"
+
     def _key(self, k: int | str, value: object) -> Hashable:
         try:
             hash(value)
         except TypeError:
-            name = k if isinstance(k, str) else self.placed[k] if k < len(self.placed) else f"args[{k}]"
+            what = f"{self.what}: static argument {self._name(k)}"
             raise ArgumentError(
-                f"{self.what}: static argument {name} is {described(value)}, which is not hashable: {value!r:.60}",
+                f"{what} is {described(value)}, which is not hashable: {value!r:.60}",
                 remedy="give a tuple in place of a list; an array is no static argument: leave it traced",
             ) from None
         return _exact(value)  # 1, 1.0 and True are three values, as are 0.0 and -0.0

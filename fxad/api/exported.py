@@ -96,4 +96,4 @@ def load_exported(data: bytes, *, trusted: bool = False) -> Exported:
     def load(device: runtime.Device) -> runtime.LoadedProgram:
         return runtime.compile_artifact(module, head["calls"], described_as, device)
 
-    return Exported(head, Executable(program, load))
+    return Exported(head, Executable(program, load, tuple(head.get("donate", ()))))

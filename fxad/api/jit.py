@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, ove
 
 from fxad import placement, tree
 from fxad.api.lift import check_function
+from fxad.api.news import news
 from fxad.array import Array
 from fxad.donation import Donate, Donation, asked, donation
 from fxad.errors import ArgumentError, ParameterError
@@ -101,8 +102,8 @@ class Jitted(Generic[P, R]):
         executable = self._executables.get((in_tree, types))
         if executable is None:
             program = self._program(in_tree, types)
-            n, given = len(self._executables), ", ".join(map(str, types))
-            _log.info("jit of %s: (%s) are new types, of a function known for %d others", program.name, given, n)
+            if _log.isEnabledFor(logging.INFO):
+                _log.info("jit of %s: %s", program.name, news(program, [e.program for e in self._executables.values()]))
             where = placement.home([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
             executable = self._executables[in_tree, types] = self._lowered(program).compile(device=where)
             if avals is not None:
@@ -176,6 +177,9 @@ class StaticJitted(Generic[P, R]):
         known = self._jitted.get(key)
         if known is None:
             known = Jitted(self._statics.bound(fixed), self._donation, self._units)
+            if len(self._jitted) and _log.isEnabledFor(logging.INFO):
+                what = self._statics.described(fixed), len(self._jitted)
+                _log.info("jit of %s: %s is new to a function known for %d others", name_of(self.fn), *what)
             self._jitted.put(key, known)
         return known, left, named
 

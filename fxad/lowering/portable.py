@@ -27,10 +27,11 @@ def usual_version() -> str:
     return _stablehlo.get_version_from_compatibility_requirement(_stablehlo.StablehloCompatibilityRequirement.WEEK_12)
 
 
-def check_version(version: str) -> None:
+def check_version(version: object) -> None:
     """Raises: ParameterError for what is no version that this jaxlib writes."""
     oldest, newest = _stablehlo.get_minimum_version(), newest_version()
-    if not _VERSION.fullmatch(version) or not _numbers(oldest) <= _numbers(version) <= _numbers(newest):
+    known = isinstance(version, str) and _VERSION.fullmatch(version)
+    if not isinstance(version, str) or not known or not _numbers(oldest) <= _numbers(version) <= _numbers(newest):
         raise ParameterError(
             f"export: version must be a version of StableHLO from {oldest} to {newest}, got {version!r}",
             remedy=f"leave it out for {usual_version()}, which jaxlibs of the last twelve weeks read",

@@ -228,13 +228,22 @@ class Cache:
         program = compile_module(lowered, options, device)
         seconds = time.perf_counter() - start
         _log.info(
-            "compiled %s for %s in %.1f ms: %d equations, %s temporary bytes%s",
+            "compiled %s for %s in %.1f ms: %d equations, %s temporary bytes%s%s",
             *(jaxpr.name, device, 1e3 * seconds, len(jaxpr.eqns), f"{program.origin.memory.temp_bytes:,}"),
             "" if options == DEFAULT else f", with {options}",
+            self._unlike(slot) if _log.isEnabledFor(logging.INFO) else "",
         )
         payload = serialized(program)
         written = tier is not None and tier.keep(jaxpr, device, options, lowered, payload, seconds)
         return Made(program, seconds, footprint(program, text_size(lowered), payload)), written
+
+    def _unlike(self, slot: _Slot) -> str:
+        """How a program differs from the nearest of its name that is held, for the log."""
+        jaxpr, key = slot
+        with self._lock:
+            held = [other for other in reversed(self._held) if other[0].name == jaxpr.name]
+        difference = explained(jaxpr, key, held).difference
+        return f"; the nearest of that name differs at {difference}" if difference is not None else ""
 
     def _hold(self, slot: _Slot, entry: _Entry, program: LoadedProgram) -> None:
         """Make an executable the one used last."""

@@ -69,6 +69,36 @@ def test_one_program_gives_the_same_bytes() -> None:
     assert lowered.export() == lowered.export()
 
 
+def test_donation_is_exported() -> None:
+    def step(state: Any, g: Any) -> Any:
+        return state - g * HELD
+
+    data = fx.jit(step, donate="state").lower(X, X).export()
+    run, state, g = fx.load_exported(data), fx.asarray(X), fx.asarray(X)
+    assert run.memory().alias_bytes == X.nbytes
+    np.testing.assert_allclose(run(state, g), X - X * HELD)
+    np.testing.assert_array_equal(g, X)
+    with pytest.raises(fx.errors.ExecutionError, match=r"^to_numpy: the array was donated to step at .*test_export"):
+        np.asarray(state)
+    with pytest.raises(ArgumentError, match=r"^step: one array is donated and given a second time: argument state and"):
+        run(g, g)
+
+
+def test_platforms_are_names() -> None:
+    lowered = fx.lower(fx.trace(lambda x: x + 1, X))
+    for given, kept in (("cpu", ("cpu",)), (("gpu", "cpu", "cuda", "cpu"), ("cuda", "cpu")), (None, ("cpu", "cuda"))):
+        assert fx.load_exported(lowered.export(platforms=given)).platforms == kept
+
+
+def test_a_class_of_a_function_is_not_exported() -> None:
+    @fx.tree.dataclass
+    class Here:
+        w: Any
+
+    with pytest.raises(ArgumentError, match=r"^export: the class .*Here cannot be found again under its name\n"):
+        exported(lambda p: p.w, Here(X))
+
+
 OTHER = """
 import sys, numpy as np, fxad as fx
 from pathlib import Path
@@ -116,7 +146,10 @@ def test_what_is_refused() -> None:
     lowered = fx.lower(fx.trace(lambda x: fnp.linalg.cholesky(x @ x.T), X))
     for kwargs, message in (
         ({"platforms": ("abacus",)}, "export: <lambda> does not run on 'abacus'"),
-        ({"platforms": ("gpu",)}, "export: <lambda> does not run on 'cuda', which has no fxad_potrf_f32"),
+        ({"platforms": "abacus"}, "export: <lambda> does not run on 'abacus'"),
+        ({"platforms": ()}, "export: <lambda> is to run on no platform"),
+        ({"platforms": ("cpu", "gpu")}, "export: <lambda> does not run on 'gpu', which has no fxad_potrf_f32"),
+        ({"version": 3}, "export: version must be a version of StableHLO from "),
         ({"version": "99.0.0"}, "export: version must be a version of StableHLO from "),
         ({"version": "new"}, "export: version must be a version of StableHLO from "),
     ):

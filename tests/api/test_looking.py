@@ -32,16 +32,73 @@ def test_the_log_says_what_is_compiled_and_why(caplog: pytest.LogCaptureFixture)
     run(X)
     run(X[:2])
     lines = [r.getMessage() for r in caplog.records]
+    compiled = r"compiled shifted for cpu:0 in [\d.]+ ms: 1 equations, \d+ temporary bytes"
     patterns = [
-        r"jit of shifted: \(f32\[3\]\) are new types, of a function known for 0 others",
-        r"compiled shifted for cpu:0 in [\d.]+ ms: 1 equations, \d+ temporary bytes",
-        r"jit of shifted: \(f32\[2\]\) are new types, of a function known for 1 others",
-        r"compiled shifted for cpu:0 in [\d.]+ ms: 1 equations, \d+ temporary bytes",
+        r"jit of shifted: called for the first time, with x f32\[3\]",
+        compiled,
+        r"jit of shifted: x is f32\[2\], it was f32\[3\]",
+        rf"{compiled}; the nearest of that name differs at operand 0: f32\[2\] vs f32\[3\]",
     ]
     lines = [line for line in lines if "eager" not in line]
     assert len(lines) == len(patterns), lines
     for line, pattern in zip(lines, patterns, strict=True):
         assert re.fullmatch(pattern, line), line
+
+
+def told(caplog: pytest.LogCaptureFixture, call: Any) -> list[str]:
+    """What is logged meanwhile, of programs; without figures."""
+    caplog.clear()
+    call()
+    lines = [r.getMessage() for r in caplog.records if "eager" not in r.getMessage()]
+    return [re.sub(r"in [\d.]+ ms: .* bytes", "...", line) for line in lines]
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_the_log_says_what_has_changed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="fxad")
+
+    def power(p: Any, *rest: Any, n: int = 2) -> Any:
+        return sum([v.sum() for v in p.values()]) * 0.1 * n
+
+    def scaled(by: float) -> Any:
+        def scale(x: Any) -> Any:
+            return x * by
+
+        return fx.jit(scale)
+
+    p = {"a": X, "b": X}
+    run: Any = fx.jit(power, static_argnames="n")
+    plain: Any = fx.jit(power)
+    with fx.cache.private():
+        first = told(caplog, lambda: run(p))
+        assert first == [
+            "jit of power: called for the first time, with p['a'] f32[3], p['b'] f32[3]",
+            "compiled power for cpu:0 ...",
+        ]
+        assert told(caplog, lambda: run(p)) == []
+        static, _, compiled = told(caplog, lambda: run(p, n=3))
+        assert static == "jit of power: n=3 is new to a function known for 1 others"
+        assert compiled.startswith("compiled power for cpu:0 ...; the nearest of that name differs at equation ")
+        assert compiled.endswith(" / operand 1: 3.0:f32[] vs 2.0:f32[]")
+        plain(p)
+        turned = [f"p['{k}'] is f32[1,{k + 1}], it was f32[{k + 1},1]" for k in range(5)]
+        news = [
+            told(caplog, lambda: plain({"a": X, "b": X.astype("int32")}))[0],
+            told(caplog, lambda: plain({"a": X}))[0],
+            told(caplog, lambda: plain({str(k): np.ones((k + 1, 1), np.float32) for k in range(5)}))[0],
+            told(caplog, lambda: plain({str(k): np.ones((1, k + 1), np.float32) for k in range(5)}))[0],
+            told(caplog, lambda: plain(p, X))[0],
+        ]
+        assert news == [
+            "jit of power: p['b'] is i32[3], it was f32[3]",
+            "jit of power: argument p is {'a': *}, it was traced as {'a': *, 'b': *}",
+            "jit of power: argument p is {'0': *, '1': *, '2': *, '3': *, '4': *}, it was traced as {'a': *, 'b': *}",
+            f"jit of power: {', '.join(turned[1:4])} and 1 more",
+            "jit of power: takes 1 positional argument, 2 were given",
+        ]
+        scaled(2.0)(X)
+        assert told(caplog, lambda: scaled(3.0)(X))[1].endswith("operand 1: 3.0:f32[3] vs 2.0:f32[3]")
+        assert told(caplog, lambda: scaled(2.0)(X)) == ["jit of scale: called for the first time, with x f32[3]"]
 
 
 def test_a_profile_is_a_trace_that_viewers_open(tmp_path: Path) -> None:
