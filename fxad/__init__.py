@@ -78,6 +78,8 @@ if TYPE_CHECKING:
     from fxad.api.rewrite import remat as remat
     from fxad.api.rewrite import reroll as reroll
     from fxad.api.rewrite import simplify as simplify
+    from fxad.api.symbolic import CustomVJPPrimal as CustomVJPPrimal
+    from fxad.api.symbolic import SymbolicZero as SymbolicZero
     from fxad.files import load as load
     from fxad.files import save as save
     from fxad.lax import checkpoint_name as checkpoint_name
@@ -99,6 +101,7 @@ else:
             "fxad.api.nans": "NanExplanation explain_nan",
             "fxad.api.placing": "device_put",
             "fxad.api.rewrite": "cse dce inline outline remat reroll simplify",
+            "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.files": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",

@@ -18,7 +18,7 @@ from fxad.api.custom_calls import Call, Rule, Rules
 from fxad.api.custom_inverses import GivenInverse, places_of
 from fxad.api.custom_rules import static_places
 from fxad.api.lift import check_function
-from fxad.errors import ArgumentError, ParameterError
+from fxad.errors import ArgumentError, ParameterError, described
 from fxad.numpy.binary import add
 from fxad.program import name_of
 from fxad.trace import active
@@ -65,14 +65,20 @@ class CustomFunction(Generic[P, R]):
 
         It must be linear in the tangents, which is checked where it is traced. It is traced once, with a tangent for
         each argument; which of them vanish is known where it is used, and what they lead to is dropped from the program
-        there, equation by equation. So there are no symbolic zeros for it to look at.
-
-        Raises: ParameterError for `symbolic_zeros`.
+        there, equation by equation. With `symbolic_zeros` it may look itself: it is traced for each set of arguments
+        (of more than three: for each argument, and for all), and tangents of the others are a `SymbolicZero`.
         """
-        _check_symbolic("defjvp", self, symbolic_zeros)
         check_function("defjvp", jvp)
-        self._given = replace(self._given, jvp=jvp)
+        self._given = replace(self._given, jvp=jvp, zeros=self._zeros("defjvp", "jvp", symbolic_zeros))
         return jvp
+
+    def _zeros(self, what: str, kind: str, symbolic: bool) -> frozenset[str]:
+        """The kinds of rules that are told what vanishes. Raises: ParameterError for what is not a bool."""
+        if not isinstance(symbolic, bool):
+            raise ParameterError(
+                f"{what} of {name_of(self.fun)}: symbolic_zeros is {described(symbolic)}, not a bool: {symbolic!r:.60}"
+            )
+        return self._given.zeros | {kind} if symbolic else self._given.zeros - {kind}
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
         """Give the tangents argument by argument: `jvps[k](tangent, results, *primals) -> tangents of results`.
@@ -101,23 +107,26 @@ class CustomFunction(Generic[P, R]):
                 total = tree.map(add, total, part)
             return out, total
 
-        self._given = replace(self._given, jvp=defjvps)
+        self._given = replace(self._given, jvp=defjvps, zeros=self._given.zeros - {"jvp"})
 
     def defvjp(self, fwd: Callable[..., tuple[R, Any]], bwd: Rule, symbolic_zeros: bool = False) -> None:
         """Give the cotangents: `fwd(*args) -> (results, residuals)`, `bwd(*nondiff, residuals, cotangents)` gives a
         tuple with the cotangent of each argument that is not in `nondiff_argnums`; as in JAX.
 
         None may stand for a cotangent that vanishes. `bwd` must be linear in the cotangents, which is checked where it
-        is traced; its transpose serves forward mode. There are no symbolic zeros to look at: `fwd` and `bwd` are
-        specialised, equation by equation, to the cotangents that are asked for and to those of the results that are
-        given; what is then not needed is neither computed nor stored.
+        is traced; its transpose serves forward mode. `fwd` and `bwd` are specialised, equation by equation, to the
+        cotangents that are asked for and to those of the results that are given; what is then not needed is neither
+        computed nor stored. With `symbolic_zeros`, `fwd` may look itself which are asked for: its arguments are
+        `CustomVJPPrimal`s, and it is traced for sets of them as in `defjvp`. The cotangents of the results that `bwd`
+        is given are arrays: where they vanish is known when all is traced.
 
-        Raises: ParameterError for `symbolic_zeros`.
+        What is stored between the two is any pytree. Arrays are residuals of the program; other leaves (numbers,
+        strings, sizes, functions) are given to `bwd` as they are, and must be hashable.
         """
-        _check_symbolic("defvjp", self, symbolic_zeros)
         check_function("defvjp", fwd)
         check_function("defvjp", bwd)
-        self._given = replace(self._given, vjp=(fwd, bwd))
+        zeros = self._zeros("defvjp", "vjp", symbolic_zeros)
+        self._given = replace(self._given, vjp=(fwd, bwd), zeros=zeros)
 
     @overload
     def def_vmap(self, rule: F, /) -> F: ...
@@ -214,15 +223,6 @@ class CustomFunction(Generic[P, R]):
                 remedy="rules know arguments by position: make them positional",
             )
         return bound.args
-
-
-def _check_symbolic(what: str, function: CustomFunction[..., Any], symbolic_zeros: bool) -> None:
-    if symbolic_zeros:
-        raise ParameterError(
-            f"{what} of {name_of(function.fun)}: symbolic_zeros is not taken: a rule is traced before it is known what "
-            "vanishes, and then specialised to it",
-            remedy="leave it out: what would be multiplied by a zero is dropped from the program",
-        )
 
 
 def made(what: str, fun: Any, nondiff_argnums: Sequence[int]) -> Any:

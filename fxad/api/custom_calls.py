@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
@@ -43,6 +44,7 @@ from fxad.trace import Tracer, bind
 from fxad.tree import Structure
 
 Rule: TypeAlias = Callable[..., Any]
+Key: TypeAlias = tuple[str, int | tuple[bool, ...]]
 DEPTH: Final = 3
 
 
@@ -55,6 +57,7 @@ class Rules:
     vjp: tuple[Rule, Rule] | None = None
     vmap: tuple[Rule, tuple[int, ...] | None] | None = None  # and the sizes that it is for; None: any
     inverse: GivenInverse | None = None
+    zeros: frozenset[str] = frozenset()  # of "jvp" and "vjp", which are told what vanishes
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -190,37 +193,50 @@ class Call:
             wider = len(captured) > len(function.operands)
             function = _Open(self, replace(body, jaxpr=jaxprs[0], captured=captured), closed=not wider)
 
-    def _made(self, rules: dict[str, TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> CustomCall:
+    def _made(self, rules: dict[Key, TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> CustomCall:
         body, *rest = jaxprs
         found: dict[str, tuple[Jaxpr, ...]] = {"jvp": (), "vjp": ()}
         stacked: list[tuple[int, Jaxpr]] = []
+        partial: list[tuple[tuple[bool, ...], tuple[Jaxpr, ...]]] = []
         back = InverseBodies((), (), ())
-        for key, rule in rules.items():
+        for (kind, which), rule in rules.items():
             mine, rest = rest[: len(rule.bodies)], rest[len(rule.bodies) :]
             names = [b.name for b in rule.bodies]
-            if key == "jvp":
-                found[key] = split_tangent_rule(self.signature, names[0], mine[0])
-            elif key == "vjp":
-                found[key] = split_cotangent_rule(self.signature, names[1], n, rule.n_res, *mine)
-            elif key == "inverse":
+            if kind == "inverse":
                 assert self.rules.inverse is not None
                 back = inverse_bodies(self.signature, self.rules.inverse, body, mine[0], self.kept)
+            elif isinstance(which, int):
+                stacked.append((which, mine[0]))
             else:
-                stacked.append((int(key), mine[0]))
+                if kind == "jvp":
+                    made = split_tangent_rule(self.signature, names[0], mine[0], which)
+                else:
+                    made = split_cotangent_rule(self.signature, names[1], n, rule.n_res, *mine)
+                if found[kind]:
+                    partial.append(((*[False] * n, *which), made))
+                else:
+                    found[kind] = made
         vjp = found["vjp"] or (() if found["jvp"] else back.vjp)
-        return CustomCall(body, n, found["jvp"], vjp, tuple(stacked), False, back.rule, back.held).settled()
+        fewer = tuple(partial)
+        prim = CustomCall(body, n, found["jvp"], vjp, tuple(stacked), False, back.rule, back.held, partial=fewer)
+        return prim.settled()
 
-    def _rules(self) -> dict[str, TracedRule]:
-        """The rules traced: under "jvp", "vjp", and the axis sizes of the rules for stacks."""
+    def _rules(self) -> dict[Key, TracedRule]:
+        """The rules traced, by what they are for: for all tangents first, then for fewer; for the size of an axis."""
         given, sig = self.rules, self.signature
         static = [self.args[k] for k in self.static]
-        rules: dict[str, TracedRule] = {}
-        moves = any([a.inexact for a in sig.in_avals])  # a rule about no tangents is not asked for any
-        if given.jvp and moves:
-            rules["jvp"] = tangent_rule(sig, given.jvp, partial(given.jvp, *static))
-        if given.vjp and moves:
+        rules: dict[Key, TracedRule] = {}
+        every = tuple([a.inexact for a in sig.in_avals])
+        # a rule about no tangents is not asked for any
+        sets = {kind: (every, *(self._fewer() if kind in given.zeros else ())) for kind in ("jvp", "vjp") if any(every)}
+        if given.jvp:
+            for live in sets.get("jvp", ()):
+                rules["jvp", live] = tangent_rule(sig, given.jvp, partial(given.jvp, *static), live)
+        if given.vjp:
             fwd, bwd = given.vjp
-            rules["vjp"] = cotangent_rule(sig, fwd, bwd, self._over(fwd), partial(bwd, *static))
+            for live in sets.get("vjp", ()):
+                forward, wrapped = self._over(fwd), "vjp" in given.zeros
+                rules["vjp", live] = cotangent_rule(sig, fwd, bwd, forward, partial(bwd, *static), live, wrapped)
         if given.vmap:
             rule, sizes = given.vmap
 
@@ -230,12 +246,22 @@ class Call:
                 return rule(size, which, *self.whole(args))
 
             known = dict.fromkeys(ask_sizes()) if sizes is None else sizes
-            rules |= {str(size): stacked_rule(sig, rule, size, stacked) for size in known}
+            rules |= {("vmap", size): stacked_rule(sig, rule, size, stacked) for size in known}
         if given.inverse:
             places = [k for k in range(len(self.args)) if k not in self.static]
             inverse = partial(given.inverse.rule, *static)
-            rules["inverse"], self.kept = inverse_rule(sig, places, given.inverse, inverse)
+            rules["inverse", ()], self.kept = inverse_rule(sig, places, given.inverse, inverse)
         return rules
+
+    def _fewer(self) -> list[tuple[bool, ...]]:
+        """The sets of arguments that may have tangents without the others, as marks of leaves: each set of up to
+        three, of more each alone; for others the rule for all serves, with zeros."""
+        parts = self.in_tree.children()
+        leaves = [k for k, part in enumerate(parts) for _ in range(part.num_leaves)]
+        moving = list(dict.fromkeys([k for k, a in zip(leaves, self.avals, strict=True) if a.inexact]))
+        sizes = range(1, len(moving)) if len(moving) <= 3 else (1,)
+        sets = [some for size in sizes for some in combinations(moving, size)] if len(moving) > 1 else []
+        return [tuple([a.inexact and k in some for k, a in zip(leaves, self.avals, strict=True)]) for some in sets]
 
     def _over(self, fwd: Rule) -> Rule:
         return lambda *dynamic: fwd(*self.whole(dynamic))

@@ -13,12 +13,14 @@ import numpy as np
 
 from fxad import tree
 from fxad.api.lift import tangent_tree
+from fxad.api.symbolic import CustomVJPPrimal, SymbolicZero
 from fxad.array import Array, ArrayLike, is_scalar
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, Zero
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.shapes import broadcast_to
+from fxad.primitives.control.bodies import marked
 from fxad.program import counted, name_of
 from fxad.records import dataclass
 from fxad.runtime import Exporter
@@ -59,10 +61,14 @@ def inexact(avals: Sequence[Aval]) -> tuple[Aval, ...]:
     return tuple([a for a in avals if a.inexact])
 
 
-def with_none(structure: Structure, avals: Sequence[Aval], values: Sequence[object]) -> Any:
-    """The tree of tangents: None where a leaf has none."""
+def with_none(
+    structure: Structure, avals: Sequence[Aval], values: Sequence[object], live: Sequence[bool] | None = None
+) -> Any:
+    """The tree of tangents: None where a leaf has none. `live`: which are among the values; the others vanish."""
     given = iter(values)
-    return tree.unflatten(structure, [next(given) if a.inexact else None for a in avals])
+    marks = [a.inexact for a in avals] if live is None else live
+    pairs = zip(avals, marks, strict=True)
+    return tree.unflatten(structure, [next(given) if m else SymbolicZero(a) if a.inexact else None for a, m in pairs])
 
 
 def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[Aval]) -> Body:
@@ -74,8 +80,11 @@ def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], av
 # ------------------------------------------------------------------------------------------------------------ tangents
 
 
-def tangent_rule(sig: Signature, fn: Callable[..., object], rule: Callable[[Any, Any], object]) -> TracedRule:
+def tangent_rule(
+    sig: Signature, fn: Callable[..., object], rule: Callable[[Any, Any], object], live: Sequence[bool]
+) -> TracedRule:
     """Trace a rule (primals, tangents) -> (results, tangents of results); `fn` is the user's function, for names.
+    `live` marks the leaves whose tangents do not vanish.
 
     Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
     """
@@ -83,12 +92,14 @@ def tangent_rule(sig: Signature, fn: Callable[..., object], rule: Callable[[Any,
 
     def flat(*leaves: object) -> object:
         primals = tree.unflatten(sig.in_tree, leaves[:n])
-        out, dot = pair(what, "(results, tangents)", rule(primals, with_none(sig.in_tree, sig.in_avals, leaves[n:])))
+        out, dot = pair(
+            what, "(results, tangents)", rule(primals, with_none(sig.in_tree, sig.in_avals, leaves[n:], live))
+        )
         return _results(what, sig, out) + directions(
             what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results"
         )
 
-    body = traced(what, fn, flat, (*sig.in_avals, *inexact(sig.in_avals)))
+    body = traced(what, fn, flat, (*sig.in_avals, *marked(sig.in_avals, live)))
     body = body.typed([*sig.out_avals, *inexact(sig.out_avals)])
     found, m = body.jaxpr.out_avals, len(sig.out_avals)
     check_types(what, "for", sig.out_paths, sig.out_avals, found[:m])
@@ -97,9 +108,9 @@ def tangent_rule(sig: Signature, fn: Callable[..., object], rule: Callable[[Any,
     return TracedRule((body,))
 
 
-def split_tangent_rule(sig: Signature, what: str, rule: Jaxpr) -> tuple[Jaxpr, ...]:
+def split_tangent_rule(sig: Signature, what: str, rule: Jaxpr, live: Sequence[bool]) -> tuple[Jaxpr, ...]:
     """(forward, push) of a traced rule, over all operands. Raises: NotLinearError."""
-    return split_tangents(rule, len(sig.out_avals), len(inexact(sig.in_avals)), f"defjvp of {sig.name}: {what}")
+    return split_tangents(rule, len(sig.out_avals), sum(live), f"defjvp of {sig.name}: {what}")
 
 
 # ---------------------------------------------------------------------------------------------------------- cotangents
@@ -111,10 +122,13 @@ def cotangent_rule(
     bwd: Callable[..., object],
     forward: Callable[..., object],
     backward: Callable[[Any, Any], object],
+    live: Sequence[bool],
+    wrapped: bool,
 ) -> TracedRule:
     """Trace `forward(*args) -> (results, residuals)` and `backward(residuals, cotangents) -> cotangents of args`.
 
-    `fwd` and `bwd` are the user's functions, for names.
+    `fwd` and `bwd` are the user's functions, for names. `live` marks the leaves whose cotangents are asked for; with
+    `wrapped` the function is given them as `CustomVJPPrimal`.
     Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
     """
     what, back = f"defvjp of {sig.name}: {name_of(fwd)}", f"defvjp of {sig.name}: {name_of(bwd)}"
@@ -123,7 +137,8 @@ def cotangent_rule(
 
     def flat_forward(*leaves: object) -> object:
         nonlocal res_tree
-        given = forward(*tree.unflatten(sig.in_tree, leaves))
+        args = [CustomVJPPrimal(x, m) for x, m in zip(leaves, live, strict=True)] if wrapped else leaves
+        given = forward(*tree.unflatten(sig.in_tree, args))
         out, residuals = pair(what, "(results, residuals)", given)
         stored, res_tree = tree.flatten(residuals)
         held.extend(_held(what, stored, res_tree))
@@ -139,12 +154,13 @@ def cotangent_rule(
         arrays = iter(leaves[:n_res])
         residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in held])
         bars = backward(residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
-        return cotangents(back, sig, bars)
+        asked = [m for a, m in zip(sig.in_avals, live, strict=True) if a.inexact]
+        return list(marked(cotangents(back, sig, bars), asked))
 
     second = traced(back, bwd, flat_backward, (*first.jaxpr.out_avals[m:], *inexact(sig.out_avals)))
-    second = second.typed(inexact(sig.in_avals))
-    moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
-    check_types(back, "as cotangent of", moving, inexact(sig.in_avals), second.jaxpr.out_avals)
+    wants = marked(sig.in_avals, live)
+    second = second.typed(wants)
+    check_types(back, "as cotangent of", marked(sig.in_paths, live), wants, second.jaxpr.out_avals)
     return TracedRule((first, second), n_res)
 
 
@@ -267,7 +283,7 @@ def directions(
 
     Raises: TreeError where it has another structure than `structure`; DTypeError for a tangent of what has none.
     """
-    if value is None:
+    if value is None or (isinstance(value, SymbolicZero) and structure.type is not None):
         return [splat(Zero(a).instantiate()) for a in avals if a.inexact]
     leaves = tree.follow(structure, value)
     if leaves is None or any([x is not None and tree.structure(x).num_nodes != 1 for x in leaves]):
@@ -279,8 +295,8 @@ def directions(
     out: list[object] = []
     for x, aval, path in zip(leaves, avals, paths, strict=True):
         if aval.inexact:
-            out.append(splat(Zero(aval).instantiate()) if x is None else x)
-        elif x is not None:
+            out.append(splat(Zero(aval).instantiate()) if x is None or isinstance(x, SymbolicZero) else x)
+        elif x is not None and not isinstance(x, SymbolicZero):
             raise DTypeError(
                 f"{what} returns a {role} of {path}, which is {aval} and has none", remedy="return None for it"
             )

@@ -8,9 +8,9 @@ So derivatives go on to any order. Decision: docs/adr/0032.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Final, TypeAlias, final
+from itertools import islice
+from typing import ClassVar, Final, final
 
 from fxad.builder import Builder
 from fxad.errors import NotDifferentiableError, ParameterError
@@ -19,7 +19,6 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Eqn,
-    HigherOrder,
     Jaxpr,
     JvpCtx,
     Lin,
@@ -27,28 +26,22 @@ from fxad.ir import (
     Prune,
     Tangent,
     Zero,
-    equation,
     primitive,
 )
 from fxad.liveness import prune
-from fxad.memo import by_value
 from fxad.primitives.control.bodies import either, marked, over
-from fxad.primitives.control.call import Applied, Call, check_operands
+from fxad.primitives.control.call import Call, check_operands
+from fxad.primitives.custom_again import Batched, Reads, Ruled, Stacks, free_levels, knowing, unfolded
 from fxad.primitives.custom_rule import Given, without_operands
 from fxad.primitives.linear_call import Dims, LinearCall, check_type, summed
 from fxad.primitives.shape import broadcast_to_axis
 
-# What became of a call, one time after the other: it was batched, (size, in_dims, out_dims); or it lost what is dead,
-# (-1, operands, results), where None stands for one that is gone.
-Stacks: TypeAlias = tuple[tuple[int, Dims, Dims], ...]
 _MANY: Final = 32  # results of a function of which it is not asked what each of them needs
-# A program over a stack: `batched(program, size, in_dims, out_dims)`.
-Batched: TypeAlias = Callable[[Jaxpr, int, Dims, Dims], Jaxpr]
 
 
 @final
 @primitive
-class CustomCall(Applied):
+class CustomCall(Ruled):
     """`body` applied to the operands, with rules of its own for the transformations it has rules for.
 
     Type: (operands of `body`) -> (results of `body`).
@@ -64,6 +57,7 @@ class CustomCall(Applied):
           says how it was since batched and slimmed. `reads`: for each result the operands that it needs, in the
           function or in a rule; () where that is not known. `origin`: the function that such calls in the rules stand
           for, a program of one equation, where it is another one than this: batched, or without what is dead.
+          `partial`: rules for when no other operands move than those marked; the one for fewest is taken.
     """
 
     name: ClassVar[str] = "custom_call"
@@ -77,8 +71,9 @@ class CustomCall(Applied):
     held: tuple[bool, ...] = ()
     again: int = -1
     stacks: Stacks = ()
-    reads: tuple[tuple[bool, ...], ...] = ()
+    reads: Reads = ()
     origin: tuple[Jaxpr, ...] = ()  # () or (function,)
+    partial: tuple[tuple[tuple[bool, ...], tuple[Jaxpr, ...]], ...] = ()  # operands that move, a rule like the others
 
     @property
     def value(self) -> Jaxpr:
@@ -86,28 +81,24 @@ class CustomCall(Applied):
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
-        stacked = [rule for _, rule in self.vmap_rules]
-        return self.body, *self.jvp_rule, *self.vjp_rule, *stacked, *self.inverse_rule
+        stacked, partial = [rule for _, rule in self.vmap_rules], [j for _, rule in self.partial for j in rule]
+        return self.body, *self.jvp_rule, *self.vjp_rule, *stacked, *self.inverse_rule, *partial
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
-        n, m = 1 + len(self.jvp_rule), 1 + len(self.jvp_rule) + len(self.vjp_rule)
-        k = m + len(self.vmap_rules)
-        stacked = tuple([(size, rule) for (size, _), rule in zip(self.vmap_rules, bodies[m:k], strict=True)])
-        jvp, vjp, back = bodies[1:n], bodies[n:m], bodies[k:]
-        return CustomCall(
-            bodies[0],
-            self.captured,
-            jvp,
-            vjp,
-            stacked,
-            self.exhausted,
-            back,
-            self.held,
-            self.again,
-            self.stacks,
-            self.reads,
-            self.origin,
+        given = iter(bodies)
+        body, jvp, vjp = next(given), tuple(islice(given, len(self.jvp_rule))), tuple(islice(given, len(self.vjp_rule)))
+        stacked = tuple([(size, next(given)) for size, _ in self.vmap_rules])
+        back = tuple(islice(given, len(self.inverse_rule)))
+        partial = tuple([(live, tuple(islice(given, len(rule)))) for live, rule in self.partial])
+        return replace(
+            self, body=body, jvp_rule=jvp, vjp_rule=vjp, vmap_rules=stacked, inverse_rule=back, partial=partial
         )
+
+    def with_rules(self, bodies: tuple[Jaxpr, ...], origin: tuple[Jaxpr, ...]) -> CustomCall:
+        return replace(self.with_bodies(bodies), origin=origin)
+
+    def at(self, level: int, reads: Reads | None = None) -> CustomCall:
+        return replace(self, again=level, reads=self.reads if reads is None else reads)
 
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
         """Without results nobody uses, and operands that neither the function nor a rule then reads. An inverse reads
@@ -130,9 +121,9 @@ class CustomCall(Applied):
         needed = read
         for mask in [mask for _, mask in (*stacked, *rules)]:
             needed = either(needed, mask)
-        moving = marked(needed, self.moving)
         stacks = [rule.in_avals for _, rule in self.vmap_rules]
-        left = [tuple(without_operands(rule, needed, moving)) for rule, _ in rules]
+        lives = [marked(needed, rule.moving) for rule in self._derivatives]
+        left = [tuple(without_operands(rule, needed, live)) for (rule, _), live in zip(rules, lives, strict=True)]
         every = zip(self.vmap_rules, stacked, stacks, strict=True)
         made = CustomCall(
             over(body, read, ins, needed),
@@ -142,6 +133,9 @@ class CustomCall(Applied):
             tuple([(size, over(rule, mask, avals, needed)) for (size, _), (rule, mask), avals in every]),
             self.exhausted,
             origin=self.origin,
+            partial=tuple(
+                [(marked(live, needed), rule) for (live, _), rule in zip(self.partial, left[2:], strict=True)]
+            ),
         )
         return made, needed
 
@@ -166,10 +160,11 @@ class CustomCall(Applied):
         return Eqn(made, marked(eqn.ins, needed), marked(eqn.outs, used), eqn.source)
 
     @property
-    def _derivatives(self) -> tuple[Given, Given]:
-        """The rules for tangents and for cotangents."""
+    def _derivatives(self) -> tuple[Given, ...]:
+        """The rules for tangents and for cotangents; then those for fewer tangents."""
         ins, outs, moving = self.body.in_avals, self.body.out_avals, self.moving
-        return Given(self.jvp_rule, moving, ins, outs), Given(self.vjp_rule, moving, ins, outs)
+        both = (moving, self.jvp_rule), (moving, self.vjp_rule)
+        return tuple([Given(rule, live, ins, outs) for live, rule in (*both, *self.partial)])
 
     @property
     def moving(self) -> tuple[bool, ...]:
@@ -185,6 +180,9 @@ class CustomCall(Applied):
         moving, inexact = marked(ins, self.moving), tuple([a for a in outs if a.inexact])
         for rule in self._derivatives:
             rule.check(self.name)
+        for live, _ in self.partial:
+            if len(live) != len(ins) or any([f and not m for f, m in zip(live, self.moving, strict=True)]):
+                raise ParameterError(f"{self.name}: a partial rule is about operands that its rules are not about")
         n = self.captured
         for size, body in self.vmap_rules:
             stacks = (*ins[:n], *[_stacked(a, size) for a in ins[n:]])
@@ -235,16 +233,18 @@ class CustomCall(Applied):
         out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in zip(*found, strict=True)])
         after = tuple([None if d is None else d + 1 for d in out_dims])
         past = (*dims[:n], *[None if d is None else d + 1 for d in dims[n:]])
+        rules = [rule.batched(ctx, dims, out_dims) for rule in self._derivatives]
         made = CustomCall(
             ctx.recur(self.body, dims, out_dims)[0] if body is None else body,
             n,
-            self._derivatives[0].batched(ctx, dims, out_dims),
-            self._derivatives[1].batched(ctx, dims, out_dims),
+            rules[0],
+            rules[1],
             tuple([(size, ctx.recur(rule, past, after)[0]) for size, rule in self.vmap_rules]),
             self.exhausted,
             self._batched_inverse(ctx, dims, out_dims),
             self.held,
             origin=self.origin,
+            partial=tuple([(live, rule) for (live, _), rule in zip(self.partial, rules[2:], strict=True)]),
         )
         return ctx(self._origin_of(made), *args), out_dims
 
@@ -271,9 +271,14 @@ class CustomCall(Applied):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        given, other = self._derivatives
+        given, other, *partial = self._derivatives
         first, second = (other, given) if ctx.split else (given, other)
         rule = first if first.rule else second
+        moves = [isinstance(t, Lin) for t in tangents]
+        for fewer in partial:
+            covers = not any([m and not f for m, f in zip(moves, fewer.moving, strict=True)])
+            if len(fewer.rule) == len(rule.rule) and covers and sum(fewer.moving) < sum(rule.moving):
+                rule = fewer
         if not rule.rule and not self.exhausted:
             # a call in its own rule is here the plain function: the rule itself is being differentiated
             return Call(self.body).jvp(ctx, primals, tangents)
@@ -325,7 +330,7 @@ class CustomCall(Applied):
         one = [tuple([k == j for k in range(n)]) for j in range(n)]
         reads, made = tuple([prune(self.body, used)[1] for used in one]), self
         while True:
-            rules = [_knowing(rule, reads) for rule in self.bodies[1:]]
+            rules = [knowing(rule, reads) for rule in self.bodies[1:]]
             made = self.with_bodies((self.body, *rules))
             found = tuple([made._slimmed(used, prune)[1] for used in one])
             if found == reads:
@@ -337,86 +342,6 @@ class CustomCall(Applied):
         if made.origin or not any([0 in free_levels(rule) for rule in made.bodies[1:]]):
             return made
         return replace(made, origin=(self.function,))
-
-
-@by_value
-def free_levels(jaxpr: Jaxpr) -> frozenset[int]:
-    """The levels of calls `again` in a program that stand for functions whose rules are around it: 0, the innermost."""
-    found: set[int] = set()
-    for eqn in jaxpr.eqns:
-        prim = eqn.prim
-        if isinstance(prim, CustomCall):
-            found.update([prim.again] if prim.again >= 0 else ())
-            found.update(*[free_levels(j) for j in (prim.body, *prim.origin)])
-            found.update([k - 1 for rule in prim.bodies[1:] for k in free_levels(rule) if k > 0])
-        elif isinstance(prim, HigherOrder):
-            found.update(*[free_levels(body) for body in prim.bodies])
-    return frozenset(found)
-
-
-def unfolded(rule: Jaxpr, function: Jaxpr, batched: Batched) -> Jaxpr:
-    """A rule of `function`, taken out of its equation: calls again of it are calls of it, batched as they were, and
-    what stands for functions farther out is one level nearer."""
-
-    def met(call: CustomCall, depth: int) -> Jaxpr | CustomCall:
-        if call.again != depth:
-            return replace(call, again=call.again - 1)
-        program = _shifted(function, depth)
-        for size, dims, out_dims in call.stacks:
-            program = _slim(program, dims, out_dims) if size < 0 else batched(program, size, dims, out_dims)
-        return program
-
-    return _rewritten(rule, 0, met)
-
-
-def _slim(program: Jaxpr, kept: Dims, used: Dims) -> Jaxpr:
-    """The program with the operands and results that are not None."""
-    slim, left = prune(program, tuple([u is not None for u in used]))
-    return over(slim, left, program.in_avals, tuple([k is not None for k in kept]))
-
-
-def _shifted(jaxpr: Jaxpr, by: int) -> Jaxpr:
-    """The program `by` levels of rules deeper inside of what its calls stand for."""
-
-    def met(call: CustomCall, _depth: int) -> CustomCall:
-        return replace(call, again=call.again + by)
-
-    return _rewritten(jaxpr, 0, met) if by else jaxpr
-
-
-def _knowing(rule: Jaxpr, reads: tuple[tuple[bool, ...], ...]) -> Jaxpr:
-    """The rule, whose calls of the function it belongs to say what their results need."""
-
-    def met(call: CustomCall, depth: int) -> CustomCall:
-        return replace(call, reads=reads) if call.again == depth and not call.stacks else call
-
-    return _rewritten(rule, 0, met)
-
-
-def _rewritten(jaxpr: Jaxpr, depth: int, met: Callable[[CustomCall, int], Jaxpr | CustomCall]) -> Jaxpr:
-    """The program with `met(call, depth)` for each call again of a function around it: a call of the same type, or a
-    program. `depth` are the levels of rules passed on the way in."""
-    if not any([level >= depth for level in free_levels(jaxpr)]):
-        return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        prim: Primitive | Jaxpr = eqn.prim
-        if isinstance(prim, CustomCall) and prim.again >= depth:
-            prim = met(prim, depth)
-        elif isinstance(prim, CustomCall):
-            inner = [_rewritten(rule, depth + 1, met) for rule in prim.bodies[1:]]
-            there = prim.with_bodies((_rewritten(prim.body, depth, met), *inner))
-            prim = replace(there, origin=tuple([_rewritten(j, depth, met) for j in prim.origin]))
-        elif isinstance(prim, HigherOrder):
-            prim = prim.with_bodies(tuple([_rewritten(body, depth, met) for body in prim.bodies]))
-        if isinstance(prim, Jaxpr):
-            outs: Sequence[Atom] = b.inline(prim, ins)
-        else:
-            outs = b.copy(equation(prim, eqn.ins, eqn.outs, eqn.source), ins)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
 def _stacked(aval: Aval, size: int) -> Aval:

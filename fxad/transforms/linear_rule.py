@@ -128,7 +128,10 @@ def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> Lin
     return LinearizedBody(dce(b.build(b.inline(primal, args), rule.name)), split.linear, split.n_res, split.out_nonzero)
 
 
-_AS_WHOLE: Final = "a derivative is linear in its direction; for a map that is so only as a whole use lax.linear_call"
+_AS_WHOLE: Final = (
+    "a derivative is linear in its direction; for a map that is so only as a whole, or that is to be taken for one, "
+    "use lax.linear_call with as_whole=True"
+)
 
 
 def _not_linear(problem: str, found: Eqn | int, remedy: str) -> NotLinearError:

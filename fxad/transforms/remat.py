@@ -69,7 +69,8 @@ def _asked(prim: HigherOrder) -> tuple[bool, ...]:
             return False, prim.max_steps is not None
         case CustomCall():
             first = [k == 0 for rule in (prim.jvp_rule, prim.vjp_rule) for k in range(len(rule))]
-            return (True, *first, *[False] * (len(prim.vmap_rules) + len(prim.inverse_rule)))
+            others = [k == 0 for _, rule in prim.partial for k in range(len(rule))]
+            return (True, *first, *[False] * (len(prim.vmap_rules) + len(prim.inverse_rule)), *others)
         case _:
             return (False,) * len(prim.bodies)
 

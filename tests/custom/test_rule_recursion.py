@@ -20,7 +20,8 @@ from fxad import lax, transforms
 from fxad.errors import NotDifferentiableError
 from fxad.interpret import run
 from fxad.ir import distinct
-from fxad.primitives.custom import CustomCall, free_levels
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_again import free_levels
 from fxad.testing import Case, check_stack, differ, stacks
 from fxad.typecheck import typecheck
 from tests.custom.test_rule_laws import LAYERS, SHAPES

@@ -195,20 +195,6 @@ def test_rules_are_traced_where_the_function_is_called_and_once_under_jit() -> N
     np.testing.assert_array_equal(fx.interpret(fx.grad(each), 0.5), fx.interpret(fx.grad(once), 0.5))
 
 
-def test_symbolic_zeros_are_not_taken() -> None:
-    f = fx.custom_vjp(lambda x: x)
-    untyped: Any = f
-    calls: list[Any] = [
-        lambda: untyped.defvjp(lambda x: (x, None), lambda _, ct: (ct,), symbolic_zeros=True),
-        lambda: untyped.defjvp(lambda p, t: (p, t), symbolic_zeros=True),
-    ]
-    for call in calls:
-        with pytest.raises(fx.errors.ParameterError, match="of <lambda>: symbolic_zeros is not taken") as caught:
-            call()
-        assert "leave it out" in caught.value.remedy
-    assert f.rules == ()
-
-
 def test_a_rule_is_specialised_to_what_vanishes() -> None:
     """One traced rule: of it runs, and is stored, what the arguments asked for and the results used need."""
 

@@ -1,0 +1,42 @@
+"""What rules with `symbolic_zeros=True` are given: tangents that vanish, and arguments that say whether theirs does."""
+
+from __future__ import annotations
+
+from typing import final
+
+from fxad.array import Array
+from fxad.dtypes import DType
+from fxad.ir import Aval, Shape, Zero
+from fxad.lax.creation import splat
+from fxad.records import dataclass
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SymbolicZero:
+    """A tangent that vanishes: it has a type and no elements. A rule may also return one."""
+
+    aval: Aval
+
+    @property
+    def shape(self) -> Shape:
+        """The shape that the tangent would have."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype that the tangent would have."""
+        return self.aval.dtype
+
+    def instantiate(self) -> Array:
+        """The array of zeros."""
+        return splat(Zero(self.aval).instantiate())
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CustomVJPPrimal:
+    """An argument of `fwd`: its value, and whether its cotangent is asked for."""
+
+    value: object
+    perturbed: bool

@@ -1,0 +1,202 @@
+"""Rules that are told which tangents vanish: the rule for those that do not is taken, whatever is transformed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.builder import Builder
+from fxad.errors import DTypeError, ParameterError
+from fxad.interpret import run
+from fxad.ir import Aval
+from fxad.primitives.custom import CustomCall
+from fxad.testing import Case, check_rule, check_stack, differ, stacks
+from tests.custom.test_rule_laws import LAYERS, SHAPES, X, Y, plain
+from tests.laws.budget import share
+
+Fun = Callable[..., Any]
+
+
+def told(*kinds: str) -> Fun:
+    """`plain` with rules that look at what vanishes."""
+    f: Any = fx.custom_vjp(plain)
+
+    def tangents(primals: Any, dots: Any) -> Any:
+        (x, y), (dx, dy) = primals, dots
+        first: Any = fx.SymbolicZero(x.aval)
+        second: Any = fx.SymbolicZero(x.aval)
+        if not isinstance(dx, fx.SymbolicZero):
+            first, second = (fnp.cos(x) * y + 1) * dx, dx
+        if not isinstance(dy, fx.SymbolicZero):
+            known = isinstance(first, fx.SymbolicZero)
+            first = fnp.sin(x) * dy if known else first + fnp.sin(x) * dy
+            second = -2 * dy if known else second - 2 * dy
+        return f(x, y), (first, second)
+
+    def forward(x: Any, y: Any) -> Any:
+        stored = y.value if x.perturbed else None
+        return f(x.value, y.value), (x.value, stored, x.perturbed, y.perturbed)
+
+    def backward(residuals: Any, cts: Any) -> Any:
+        (x, y, wants_x, wants_y), (a, b) = residuals, cts
+        return (
+            a * (fnp.cos(x) * y + 1) + b if wants_x else None,
+            a * fnp.sin(x) - 2 * b if wants_y else fx.SymbolicZero(x.aval),
+        )
+
+    if "jvp" in kinds:
+        f.defjvp(tangents, symbolic_zeros=True)
+    if "vjp" in kinds:
+        f.defvjp(forward, backward, symbolic_zeros=True)
+    found: Fun = f
+    return found
+
+
+rule_sets = st.sampled_from([("jvp",), ("vjp",), ("jvp", "vjp")])
+
+
+@share(2)
+@given(st.sampled_from(SHAPES), rule_sets, stacks(3), st.integers(0, 3))
+def test_stacks(shape: Callable[[Fun], Fun], kinds: tuple[str, ...], stack: tuple[str, ...], seed: int) -> None:
+    program = fx.trace(shape(told(*kinds)), X, Y)
+    check_stack(stack, Case(program.jaxpr, (*[np.asarray(b) for b in program.bound], X, Y), seed, True))
+
+
+@share(1)
+@given(st.sampled_from(SHAPES), rule_sets, st.lists(st.sampled_from(LAYERS), max_size=3), st.integers(0, 1))
+def test_the_rule_is_what_would_be_derived(
+    shape: Callable[[Fun], Fun], kinds: tuple[str, ...], layers: list[Callable[[Fun], Fun]], moving: int
+) -> None:
+    f, g = shape(told(*kinds)), shape(plain)
+    for layer in layers:
+        f, g = layer(f), layer(g)
+
+    def along(h: Fun) -> Fun:
+        """The tangent in the direction of one argument."""
+        return lambda x, y: fx.jvp(lambda z: h(*((z, y), (x, z))[moving]), ((x, y)[moving],), (fnp.ones_like(X),))
+
+    have, want = fx.trace(along(f), X, Y), fx.trace(along(g), X, Y)
+    assert fx.text.parse(str(have.jaxpr)) is have.jaxpr
+    found = run(have.jaxpr, [*[np.asarray(b) for b in have.bound], X, Y])
+    wanted = run(want.jaxpr, [*[np.asarray(b) for b in want.bound], X, Y])
+    assert not differ(found, wanted, slack=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+def test_which_rule_is_taken(kind: str) -> None:
+    """Each set of arguments with its own multiple of the derivative."""
+    seen: list[tuple[bool, ...]] = []
+
+    def factor(live: tuple[bool, ...]) -> float:
+        seen.append(live)
+        return 10.0 ** (live[0] + 2 * live[1])
+
+    f: Any = fx.custom_jvp(lambda x, n, y: x * y * n)
+
+    def tangents(primals: Any, dots: Any) -> Any:
+        (x, n, y), (dx, dn, dy) = primals, dots
+        assert dn is None
+        live = tuple([not isinstance(d, fx.SymbolicZero) for d in (dx, dy)])
+        parts = [w * d for w, d, m in zip((y, x), (dx, dy), live, strict=True) if m]
+        return f(x, n, y), factor(live) * n * sum(parts)
+
+    def forward(x: Any, n: Any, y: Any) -> Any:
+        assert not n.perturbed
+        return f(x.value, n.value, y.value), (x.value, n.value, y.value, factor((x.perturbed, y.perturbed)))
+
+    def backward(residuals: Any, ct: Any) -> Any:
+        x, n, y, scale = residuals
+        return scale * n * y * ct, None, scale * n * x * ct
+
+    if kind == "jvp":
+        f.defjvp(tangents, symbolic_zeros=True)
+    else:
+        f.defvjp(forward, backward, symbolic_zeros=True)
+    x, y = np.float64(3), np.float64(5)
+    for wrap in (
+        lambda g: g,
+        fx.jit,
+        fx.remat,
+        fx.dce,
+        lambda g: lambda x, n, y: fx.vmap(g)(*[a[None] for a in (x, n, y)])[0],
+    ):
+        wrapped: Any = wrap(f)
+        one, two = fnp.asarray(2), fnp.asarray(x)
+        other = fnp.asarray(y)
+
+        def of_x(x: Any, wrapped: Any = wrapped, one: Any = one, other: Any = other) -> Any:
+            return wrapped(x, one, other)
+
+        def of_y(y: Any, wrapped: Any = wrapped, one: Any = one, two: Any = two) -> Any:
+            return wrapped(two, one, y)
+
+        def of_both(x: Any, y: Any, wrapped: Any = wrapped, one: Any = one) -> Any:
+            return wrapped(x, one, y)
+
+        assert float(fx.grad(of_x)(x)) == 10 * 2 * 5
+        assert float(fx.grad(of_y)(y)) == 100 * 2 * 3
+        both: Any = fx.grad(of_both, argnums=(0, 1))
+        assert [float(g) for g in both(x, y)] == [1000 * 2 * 5, 1000 * 2 * 3]
+    assert set(seen) == {(True, True), (True, False), (False, True)}
+
+
+def test_what_is_not_asked_for_is_not_in_the_program() -> None:
+    program = fx.trace(told("vjp"), X, Y)
+    (prim,) = [e.prim for e in program.jaxpr.eqns if isinstance(e.prim, CustomCall)]
+    assert [live for live, _ in prim.partial] == [(True, False), (False, True)]
+    by_y = fx.linearize(program, argnums=1)
+    assert [str(r) for r in by_y.residuals] == ["f64[3]"]
+    assert "cosine" not in fx.lower(by_y.primal).text()
+    ruled: Any = told("jvp", "vjp")
+    check_rule(ruled, X, Y)
+
+
+def test_of_many_arguments_each_alone() -> None:
+    seen: list[tuple[bool, ...]] = []
+    f: Any = fx.custom_jvp(lambda *xs: sum(xs))
+
+    def tangents(primals: Any, dots: Any) -> Any:
+        seen.append(tuple([not isinstance(d, fx.SymbolicZero) for d in dots]))
+        return f(*primals), sum([d for d in dots if not isinstance(d, fx.SymbolicZero)])
+
+    f.defjvp(tangents, symbolic_zeros=True)
+    args = [np.float64(k) for k in range(4)]
+    got: Any = fx.grad(f, argnums=(1, 2))
+    assert [float(g) for g in got(*args)] == [1.0, 1.0]
+    assert sorted(map(sum, seen)) == [1, 1, 1, 1, 4]
+
+
+def test_symbolic_zeros_have_a_type_and_no_elements() -> None:
+    zero = fx.SymbolicZero(Aval((2, 3), "float32"))
+    assert (zero.shape, zero.dtype.name) == ((2, 3), "float32")
+    np.testing.assert_array_equal(np.asarray(zero.instantiate()), np.zeros((2, 3), np.float32))
+    assert zero == fx.SymbolicZero(Aval((2, 3), "float32"))
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_messages() -> None:
+    f: Any = fx.custom_vjp(lambda x: x)
+    calls: list[Any] = [
+        lambda: f.defvjp(lambda x: (x, None), lambda _, ct: (ct,), symbolic_zeros=1),
+        lambda: f.defjvp(lambda p, t: (p, t), symbolic_zeros=1),
+    ]
+    for call in calls:
+        with pytest.raises(ParameterError, match="of <lambda>: symbolic_zeros is an int, not a bool: 1"):
+            call()
+    assert f.rules == ()
+    b = Builder()
+    one = b.build(b.inputs([Aval((), "float32")]), "one")
+    captured = CustomCall(one, 1, (), (), (), partial=(((True,), (one, one)),))
+    with pytest.raises(ParameterError, match="custom_call: a partial rule is about operands that its rules are not"):
+        captured.abstract_eval(*one.in_avals)
+    g: Any = fx.custom_jvp(lambda x, n: n)
+    g.defjvp(lambda p, t: (p[1], t[0]), symbolic_zeros=True)
+    with pytest.raises(DTypeError, match="returns a tangent of result, which is i32"):
+        fx.trace(g, np.float64(1), 2)
