@@ -1,0 +1,68 @@
+"""The bar that shows while units are compiled: on a terminal, when it takes long, and gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+
+from fxad.xla.progress import progress
+
+pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
+termios = pytest.importorskip("termios", reason="no pseudo-terminals on this system")
+
+TEXT = """
+import sys
+import numpy as np, fxad as fx, fxad.numpy as fnp
+from fxad.xla import progress
+progress.PATIENCE = float(sys.argv[1])
+@fx.jit
+def layer(w, x):
+    return fnp.tanh(x @ w)
+def loss(ws, x):
+    for w in ws:
+        x = layer(w, x)
+    return x.sum()
+fx.jit(fx.grad(loss), units=lambda body: True)([np.ones((3, 3), np.float32)] * 3, np.ones((3, 3), np.float32))
+print("tqdm" in sys.modules)
+"""
+
+
+def on_a_terminal(patience: float) -> tuple[str, str]:
+    """What a program prints, and what it shows on a terminal that is its standard error."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    try:
+        command = [sys.executable, "-W", "error", "-c", TEXT, str(patience)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=theirs, text=True)
+        os.set_blocking(ours, False)
+        shown = b""
+        with suppress(BlockingIOError):
+            while part := os.read(ours, 4096):
+                shown += part
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    return done.stdout, shown.decode()
+
+
+def test_a_bar_is_shown_when_it_takes_long() -> None:
+    out, shown = on_a_terminal(0.0)
+    assert out == "True\n"
+    assert shown.startswith("\rcompiling grad_loss:")
+    assert "unit/s" in shown
+    assert shown.rpartition("\r")[0].endswith(" "), "the line is cleared at the end"
+
+
+def test_what_is_quick_shows_nothing() -> None:
+    assert on_a_terminal(1000.0) == ("False\n", "")
+
+
+def test_off_a_terminal_nothing_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    assert list(progress(iter(range(3)), 3, "compiling")) == [0, 1, 2]
+    command = [sys.executable, "-W", "error", "-c", TEXT, "0"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr, capfd.readouterr()) == ("False\n", "", ("", ""))
