@@ -66,7 +66,7 @@ def works(folder: Path) -> list[Callable[[int], None]]:
 
     def on_disk(_: int) -> None:
         with fx.cache.private(dir=folder / "cache") as mine:
-            np.testing.assert_allclose(fx.jit(lambda x: fnp.cos(x) * 3.0)(X), np.cos(X) * 3, rtol=1e-6)
+            np.testing.assert_allclose(np.asarray(fx.jit(lambda x: fnp.cos(x) * 3.0)(X)), np.cos(X) * 3, rtol=1e-6)
         assert mine.stats().compilations + mine.stats().disk_hits == mine.stats().misses > 0
 
     def donate(_: int) -> None:
