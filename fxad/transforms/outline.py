@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isqrt
 from typing import Final, final
 
 import numpy as np
@@ -17,6 +18,7 @@ from fxad.records import dataclass
 from fxad.transforms.effort import equations, microseconds
 from fxad.transforms.nearly import Nearly, Sought, ends
 from fxad.transforms.repeats import Free, Run, Windows, apart, repeats, runs
+from fxad.transforms.reunite import reunited
 from fxad.transforms.stretches import Flow, Shared, alike, share
 
 # In equations to compile: what a body costs to have, a call to make, and a value to hand in or out of one.
@@ -49,17 +51,18 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = 0.02) -> Jaxpr:
     while True:
         for body in distinct(jaxpr)[:-1]:
             outline(body, min_cost, waste)  # innermost first: what follows finds it done, however deep bodies are
-        jaxpr = _inside(jaxpr, min_cost, waste)
+        jaxpr = inside(jaxpr, lambda body: outline(body, min_cost, waste))
         uses = _Search(jaxpr, min_cost, waste).uses() if len(jaxpr.eqns) > 1 else []
-        if not uses:
+        better = _rewritten(jaxpr, uses) if uses else reunited(jaxpr, waste)
+        if better is jaxpr:
             return jaxpr
-        jaxpr = _rewritten(jaxpr, uses)  # each time there is less to compile
+        jaxpr = better  # each time there is less to compile
 
 
-def _inside(jaxpr: Jaxpr, min_cost: float, waste: float) -> Jaxpr:
-    """The program with its bodies outlined."""
+def inside(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+    """The program with its bodies transformed; the program itself when that changes none."""
     carried = [body for eqn in jaxpr.eqns if isinstance(eqn.prim, HigherOrder) for body in eqn.prim.bodies]
-    made = {body: outline(body, min_cost, waste) for body in carried}
+    made = {body: transform(body) for body in carried}
     if all([after is body for body, after in made.items()]):
         return jaxpr
     b = Builder.like(jaxpr)
@@ -77,6 +80,13 @@ def gain(shared: Shared, size: float) -> float:
     """Equations that need not be compiled because stretches of `size` share a body, less what the calls cost."""
     uses = len(shared.starts)
     return saved(uses, size) - uses * VALUE * (len(shared.body.ins) + len(shared.body.outs))
+
+
+def _many(count: int, size: float) -> int:
+    """How many repetitions of `size` go into a body where one is no more to compile than a call."""
+    if size > CALL or count < 4:
+        return 1
+    return max(range(1, min(count // 2, 4 * isqrt(count)) + 1), key=lambda m: saved(count // m, m * size))
 
 
 def saved(uses: int, size: float) -> float:
@@ -253,8 +263,9 @@ class _Search:
                     yield shared
 
     def _push(self, heap: list[tuple[float, int, int, int]], run: Run) -> None:
-        most = saved(run.count, self.size(run.start, run.period))
-        if most > 0:
+        size = self.size(run.start, run.period)
+        many = _many(run.count, size)
+        if (most := saved(run.count // many, many * size)) > 0:
             heapq.heappush(heap, (-most, run.start, run.stop, run.period))
 
     def _free(self, run: Run) -> Iterator[Run]:
@@ -267,18 +278,18 @@ class _Search:
         """How a run is divided: stretches of one length each."""
         count, period = run.count, run.period
         start = run.start + self._phase(run)
-        many = self._together(count, float(self.times[start + period] - self.times[start]))
+        many = self._together(count, float(self.times[start + period] - self.times[start]), self.size(start, period))
         whole = count - count % many
         if whole >= 2 * many:
             yield [start + k * period for k in range(0, whole, many)], many * period
         if count > whole >= 2 * many:
             yield [start + k * period for k in range(whole, count)], period
 
-    def _together(self, count: int, time: float) -> int:
-        """How many repetitions of `time` go into a body: enough for `min_cost`, such that few are left over."""
+    def _together(self, count: int, time: float, size: float) -> int:
+        """How many repetitions go into a body: enough of `time` for `min_cost`, such that few are left over."""
         least = max(1, int(np.ceil(self.min_cost / time))) if time else count
         if least == 1:
-            return 1
+            return _many(count, size)
         return min(range(least, max(2 * least, least + 1)), key=lambda m: (m + (count % m), m))
 
     def _phase(self, run: Run) -> int:

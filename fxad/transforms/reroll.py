@@ -7,7 +7,7 @@ from typing import Final, TypeAlias, final
 
 from fxad import dtypes
 from fxad.builder import Builder
-from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, Lit, Var
+from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, Lit, Var, distinct
 from fxad.liveness import sweep
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
@@ -17,7 +17,7 @@ from fxad.primitives.picking import Index
 from fxad.primitives.shape import ExpandDims, Iota, Rev
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.records import dataclass
-from fxad.transforms.outline import outline
+from fxad.transforms.outline import inside, outline
 
 INTS: Final = (dtypes.int32, dtypes.int64)  # dtypes of places
 
@@ -34,20 +34,26 @@ def reroll(jaxpr: Jaxpr) -> Jaxpr:
 
     Rule: a chain stays as it is where an operand depends on the chain in another way (on the call before the last, on
           an equation in between), or where effects would change places. A program without chains stays as it is.
+    Bodies are searched too: a chain in a stage that repeats is a loop in a loop.
+
     Law:  same value; idempotent; the number of equations does not depend on the length of a chain, but for those that
           put together operands that are separate values, and take apart results.
     """
-    while (better := _all_rolled(outline(jaxpr))) is not None:
+    while True:
+        for body in distinct(jaxpr)[:-1]:
+            reroll(body)  # innermost first: what follows finds it done, however deep bodies are
+        found = outline(jaxpr)
+        better = _all_rolled(inside(found, reroll))
+        if better is found:
+            return jaxpr
         jaxpr = better
-    return jaxpr
 
 
-def _all_rolled(jaxpr: Jaxpr) -> Jaxpr | None:
-    """The program without chains; None when there are none."""
-    better = None
+def _all_rolled(jaxpr: Jaxpr) -> Jaxpr:
+    """The program without chains."""
     while (chain := next(_chains(jaxpr), None)) is not None:
-        better = jaxpr = _rolled(jaxpr, chain)
-    return better
+        jaxpr = _rolled(jaxpr, chain)
+    return jaxpr
 
 
 @final

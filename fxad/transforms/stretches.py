@@ -34,7 +34,7 @@ class Flow:
         self.eqns = jaxpr.eqns
         names: dict[Hashable, int] = {}
         self.numbers: Ints = np.fromiter(
-            [names.setdefault(_kind(eqn), len(names)) for eqn in self.eqns], np.int64, len(self.eqns)
+            [names.setdefault(kind(eqn), len(names)) for eqn in self.eqns], np.int64, len(self.eqns)
         )
         # number of the first result of each equation: results of equations [a, b) are firsts[a] to firsts[b] - 1
         self.firsts: list[int] = [0, *accumulate([len(e.outs) for e in self.eqns])]
@@ -54,7 +54,7 @@ class Flow:
         return np.asarray([measure(self.eqns[at]) for at in which.tolist()], np.float64)[self.numbers]
 
 
-def _kind(eqn: Eqn) -> Hashable:
+def kind(eqn: Eqn) -> Hashable:
     """What two equations of a shared body have in common."""
     avals = tuple([a.aval for a in eqn.ins])
     varied = VARIED.get(type(eqn.prim))

@@ -13,6 +13,7 @@ import fxad.numpy as fnp
 from fxad.ir import Jaxpr, Lit, distinct
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
+from fxad.testing.transform_laws import to_compile
 from fxad.transforms.effort import microseconds
 from tests.api.refusals import refused
 
@@ -223,3 +224,92 @@ def test_knobs_are_numbers(value: Any) -> None:
     message = f"outline: waste is {value!r}, not a number >= 0"
     e = refused(lambda: fx.outline(mlp, waste=value), fx.errors.ArgumentError, message)
     assert e.remedy == "give the part of the run that may be computed for nothing; 0 allows none"
+
+
+@pytest.mark.parametrize("layers", [3, 12])
+@pytest.mark.parametrize("again", [fx.dce, fx.simplify, fx.cse], ids=lambda f: f.__name__)
+def test_what_is_shared_stays_shared_when_a_transformation_comes_between(again: Any, layers: int) -> None:
+    """`dce` gives the first layer a body of its own, without what it does not need: outlined again, it has none."""
+    for program in (
+        fx.value_and_grad(fx.trace(mlp, *specs(layers))),
+        fx.value_and_grad(fx.trace(transformer, *blocks(layers))),
+    ):
+        once = fx.outline(program)
+        assert to_compile(fx.outline(again(once)).jaxpr) <= to_compile(once.jaxpr) + 2
+
+
+def test_a_gradient_of_calls_has_two_bodies() -> None:
+    """The first layer has a body of its own in the gradient, until it is outlined."""
+    gradient = fx.value_and_grad(fx.outline(fx.trace(mlp, *specs(12))))
+    assert sorted(bodies(gradient).values()) == [1, 11, 12]
+    assert list(bodies(fx.outline(gradient)).values()) == [12, 12]
+    assert sorted(bodies(fx.outline(gradient, waste=0.0)).values()) == [1, 11, 12]
+
+
+def staged(stages: Any, x: Any) -> Any:
+    """Layers in stages: three of one kind, and then one of another."""
+    for p in stages:
+        for w in p["w"]:
+            x = fnp.sin(fnp.tanh(x @ w) * 2.0 + x) + 1.0
+        x = fnp.exp(-fnp.cos(fnp.abs(x @ p["down"]) + 1.0))
+    return fnp.sum(x)
+
+
+def stages(count: int) -> tuple[Any, Any]:
+    w = fx.Spec((WIDTH, WIDTH), "float32")
+    return [{"w": [w] * 5, "down": w}] * count, fx.Spec((4, WIDTH), "float32")
+
+
+@pytest.mark.parametrize("count", [3, 10])
+def test_layers_in_stages_are_calls_in_calls(count: int) -> None:
+    program = fx.outline(fx.trace(staged, *stages(count)))
+    ((stage, uses),) = bodies(program).items()
+    assert uses == count
+    inner = [e.prim.body for e in stage.eqns if isinstance(e.prim, Call)]
+    assert (len(inner), len({*inner})) == (5, 1)
+    assert to_compile(program.jaxpr) == 6 + 6 + 1
+
+
+def test_reroll_makes_loops_in_loops() -> None:
+    program = fx.reroll(fx.trace(staged, *stages(10)))
+    (outer,) = scans(program)
+    (inner,) = [e.prim for e in outer.body.eqns if isinstance(e.prim, Scan)]
+    assert (outer.length, inner.length) == (10, 5)
+
+
+def in_loop(w: Any, x: Any) -> Any:
+    return fx.lax.scan(lambda x, _: (layered(w, x), None), x, None, length=3)[0]
+
+
+def in_branch(w: Any, x: Any) -> Any:
+    return fx.lax.cond(x.sum() > 0, lambda x: layered(w, x), lambda x: x, x)
+
+
+def in_while(w: Any, x: Any) -> Any:
+    return fx.lax.while_loop(lambda x: x.sum() > 0, lambda x: layered(w, x), x)
+
+
+def in_remat(w: Any, x: Any) -> Any:
+    return fx.remat(layered)(w, x)
+
+
+def in_rule(w: Any, x: Any) -> Any:
+    f = fx.custom_jvp(layered)
+    f.defjvp(lambda primals, tangents: fx.jvp(layered, primals, tangents))
+    return f(w, x)
+
+
+def layered(ws: Any, x: Any) -> Any:
+    for w in ws:
+        x = fnp.sin(fnp.tanh(x @ w) * 2.0 + x) + 1.0
+    return x
+
+
+@pytest.mark.parametrize("where", [in_loop, in_branch, in_while, in_remat, in_rule])
+def test_bodies_are_searched(where: Any) -> None:
+    """All kinds have the same body for the layers in them."""
+    given = [fx.Spec((WIDTH, WIDTH), "float32")] * 6, fx.Spec((4, WIDTH), "float32")
+    program = fx.outline(fx.trace(where, *given))
+    called = [e.prim.body for body in distinct(program.jaxpr) for e in body.eqns if isinstance(e.prim, Call)]
+    (alone,) = bodies(fx.outline(fx.trace(layered, *given)))
+    assert called.count(alone) == 6
