@@ -1,5 +1,5 @@
 # `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts tests examples deep deep-laws bench memory docs format
+.PHONY: check lint types contracts tests examples deep deep-laws units-laws bench memory docs format
 
 check: lint types contracts tests examples
 
@@ -31,6 +31,11 @@ examples:
 # The laws at 2,000 examples each.
 deep:
 	FXAD_PROFILE=deep python -m pytest -n 2 -m "deep or not deep"
+
+# The laws with parts of the programs compiled apart: arbitrary ones, and those that the cost rule chooses.
+units-laws:
+	FXAD_UNITS=random python -m pytest -n 2 tests/laws tests/primitives
+	FXAD_UNITS=auto python -m pytest -n 2 tests/laws tests/primitives
 
 # The laws of derivatives and of memory one by one, a line for each, every one at 2,000 examples.
 deep-laws:

@@ -28,6 +28,7 @@ MODULES = (
     "bench_models",
     "bench_remat",
     "bench_functions",
+    "bench_outline",
     "bench_units",
     "bench_disk",
 )
@@ -60,6 +61,9 @@ NOTES = {
     "A turn of 100,000 takes 0.3 s: 0.88 to 0.99 on a quiet machine, up to 1.97 under a load of 5.",
     "call: x + y": "Close to its budget: runs gave 1.05 to 1.11.",
     "call: pytree": "Close to its budget: runs gave 1.05 to 1.11.",
+    "outline": "Both columns are fxad's: an equation of the gradient of 9,000 layers, and of 90; outlining, and the "
+    "first gradient that it is a part of.",
+    "distinct equations": "Both columns are fxad's: equations to compile when each body is compiled once, and all.",
     "remat: step": "XLA merges what `jax.checkpoint` recomputes with the first computation, so jax pays in memory what "
     "fxad pays in time. The gradients of both fxad programs are compared bit for bit.",
     "jit: x + y": "Looking the program up by the types of the arguments costs two Python calls, 0.3 us; a program "

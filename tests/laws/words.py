@@ -4,25 +4,25 @@ all that `outline` can go by."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count, islice
 from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
 from fxad.builder import Builder
-from fxad.ir import Aval, Jaxpr, Var
+from fxad.ir import Aval, Jaxpr, Primitive, Var
 from fxad.primitives import elementwise as ew
 
 FEW: Final = (ew.SIN, ew.COS, ew.TANH, ew.EXP, ew.LOG, ew.NEG, ew.ABS, ew.SQRT, ew.FLOOR, ew.CEIL)
 
 
-def program(letters: Iterable[int], aval: Aval | None = None) -> Jaxpr:
-    """The program of a word: letters below 10 are functions, others powers."""
+def program(letters: Iterable[int], aval: Aval | None = None, few: Sequence[Primitive] = FEW) -> Jaxpr:
+    """The program of a word: its first letters are `few` functions, others powers."""
     b = Builder()
     v: Var = b.input(aval or Aval((1000,), dtypes.float32))
     for letter in letters:
-        v = b.one(FEW[letter] if letter < len(FEW) else ew.IntegerPow(letter), v)
+        v = b.one(few[letter] if letter < len(few) else ew.IntegerPow(letter), v)
     return b.build([v])
 
 

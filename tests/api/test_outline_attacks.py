@@ -1,0 +1,194 @@
+"""`outline` and `reroll` where they could go wrong: bits, dtypes, effects, threads, programs that hardly repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.interpret import run
+from fxad.ir import Jaxpr, distinct
+from fxad.testing.compare import differ
+from fxad.testing.transform_laws import to_compile
+from fxad.transforms import outline
+from tests.api.test_outline import bodies, mlp, specs
+
+VALUES = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.5, -2.25, 1e-40]
+
+
+def same(program: fx.Program[..., Any], args: Sequence[Any]) -> fx.Program[..., Any]:
+    """The program outlined: the same results, bit for bit, itself and rolled; done once, it is done; undone, it is as
+    it was."""
+    made: fx.Program[..., Any] = fx.outline(program)
+    for other in (made, fx.reroll(program), fx.reroll(made), fx.inline(made)):
+        assert differ(run(other.jaxpr, args), run(program.jaxpr, args), exact=True) == ""
+    assert fx.outline(made).jaxpr is made.jaxpr
+    assert fx.inline(made).jaxpr is fx.inline(program).jaxpr
+    return made
+
+
+def layers_of(x: Any, ws: Any) -> Any:
+    for w in ws:
+        x = fnp.where(x == x, -x * w, x) * (w - w) + x * w
+        x = x + fnp.conj(x) * w - w
+    return x
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex64, np.complex128], ids=str
+)
+def test_bits_of_floats_are_kept(dtype: Any) -> None:
+    with np.errstate(all="ignore"):
+        args = [np.asarray(VALUES).astype(dtype) * np.asarray(k, dtype) for k in range(1, 8)]
+        made = same(fx.trace(lambda x, *ws: layers_of(x, ws), *args), args)
+    assert list(bodies(made).values()) == [6]
+
+
+def bits_of(x: Any, ws: Any) -> Any:
+    for w in ws:
+        x = ~((x ^ w) & (x | w)) ^ (w & x)
+        x = (x | w) & ~(x ^ w)
+    return x
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.int64, np.uint32], ids=str)
+def test_integers_and_truth_values(dtype: Any) -> None:
+    args = [np.arange(8).astype(dtype) + np.asarray(k % 2, dtype) for k in range(7)]
+    assert list(bodies(same(fx.trace(lambda x, *ws: bits_of(x, ws), *args), args)).values()) == [6]
+
+
+def test_zeros_of_both_signs_are_two_literals() -> None:
+    """What differs from layer to layer is an operand, also when it is `==`."""
+
+    def f(x: Any) -> Any:
+        for zero in (0.0, -0.0, 0.0, -0.0):
+            x = fnp.copysign(fnp.exp(fnp.sin(x)), x * zero + zero) * 2.0 + fnp.cos(x) - fnp.tanh(x)
+        return x
+
+    x = np.asarray([1.0, -1.0], np.float32)
+    (body,) = bodies(same(fx.trace(f, x), [x]))
+    assert len(body.ins) == 2
+
+
+def deep(x: Any, ws: Any, last: Any = None) -> Any:
+    for w in ws:
+        x = fnp.exp(fnp.sin(fnp.tanh(fnp.abs(x) @ w) * 2.0 + x) + 1.0)
+    return x if last is None else fnp.exp(fnp.sin(fnp.tanh(fnp.abs(x) @ last) * 2.0) + 1.0)
+
+
+SQUARE = np.full((4, 4), 0.1, np.float32)
+
+
+@pytest.mark.parametrize(("layers", "calls"), [(0, 0), (1, 0), (2, 2), (3, 3)])
+def test_few_layers(layers: int, calls: int) -> None:
+    """One layer is no repetition, two are."""
+    program = fx.trace(deep, SQUARE, [SQUARE] * layers)
+    made = same(program, [SQUARE] * (layers + 1))
+    assert sum(bodies(made).values()) == calls
+    assert (made.jaxpr is program.jaxpr) == (calls == 0)
+
+
+def test_a_last_layer_of_another_shape_stays() -> None:
+    last = np.full((4, 3), 0.1, np.float32)
+    program = fx.trace(deep, SQUARE, [SQUARE] * 3, last)
+    assert list(bodies(same(program, [*[SQUARE] * 4, last])).values()) == [3]
+
+
+def test_parameters_that_layers_share_are_handed_in() -> None:
+    """The body has one operand for what is the same in all layers, and one for what is not."""
+    program = fx.trace(lambda x, w: deep(x, [w] * 5), SQUARE, SQUARE)
+    made = same(program, [SQUARE, SQUARE])
+    (body,) = bodies(made)
+    assert len(body.ins) == 2
+
+
+def test_effects_keep_their_order() -> None:
+    seen: list[int] = []
+
+    def f(x: Any) -> Any:
+        for k in range(4):
+            fx.debug_callback(lambda k, _: seen.append(int(k)), k, x, ordered=True)
+            x = fnp.exp(fnp.sin(fnp.tanh(x) * 2.0 + x) + 1.0) - fnp.cos(x)
+        return x
+
+    program: fx.Program[..., Any] = fx.trace(f, np.float32(0.5))
+    for made in (fx.outline(program), fx.reroll(program)):
+        seen.clear()
+        compiled: Any = fx.lower(made).compile()
+        compiled(np.float32(0.5)).block_until_ready()
+        assert seen == [0, 1, 2, 3]
+
+
+def test_threads_get_one_program() -> None:
+    flat = fx.value_and_grad(fx.trace(mlp, *specs(7))).jaxpr
+    together = Barrier(8)
+
+    def outlined(_: int) -> Jaxpr:
+        together.wait()
+        return outline(flat)
+
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(outlined, range(8)))
+    assert all(m is made[0] for m in made)
+
+
+def test_before_and_after_grad_and_vmap() -> None:
+    """The same values, whichever comes first."""
+    program = fx.trace(mlp, *specs(6))
+    rng = np.random.default_rng(0)
+    draw = [rng.standard_normal(a.shape).astype(np.float32) for a in program.jaxpr.in_avals]
+    want = run(fx.grad(program).jaxpr, draw)
+    assert differ(run(fx.grad(fx.outline(program)).jaxpr, draw), want, exact=True) == ""
+    assert differ(run(fx.outline(fx.grad(program)).jaxpr, draw), want, exact=True) == ""
+    batched = [*draw[:-1], np.stack([draw[-1]] * 3)]
+    mapped = run(fx.vmap(program, (None, 0), axis_size=3).jaxpr, batched)
+    ways: list[Any] = [
+        fx.vmap(fx.outline(program), (None, 0), axis_size=3),
+        fx.outline(fx.vmap(program, (None, 0), axis_size=3)),
+    ]
+    for made in ways:
+        assert differ(run(made.jaxpr, batched), mapped, exact=True) == ""
+        assert list(bodies(made).values()) == [6]
+
+
+def test_what_remat_saves_is_saved_in_a_linked_run() -> None:
+    """Layers that are outlined and linked hold less with `remat` around pairs of them than without."""
+    width, layers = 512, 8
+    w = fx.Spec((width, width), "float32")
+
+    def pair(x: Any, a: Any, b: Any) -> Any:
+        return deep(x, [a, b])
+
+    def loss(wrapped: Any, x: Any, ws: Any) -> Any:
+        for k in range(0, layers, 2):
+            x = wrapped(x, ws[k], ws[k + 1])
+        return fnp.mean(x)
+
+    def temp(wrapped: Any) -> int:
+        program = fx.grad(fx.trace(lambda x, ws: loss(wrapped, x, ws), w, [w] * layers), 1)
+        lowered: Any = fx.lower(program)
+        assert len(lowered.units.steps) > layers
+        return int(lowered.compile().memory().temp_bytes)
+
+    assert temp(fx.remat(pair)) < 0.75 * temp(pair)
+
+
+def test_equal_bodies_in_a_loop_and_outside_are_one() -> None:
+    """A layer in a scan and the same layer before it share a body."""
+    ws = [SQUARE] * 4
+
+    def f(x: Any, ws: Any) -> Any:
+        x = deep(x, ws)
+        return fx.lax.scan(lambda x, _: (deep(x, ws), None), x, None, length=3)[0]
+
+    made = same(fx.trace(f, SQUARE, ws), [SQUARE] * 5)
+    called = {body for body in distinct(made.jaxpr) if body.name == "deep" and len(body.eqns) > 4}
+    assert len(called) == 1
+    assert to_compile(made.jaxpr) < 12

@@ -1,0 +1,94 @@
+"""Laws with parts of the programs compiled apart: arbitrary parts, and those that the cost rule chooses.
+
+`FXAD_UNITS=random` or `auto` runs every law so (`make units-laws`); a share of both is here, for every run. The cost
+rule leaves small programs whole: here they are large enough that it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.ir import Aval, Jaxpr
+from fxad.primitives import elementwise as ew
+from fxad.testing import Case, cases, check_lower, compare, repeated_cases
+from fxad.testing.programs import operands
+from fxad.testing.unit_laws import arbitrary, check_linkage, in_stretches
+from fxad.units.plan import Choice, plan_of
+from tests.laws.budget import share
+from tests.laws.words import program
+
+LARGE = Aval((1 << 16,), dtypes.float32)
+BOUNDED = (ew.SIN, ew.COS, ew.TANH, ew.NEG, ew.ABS)
+
+
+@contextmanager
+def any_units() -> Iterator[None]:
+    def choose(jaxpr: Jaxpr) -> Choice:
+        return arbitrary(jaxpr, int(jaxpr.digest[:4], 16))
+
+    token = compare.units.set(choose)
+    try:
+        yield
+    finally:
+        compare.units.reset(token)
+
+
+@contextmanager
+def chosen_units() -> Iterator[None]:
+    token = compare.units.set(lambda _: "auto")
+    try:
+        yield
+    finally:
+        compare.units.reset(token)
+
+
+@share(4)
+@given(cases())
+def test_any_program_with_arbitrary_units(case: Case) -> None:
+    with any_units():
+        check_lower(Case(in_stretches(case.program, case.seed), case.args, case.seed, case.smooth))
+
+
+@share(4)
+@given(repeated_cases(size=5))
+def test_repetitions_with_arbitrary_units(case: Case) -> None:
+    with any_units():
+        check_lower(case)
+
+
+@st.composite
+def large(draw: st.DrawFn) -> Case:
+    """Functions of a large array one after the other: the same ones several times, and others before and after."""
+    layer = draw(st.lists(st.integers(0, len(BOUNDED) - 1), min_size=14, max_size=18))
+    own = st.lists(st.integers(0, len(BOUNDED) - 1), max_size=3)
+    word: list[int] = draw(own)
+    for _ in range(draw(st.integers(4, 6))):
+        word += layer
+    word += draw(own)
+    jaxpr = program(word, LARGE, BOUNDED)
+    return Case(jaxpr, operands(jaxpr, draw(st.integers(0, 99))))
+
+
+@share(4)
+@given(large())
+def test_large_programs_with_the_units_of_the_rule(case: Case) -> None:
+    """The rule does choose units: else this law could not fail."""
+    plan = plan_of(case.program, "auto")
+    assert len(plan.steps) > 1
+    assert plan.equations < len(case.program.eqns)
+    check_linkage(plan, case.program)
+    with chosen_units():
+        check_lower(case)
+
+
+@share(4)
+@given(cases(), repeated_cases())
+def test_small_programs_are_one_unit(case: Case, other: Case) -> None:
+    """What the rule makes of the programs that other laws draw: so `FXAD_UNITS=auto` says little about these."""
+    for c in (case, other):
+        assert len(plan_of(c.program, "auto").units) == 1
