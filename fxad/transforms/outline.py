@@ -26,6 +26,7 @@ BODY: Final = 5.0
 SCATTERED: Final = 7.0  # more, for a body whose uses do not follow each other
 CALL: Final = 1.0
 VALUE: Final = 0.1
+WASTE: Final = 0.02  # of the run may be computed for nothing
 MOST: Final = 0.6  # of the equations of a body must be there in a stretch that is called although it lacks some
 # equations that are compared with those of bodies that may be nearly there, for each equation, and in any program
 COMPARISONS: Final = 16
@@ -34,7 +35,7 @@ PERIODS: Final = 8  # so many are looked at to see where to cut all of them
 
 
 @by_value
-def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = 0.02) -> Jaxpr:
+def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
     """The program with its repeated stretches of equations as calls, of one body for each kind of stretch.
 
     Bodies are searched too, those of loops and branches, and those that are found: the layers of a stage that repeats.

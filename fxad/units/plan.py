@@ -16,7 +16,8 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, place
 from fxad.lower import aliases
 from fxad.memo import by_value
 from fxad.records import dataclass
-from fxad.transforms.outline import outline
+from fxad.transforms.outline import WASTE, outline
+from fxad.transforms.reunite import reunited
 from fxad.units.blocks import DISPATCH, large_enough, pays, repeated
 from fxad.units.order import sooner
 from fxad.units.pieces import Piece, Pieces, cut_up, flat
@@ -153,7 +154,8 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | Non
     """The plan with several steps, or None where there is one only."""
     if isinstance(choice, str) and not large_enough(weigh(jaxpr)):
         return None
-    whole = outline(flat(jaxpr), DISPATCH) if isinstance(choice, str) else jaxpr
+    # before calls that are reached once are written out: the first layer's may be nearly those of the others
+    whole = outline(flat(reunited(jaxpr, WASTE)), DISPATCH, WASTE) if isinstance(choice, str) else jaxpr
     units = repeated(whole) if isinstance(choice, str) else choice
     if not units:
         return None

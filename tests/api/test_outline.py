@@ -15,6 +15,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.testing.transform_laws import to_compile
 from fxad.transforms.effort import microseconds
+from fxad.units.plan import plan_of
 from tests.api.refusals import refused
 
 WIDTH = 8
@@ -244,6 +245,16 @@ def test_a_gradient_of_calls_has_two_bodies() -> None:
     assert sorted(bodies(gradient).values()) == [1, 11, 12]
     assert list(bodies(fx.outline(gradient)).values()) == [12, 12]
     assert sorted(bodies(fx.outline(gradient, waste=0.0)).values()) == [1, 11, 12]
+
+
+def test_what_is_compiled_of_a_gradient_of_calls() -> None:
+    """As many equations as of the gradient of the flat program, and the same units: also where `dce` came between."""
+    flat = fx.trace(transformer, *blocks(6))
+    gradient = fx.value_and_grad(flat)
+    want = plan_of(gradient.jaxpr, "auto")
+    for other in (fx.value_and_grad(fx.outline(flat)), fx.dce(fx.outline(gradient))):
+        have = plan_of(other.jaxpr, "auto")
+        assert (len(have.units), have.equations) == (len(want.units), want.equations)
 
 
 def staged(stages: Any, x: Any) -> Any:
