@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isqrt
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +44,11 @@ POLICIES: Final = {
     "dots": (policies.dots, _JAX.dots_saveable),
     "everything": (policies.everything, _JAX.everything_saveable),
 }
-BUDGETS: Final = {"sqrt(n)": 32, "2 log2(n)": 16}
+# Carries that a loop of n steps may hold.
+BUDGETS: Final[dict[str, Callable[[int], int]]] = {
+    "2 sqrt(n)": lambda n: 2 * (isqrt(n - 1) + 1),
+    "2 log2(n)": lambda n: 2 * (n - 1).bit_length(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,10 @@ def variants(network: Network) -> list[Variant]:
     for name, (mine, peer) in POLICIES.items():
         mine_too: Wrap = partial(_remat, policy=mine)
         out.append(Variant(f"remat: {name}", Way(mine_too), Way(partial(jax.checkpoint, policy=peer))))
-    if network.xs is not None:
-        for name, k in BUDGETS.items():
-            out.append(Variant(f"checkpointed_scan, {name}", Way(scan=partial(lax.checkpointed_scan, budget=k))))
+    steps = len(network.layers) if network.xs is None else len(network.xs)
+    for k, name in {budget(steps): name for name, budget in BUDGETS.items()}.items():  # one row where they agree
+        scan = partial(lax.checkpointed_scan, budget=k)
+        out.append(Variant(f"checkpointed_scan, {name}", Way(scan=scan)))
     if network.name.startswith("RevNet"):
         out.append(Variant("invertible", Way(chain=invertible)))
     return out
@@ -160,7 +166,7 @@ def loops() -> dict[str, Any]:
         return round(fx.lower(fx.grad(fx.trace(loss, x))).compile().memory().temp_bytes / x.nbytes, 1)
 
     for n in lengths:
-        budgets = {"sqrt(n) segments": 2 * int(n**0.5), "2 log2(n) carries": 2 * n.bit_length() - 2}
+        budgets = {"sqrt(n) segments": BUDGETS["2 sqrt(n)"](n), "2 log2(n) carries": BUDGETS["2 log2(n)"](n)}
         curves["lax.scan"].append(held(lambda f, x, n=n: lax.scan(f, x, None, length=n)))
         for key, k in budgets.items():
             curves[key].append(held(lambda f, x, n=n, k=k: lax.checkpointed_scan(f, x, None, length=n, budget=k)))
@@ -200,8 +206,9 @@ merges what `jax.checkpoint` computes again with the first computation, so of un
 gradient holds; in a scan they stay apart.
 
 `remat: nothing` stores what goes from block to block; the other policies store that and what they choose, `everything`
-also what the gradient does not need. `checkpointed_scan` holds, beside its carries, the slices of the sequence that its
-segments run over. `invertible` holds the last state.
+also what the gradient does not need. `checkpointed_scan` is a loop: over the sequence of the
+RNN, and over the parameters of the other networks, stacked for it; it holds as many carries as its budget, and the
+slices (or the stacked parameters and their gradients) that its segments run over. `invertible` holds the last state.
 
 fxad compiles blocks that repeat once each, as units (`lower(..., units="auto")`, its default). What one unit hands to
 another lies in memory until its last use; what that is, is chosen so that it is least, and cheap arithmetic is done

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax.ad_checkpoint
@@ -32,7 +33,7 @@ def _same(f: Callable[..., Any]) -> Callable[..., Any]:
 @dataclass(frozen=True, slots=True)
 class Way:
     """How a network is differentiated: what is put around each block, or around the chain of all, and the scan in place
-    of the library's."""
+    of the library's, or of the chain."""
 
     block: Wrap | None = None
     chain: Wrap | None = None
@@ -53,7 +54,11 @@ class Network:
     def loss(self, face: Face, how: Way, layers: Tree, start: Tree, xs: Any) -> Any:
         """The loss."""
         wrap, scan = how.block or _same, how.scan
-        if self.xs is None:
+        if self.xs is None and scan is not None:
+            # the same blocks as a loop over their parameters, which are stacked here: the copies count
+            stacked = fx.tree.map(lambda *leaves: face.np.stack(leaves), *layers)
+            state, _ = scan(lambda state, p: (wrap(partial(self.block, face))(p, state, None), None), start, stacked)
+        elif self.xs is None:
 
             def chain(layers: Tree, state: Tree) -> Tree:
                 for params in layers:
