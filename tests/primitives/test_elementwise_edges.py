@@ -10,9 +10,12 @@ import numpy.typing as npt
 import pytest
 
 from fxad import dtypes
+from fxad.builder import Builder
 from fxad.dtypes import DType, as_dtype
-from fxad.ir import NDArray, Primitive
+from fxad.interpret import run
+from fxad.ir import Aval, Lit, NDArray, Primitive
 from fxad.primitives import elementwise as ew
+from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from tests.primitives.harness import avals_of, check, program, xla
 
 NAN, INF = math.nan, math.inf
@@ -227,3 +230,28 @@ def test_impl_does_not_warn_and_keeps_shapes() -> None:
         assert out.shape == ()
         (out,) = ew.ADD.impl(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32))
         assert out.shape == (0, 3)
+
+
+FOLDED = sorted({p for p in vars(ew).values() if isinstance(p, Unary | Binary | Compare)}, key=lambda p: p.name)
+
+
+def corners(dtype: DType) -> list[int]:
+    if dtype == dtypes.bool_:
+        return [0, 1]
+    least, most = dtypes.RANGES[dtype]
+    return [*{least, least // 2, -2 if least else 2, -1 if least else 4, 0, 1, 3, most // 2, most}]
+
+
+@pytest.mark.parametrize("prim", FOLDED, ids=lambda p: p.name)
+def test_what_xla_folds_of_integers(prim: Unary | Binary | Compare) -> None:
+    """A program of constants is computed while it is compiled, by other code than what runs: it must not end the
+    process (1 // 0 did) nor give something else (leading zeros of -1)."""
+    b = Builder()
+    outs = [
+        b.one(prim, *[Lit.of(x, Aval((), dtype)) for x in args])
+        for dtype in sorted((dtypes.INTEGER | {dtypes.bool_}) & prim.takes, key=str)
+        for args in product(corners(dtype), repeat=1 if isinstance(prim, Unary) else 2)
+    ]
+    folded = b.build(outs, "folded")
+    for have, want in zip(xla(folded), run(folded, ()), strict=True):
+        identical(have, want)

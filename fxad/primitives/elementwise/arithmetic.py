@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, Cotangent, Hole, JvpCtx, Linear, Lit, NDArray, Tangent, TransposeCtx, Zero, primitive
-from fxad.primitives.elementwise.family import ORDERED, REAL, Binary, Compare, Unary, filled
+from fxad.ir import (
+    Atom,
+    Aval,
+    Cotangent,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.elementwise.family import ORDERED, REAL, Binary, Compare, Unary, compared, filled
 from fxad.primitives.elementwise.logic import EQ, GT, LT
 from fxad.primitives.elementwise.select import SELECT_N
 
@@ -17,6 +33,21 @@ from fxad.primitives.elementwise.select import SELECT_N
 def scaled(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
     """The tangent `t` times a primal value of its type."""
     return t if type(t) is Zero else ctx.lin_one(MUL, t, slope)
+
+
+def _guarded(
+    hlo: Hlo, op: str, args: Sequence[HloValue], aval: Aval, at_zero: Callable[[], HloValue]
+) -> Sequence[HloValue]:
+    """A quotient or remainder; of integers never by 0, where the result is `at_zero`.
+
+    XLA guards the code that it makes for the CPU, but folds constants with the machine's division: the process
+    would end while `1 // 0` is compiled (jaxlib 0.10.2)."""
+    if aval.dtype not in dtypes.INTEGER:
+        return hlo.op(op, args, [aval])
+    (none,) = compared(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
+    by = hlo.op("stablehlo.select", (none, hlo.constant(Lit.of(1, aval)), args[1]), [aval])
+    found = hlo.op(op, (args[0], *by), [aval])
+    return hlo.op("stablehlo.select", (none, at_zero(), *found), [aval])
 
 
 @final
@@ -139,6 +170,11 @@ class Div(Binary, Linear):
     hlo_name: ClassVar[str] = "stablehlo.divide"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
 
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return _guarded(hlo, self.hlo_name, args, ins[0], lambda: hlo.constant(Lit.of(-1, ins[0])))
+
     def compute(self, x: NDArray, y: NDArray) -> object:
         if x.dtype not in dtypes.INTEGER:
             return np.divide(x, y)
@@ -177,6 +213,11 @@ class Rem(Binary):
     name: ClassVar[str] = "rem"
     hlo_name: ClassVar[str] = "stablehlo.remainder"
     takes: ClassVar[frozenset[DType]] = REAL
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return _guarded(hlo, self.hlo_name, args, ins[0], lambda: args[0])
 
     def compute(self, x: NDArray, y: NDArray) -> object:
         r = np.fmod(x, y)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.checks import operands
 from fxad.primitives.elementwise.family import ANY, BITS, ORDERED, Binary, Compare, Unary, refused
 
@@ -293,6 +294,16 @@ class Clz(Unary):
     name: ClassVar[str] = "clz"
     hlo_name: ClassVar[str] = "stablehlo.count_leading_zeros"
     takes: ClassVar[frozenset[DType]] = dtypes.INTEGER
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        # of bits that are unsigned: XLA folds count_leading_zeros of a negative constant narrower than 64 bits as if it
+        # were sign-extended, to a negative number (jaxlib 0.10.2)
+        bits = [ins[0].with_dtype(dtypes.as_dtype(f"uint{8 * ins[0].dtype.itemsize}"))]
+        for name, types in (("bitcast_convert", bits), ("count_leading_zeros", bits), ("bitcast_convert", outs)):
+            args = hlo.op(f"stablehlo.{name}", args, types)
+        return args
 
     def compute(self, x: NDArray) -> object:
         rest, width = _unsigned(x), 8 * x.dtype.itemsize
