@@ -78,6 +78,12 @@ def close(have: Any, want: Any, tolerance: float = 1e-9) -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
 
 
+def interpreted(f: Callable[..., Any], *args: Any) -> Any:
+    """What a function gives, without a compilation: those of solvers under derivatives take most of the time here, and
+    that programs mean what is interpreted is a law of its own."""
+    return fx.interpret(fx.trace(f, *args), *args)
+
+
 USES: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
     "value": lambda f: f,
     "jacfwd": lambda f: fx.jacfwd(f, argnums=(0, 1)),
@@ -107,7 +113,11 @@ USES: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("solve", [by_loop, by_library])
 def test_derivatives_are_those_of_the_solution(solve: Any, use: str) -> None:
-    close(USES[use](solve)(A, B), USES[use](dense)(A, B))
+    have, want = USES[use](solve), USES[use](dense)
+    if solve is by_loop:
+        close(interpreted(have, A, B), interpreted(want, A, B))
+    else:
+        close(have(A, B), want(A, B))
 
 
 def test_the_solver_is_not_differentiated() -> None:
@@ -268,7 +278,7 @@ def test_any_system_under_any_stack(system: tuple[Any, Any], stack: list[str], h
         "gmres": lambda mv, b: lax.gmres(mv, b, tol=1e-13)[0],
         "bicgstab": lambda mv, b: lax.bicgstab(mv, b, tol=1e-13)[0],
     }
-    close(solved(ways[how])(0.7), solved(dense)(0.7), 1e-7)
+    close(interpreted(solved(ways[how]), 0.7), interpreted(solved(dense), 0.7), 1e-7)
 
 
 def _pushed(f: Any) -> Any:
