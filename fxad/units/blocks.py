@@ -7,7 +7,9 @@ The rule (`repeated`), for the body of a call that is reached more than once whe
 3. unless the units inside it leave no more than half of it to compile: then they are the units;
 
 and for all of it: it takes twice that time, or there is no use in looking (`large_enough`); and what is compiled with
-units is at most `AT_MOST` of what is compiled without them (`pays`).
+units is at most `AT_MOST` of what is compiled without them, and takes `SAVES` milliseconds less (`pays`). For a step
+of linked units is slower where blocks are cheap (24 layers of 128 x 128: by a tenth), and XLA compiles these fast. A
+program that gives operands up need not save that: as units it holds less (`fxad.units.order`).
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from fxad.ir import Eqn, Jaxpr, distinct
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
-from fxad.units.weight import FIXED, Weight, weigh, weight
+from fxad.units.weight import FIXED, FIXED_MS, Weight, weigh, weight
 
 DISPATCH: Final = 400.0  # microseconds; a call of a unit costs 8 at most, and estimates are up to 3 times too high
 WORTH: Final = 24  # equations
 AT_MOST: Final = 0.6
+SAVES: Final = 300.0  # milliseconds, by estimates that are up to 3 times too low
 
 # Decides whether calls of a body are a unit.
 Predicate: TypeAlias = Callable[[Jaxpr], bool]
@@ -70,18 +73,21 @@ def worth(w: Weight, n: int) -> bool:
     return w.microseconds >= DISPATCH and (n - 1) * w.equations >= WORTH
 
 
-def large_enough(w: Weight) -> bool:
-    """Whether a program of this weight can have a unit that is worth it at all: nothing else is looked at otherwise."""
-    return w.microseconds >= 2 * DISPATCH and w.equations > WORTH
-
-
 def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:
     """Equations to compile when calls of `units` are compiled apart, once each."""
     again = [(n - 1) * weight(body).equations for body, n in uses(jaxpr, units).items() if body in units]
     return weight(jaxpr).equations - sum(again)
 
 
-def pays(units: Iterable[Jaxpr], whole: Jaxpr) -> bool:
-    """Whether compiling these units is enough cheaper than compiling the whole."""
-    apart = sum([weight(body).equations + FIXED for body in units])
-    return apart <= AT_MOST * (weight(whole).equations + FIXED)
+def pays(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVES) -> bool:
+    """Whether compiling these units is enough cheaper than compiling the whole: in proportion, and by `saves`
+    milliseconds."""
+    apart = [weight(body) for body in units]
+    w = weight(whole)
+    saved = w.milliseconds + FIXED_MS - sum([a.milliseconds + FIXED_MS for a in apart])
+    return sum([a.equations + FIXED for a in apart]) <= AT_MOST * (w.equations + FIXED) and saved >= saves
+
+
+def large_enough(w: Weight, saves: float = SAVES) -> bool:
+    """Whether a program of this weight can have units that pay at all: nothing else is looked at otherwise."""
+    return w.microseconds >= 2 * DISPATCH and w.equations > WORTH and w.milliseconds > saves

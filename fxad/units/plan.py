@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
+from math import inf
 from operator import add
 from typing import Literal, TypeAlias, final
 
@@ -18,7 +19,7 @@ from fxad.memo import by_value
 from fxad.records import dataclass
 from fxad.transforms.outline import WASTE, outline
 from fxad.transforms.reunite import reunited
-from fxad.units.blocks import DISPATCH, large_enough, pays, repeated
+from fxad.units.blocks import DISPATCH, SAVES, large_enough, pays, repeated
 from fxad.units.order import sooner
 from fxad.units.pieces import Piece, Pieces, cut_up, flat
 from fxad.units.rewiring import lightened
@@ -152,7 +153,8 @@ def single(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
 @by_value
 def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | None:
     """The plan with several steps, or None where there is one only."""
-    if isinstance(choice, str) and not large_enough(weigh(jaxpr)):
+    saves = -inf if donate else SAVES
+    if isinstance(choice, str) and not large_enough(weigh(jaxpr), saves):
         return None
     # before calls that are reached once are written out: the first layer's may be nearly those of the others
     whole = outline(flat(reunited(jaxpr, WASTE)), DISPATCH, WASTE) if isinstance(choice, str) else jaxpr
@@ -161,7 +163,7 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | Non
         return None
     pieces = cut_up(whole, units, donate)
     bodies = dict.fromkeys([p.body for p in pieces.pieces])
-    if len(pieces.pieces) < 2 or (isinstance(choice, str) and not pays(bodies, jaxpr)):
+    if len(pieces.pieces) < 2 or (isinstance(choice, str) and not pays(bodies, jaxpr, saves)):
         return None
     plan = _planned(pieces, donate, jaxpr.name)
     early = sooner(pieces, donate)
