@@ -213,7 +213,7 @@ def distinct(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     Cost: linear in the distinct equations, however deep bodies are nested and however often they are shared.
     """
     done: dict[Jaxpr, None] = {}
-    stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, _carried(jaxpr))]
+    stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(_carried(jaxpr)))]
     while stack:
         top, rest = stack[-1]
         inner = next((b for b in rest if b not in done), None)
@@ -221,12 +221,15 @@ def distinct(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
             done[top] = None
             stack.pop()
         else:
-            stack.append((inner, _carried(inner)))
+            stack.append((inner, iter(_carried(inner))))
     return tuple(done)
 
 
-def _carried(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
-    return (body for eqn in jaxpr.eqns for body in bodies(eqn.prim))
+def _carried(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+    """The bodies in the equations, each once; looked for once, as every pass over a program begins with `distinct`."""
+    if "carried" not in jaxpr._memo:
+        jaxpr._memo["carried"] = tuple(dict.fromkeys([body for eqn in jaxpr.eqns for body in bodies(eqn.prim)]))
+    return cast(tuple[Jaxpr, ...], jaxpr._memo["carried"])
 
 
 # ------------------------------------------------------------------------------------------------------ primitives

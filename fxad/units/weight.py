@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from fxad.ir import Eqn, HigherOrder, Jaxpr, Primitive, distinct
+from fxad.ir import HigherOrder, Jaxpr, Primitive, distinct
 from fxad.memo import by_value
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.dot import DotGeneral
@@ -56,17 +56,21 @@ def weigh(jaxpr: Jaxpr) -> Weight:
 @by_value
 def weight(jaxpr: Jaxpr) -> Weight:
     """The weight of a program. Cost: linear in its distinct equations, once; recursive, see `weigh`."""
+    kinds: dict[type[Primitive], float] = {}
     equations, milliseconds = 0, 0.0
     for eqn in jaxpr.eqns:
+        kind = type(eqn.prim)
+        if kind not in kinds:
+            kinds[kind] = _milliseconds(kind)
         inside = [weight(body) for body in eqn.prim.bodies] if isinstance(eqn.prim, HigherOrder) else []
         equations += sum([w.equations for w in inside]) if inside else 1
-        milliseconds += sum([w.milliseconds for w in inside]) if inside else _milliseconds(eqn)
+        milliseconds += sum([w.milliseconds for w in inside]) if inside else kinds[kind]
     return Weight(equations, milliseconds, sum([microseconds(e) for e in jaxpr.eqns]))
 
 
-def _milliseconds(eqn: Eqn) -> float:
-    if isinstance(eqn.prim, _MOVES):
+def _milliseconds(kind: type[Primitive]) -> float:
+    if issubclass(kind, _MOVES):
         return 0.0
-    if isinstance(eqn.prim, _ELEMENTWISE):
+    if issubclass(kind, _ELEMENTWISE):
         return _FUSED
-    return _CALLED if isinstance(eqn.prim, _LIBRARY) else _KERNEL
+    return _CALLED if issubclass(kind, _LIBRARY) else _KERNEL

@@ -19,6 +19,7 @@ from fxad.units.plan import Plan, Step
 from fxad.xla.buffers import Buffer, to_buffer
 from fxad.xla.cache import cache_in_force
 from fxad.xla.client import Device
+from fxad.xla.compat import result_handler
 from fxad.xla.executable import (
     DEFAULT,
     CompileOptions,
@@ -59,8 +60,8 @@ class LinkedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "_constants", "_outs", "_steps", "committed", "device", "handlers", "in_avals", "out_avals",
-        "plan", "programs",
+        "__weakref__", "_constants", "_outs", "_steps", "committed", "device", "handlers", "in_avals", "origin",
+        "out_avals", "plan", "programs",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, programs: tuple[LoadedProgram, ...], device: Device) -> None:
@@ -74,16 +75,18 @@ class LinkedProgram:
         self.committed: list[ResultHandler] = []
         self._constants = [to_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
         self._outs = _pick(plan.outs)
-        self._steps = [
-            (programs[s.unit].start, programs[s.unit].handlers, _pick(s.ins), s.frees, plan.given_up(s))
-            for s in plan.steps
+        lines = {s.unit: line for s in reversed(plan.steps) if (line := _where(s))}  # of the first step of each unit
+        whole = memory(self)
+        # what messages say of the program: its name, the user's line, the memory of a whole run
+        self.origin = Origin(plan.name, next((w for s in plan.steps if (w := _where(s))), ""), whole)
+        # the results of a unit say the same: it may fail long after the call, and what ran out is the memory of the run
+        made = [
+            [result_handler(a, device.sharding, False, Origin(plan.name, lines.get(k, ""), whole)) for a in p.out_avals]
+            for k, p in enumerate(programs)
         ]
-
-    @property
-    def origin(self) -> Origin:
-        """What messages say of the program: its name, the user's line, the memory of a whole run."""
-        where = next((w for s in self.plan.steps if (w := _where(s))), "")
-        return Origin(self.plan.name, where, memory(self))
+        self._steps = [
+            (programs[s.unit].start, made[s.unit], _pick(s.ins), s.frees, plan.given_up(s)) for s in plan.steps
+        ]
 
     def start(self, buffers: Sequence[Buffer]) -> _Done:
         """Call every step in order; see `LoadedProgram.execute`. A slot is its place in one list, which only grows, and

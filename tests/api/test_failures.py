@@ -50,6 +50,30 @@ def test_out_of_memory_where_it_is_waited_for() -> None:
             touch(y)
 
 
+@pytest.mark.usefixtures("nothing_remembered")
+def test_out_of_memory_in_a_linked_run_tells_the_peak_of_the_run() -> None:
+    """Of the whole run, which holds more than the unit that failed; and the line that calls the unit."""
+    inner = fx.jit(huge_temporary)
+
+    def twice(x: Any) -> Any:
+        y = inner(x[0])
+        return inner(y[0]), y
+
+    x = np.ones(1 << 20, np.float32)
+    run = fx.lower(fx.trace(twice, x), units=lambda body: body.name == "huge_temporary").compile()
+    assert isinstance(run._loaded, runtime.LinkedProgram)
+    (unit,) = [p for p in run._loaded.programs if p.origin.name == "huge_temporary"]
+    peak = run.memory().peak_bytes
+    assert peak >= unit.origin.memory.peak_bytes + x.nbytes
+    for y in run(x):
+        message = (
+            rf"^block: twice: out of memory: [\d,]{{17}} bytes were asked for; at its peak the program needs {peak:,}: "
+            rf"(.|\n)*  traced at     {re.escape(__file__)}:\d+ in .*twice\n"
+        )
+        with pytest.raises(ExecutionError, match=message):
+            y.block_until_ready()
+
+
 def test_calls_return_before_the_work_is_done() -> None:
     x = fnp.ones((700, 700))
 
