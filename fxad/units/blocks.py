@@ -9,7 +9,7 @@ The rule (`repeated`), for the body of a call that is reached more than once whe
 and for all of it: it takes twice that time, or there is no use in looking (`large_enough`); and what is compiled with
 units is at most `AT_MOST` of what is compiled without them, and takes `SAVES` milliseconds less (`pays`). For a step
 of linked units is slower where blocks are cheap (24 layers of 128 x 128: by a tenth), and XLA compiles these fast. A
-program that gives operands up need not save that: as units it holds less (`fxad.units.order`).
+program that gives operands up, or computes values again, need not save that: as units it holds less.
 """
 
 from __future__ import annotations

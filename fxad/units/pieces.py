@@ -122,6 +122,11 @@ def is_again(eqn: Eqn) -> bool:
     return isinstance(eqn.prim, Remat) and eqn.prim.opaque
 
 
+def recomputes(jaxpr: Jaxpr) -> bool:
+    """Whether anything in a program is computed again, to save memory."""
+    return any([is_again(eqn) for body in distinct(jaxpr) for eqn in body.eqns if type(eqn.prim) is Remat])
+
+
 @final
 class _Cutter:
     """Walks the equations in the order in which they are to be computed, and closes a piece of glue where it must."""

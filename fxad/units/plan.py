@@ -21,7 +21,7 @@ from fxad.transforms.outline import WASTE, outline
 from fxad.transforms.reunite import reunited
 from fxad.units.blocks import DISPATCH, SAVES, large_enough, pays, repeated
 from fxad.units.order import sooner
-from fxad.units.pieces import Piece, Pieces, cut_up, flat
+from fxad.units.pieces import Piece, Pieces, cut_up, flat, recomputes
 from fxad.units.rewiring import lightened
 from fxad.units.weight import weigh
 
@@ -153,7 +153,7 @@ def single(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
 @by_value
 def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | None:
     """The plan with several steps, or None where there is one only."""
-    saves = -inf if donate else SAVES
+    saves = -inf if donate or recomputes(jaxpr) else SAVES
     if isinstance(choice, str) and not large_enough(weigh(jaxpr), saves):
         return None
     # before calls that are reached once are written out: the first layer's may be nearly those of the others

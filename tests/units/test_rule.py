@@ -164,6 +164,29 @@ def test_what_does_not_repeat_is_one_unit_and_xlas_own_executable() -> None:
     assert auto is none
 
 
+def test_cheap_layers_are_linked_only_to_hold_less() -> None:
+    """Compiling them in one piece takes little, and their steps are faster so; `remat` and donation ask for memory."""
+
+    def layer(p: Any, x: Any) -> Any:
+        return fnp.tanh(x @ p["w"]) @ p["v"]
+
+    def update(wrapped: Callable[..., Any], params: Any, x: Any) -> Any:
+        def loss(params: Any, x: Any) -> Any:
+            for p in params:
+                x = wrapped(p, x)
+            return fnp.mean(x * x)
+
+        return fx.tree.map(lambda p, s: p - s, params, fx.grad(loss)(params, x))
+
+    w = fx.Spec((256, 256))
+    args = [{"w": w, "v": w} for _ in range(12)], fx.Spec((256, 256))
+    plain = fx.trace(lambda params, x: update(layer, params, x), *args)
+    again = fx.trace(lambda params, x: update(fx.remat(layer), params, x), *args)
+    assert len(fx.lower(plain).units.steps) == 1
+    assert len(fx.lower(again).units.steps) > 24
+    assert len(plan_of(plain.jaxpr, "auto", (0, 1)).steps) > 24
+
+
 def test_jit_takes_units() -> None:
     rng = np.random.default_rng(0)
     params = [{"w": rng.standard_normal((320, 320)).astype("f") / 64, "b": np.zeros(320, "f")} for _ in range(12)]
