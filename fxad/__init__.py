@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from fxad.files import save as save
     from fxad.lax import checkpoint_name as checkpoint_name
     from fxad.lax import stop_gradient as stop_gradient
+    from fxad.lax.control.checking import error_if as error_if
     from fxad.lax.control.host import debug_callback as debug_callback
     from fxad.lax.control.host import debug_print as debug_print
     from fxad.lax.control.host import io_callback as io_callback
@@ -104,6 +105,7 @@ else:
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.files": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",
+            "fxad.lax.control.checking": "error_if",
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms": "policies",
         },

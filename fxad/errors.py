@@ -163,6 +163,10 @@ class ExecutionError(FxadError, RuntimeError):
     """A compiled program failed while running."""
 
 
+class CheckError(FxadError, RuntimeError):
+    """A check of a program (`error_if`, `checked`) found that it has gone wrong."""
+
+
 class CacheError(FxadError, OSError):
     """A directory cannot be the cache's."""
 

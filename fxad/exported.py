@@ -48,10 +48,8 @@ def export(
     """
     module = lower_jaxpr(program.jaxpr)
     if module.host:
-        raise ArgumentError(
-            f"export: {program.name} calls {module.host[0].label}, a function of this process",
-            remedy="leave calls of the host out of what is exported",
-        )
+        what, remedy = module.host[0][0].refusal
+        raise ArgumentError(f"export: {program.name} calls {what}", remedy=remedy)
     version = portable.usual_version() if version is None else version
     portable.check_version(version)
     source = module.source(donate)

@@ -431,11 +431,17 @@ class HigherOrder(Primitive):
         contributions of its bodies to a cotangent need not be summed in the order of the program without it."""
         return None
 
+    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
+        """The equation with one operand more, and its place: a bool, whether what its bodies check is to be reported.
+        `guard` does it to a body, where the new operand is the first. None where bodies take no further operand."""
+        return None
+
 
 # A body with only the results marked, without operands that they do not need, and which operands are left.
 Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
 # A body in two, at the values that it keeps: operands -> results, then those; operands, then those -> results.
 Cut: TypeAlias = Callable[[Jaxpr, int], tuple[Jaxpr, Jaxpr]]
+Guard: TypeAlias = Callable[[Jaxpr], Jaxpr | None]
 
 
 def params(prim: Primitive) -> tuple[tuple[str, Param], ...]:

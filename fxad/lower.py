@@ -23,10 +23,10 @@ from fxad.errors import ParameterError
 from fxad.ir import Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, place
 from fxad.lowering.mlir import pretty
 from fxad.lowering.mlir_text import dense, tensor
-from fxad.lowering.ordering import DONE, prepared
+from fxad.lowering.ordering import DONE, calls_host, prepared
 from fxad.lowering.places import Places
 from fxad.memo import by_value
-from fxad.primitives.host import HostCall
+from fxad.primitives.checking import Called
 from fxad.records import dataclass
 
 # A value while a function is written: its SSA name and its type, as text.
@@ -42,15 +42,16 @@ class LoweredModule:
 
     `body` is what follows the header of `@main`: its operations and the other functions. `locations` defines where
     each operation comes from; it is not part of `text()`. `name` and `where` are the user's function and the first line
-    of it that made an equation, for messages. `host` are the calls of the host that XLA makes; a module that has any
-    gives one more result, last (`DONE`).
+    of it that made an equation, for messages. `host` are the calls of the host that XLA makes, with the user's
+    lines; a module that `waits` for such calls gives one more result, last (`DONE`).
     """
 
     in_avals: tuple[Aval, ...]
     out_avals: tuple[Aval, ...]
     body: str
     locations: str
-    host: tuple[HostCall, ...] = ()
+    host: tuple[tuple[Called, str], ...] = ()
+    waits: bool = False
     name: str = field(default="main", compare=False)
     where: str = field(default="", compare=False)
 
@@ -59,7 +60,7 @@ class LoweredModule:
 
         Raises: ParameterError when `donate` numbers an operand that is not there.
         """
-        outs = (*self.out_avals, DONE) if self.host else self.out_avals
+        outs = (*self.out_avals, DONE) if self.waits else self.out_avals
         header = _header("public @main", self.in_avals, outs, aliases(self.in_avals, self.out_avals, donate))
         return f"{header}{self.body}{self.locations}"
 
@@ -83,7 +84,7 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
         parts.append(module.function(sub))
     body, locations = "".join(parts), module.places.definitions()
     ins, outs, host = jaxpr.in_avals, jaxpr.out_avals, tuple(module.host)
-    return LoweredModule(ins, outs, body, locations, host, jaxpr.name, first_line(jaxpr))
+    return LoweredModule(ins, outs, body, locations, host, calls_host(jaxpr), jaxpr.name, first_line(jaxpr))
 
 
 def first_line(jaxpr: Jaxpr) -> str:
@@ -127,7 +128,7 @@ class _Module:
     __slots__ = ("host", "names", "places", "queue", "types")
 
     def __init__(self) -> None:
-        self.host: list[HostCall] = []
+        self.host: list[tuple[Called, str]] = []
         self.names: dict[Jaxpr, str] = {}
         self.queue: list[Jaxpr] = []
         self.types = _Types()
@@ -223,7 +224,8 @@ class _Function:
 
     def host(self, call: Primitive) -> int:
         """The number of a call of the host; see `fxad.ir.Hlo`."""
-        self._module.host.append(cast(HostCall, call))
+        where = place(self._module.places.source(self._loc))
+        self._module.host.append((cast(Called, call), str(where or "")))
         return len(self._module.host) - 1
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:

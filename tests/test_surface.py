@@ -24,7 +24,7 @@ NAMES = (
     *TRANSFORMATIONS,
     "trace", "Spec", "Program", "Lowered", "Executable", "Array", "Jaxpr",
     "lower", "jit", "interpret", "diff", "devices", "device_put", "explain_nan", "profile", "load_exported",
-    "debug_print", "debug_callback", "io_callback", "pure_callback", "set_cpu_devices",
+    "error_if", "debug_print", "debug_callback", "io_callback", "pure_callback", "set_cpu_devices",
     "residuals", "partial_eval", "checkpoint_name", "policies", "SymbolicZero", "CustomVJPPrimal",
 )  # fmt: skip
 MODULES = ("errors", "lax", "numpy", "testing", "text", "tree")

@@ -14,19 +14,24 @@ from fxad.builder import Builder
 from fxad.errors import CompileError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Var, distinct, place
 from fxad.memo import by_value
+from fxad.primitives.checking import Called
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
+from fxad.primitives.custom import CustomCall
 from fxad.primitives.host import ORDERED, TOKEN, HostCall
+from fxad.primitives.linear_call import LinearCall
 
+GOES: Final = Aval((), dtypes.bool_)
 # A result that every program with calls of the host has, last: it is there when the program has run.
 DONE: Final = Aval((), dtypes.uint8)
 
 
 def calls_host(jaxpr: Jaxpr) -> bool:
-    """Whether the program calls the host, for its values or for its effects."""
-    return any([isinstance(eqn.prim, HostCall) for body in distinct(jaxpr) for eqn in body.eqns])
+    """Whether the program calls the host: for its values, for its effects, or where a check fails."""
+    return any([isinstance(eqn.prim, Called) for body in distinct(jaxpr) for eqn in body.eqns])
 
 
 def prepared(jaxpr: Jaxpr) -> Jaxpr:
@@ -71,13 +76,17 @@ def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[
     match prim:
         case HostCall():
             new, at = replace(prim, token=True), 1
-        case Call():
+        case Call() | CustomCall() | LinearCall():  # rules have done what they are for
             new = Call(_threaded(prim.body))
+        case Remat():
+            new = prim.with_bodies((_threaded(prim.body),))
         case Cond():
             new, at = prim.with_bodies(tuple([_threaded(body) for body in prim.branches])), 1
         case Scan():
             body = _after(_threaded(prim.body), prim.n_consts)
             new, at = replace(prim, body=body, n_carry=prim.n_carry + 1), prim.upto + prim.n_consts
+        case While() if ORDERED in prim.cond.effects and prim.max_steps is None:
+            new = Call(_threaded(_deciding(prim)))
         case While() if ORDERED not in prim.cond.effects:
             body, cond = _after(_threaded(prim.body), prim.n_body), _ignoring(prim.cond, prim.n_cond)
             new, at = replace(prim, cond=cond, body=body), prim.n_cond + prim.n_body
@@ -89,6 +98,24 @@ def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[
             )
     outs = b(new, *ins[:at], token, *ins[at:])
     return outs[0], outs[1:]
+
+
+def _deciding(loop: While) -> Jaxpr:
+    """A loop whose predicate calls the host, as one that carries what the predicate gave: its steps end with it."""
+    n, m = loop.n_cond, loop.n_cond + loop.n_body
+    avals = (*loop.cond.in_avals[:n], *loop.body.in_avals)
+    b = Builder()
+    consts = b.inputs(avals[:m])
+    b.input(GOES)
+    after = b.inline(loop.body, (*consts[n:], *b.inputs(avals[m:])))
+    step = b.build((*b.inline(loop.cond, (*consts[:n], *after)), *after), loop.body.name)
+    b = Builder()
+    goes, *_ = b.inputs((GOES, *avals[m:]))
+    more = b.build((goes,), loop.cond.name)
+    b = Builder()
+    ins = b.inputs(avals)
+    first = b.inline(loop.cond, (*ins[:n], *ins[m:]))
+    return b.build(b(While(more, step, 0, m), *ins[:m], *first, *ins[m:])[1:], loop.body.name)
 
 
 def _after(body: Jaxpr, n: int) -> Jaxpr:

@@ -38,6 +38,10 @@ class Places:
             self._rows.append((f"{function}/{prim}" if prim else function, source))
         return known
 
+    def source(self, alias: str) -> Source:
+        """Where the operation was written that `alias` stands after."""
+        return self._rows[int(alias.removeprefix(" loc(#L").removesuffix(")"))][1]
+
     def definitions(self) -> str:
         """All locations, one a line: operation name, then the user's function, then file and line."""
         places = _resolve([source for _, source in self._rows])

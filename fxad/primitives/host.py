@@ -59,6 +59,11 @@ class HostCall(Primitive):
     token: bool = False  # takes and gives a u32[] beside: how lowering puts calls in order
 
     @property
+    def refusal(self) -> tuple[str, str]:
+        """What it calls, in messages, and what to do where it cannot."""
+        return f"{self.label}, a function of this process", "leave it out of what does not run here, on a CPU"
+
+    @property
     def effects(self) -> frozenset[str]:
         found = _EFFECTS(self.effect)
         if found is None:
@@ -131,13 +136,7 @@ class HostCall(Primitive):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        attrs = {
-            "call_target_name": '"xla_ffi_python_cpu_callback"',
-            "has_side_effect": "true" if self.effects else "false",
-            "api_version": "4 : i32",
-            "backend_config": f"{{index = {hlo.host(self)} : ui64}}",
-        }
-        return hlo.op("stablehlo.custom_call", args, outs, attrs)
+        return custom_call(self, hlo, args, outs)
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
@@ -159,6 +158,17 @@ class HostCall(Primitive):
             )
         outs = ctx(self, *primals)
         return outs, tuple([Zero(v.aval) for v in outs])
+
+
+def custom_call(call: Primitive, hlo: Hlo, args: Sequence[HloValue], outs: Sequence[Aval]) -> Sequence[HloValue]:
+    """The operation at which XLA calls the host, for the meaning (`impl`) of an equation."""
+    attrs = {
+        "call_target_name": '"xla_ffi_python_cpu_callback"',
+        "has_side_effect": "true" if call.effects else "false",
+        "api_version": "4 : i32",
+        "backend_config": f"{{index = {hlo.host(call)} : ui64}}",
+    }
+    return hlo.op("stablehlo.custom_call", args, outs, attrs)
 
 
 def _spread(x: NDArray, carried: Sequence[bool]) -> NDArray:

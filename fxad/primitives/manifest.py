@@ -7,6 +7,7 @@ from typing import Final
 from fxad.ir import Primitive
 from fxad.primitives.argmax import ARGMAX
 from fxad.primitives.barrier import BARRIER
+from fxad.primitives.checking import CHECKING
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -76,5 +77,6 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     While,
     *CUSTOM,
     *IMPLICIT,
+    *CHECKING,
     *HOST_CALLS,
 )

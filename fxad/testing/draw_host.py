@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.hosts import HOST
 from fxad.ir import Aval, NDArray, Primitive
+from fxad.primitives.checking import Check
 from fxad.primitives.host import NUMBER, PURE, HostCall
-from fxad.testing.applications import Spec, Specs
-from fxad.testing.values import ORDINARY, Domain, shapes
+from fxad.testing.applications import ANY, Spec, Specs, dtype_of
+from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
 _WHOLE: Final = Aval((), dtypes.int32)
 
@@ -33,4 +34,15 @@ def _host_call(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  integers
     ]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({HostCall: _host_call})
+def _check(draw: st.DrawFn, smooth: bool) -> Spec:
+    """A check that does not fail."""
+    dtype = dtype_of(draw, ANY, smooth)
+    xs = [Aval(draw(shapes()), dtype) for _ in range(draw(st.integers(1, 2)))]
+    field = Aval((), dtypes.float64)
+    n = draw(st.integers(0, 1))
+    prim = Check("wrong: {}" if n else "wrong", "an equation", "model.py:3 in f", n)
+    domain = Domain() if smooth else SPECIAL
+    return prim, [(Aval((), dtypes.bool_), Domain(whole=(0, 0))), *[(field, domain)] * n, *[(x, domain) for x in xs]]
+
+
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({HostCall: _host_call, Check: _check})

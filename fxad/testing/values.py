@@ -79,7 +79,8 @@ def sample(aval: Aval, domain: Domain, seed: int, k: int) -> NDArray:
     rng = np.random.default_rng((seed, k))
     dtype, shape = aval.dtype, aval.shape
     if dtype == dtypes.bool_:
-        return np.asarray(rng.random(shape) < 0.5)
+        known = np.full(shape, domain.whole[0] != 0) if domain.whole else rng.random(shape) < 0.5
+        return np.asarray(known)
     if dtype in dtypes.INTEGER:
         return _integers(rng, aval, domain)
     with np.errstate(all="ignore"):

@@ -115,7 +115,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     if options.flags:
         given.env_option_overrides = list(options.flags)
     try:
-        if lowered.host:
+        if lowered.waits:
             raw, start = host_calls.compiled(source, lowered.host, device, given)
             return LoadedProgram(raw, lowered, device, start)
         raw = device.client.compile_and_load(source, device.raw_list, given)

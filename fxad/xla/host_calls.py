@@ -6,16 +6,18 @@ raised there, and they are held as long as they may be called.
 
 from __future__ import annotations
 
-from collections import deque
+import re
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, final
+from itertools import count
+from typing import Final, Protocol, TypeAlias, final
 
 from fxad.errors import CompileError, ExecutionError, FxadError
 from fxad.ir import NDArray
 from fxad.lowering import mlir
 from fxad.lowering.door import _jax
 from fxad.lowering.ordering import DONE
-from fxad.primitives.host import HostCall
+from fxad.primitives.checking import Called
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 
@@ -30,83 +32,103 @@ class Results(Protocol):
 Start: TypeAlias = Callable[[Sequence[_jax.ArrayImpl]], Results]
 
 
+class _Raised(Exception):  # noqa: N818  not an error of its own: a number that XLA's message has in it
+    """Stands for what a host function raised, on its way through XLA."""
+
+
+@final
+class Failures:
+    """What the host functions of an executable raised, by numbers that XLA's messages bring back. Thread-safe."""
+
+    __slots__ = ("_count", "_raised")
+
+    def __init__(self) -> None:
+        self._count = count()
+        self._raised: OrderedDict[int, FxadError] = OrderedDict()
+
+    def add(self, error: FxadError) -> _Raised:
+        """What to raise in its place."""
+        number = next(self._count)
+        self._raised[number] = error
+        if len(self._raised) > _KEPT:  # of an execution that nobody asked about
+            self._raised.pop(number - _KEPT, None)
+        return _Raised(f"<host call {number}>")
+
+    def explain(self, e: Exception) -> None:
+        """Raises: what a host function raised, where that is why the execution failed."""
+        numbers = re.findall(r"<host call (\d+)>", str(e))
+        error = self._raised.pop(int(numbers[-1]), None) if numbers else None
+        if error is not None:
+            raise error from error.__cause__
+
+
+_KEPT: Final = 64
+
+
 @final
 class _Callback:
     """What XLA calls: the meaning of the equation, with what it raises kept."""
 
-    __slots__ = ("_call", "_raised")
+    __slots__ = ("_call", "_failures", "_where")
 
-    def __init__(self, call: HostCall, raised: deque[tuple[str, BaseException]]) -> None:
-        self._call, self._raised = call, raised
+    def __init__(self, call: Called, where: str, failures: Failures) -> None:
+        self._call, self._where, self._failures = call, where, failures
 
     def __call__(self, *args: NDArray) -> tuple[NDArray, ...]:
         try:
             return self._call.impl(*args)
+        except FxadError as e:
+            raise self._failures.add(e.located(where=self._where)) from e
         except BaseException as e:
-            self._raised.append((self._call.label, e))
-            raise
+            error = ExecutionError(f"host_call: {self._call.label} raised {type(e).__name__}: {e}", where=self._where)
+            error.__cause__ = e
+            raise self._failures.add(error) from e
 
 
 @final
 class Waiting:
     """The execution of a program that calls the host. Raises: ExecutionError with what a host function raised."""
 
-    __slots__ = ("_done", "_raised", "_start")
+    __slots__ = ("_done", "_failures", "_start")
 
-    def __init__(
-        self,
-        start: Start,
-        raised: deque[tuple[str, BaseException]],
-        device: Device,
-    ) -> None:
-        self._start, self._raised = start, raised
+    def __init__(self, start: Start, failures: Failures, device: Device) -> None:
+        self._start, self._failures = start, failures
         self._done = result_handler(DONE, device.sharding, False, None)
 
     def __call__(self, buffers: Sequence[_jax.ArrayImpl]) -> Results:
         try:  # a small program runs here, in the call
-            return _Results(self._start(buffers), self._done, self._raised)
+            return _Results(self._start(buffers), self._done, self._failures)
         except _jax.JaxRuntimeError as e:
-            _explain(e, self._raised)
+            self._failures.explain(e)
             raise
 
 
 @final
 class _Results:
-    __slots__ = ("_done", "_raised", "_results")
+    __slots__ = ("_done", "_failures", "_results")
 
-    def __init__(self, results: Results, done: _jax.ResultHandler, raised: deque[tuple[str, BaseException]]) -> None:
-        self._results, self._done, self._raised = results, done, raised
+    def __init__(self, results: Results, done: _jax.ResultHandler, failures: Failures) -> None:
+        self._results, self._done, self._failures = results, done, failures
 
     def consume_with_handlers(self, handlers: Sequence[_jax.ResultHandler], /) -> list[_jax.ArrayImpl]:
         *arrays, done = self._results.consume_with_handlers([*handlers, self._done])
         try:
             done.block_until_ready()
         except _jax.JaxRuntimeError as e:
-            _explain(e, self._raised)
+            self._failures.explain(e)
             raise
         return arrays
 
 
-def _explain(e: Exception, raised: deque[tuple[str, BaseException]]) -> None:
-    """Raises: what a host function raised, where that is why the execution failed."""
-    if "Callback" in str(e) and raised:
-        label, cause = raised.popleft()
-        if isinstance(cause, FxadError):
-            raise cause from None
-        raise ExecutionError(f"host_call: {label} raised {type(cause).__name__}: {cause}") from cause
-
-
 def compiled(
-    source: str, calls: Sequence[HostCall], device: Device, options: _jax.CompileOptions
+    source: str, calls: Sequence[tuple[Called, str]], device: Device, options: _jax.CompileOptions
 ) -> tuple[_jax.LoadedExecutable, Waiting]:
     """Compile a module that calls the host. Raises: CompileError off the CPU; what XLA raises."""
-    if device.platform != "cpu":
-        raise CompileError(
-            f"compile: {calls[0].label} is a function of the host, which programs on {device.platform} do not call",
-            remedy="run this part of the program on the CPU: fx.devices('cpu')",
-        )
-    raised: deque[tuple[str, BaseException]] = deque(maxlen=64)
-    callbacks = [_Callback(call, raised) for call in calls]
+    if calls and device.platform != "cpu":
+        what, remedy = calls[0][0].refusal
+        raise CompileError(f"compile: a program on {device.platform} cannot call {what}", remedy=remedy)
+    failures = Failures()
+    callbacks = [_Callback(call, where, failures) for call, where in calls]
     devices = _jax.DeviceList((device.raw,))
     raw = mlir.parsed(source, lambda module: device.client.compile_and_load(module, devices, options, callbacks))
-    return raw, Waiting(raw.execute_sharded, raised, device)
+    return raw, Waiting(raw.execute_sharded, failures, device)

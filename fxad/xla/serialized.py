@@ -13,6 +13,7 @@ from fxad.ir import Aval, Jaxpr, distinct
 from fxad.lower import LoweredModule, first_line
 from fxad.lowering.door import _jax, jaxlib_version
 from fxad.memo import by_value
+from fxad.primitives.checking import Check
 from fxad.primitives.host import HostCall
 from fxad.records import dataclass
 from fxad.xla import custom_calls
@@ -56,7 +57,8 @@ def storable(jaxpr: Jaxpr) -> bool:
     """Whether the digest of a program says what it compiles to: not with calls of the host, which belong to this
     process, nor with primitives from outside fxad, for nothing tells when their lowering changes."""
     kinds = {type(eqn.prim) for body in distinct(jaxpr) for eqn in body.eqns}
-    return not jaxpr.effects and HostCall not in kinds and all([kind.__module__.startswith("fxad.") for kind in kinds])
+    ours = all([kind.__module__.startswith("fxad.") for kind in kinds])
+    return ours and not jaxpr.effects and kinds.isdisjoint((HostCall, Check))
 
 
 @final

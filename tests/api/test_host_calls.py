@@ -181,8 +181,9 @@ def test_gradients_pass_by() -> None:
     for run in (fx.grad(f), fx.jit(fx.grad(f)), fx.grad(fx.jit(f)), fx.jacfwd(f)):
         np.testing.assert_array_equal(run(X), 2 * X)
         assert log.taken() == [([0.0, 1.0, 4.0],)]
-    fx.grad(fx.remat(f))(X)
-    assert log.taken() == [([0.0, 1.0, 4.0],)] * 2, "what is recomputed happens again"
+    for run in (fx.grad(fx.remat(f)), fx.jit(fx.grad(fx.remat(lambda x: fx.remat(f)(x) * 2)))):
+        run(X)
+        assert log.taken() == [([0.0, 1.0, 4.0],)], "what is recomputed does not happen again"
     np.testing.assert_array_equal(fx.vmap(fx.grad(f))(np.stack([X, X])), np.stack([2 * X, 2 * X]))
     assert log.taken() == [([0.0, 1.0, 4.0],)] * 2
 
@@ -204,12 +205,24 @@ def test_vmap_of_branches_and_loops() -> None:
     def g(x: Any) -> Any:
         return lax.while_loop(lambda c: c < 3, lambda c: told(c) + 1, x)
 
-    with pytest.raises(
-        ParameterError, match=r"^while: the predicate differs between examples, and the body has effects"
-    ):
-        fx.vmap(g)(xs)
-    np.testing.assert_array_equal(lax.map(g, xs), [3, 3, 3])
-    assert log.taken() == [(1.0,), (2.0,), (-2.0,), (-1.0,), (0.0,), (1.0,), (2.0,)]
+    for mapped in (fx.vmap(g), fx.jit(fx.vmap(g)), lambda xs: lax.map(g, xs)):
+        np.testing.assert_array_equal(mapped(xs), [3, 3, 3])
+        assert log.taken() == [(1.0,), (2.0,), (-2.0,), (-1.0,), (0.0,), (1.0,), (2.0,)], "each its own steps"
+
+
+def test_a_mapped_loop_with_effects_takes_any_axis() -> None:
+    log = Log()
+
+    def loop(x: Any) -> Any:
+        def step(c: Any) -> Any:
+            fx.debug_callback(log, c)
+            return c + x
+
+        return lax.while_loop(lambda c: c.sum() < 5, step, x)
+
+    x = np.array([[1.0, 4.0], [1.0, 0.0], [1.0, 0.0]], np.float32)
+    np.testing.assert_array_equal(fx.jit(fx.vmap(loop, in_axes=1))(x), [[2, 2, 2], [8, 0, 0]])
+    assert log.taken() == [([1.0] * 3,), ([4.0, 0.0, 0.0],)]
 
 
 def test_debug_print(capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,10 +311,99 @@ def test_messages(case: tuple[Callable[[], object], type[FxadError], str]) -> No
         call()
 
 
+def numbered(log: Log) -> Callable[[Any], Any]:
+    """Ordered calls whose results are needed backward, in a scan and in its branches."""
+
+    def number(n: int, x: Any) -> Any:
+        def host(v: Any) -> Any:
+            log(v)
+            return np.int32(n)
+
+        return fx.io_callback(host, fx.Spec((), "int32"), x, ordered=True)
+
+    def step(c: Any, x: Any) -> Any:
+        fx.debug_callback(log, c, ordered=True)
+        return lax.cond(number(3, x) > 2, lambda: fnp.sin(c * x) * fnp.astype(number(2, c), "float32"), lambda: c), None
+
+    def f(x: Any) -> Any:
+        fx.debug_callback(log, x, ordered=True)
+        scale = fnp.astype(number(2, x), "float32")
+        return lax.scan(step, x[0] + 1, x)[0] * scale
+
+    return f
+
+
+def test_what_happens_in_remat_happens_once() -> None:
+    log = Log()
+    f = numbered(log)
+    want = fx.grad(f)(X)
+    happened = log.taken()
+    assert len(happened) == 2 + 3 * 3
+    twice = fx.remat(lambda x: fx.remat(f)(x))
+    for run in (fx.grad(fx.remat(f)), fx.grad(twice), lambda x: fx.value_and_grad(fx.remat(f))(x)[1]):
+        for how in (run, fx.jit(run), lambda x, run=run: fx.interpret(fx.trace(run, X), x)):
+            np.testing.assert_array_equal(how(X), want)
+            assert log.taken() == happened
+    backward = fx.trace(fx.grad(fx.remat(f)), X).text().rpartition("remat[")[2]
+    assert backward.startswith("body=")
+    fx.jit(fx.remat(f))(X)
+    assert log.taken() == happened
+    stack = np.stack([X, X + 1])
+    fx.vmap(f)(stack)
+    mapped = log.taken()
+    fx.jit(fx.vmap(fx.grad(fx.remat(f))))(stack)
+    assert log.taken() == mapped
+
+
+def test_ordered_calls_in_functions_with_rules_and_in_predicates() -> None:
+    log = Log()
+
+    def told(x: Any) -> Any:
+        fx.debug_callback(log, x, ordered=True)
+        return x
+
+    sine = fx.custom_jvp(lambda x: fnp.sin(told(x)))
+    sine.defjvp(lambda primals, tangents: (sine(*primals), fnp.cos(primals[0]) * tangents[0]))
+
+    def f(x: Any) -> Any:
+        return told(sine(x) * 0 + 2) * sine(x + 1)
+
+    for run in (f, fx.jit(f), fx.jit(fx.grad(f)), fx.jit(fx.grad(fx.remat(f)))):
+        run(np.float32(1))
+        assert log.taken() == [(1.0,), (2.0,), (2.0,)]
+
+    def loop(x: Any) -> Any:
+        return lax.while_loop(lambda c: told(c) < 3, lambda c: told(c * 10) / 10 + 1, x)
+
+    for run in (loop, fx.jit(loop), lambda x: fx.vmap(loop)(x[None])[0], lambda x: fx.interpret(fx.trace(loop, x), x)):
+        assert float(run(np.float32(1))) == 3
+        assert log.taken() == [(1.0,), (10.0,), (2.0,), (20.0,), (3.0,)]
+
+
 def test_ordered_where_there_is_no_order() -> None:
     log = Log()
-    program = fx.trace(fx.remat(steps(log)), X)
+
+    def loop(x: Any) -> Any:
+        def more(c: Any) -> Any:
+            fx.debug_callback(log, c, ordered=True)
+            return c < 3
+
+        return lax.while_loop(more, lambda c: c + 1, x, max_steps=9)
+
     with pytest.raises(
-        fx.errors.CompileError, match=r"^compile: an ordered call of the host inside remat has no place"
+        fx.errors.CompileError, match=r"^compile: an ordered call of the host inside while has no place"
     ):
-        fx.jit(program)(X)
+        fx.jit(loop)(np.float32(0))
+
+
+def test_an_error_has_the_users_line(nothing_remembered: None) -> None:
+    def f(x: Any) -> Any:
+        return fx.pure_callback(broken, S, x)  # here
+
+    with pytest.raises(ExecutionError) as e:
+        fx.jit(f)(X)
+    assert e.value.where.startswith(f"{__file__}:")
+    assert e.value.where.endswith(f" in {f.__qualname__}")
+    assert isinstance(e.value.__cause__, ValueError)
+    none = fx.jit(lambda x: lax.scan(lambda c, _: (fx.pure_callback(broken, S, c), None), x, None, length=0)[0])
+    np.testing.assert_array_equal(none(X), X)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import final
 
 import numpy as np
@@ -13,6 +14,7 @@ from fxad import dtypes
 from fxad.builder import Builder
 from fxad.interpret import run
 from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Lit, NDArray, Primitive
+from fxad.primitives.checking import Check
 from fxad.transforms import jvp
 from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.assembling import nothing
@@ -53,12 +55,13 @@ class Backward:
 
     program: Jaxpr
     unknown: Marks
+    solved: Marks
     boxes: tuple[tuple[range, ...] | None, ...]
 
     def run(self, args: Sequence[NDArray], outs: Sequence[NDArray]) -> list[tuple[NDArray, NDArray]]:
-        """(what came back, what it was) for each unknown operand."""
+        """(what came back, what it was) for each unknown operand that the results determine."""
         known = [a for a, u in zip(args, self.unknown, strict=True) if not u]
-        was = [a for a, u in zip(args, self.unknown, strict=True) if u]
+        was = [a for a, s in zip(args, self.solved, strict=True) if s]
         back = run(self.program, [*known, *outs])
         return [
             (x, a if box is None else a[np.ix_(*[np.asarray(r, int) for r in box])] if box else a)
@@ -75,13 +78,18 @@ def backward(prim: Primitive, avals: Sequence[Aval], unknown: Marks) -> Backward
     found = INVERSE_RULES.rows[type(prim)].solve(b, prim, args, outs)
     if isinstance(found, Refused):
         return found
-    assert tuple([x is not None for x in found]) == unknown, "an entry for each unknown operand, and for no other"
-    holes = [a for a in args if isinstance(a, Hole)]
+    marks = tuple([x is not None for x in found])
+    silent = (1 + prim.n_fields) * (True,) if isinstance(prim, Check) else ()  # results say nothing of what is checked
+    wanted = tuple([u and not s for u, s in zip_longest(unknown, silent)])
+    assert marks == wanted, "an entry for each unknown operand, and for no other"
+    holes = [a for a, m in zip(args, marks, strict=True) if m]
     solved = [x for x in found if x is not None]
     values = [written(b, h.aval, x) for x, h in zip(solved, holes, strict=True)]
     program = b.build(values, "backward")
     typecheck(program)
-    return Backward(program, unknown, tuple([x.box if isinstance(x, Part) and not x.write else None for x in solved]))
+    return Backward(
+        program, unknown, marks, tuple([x.box if isinstance(x, Part) and not x.write else None for x in solved])
+    )
 
 
 def written(b: Backwards, aval: Aval, x: Atom | Part) -> Atom:

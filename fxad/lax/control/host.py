@@ -54,7 +54,8 @@ def io_callback(
     program, also through `scan`, `cond` and `while_loop`.
 
     Rule:   never dropped or merged. Under vmap it is called for each example in turn, and once for all where no
-            argument is mapped. Under grad it is called in the forward pass, and again where `remat` recomputes.
+            argument is mapped; a `while_loop` with a mapped predicate runs one example after the other. Under grad it
+            is called in the forward pass, once: `remat` keeps its results and does not call it again.
     Raises: ExecutionError for what `f` raises.
     """
     return _called("io_callback", f, result_types, args, kwargs, ORDERED if ordered else IO, False)
@@ -78,7 +79,7 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
 
     Raises: ArgumentError, while tracing, where the fields of `fmt` do not fit the arguments.
     """
-    _check_format(fmt, len(args), kwargs)
+    check_format("debug_print", fmt, len(args), kwargs)
 
     def show(*args: object, **kwargs: object) -> None:
         sys.stdout.write(fmt.format(*args, **kwargs) + "\n")
@@ -87,15 +88,16 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
     _called("debug_print", show, None, args, kwargs, ORDERED if ordered else IO, False)
 
 
-def _check_format(fmt: object, n: int, kwargs: dict[str, object]) -> None:
+def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> None:
+    """Raises: ArgumentError where the fields of a format are not those of `n` values and of the named ones."""
     if not isinstance(fmt, str):
-        raise ArgumentError(f"debug_print: the format is {described(fmt)}, not a str: {fmt!r:.60}")
+        raise ArgumentError(f"{what}: the format is {described(fmt)}, not a str: {fmt!r:.60}")
     names = [f.partition(".")[0].partition("[")[0] for _, f, _, _ in string.Formatter().parse(fmt) if f is not None]
     wanted = max([names.count(""), *[int(k) + 1 for k in names if k.isdecimal()]])
     missing = sorted({k for k in names if k and not k.isdecimal()} ^ {*kwargs})
     if wanted != n or missing:
-        what = f"{wanted} values, {n} were given" if wanted != n else f"other names: {', '.join(missing)}"
-        raise ArgumentError(f"debug_print: {fmt!r:.60} takes {what}", remedy="each value has a field, {} or {name}")
+        given = f"{wanted} values, {n} were given" if wanted != n else f"other names: {', '.join(missing)}"
+        raise ArgumentError(f"{what}: {fmt!r:.60} takes {given}", remedy="each value has a field, {} or {name}")
 
 
 def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs: object, effect: str, whole: bool) -> R:

@@ -15,6 +15,7 @@ from fxad.ir import (
     Cotangent,
     Cut,
     Eqn,
+    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -24,6 +25,7 @@ from fxad.ir import (
     Lin,
     Linear,
     NDArray,
+    Primitive,
     Prune,
     Tangent,
     TransposeCtx,
@@ -85,7 +87,11 @@ class Call(Applied, Linear):
 
     def cut(self, cut: Cut, level: int) -> tuple[Call, Call] | None:
         saving, resuming = cut(self.body, level)
-        return None if saving is self.body else (Call(saving), Call(resuming))
+        return None if resuming is self.body else (Call(saving), Call(resuming))
+
+    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
+        body = guard(self.body)
+        return None if body is None else (self.with_bodies((body,)), 0)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands("call", self.body, avals)

@@ -16,6 +16,7 @@ from fxad.ir import (
     Cotangent,
     Cut,
     Eqn,
+    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -27,6 +28,7 @@ from fxad.ir import (
     LinearizedBody,
     Lit,
     NDArray,
+    Primitive,
     Prune,
     Region,
     Tangent,
@@ -35,6 +37,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.checking import checks
 from fxad.primitives.control.bodies import (
     either,
     filled_linear,
@@ -52,10 +55,11 @@ from fxad.primitives.control.bodies import (
     with_places_out,
 )
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.scan import Scan
-from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.control.guarded import guarded
+from fxad.primitives.control.scan import one_by_one
+from fxad.primitives.elementwise import CLAMP, EQ, SELECT_N
 from fxad.primitives.linearity import is_linear
-from fxad.primitives.shape import broadcast_to_axis, spread
+from fxad.primitives.shape import spread
 
 INDEX: Final = Aval((), dtypes.int32)
 SELECT: Final = "select"
@@ -142,11 +146,16 @@ class Cond(HigherOrder, Linear):
         n_in, n_out = len(self.branches[0].ins), len(self.branches[0].outs)
         halves = [cut(branch, level) for branch in self.branches]
         places = shared_places([saving.out_avals[n_out:] for saving, _ in halves])
-        if not places:
+        if all([resuming is branch for (_, resuming), branch in zip(halves, self.branches, strict=True)]):
             return None
         saving = [with_places_out(s, n_out, placed(s.outs[n_out:], places), places) for s, r in halves]
         resuming = [with_places_in(r, n_in, places) for _, r in halves]
         return self.with_bodies(tuple(saving)), self.with_bodies(tuple(resuming))
+
+    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
+        found = [guard(branch) for branch in self.branches]
+        branches = tuple([branch for branch in found if branch is not None])
+        return None if len(branches) < len(found) else (self.with_bodies(branches), 1)
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -158,29 +167,27 @@ class Cond(HigherOrder, Linear):
             branches, out_dims = joined_dims(ctx, self.branches, tuple(where))
             return ctx(self.with_bodies(branches), *args), out_dims
         if self.batched == LOOP or self.effects:  # what is not chosen must not happen
-            return self._looped(ctx, args, dims)
+            return one_by_one(ctx, self, args, dims)
         n_out = len(self.branches[0].outs)
-        batched = [ctx.recur(branch, tuple(where), (0,) * n_out)[0] for branch in self.branches]
-        cases = [ctx(Call(branch), *operands) for branch in batched]
+        cases: list[Sequence[Var]] = []
+        for k, branch in enumerate(self.branches):
+            if not checks(branch):
+                cases.append(ctx(Call(ctx.recur(branch, tuple(where), (0,) * n_out)[0]), *operands))
+                continue
+            guard = guarded(branch)
+            if guard is None:
+                return one_by_one(ctx, self, args, dims)
+            body = ctx.recur(guard, (0, *where), (0,) * n_out)[0]
+            cases.append(ctx(Call(body), self._chosen(ctx, index, k), *operands))
         shapes = dict.fromkeys([x.aval.shape for x in cases[0]])
         which = {shape: spread(ctx, index, shape, (0,)) for shape in shapes}
         picked = [ctx.one(SELECT_N, which[xs[0].aval.shape], *xs) for xs in zip(*cases, strict=True)]
         return tuple(picked), (0,) * n_out
 
-    def _looped(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        """One example after the other: a scan whose step is this equation."""
-        mapped = tuple([d is not None for d in dims])
-        same = [k for k, m in enumerate(mapped) if not m]
-        varied = [k for k, m in enumerate(mapped) if m]
-        avals = (INDEX, *self.branches[0].in_avals)
-        b = Builder()
-        ins = {k: b.input(avals[k]) for k in (*same, *varied)}
-        step = b.build(b(self, *[ins[k] for k in range(len(avals))]), "example")
-        stacks = [broadcast_to_axis(ctx, args[k], dims[k], ctx.size, 0) for k in varied]
-        outs = ctx(Scan(step, ctx.size, False, 1, len(same), 0), *[args[k] for k in same], *stacks)
-        return outs, (0,) * len(outs)
+    def _chosen(self, ctx: BatchCtx, index: Atom, k: int) -> Var:
+        """For which examples the branch is chosen."""
+        first, last, this = [Lit.of(n, index.aval) for n in (0, len(self.branches) - 1, k)]
+        return ctx.one(EQ, ctx.one(CLAMP, first, index, last), this)
 
     # ----------------------------------------------------------------------------------------------- differentiation
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fxad.builder import Builder
 from fxad.ir import Atom, HigherOrder, Jaxpr, Var
 from fxad.memo import by_value
@@ -10,8 +12,8 @@ from fxad.primitives.naming import Keep, kept, sources
 
 @by_value
 def keeps(jaxpr: Jaxpr) -> bool:
-    """Whether a program keeps something, its bodies included."""
-    return any(
+    """Whether a program keeps something, its bodies included: what is marked, and what an effect gave."""
+    return bool(jaxpr.effects) or any(
         [
             isinstance(e.prim, Keep) or (isinstance(e.prim, HigherOrder) and any([keeps(b) for b in e.prim.bodies]))
             for e in jaxpr.eqns
@@ -24,7 +26,8 @@ def cut(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     """The program in two, at the values that it keeps: operands -> results, then those values; and operands, then those
     values -> results, without computing them. Twice the program itself when it keeps nothing.
 
-    What is meant is what the `remat` keeps that has `level` others between itself and the program.
+    What is meant is what the `remat` keeps that has `level` others between itself and the program. An effect happens
+    once: its results are kept whatever the level, and the second program has none.
 
     Law:  the second, applied to what the first gives, gives the same results.
     """
@@ -40,9 +43,15 @@ def cut(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
         halves = eqn.prim.cut(cut, level) if isinstance(eqn.prim, HigherOrder) else None
         a = tuple([first.get(x, x) for x in eqn.ins])
         b = tuple([second.get(x, x) for x in eqn.ins])
-        if halves is None:
+        if halves is None and eqn.prim.effects:
             outs = saving.copy(eqn, a)
-            again = resuming.copy(eqn, b)
+            saved.extend([(True, v) for v in outs])
+            first.update(zip(eqn.outs, outs, strict=True))
+            second.update(zip(eqn.outs, resuming.inputs([v.aval for v in outs]), strict=True))
+            continue
+        again: Sequence[Atom]
+        if halves is None:
+            outs, again = saving.copy(eqn, a), resuming.copy(eqn, b)
         else:
             saving.source = resuming.source = eqn.source
             both = saving(halves[0], *a)
@@ -58,7 +67,7 @@ def cut(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
                 second[v] = resuming.input(v.aval)
             else:
                 second[v] = w
-    if not saved:
+    if not saved and not jaxpr.effects:
         return jaxpr, jaxpr
     values = [v if new else first[v] for new, v in saved]
     return (

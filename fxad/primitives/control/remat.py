@@ -26,6 +26,7 @@ from fxad.ir import (
     Cotangent,
     Cut,
     Eqn,
+    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -36,6 +37,7 @@ from fxad.ir import (
     Linear,
     LinearizedBody,
     NDArray,
+    Primitive,
     Prune,
     Tangent,
     TransposeCtx,
@@ -75,11 +77,15 @@ class Remat(HigherOrder, Linear):
 
     def cut(self, cut: Cut, level: int) -> tuple[Remat, Remat] | None:
         saving, resuming = cut(self.body, level + 1)
-        return None if saving is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
+        return None if resuming is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
 
     def handing_on(self, which: tuple[int, ...]) -> Remat:
         body = self.body
         return self.with_bodies((Jaxpr(body.ins, body.eqns, (*[body.ins[k] for k in which], *body.outs), body.name),))
+
+    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
+        body = guard(self.body)
+        return None if body is None else (self.with_bodies((body,)), 0)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands(self.name, self.body, avals)

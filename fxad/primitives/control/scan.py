@@ -8,6 +8,7 @@ from typing import ClassVar, Final, TypeAlias, TypeVar, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.builder import Builder
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.interpret import run
 from fxad.ir import (
@@ -17,6 +18,7 @@ from fxad.ir import (
     Cotangent,
     Cut,
     Eqn,
+    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -27,6 +29,7 @@ from fxad.ir import (
     Linear,
     Lit,
     NDArray,
+    Primitive,
     Prune,
     Region,
     Tangent,
@@ -34,9 +37,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.checking import checks
 from fxad.primitives.checks import mistyped
 from fxad.primitives.control import scan_lowering as loops
 from fxad.primitives.control.bodies import spread_tangents
+from fxad.primitives.control.guarded import guarded
 from fxad.primitives.control.scan_derivative import Outside, adjoint, counted, fused, halves, linear_body
 from fxad.primitives.control.scan_parts import Steps, marked, slimmed, stopping
 from fxad.primitives.reduce import ReduceMax
@@ -186,7 +191,11 @@ class Scan(HigherOrder, Linear):
 
     def cut(self, cut: Cut, level: int) -> tuple[Scan, Scan] | None:
         saving, resuming = cut(self.body, level)
-        return None if saving is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
+        return None if resuming is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
+
+    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
+        body = guard(self.body)
+        return None if body is None else (self.over(Steps(body, self.n_consts + 1, self.n_carry)), self.upto)
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -217,7 +226,10 @@ class Scan(HigherOrder, Linear):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         """Each example has its own count: as many steps as the greatest, each of them with a branch."""
         (counts, *operands), (_, *where) = args, dims
-        steps = stopping(self.steps)
+        guard = guarded(self.body) if checks(self.body) else None
+        if self.effects or (guard is None and checks(self.body)):  # what is beyond the count must not happen
+            return one_by_one(ctx, self, args, dims)
+        steps = stopping(self.steps, guard)
         consts, carry, xs = self.steps.split(operands)
         of_consts, of_carry, of_xs = self.steps.split(where)
         index = ctx.one(Iota((self.length,), COUNT.dtype, 0))
@@ -304,6 +316,21 @@ class Scan(HigherOrder, Linear):
         bars = dict(zip(moved, outs, strict=True))
         found = [bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)]
         return (*[None for _ in count], *found)
+
+
+def one_by_one(
+    ctx: BatchCtx, prim: Primitive, args: tuple[Atom, ...], dims: Dims
+) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    """An equation for a stack of operands, one example after the other: a scan whose step is the equation."""
+    same = [k for k, d in enumerate(dims) if d is None]
+    varied = [k for k, d in enumerate(dims) if d is not None]
+    stacks = {k: broadcast_to_axis(ctx, args[k], dims[k], ctx.size, 0) for k in varied}
+    b = Builder()
+    ins: dict[int, Atom] = {k: b.input(args[k].aval) for k in same}
+    ins.update({k: b.input(stacks[k].aval.with_shape(stacks[k].aval.shape[1:])) for k in varied})
+    step = b.build(b(prim, *[ins[k] for k in range(len(args))]), "example")
+    outs = ctx(Scan(step, ctx.size, False, 1, len(same), 0), *[args[k] for k in same], *stacks.values())
+    return outs, (0,) * len(outs)
 
 
 def _carry_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, rows: Dims) -> tuple[Dims, Dims]:

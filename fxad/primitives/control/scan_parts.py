@@ -108,9 +108,9 @@ def slimmed(steps: Steps, operands: Sequence[Atom], used: Marks, prune: Prune) -
     return Slim(Steps(made, len(groups[0]), len(groups[1])), order, (*live, *ys))
 
 
-def stopping(steps: Steps) -> Steps:
+def stopping(steps: Steps, guard: Jaxpr | None) -> Steps:
     """Steps that do nothing beyond a count, which is a further constant, the last; the index is a further slice, the
-    last. The carry stays, and results are zero."""
+    last. The carry stays, and results are zero. `guard` is the body with its checks guarded, if it has any."""
     body, n = steps.body, steps.n_carry
     consts, carry, xs = steps.split(body.in_avals)
     b = Builder()
@@ -118,7 +118,8 @@ def stopping(steps: Steps) -> Steps:
     count = b.input(_INDEX)
     state, slices = b.inputs(carry), b.inputs(xs)
     taken = b.one(LT, b.input(_INDEX), count)
-    outs = b.inline(body, (*fixed, *state, *slices))
+    operands = (*fixed, *state, *slices)
+    outs = b.inline(body, operands) if guard is None else b.inline(guard, (taken, *operands))
     others: list[Atom] = [*state, *[Zero(a.aval).instantiate() for a in outs[n:]]]
     kept = [b.one(SELECT_N, spread(b, taken, a.aval.shape, ()), o, a) for a, o in zip(outs, others, strict=True)]
     return Steps(b.build(kept, body.name), steps.n_consts + 1, n)

@@ -19,6 +19,7 @@ from fxad.builder import Builder
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var
 from fxad.primitives import elementwise as ew
+from fxad.primitives.checking import checking
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.control.scan_parts import Steps, marked, passing
 from fxad.primitives.elementwise.family import Compare
@@ -50,10 +51,16 @@ def unchanging(steps: Steps) -> Unchanging:
     same: set[Atom] = {*consts, *marked(carry, passing(steps))}
     eqns = []
     for eqn in steps.body.eqns:
-        if not eqn.prim.effects and all([isinstance(a, Lit) or a in same for a in eqn.ins]):
+        if not _stays(eqn) and all([isinstance(a, Lit) or a in same for a in eqn.ins]):
             same.update(eqn.outs)
             eqns.append(eqn)
     return Unchanging(frozenset(same), tuple(eqns))
+
+
+def _stays(eqn: Eqn) -> bool:
+    """Whether an equation must not run where its loop has no step."""
+    prim = eqn.prim
+    return bool(prim.effects) or checking(prim)
 
 
 def counters(steps: Steps) -> dict[Var, Lit]:

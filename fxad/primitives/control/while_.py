@@ -17,6 +17,7 @@ from fxad.ir import (
     BatchCtx,
     Cut,
     Eqn,
+    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -33,9 +34,11 @@ from fxad.ir import (
     distinct,
     primitive,
 )
+from fxad.primitives.checking import checks
 from fxad.primitives.control.bodies import either, literals, marked, over, spread_tangents
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.scan import COUNT, Scan
+from fxad.primitives.control.guarded import guarded
+from fxad.primitives.control.scan import COUNT, Scan, one_by_one
 from fxad.primitives.control.scan_derivative import Outside, fused, halves
 from fxad.primitives.control.scan_parts import Marks, Steps, passing
 from fxad.primitives.control.while_steps import (
@@ -180,7 +183,7 @@ class While(HigherOrder):
     def cut(self, cut: Cut, level: int) -> tuple[Primitive, Primitive] | None:
         """What a step keeps is a row. Without `max_steps` there are no rows, and no reverse mode that would ask."""
         saving, resuming = cut(self.body, level)
-        if saving is self.body or not self.max_steps:
+        if resuming is self.body or not self.max_steps or self.cond.effects:
             return None
         n, n_saved = len(self.body.ins), len(saving.outs) - len(self.body.outs)
         body = resumed(resuming, self.n_body, n_saved, self.max_steps)
@@ -243,6 +246,12 @@ class While(HigherOrder):
         )
         return loop, [*range(self.n_cond), *fixed, *range(self.n_cond, at), *fixed, *[at + k for k in moving]]
 
+    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
+        body = guard(self.body)
+        if body is None or checks(self.cond):
+            return None
+        return (While(self.cond, body, self.n_cond, self.n_body + 1, self.max_steps), self.n_cond)
+
     # ---------------------------------------------------------------------------------------------------- batching
 
     def batch(
@@ -264,14 +273,16 @@ class While(HigherOrder):
         if not varies:
             loop = While(cond, body, self.n_cond, self.n_body, self.max_steps)
             return ctx(loop, *args[:n], *inits), out_dims
-        if self.effects:
-            raise ParameterError(
-                "while: the predicate differs between examples, and the body has effects: they would happen after an"
-                " example has stopped",
-                remedy="map over it with lax.map, one example after the other",
-            )
+        guard = guarded(self.body) if checks(self.body) else None
+        if self.effects or (guard is None and checks(self.body)):  # nothing happens to an example that has stopped
+            return one_by_one(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
+        if guard is not None:
+            body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
         endless = any([isinstance(e.prim, While) for j in distinct(self.body) for e in j.eqns])
-        step = per_example(body, cond, self.n_body, self.n_cond, (*of_body, *carry), ctx.size, endless=endless)
+        mapped = (*of_body, *carry)
+        step = per_example(
+            body, cond, self.n_body, self.n_cond, mapped, ctx.size, endless=endless, guarded=guard is not None
+        )
         loop = While(any_live(step, n), step, 0, n, self.max_steps)
         (live,) = ctx(Call(cond), *args[: self.n_cond], *inits)
         return ctx(loop, *args[:n], live, *inits)[1:], out_dims

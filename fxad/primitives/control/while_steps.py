@@ -82,27 +82,38 @@ def _at(b: Builder, stack: Atom, step: Atom) -> Atom:
 
 
 def per_example(
-    body: Jaxpr, cond: Jaxpr, n_body: int, n_cond: int, mapped: tuple[bool, ...], size: int, *, endless: bool
+    body: Jaxpr,
+    cond: Jaxpr,
+    n_body: int,
+    n_cond: int,
+    mapped: tuple[bool, ...],
+    size: int,
+    *,
+    endless: bool,
+    guarded: bool,
 ) -> Jaxpr:
     """One step of a loop whose examples stop one by one: (constants of cond, constants of body, live, carry) -> (live,
     carry, rows).
 
     `body` and `cond` are batched; `mapped` says which operands of `body` are. The carry of an example that is not live
     is frozen, bit for bit, and its rows are zero. `endless`: the body has loops of its own, which may never end for an
-    example that has stopped: such an example then steps with the values of one that goes on.
+    example that has stopped: such an example then steps with the values of one that goes on. `guarded`: the first
+    operand of `body` says which examples go on, for what it checks.
     """
-    n_carry = len(body.ins) - n_body
+    avals = body.in_avals[guarded:]
+    n_carry = len(avals) - n_body
     b = Builder()
-    of_cond, of_body = b.inputs(cond.in_avals[:n_cond]), b.inputs(body.in_avals[:n_body])
+    of_cond, of_body = b.inputs(cond.in_avals[:n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
-    carry = b.inputs(body.in_avals[n_body:])
+    carry = b.inputs(avals[n_body:])
     one = b.one(ArgMax(0, dtypes.int32), live) if endless else None
     operands = [_ongoing(b, x, one, live) if m else x for x, m in zip((*of_body, *carry), mapped, strict=True)]
-    stepped = b.inline(body, operands)
+    stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes is not touched
+    olds = zip(carry, mapped[n_body:], body.ins[guarded + n_body :], strict=True)
     state = [
         old if a is v or not m else _where(b, live, new, old)
-        for new, old, m, a, v in zip(stepped, carry, mapped[n_body:], body.outs, body.ins[n_body:], strict=False)
+        for new, a, (old, m, v) in zip(stepped, body.outs, olds, strict=False)
     ]
     rows = [_where(b, live, row, Zero(row.aval).instantiate()) for row in stepped[n_carry:]]
     (more,) = b.inline(cond, (*of_cond, *state))

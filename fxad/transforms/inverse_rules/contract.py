@@ -119,7 +119,8 @@ def spread(found: Sequence[Atom], solved: tuple[bool, ...]) -> tuple[Atom | None
 class Solve(Protocol[Q]):
     """Emit what computes the operands that are a `Hole`, of which there is at least one, from the results.
 
-    Returns an entry for each operand, None for those that were known. An atom has exactly the type of its operand.
+    Returns an entry for each operand, None for those that were known, and for those that results say nothing of at all
+    (the predicate of a check). An atom has exactly the type of its operand.
     Where values do not determine the operand (a factor that is zero, a saturated tanh), it must be nan, never a
     plausible number; where that cannot be said (integers), the rule refuses. `Hole`s are different variables: the
     solver refuses an unknown operand that stands in an equation twice.

@@ -9,6 +9,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, Hole, Primitive
 from fxad.primitives.barrier import OptimizationBarrier
+from fxad.primitives.checking import Check
 from fxad.primitives.elementwise import (
     COMPLEX,
     CONJ,
@@ -112,6 +113,12 @@ def _same(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved:
     return tuple([y if isinstance(a, Hole) else None for y, a in zip(outs, args, strict=True)])
 
 
+def _behind(ctx: InverseCtx, prim: Check, args: Args, outs: Outs) -> Solved:
+    """The operands are the results; what the check looks at, they do not say."""
+    n = 1 + prim.n_fields
+    return (*[None] * n, *_same(ctx, prim, args[n:], outs))
+
+
 CONVERSION: Final[tuple[InverseRule, ...]] = (
     row(ConvertElementType, _convert, VOLUME),
     row(BitcastConvertType, _bitcast),
@@ -122,5 +129,6 @@ CONVERSION: Final[tuple[InverseRule, ...]] = (
     row(StopGradient, _same, VOLUME),
     row(OptimizationBarrier, _same, VOLUME),
     row(Name, _same, VOLUME),
+    row(Check, _behind, VOLUME),
     row(Keep, _same, VOLUME),
 )

@@ -1,0 +1,87 @@
+"""`error_if`: values behind a predicate that says that something has gone wrong."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from fxad import dtypes, tree
+from fxad.array import Array, asarray, aval_of, binder
+from fxad.errors import ArgumentError, CheckError, DTypeError, described
+from fxad.ir import place
+from fxad.lax.control.host import check_format
+from fxad.primitives.checking import Check
+from fxad.trace import Tracer, user_source
+
+R = TypeVar("R")
+
+
+def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: object) -> R:
+    """`x`, unless an element of `pred` is true when the program runs: then the call raises, with the message, your line
+    and, under vmap, the first example.
+
+    `x` is any tree of arrays. Go on with what is returned: as with any pure function, a check whose result nobody
+    needs is dropped. With further arguments `message` is a format of them, as in `debug_print`; their values are
+    fetched where the check fails. A `pred` that is known while the function is traced raises there.
+
+    >>> import fxad as fx
+    >>> import fxad.numpy as fnp
+    >>> def root(x):
+    ...     x = fx.error_if(x, x < 0, "negative: {}", x.min())
+    ...     return fnp.sqrt(x)
+    >>> try:
+    ...     fx.jit(root)(fnp.asarray([4.0, -1.0]))
+    ... except fx.errors.CheckError as e:
+    ...     print(e.message)
+    error_if: negative: -1.0
+
+    Rule:   gradients are checked too. A branch that is not taken and a step after the last one check nothing, under
+            vmap either. A program with checks runs on the CPU, and is waited for: its call raises what fails.
+    Raises: CheckError, where `pred` holds; DTypeError for a `pred` that is no bool; ArgumentError for an `x` without
+            arrays, and where the fields of `message` do not fit the arguments.
+    """
+    if not isinstance(message, str):
+        raise ArgumentError(f"error_if: the message is {described(message)}, not a str: {message!r:.60}")
+    if args or kwargs:
+        check_format("error_if", message, len(args), kwargs)
+    fields = (*args, *kwargs.values())
+    avals = [aval_of(v, f"error_if: value {k}") for k, v in enumerate(fields)]
+    aval = aval_of(pred, "error_if: pred")
+    if aval.dtype is not dtypes.bool_:
+        raise DTypeError(f"error_if: pred is {aval}, not a bool", remedy="compare: x != 0; for nan, isnan(x)")
+    leaves, structure = tree.flatten(x)
+    if not leaves:
+        raise ArgumentError(f"error_if: {x!r:.60} has no arrays", remedy="give what the program goes on with")
+    text = f"error_if: {positional(message, len(args), kwargs)}" if avals else f"error_if: {message}"
+    types = ", ".join(map(str, [aval_of(v, "error_if: x") for v in leaves]))
+    prim = Check(text, f"error_if({types}; {aval})", str(place(user_source(2)) or ""), len(avals))
+    if not isinstance(pred, Tracer):
+        known = np.asarray(pred)
+        if not known.any():
+            return x
+        if not any([isinstance(v, Tracer) for v in fields]):
+            raise prim.failure(np.asarray(True), [np.asarray(asarray(v)) for v in fields])
+        raise CheckError(f"error_if: {message}", equation=prim.equation, where=prim.where)
+    wrong: Array = pred.any() if aval.shape else pred
+    out: R = tree.unflatten(structure, binder().bind(prim, (wrong, *fields, *leaves)))
+    return out
+
+
+def positional(fmt: str, n: int, named: Mapping[str, object]) -> str:
+    """A format whose fields are numbers: those without a name count on, names stand behind the first `n`."""
+    places = {name: str(n + k) for k, name in enumerate(named)}
+    out, count = [], 0
+    for text, field, spec, conversion in string.Formatter().parse(fmt):
+        out.append(text.replace("{", "{{").replace("}", "}}"))
+        if field is None:
+            continue
+        name, rest = re.split(r"(?=[.\[])", field + ".", maxsplit=1)
+        if not name:
+            name, count = str(count), count + 1
+        out.append(f"{{{places.get(name, name)}{rest[:-1]}{'!' + conversion if conversion else ''}")
+        out.append(f":{spec}}}" if spec else "}")
+    return "".join(out)
