@@ -271,18 +271,24 @@ def flatten_arguments(program: Program[Any, Any], args: tuple[object, ...], kwar
 
 
 def fit(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object:
-    """A leaf that is not an Array of exactly the type: a scalar is converted, anything else must have the type."""
-    path = f"{program.name}: argument {program.paths[k]}"
+    """A leaf that is not an Array of exactly the type: a scalar is converted, anything else must have the type.
+
+    Cost: paths are for messages only: those of all leaves are as many as there are leaves, each time.
+    """
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic) and aval.shape == ():
         if promotion.scalar_dtype(value, aval.dtype) is aval.dtype:
             return np.asarray(value, aval.dtype)
         raise DTypeError(
-            f"{path} is the Python {type(value).__name__} {value!r}, it was traced as {aval}",
+            f"{_argument(program, k)} is the Python {type(value).__name__} {value!r}, it was traced as {aval}",
             remedy="trace again with a scalar of this kind, or use jit, which does so by itself",
         )
-    found = aval_of(value, path)
+    try:
+        found = aval_of(value)
+    except FxadError:
+        found = aval_of(value, _argument(program, k))
     if found is aval:
         return value
+    path = _argument(program, k)
     role = _ROLES.get(program.paths[k].partition("[")[0], "")
     if found.shape != aval.shape:
         raise ShapeError(
@@ -293,6 +299,10 @@ def fit(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object
         f"{path} has dtype {found.dtype.name}, it was traced with {aval.dtype.name}",
         remedy=role or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
     )
+
+
+def _argument(program: Program[Any, Any], k: int) -> str:
+    return f"{program.name}: argument {program.paths[k]}"
 
 
 def tree_error(program: Program[Any, Any], found: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:

@@ -25,7 +25,6 @@ from fxad.xla.executable import (
     CompileOptions,
     CostStats,
     LoadedProgram,
-    compile_artifact,
     compile_module,
 )
 from fxad.xla.explanation import Explanation
@@ -33,8 +32,11 @@ from fxad.xla.failures import Donated, MemoryStats, Origin, Refused, ResultHandl
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 from fxad.xla.profiler import profile
+from fxad.xla.sources import Artifact, artifact
 
 __all__ = [
+    "Artifact",
+    "artifact",
     "Buffer",
     "Cache",
     "CacheStats",
@@ -58,7 +60,6 @@ __all__ = [
     "cache_in_force",
     "compile_jaxpr",
     "called",
-    "compile_artifact",
     "compile_module",
     "cost",
     "default_device",

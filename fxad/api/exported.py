@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -12,22 +13,9 @@ from fxad.errors import ParameterError
 from fxad.executable import Executable
 from fxad.exported import ALIASES, parts
 from fxad.ir import Aval, Jaxpr, Var, Zero
-from fxad.lowering import portable
 from fxad.program import Program
-from fxad.records import dataclass
 from fxad.runtime import MemoryStats
 from fxad.structures import rebuild
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Description:
-    """What is said of a compiled program."""
-
-    in_avals: tuple[Aval, ...]
-    out_avals: tuple[Aval, ...]
-    name: str
-    where: str
 
 
 @final
@@ -63,14 +51,15 @@ class Exported:
 
 
 def load_exported(data: bytes, *, trusted: bool = False) -> Exported:
-    """What `export` wrote, compiled for the default device: nothing is traced or lowered.
+    """What `export` wrote, for the default device: nothing is traced or lowered, and what the cache has, in memory or on
+    disk, is not compiled: equal bytes share one executable.
 
     Classes of the trees are looked up among the modules that are imported; with `trusted`, their modules are imported.
 
     Raises: FileFormatError for bytes that are damaged, of a newer format, or of a version of StableHLO that this jaxlib does
             not read; ParameterError when the program is not for the platform in force.
     """
-    head, artifact, arrays = parts(data)
+    head, module, arrays = parts(data)
     device = runtime.default_device()
     if ALIASES.get(device.platform, device.platform) not in head["platforms"]:
         raise ParameterError(
@@ -78,7 +67,6 @@ def load_exported(data: bytes, *, trusted: bool = False) -> Exported:
             f" {device.platform}",
             remedy="export it with platforms=..., or set FXAD_PLATFORM",
         )
-    module = portable.restored(artifact, head["stablehlo"])
     ins = tuple([Aval(shape, dtype) for dtype, shape in head["operands"]])
     outs = tuple([Aval(shape, dtype) for dtype, shape in head["gives"]])
     bound: list[Array] = [
@@ -91,9 +79,9 @@ def load_exported(data: bytes, *, trusted: bool = False) -> Exported:
     program: Program[..., Any] = Program(
         signature, trees[0], trees[1], tuple(bound), tuple(head["names"]), head["name"]
     )
-    described_as = _Description(ins, outs, head["name"], head["where"])
+    source = runtime.artifact(module, head["stablehlo"], head["calls"], (ins, outs), head["name"], head["where"])
+    return Exported(head, Executable(program, partial(_load, source), tuple(head.get("donate", ()))))
 
-    def load(device: runtime.Device) -> runtime.LoadedProgram:
-        return runtime.compile_artifact(module, head["calls"], described_as, device)
 
-    return Exported(head, Executable(program, load, tuple(head.get("donate", ()))))
+def _load(source: runtime.Artifact, device: runtime.Device) -> runtime.LoadedProgram:
+    return runtime.cache_in_force()(source, device)

@@ -24,16 +24,16 @@ from weakref import WeakKeyDictionary, ref
 
 from fxad.errors import CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
-from fxad.lower import lower_jaxpr
 from fxad.records import dataclass
 from fxad.xla.client import Device, default_device
-from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_module
+from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram
 from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of
-from fxad.xla.serialized import footprint, serialized, text_size
+from fxad.xla.serialized import footprint, serialized
+from fxad.xla.sources import Source, compiled, size
 from fxad.xla.tier import DiskTier, Made
 from fxad.xla.work import under_way
 
-_Slot: TypeAlias = tuple[Jaxpr, Key]
+_Slot: TypeAlias = tuple[Source, Key]
 Path: TypeAlias = str | PathLike[str]
 
 MEMORY: Final = 256 * 2**20
@@ -118,9 +118,10 @@ class Cache:
         self.clear()
 
     def clear(self, *, disk: bool = False) -> None:
-        """Forget every executable and start counting anew; what is stored too with `disk`. What holds one keeps it."""
+        """Forget every executable and start counting anew; what is stored too with `disk`. What holds one keeps it:
+        jitted functions, `Executable`s, and the operations that ran outside of traces, the 4,096 used last."""
         with self._lock:
-            self._entries: WeakKeyDictionary[Jaxpr, dict[Key, _Entry]] = WeakKeyDictionary()
+            self._entries: WeakKeyDictionary[Source, dict[Key, _Entry]] = WeakKeyDictionary()
             self._held: OrderedDict[_Slot, tuple[LoadedProgram, _Entry]] = OrderedDict()
             self._stats = _Counts()
             tier = self._disk() if disk else None
@@ -167,26 +168,26 @@ class Cache:
 
     # ------------------------------------------------------------------------------------------------- asking
 
-    def __call__(self, jaxpr: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
-        """The executable of a program. Raises: CompileError; the next caller tries again."""
+    def __call__(self, source: Source, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
+        """The executable of a program, traced or exported. Raises: CompileError; the next caller tries again."""
         key = (options, device)
         with self._lock:
-            entries = self._entries.get(jaxpr)
+            entries = self._entries.get(source)
             if entries is None:
-                entries = self._entries[jaxpr] = {}
+                entries = self._entries[source] = {}
             entry = entries.get(key)
             if entry is None:
                 entry = entries[key] = _Entry()
             known = entry.found()
             if known is not None:
-                return self._hit((jaxpr, key), entry, known)
+                return self._hit((source, key), entry, known)
         with entry.lock:
             known = entry.found()
             if known is None:
-                with under_way(f"compile of {jaxpr.name}"):
-                    return self._make((jaxpr, key), entry)
+                with under_way(f"compile of {source.name}"):
+                    return self._make((source, key), entry)
         with self._lock:  # another thread compiled it while this one waited
-            return self._hit((jaxpr, key), entry, known)
+            return self._hit((source, key), entry, known)
 
     def _hit(self, slot: _Slot, entry: _Entry, program: LoadedProgram) -> LoadedProgram:
         entry.hits += 1
@@ -196,15 +197,15 @@ class Cache:
         return program
 
     def _make(self, slot: _Slot, entry: _Entry) -> LoadedProgram:
-        jaxpr, key = slot
+        source, key = slot
         tier = self._disk()
-        found = tier.find(jaxpr, key[1], key[0]) if tier is not None else None
+        found = tier.find(source, key[1], key[0]) if tier is not None else None
         written = False
         if found is None:
             made, written = self._compiled(slot, tier)
         else:
             made = found
-            _log.info("%s for %s: from the directory, which saved %.1f ms", jaxpr.name, key[1], 1e3 * made.seconds)
+            _log.info("%s for %s: from the directory, which saved %.1f ms", source.name, key[1], 1e3 * made.seconds)
         with self._lock:
             entry.program, entry.seconds, entry.bytes = ref(made.program), made.seconds, made.bytes
             s = self._stats
@@ -216,33 +217,34 @@ class Cache:
             else:
                 s.disk_hits += 1
                 s.seconds_saved += made.seconds
-            self._entries.setdefault(jaxpr, {})[key] = entry  # cleared meanwhile, perhaps
+            self._entries.setdefault(source, {})[key] = entry  # cleared meanwhile, perhaps
             self._hold(slot, entry, made.program)
         return made.program
 
     def _compiled(self, slot: _Slot, tier: DiskTier | None) -> tuple[Made, bool]:
         """Compile a program, and store it; what came of both."""
-        jaxpr, (options, device) = slot
+        source, (options, device) = slot
         start = time.perf_counter()
-        lowered = lower_jaxpr(jaxpr)
-        program = compile_module(lowered, options, device)
+        made = compiled(source, options, device)
         seconds = time.perf_counter() - start
         _log.info(
-            "compiled %s for %s in %.1f ms: %d equations, %s temporary bytes%s%s",
-            *(jaxpr.name, device, 1e3 * seconds, len(jaxpr.eqns), f"{program.origin.memory.temp_bytes:,}"),
+            "compiled %s for %s in %.1f ms: %s, %s temporary bytes%s%s",
+            *(source.name, device, 1e3 * seconds, size(source), f"{made.program.origin.memory.temp_bytes:,}"),
             "" if options == DEFAULT else f", with {options}",
             self._unlike(slot) if _log.isEnabledFor(logging.INFO) else "",
         )
-        payload = serialized(program)
-        written = tier is not None and tier.keep(jaxpr, device, options, lowered, payload, seconds)
-        return Made(program, seconds, footprint(program, text_size(lowered), payload)), written
+        payload = serialized(made.program)
+        written = tier is not None and tier.keep(source, device, options, made, payload, seconds)
+        return Made(made.program, seconds, footprint(made.program, made.text, payload)), written
 
     def _unlike(self, slot: _Slot) -> str:
         """How a program differs from the nearest of its name that is held, for the log."""
-        jaxpr, key = slot
+        source, key = slot
+        if not isinstance(source, Jaxpr):
+            return ""
         with self._lock:
-            held = [other for other in reversed(self._held) if other[0].name == jaxpr.name]
-        difference = explained(jaxpr, key, held).difference
+            held = [(p, k) for p, k in reversed(self._held) if isinstance(p, Jaxpr) and p.name == source.name]
+        difference = explained(source, key, held).difference
         return f"; the nearest of that name differs at {difference}" if difference is not None else ""
 
     def _hold(self, slot: _Slot, entry: _Entry, program: LoadedProgram) -> None:
@@ -303,7 +305,8 @@ class Cache:
     ) -> str | Explanation:
         """Why a program would be compiled: what is held that is nearest to it, and their first difference.
 
-        Without a program: what is held and what it cost, one line an executable, the most expensive first.
+        Without a program: what is held and what it cost, one line an executable, the most expensive first; what was
+        exported is among them, and has no equations that another program could be near to.
 
         Raises: ArgumentError for what is no program.
         Cost:   linear in the equations that are held, once; then in the distinct ones.
@@ -313,7 +316,8 @@ class Cache:
         if program is None:
             return "\n".join([_line(slot, entry) for slot, entry in sorted(held, key=lambda row: -row[1].seconds)])
         key = options, device or default_device()
-        return explained(program_of(program), key, [slot for slot, _ in reversed(held)])
+        programs = [(source, k) for (source, k), _ in reversed(held) if isinstance(source, Jaxpr)]
+        return explained(program_of(program), key, programs)
 
 
 @final
@@ -337,9 +341,9 @@ def _budget(name: str, value: object) -> int:
 
 
 def _line(slot: _Slot, entry: _Entry) -> str:
-    jaxpr, (options, device) = slot
+    source, (options, device) = slot
     how = "" if options == DEFAULT else f" with {options}"
-    return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {jaxpr!r}{how}"
+    return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {source!r}{how}"
 
 
 cache: Final = Cache(dir=Other.ENVIRONMENT)

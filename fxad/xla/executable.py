@@ -17,7 +17,6 @@ from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, Refused, refused
 from fxad.xla.host_calls import Start, Waiting
-from fxad.xla.work import under_way
 
 
 @final
@@ -109,11 +108,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     """Compile for a device, always: `Cache` is what remembers. Raises: CompileError."""
     source = lowered.source(options.donate)
     custom_calls.provide(custom_calls.called(source), device.platform)
-    given = compile_options(device.id)
-    if options.optimization_level is not None:
-        given.executable_build_options.optimization_level = options.optimization_level
-    if options.flags:
-        given.env_option_overrides = list(options.flags)
+    given = _given(options, device)
     try:
         if lowered.waits:
             raw, start = host_calls.compiled(source, lowered.host, device, given)
@@ -124,15 +119,26 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     return LoadedProgram(raw, lowered, device)
 
 
-def compile_artifact(module: bytes, calls: Sequence[str], program: Described, device: Device) -> LoadedProgram:
-    """Compile a module that was exported, and calls functions by name. Raises: CompileError."""
+def compile_artifact(
+    module: bytes, calls: Sequence[str], program: Described, options: CompileOptions, device: Device
+) -> LoadedProgram:
+    """Compile a module that was exported, and calls functions by name; what it donates it says itself. Raises: CompileError."""
     custom_calls.provide(calls, device.platform)
     try:
-        with under_way("load_exported"):
-            raw = device.client.compile_and_load(module, device.raw_list, compile_options(device.id))
+        raw = device.client.compile_and_load(module, device.raw_list, _given(options, device))
     except _jax.JaxRuntimeError as e:
         raise CompileError(f"compile: {reason(e)}") from e
     return LoadedProgram(raw, program, device)
+
+
+def _given(options: CompileOptions, device: Device) -> _jax.CompileOptions:
+    """Options in XLA's terms; donation is said in the module."""
+    given = compile_options(device.id)
+    if options.optimization_level is not None:
+        given.executable_build_options.optimization_level = options.optimization_level
+    if options.flags:
+        given.env_option_overrides = list(options.flags)
+    return given
 
 
 def _explained(problem: str, source: str) -> str:

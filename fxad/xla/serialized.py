@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Final, final
 
 from fxad.durable import checksum
-from fxad.ir import Aval, Jaxpr, distinct
-from fxad.lower import LoweredModule, first_line
+from fxad.ir import Jaxpr, distinct
 from fxad.lowering.door import _jax, jaxlib_version
 from fxad.memo import by_value
 from fxad.primitives.checking import Check
 from fxad.primitives.host import HostCall
-from fxad.records import dataclass
 from fxad.xla import custom_calls
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason
 from fxad.xla.disk import Stored
 from fxad.xla.executable import CompileOptions, LoadedProgram
+from fxad.xla.sources import Artifact, Compiled, Source, described
 
 # What an executable on the CPU takes of the process's memory, measured (jaxlib 0.10.2, resident bytes over 200 small
 # and 20 large programs): 80 to 170 kB however small, and 2 to 3 times its serialized bytes.
@@ -52,10 +51,15 @@ def footprint(program: LoadedProgram, text: int, payload: bytes) -> int:
 # ------------------------------------------------------------------------------------------------------------- keys
 
 
+def storable(source: Source) -> bool:
+    """Whether the digest of a program says what it compiles to."""
+    return isinstance(source, Artifact) or _ours(source)
+
+
 @by_value
-def storable(jaxpr: Jaxpr) -> bool:
-    """Whether the digest of a program says what it compiles to: not with calls of the host, which belong to this
-    process, nor with primitives from outside fxad, for nothing tells when their lowering changes."""
+def _ours(jaxpr: Jaxpr) -> bool:
+    """Not of calls of the host, which belong to this process, nor of primitives from outside fxad, for nothing tells
+    when their lowering changes."""
     kinds = {type(eqn.prim) for body in distinct(jaxpr) for eqn in body.eqns}
     ours = all([kind.__module__.startswith("fxad.") for kind in kinds])
     return ours and not jaxpr.effects and kinds.isdisjoint((HostCall, Check))
@@ -101,48 +105,32 @@ def _lowering() -> str:
 
 def processor() -> str:
     """The instructions of this processor, as a digest: machine code for others must not run here."""
-    known = " ".join([platform.machine(), platform.processor()])
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
-    except OSError:  # not Linux
-        return checksum([known.encode()]).hex()
+    except OSError:  # not Linux: there Python knows the kind, where it would start a process to ask here
+        return checksum([f"{platform.machine()} {platform.processor()}".encode()]).hex()
     lines = re.findall(r"^(?:model name|flags|Features|CPU (?:part|variant|implementer))\s*:.*$", text, re.MULTILINE)
-    return checksum([f"{known} {' '.join(lines)}".encode()]).hex()
+    return checksum([f"{platform.machine()} {' '.join(lines)}".encode()]).hex()
 
 
-def key_of(jaxpr: Jaxpr, options: CompileOptions, surroundings: str) -> str:
+def key_of(source: Source, options: CompileOptions, surroundings: str) -> str:
     """The key of an executable on disk: the digest of the program, and what compiled it."""
-    return f"program {jaxpr.digest}\noptions {options}\n{surroundings}"
+    kind = "program" if isinstance(source, Jaxpr) else "exported"
+    return f"{kind} {source.digest}\noptions {options}\n{surroundings}"
 
 
 # ------------------------------------------------------------------------------------------------- there and back
 
 
-def stored(lowered: LoweredModule, payload: bytes, seconds: float) -> Stored | None:
+def stored(made: Compiled, payload: bytes, seconds: float) -> Stored | None:
     """An executable as an entry; None where it cannot be one: it calls back into this process."""
-    targets = sorted(custom_calls.called(lowered.body))
+    targets = list(made.targets)
     if not payload or not custom_calls.in_every_process(targets):
         return None
-    return Stored({"seconds": seconds, "targets": targets, "text": text_size(lowered)}, payload)
+    return Stored({"seconds": seconds, "targets": targets, "text": made.text}, payload)
 
 
-def text_size(lowered: LoweredModule) -> int:
-    """Characters of a module's text."""
-    return len(lowered.body) + len(lowered.locations)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Program:
-    """What is said of a program that was not lowered."""
-
-    in_avals: tuple[Aval, ...]
-    out_avals: tuple[Aval, ...]
-    name: str
-    where: str
-
-
-def restored(payload: bytes, targets: list[str], jaxpr: Jaxpr, device: Device) -> LoadedProgram:
+def restored(payload: bytes, targets: list[str], source: Source, device: Device) -> LoadedProgram:
     """The executable of an entry.
 
     Raises: UnreadableError when XLA refuses it; CompileError for a function that this jaxlib does not have.
@@ -152,7 +140,7 @@ def restored(payload: bytes, targets: list[str], jaxpr: Jaxpr, device: Device) -
         raw = device.client.deserialize_executable(payload, device.raw_list, compile_options(device.id))
     except _jax.JaxRuntimeError as e:
         raise UnreadableError(reason(e)) from e
-    return LoadedProgram(raw, _Program(jaxpr.in_avals, jaxpr.out_avals, jaxpr.name, first_line(jaxpr)), device)
+    return LoadedProgram(raw, described(source), device)
 
 
 class UnreadableError(Exception):

@@ -6,13 +6,12 @@ import os
 from typing import Final, final
 
 from fxad.errors import CompileError
-from fxad.ir import Jaxpr
-from fxad.lower import LoweredModule
 from fxad.records import dataclass
 from fxad.xla.client import Device
 from fxad.xla.disk import Directory
 from fxad.xla.executable import CompileOptions, LoadedProgram
 from fxad.xla.serialized import Surroundings, UnreadableError, footprint, key_of, restored, storable, stored
+from fxad.xla.sources import Compiled, Source
 
 
 @final
@@ -37,15 +36,15 @@ class DiskTier:
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
         self.directory = Directory(path, max_bytes)
 
-    def find(self, jaxpr: Jaxpr, device: Device, options: CompileOptions) -> Made | None:
+    def find(self, source: Source, device: Device, options: CompileOptions) -> Made | None:
         """The executable of a program, if it is there and whole: without lowering or compiling."""
-        key = self._key(jaxpr, device, options)
+        key = self._key(source, device, options)
         entry = None if key is None else self.directory.read(key)
         if entry is None:
             return None
         try:
             facts = entry.facts
-            program = restored(entry.payload, [str(t) for t in facts["targets"]], jaxpr, device)
+            program = restored(entry.payload, [str(t) for t in facts["targets"]], source, device)
             return Made(program, float(facts["seconds"]), footprint(program, int(facts["text"]), entry.payload))
         except (UnreadableError, CompileError, KeyError, TypeError, ValueError) as e:
             path = self.directory.file(key or "")
@@ -53,12 +52,12 @@ class DiskTier:
             return None
 
     def keep(
-        self, jaxpr: Jaxpr, device: Device, options: CompileOptions, lowered: LoweredModule, payload: bytes, took: float
+        self, source: Source, device: Device, options: CompileOptions, made: Compiled, payload: bytes, took: float
     ) -> bool:
         """Store an executable that took so many seconds; whether it was."""
-        key = self._key(jaxpr, device, options)
-        entry = stored(lowered, payload, took)
+        key = self._key(source, device, options)
+        entry = stored(made, payload, took)
         return key is not None and entry is not None and self.directory.write(key, entry)
 
-    def _key(self, jaxpr: Jaxpr, device: Device, options: CompileOptions) -> str | None:
-        return key_of(jaxpr, options, _surroundings.of(device)) if storable(jaxpr) else None
+    def _key(self, source: Source, device: Device, options: CompileOptions) -> str | None:
+        return key_of(source, options, _surroundings.of(device)) if storable(source) else None

@@ -17,6 +17,8 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ArgumentError, FileFormatError, ParameterError
 from fxad.exported import _MAGIC
+from fxad.runtime import CacheStats
+from fxad.xla.sources import _artifacts
 
 pytestmark = pytest.mark.smoke
 
@@ -104,7 +106,7 @@ import sys, numpy as np, fxad as fx
 from pathlib import Path
 run = fx.load_exported(Path(sys.argv[1]).read_bytes())
 print(np.asarray(run(np.ones((2, 3), np.float32))).tolist())
-assert fx.cache.stats().compilations == 0
+assert (fx.cache.stats().misses, fx.cache.stats().compilations) == (1, 1)
 """
 
 
@@ -115,6 +117,67 @@ def test_in_another_process(tmp_path: Path) -> None:
         [sys.executable, "-W", "error", "-c", OTHER, str(path)], check=False, capture_output=True, text=True
     )
     assert (done.stdout, done.stderr) == ("[3.0, 3.0]\n", "")
+
+
+def counted(stats: CacheStats) -> tuple[int, int, int, int]:
+    return stats.hits, stats.compilations, stats.disk_hits, stats.disk_writes
+
+
+def test_loading_twice_compiles_once() -> None:
+    data = exported(lambda x: fnp.sin(x) * 1.25 + HELD, X)
+    with fx.cache.private() as mine:
+        runs = [fx.load_exported(data) for _ in range(3)]
+        assert counted(mine.stats()) == (2, 1, 0, 0)
+        assert len({np.asarray(run(X)).tobytes() for run in runs}) == 1
+        fx.load_exported(exported(lambda x: fnp.sin(x) * 1.5 + HELD, X))
+        assert counted(mine.stats()) == (2, 2, 0, 0)
+        assert mine.stats().entries == 2
+
+
+def test_programs_that_differ_in_held_values_share_an_executable() -> None:
+    """Arrays closed over are operands, and no part of what is compiled."""
+
+    def of(held: Any) -> bytes:
+        return exported(lambda x: x * held - 1, X)
+
+    with fx.cache.private() as mine:
+        a, b = fx.load_exported(of(HELD)), fx.load_exported(of(HELD + 1))
+        assert counted(mine.stats()) == (1, 1, 0, 0)
+        assert np.allclose(a(X), X * HELD - 1)
+        assert np.allclose(b(X), X * (HELD + 1) - 1)
+
+
+def test_what_was_exported_is_found_on_disk(tmp_path: Path) -> None:
+    data = exported(lambda x: np.linalg.norm(HELD) * lax.linalg.cholesky(x.T @ x + fnp.eye(3, dtype=x.dtype)), X)
+    results = []
+    for expected in ((0, 1, 0, 1), (0, 0, 1, 0)):
+        with fx.cache.private(dir=tmp_path / "cache") as mine:
+            results.append(np.asarray(fx.load_exported(data)(X)).tobytes())
+            assert counted(mine.stats()) == expected
+    assert results[0] == results[1]
+
+
+def test_the_cache_lists_what_was_exported_and_compares_programs_with_programs() -> None:
+    program = fx.trace(lambda x: x + 1.75, X)
+    with fx.cache.private() as mine:
+        run = fx.load_exported(exported(lambda x: x * 1.75, X))
+        (line,) = mine.explain().splitlines()
+        assert line.endswith("cpu:0  <exported <lambda>>")
+        found = mine.explain(program)
+        assert (found.held, found.nearest) == (False, None)
+        mine.clear()
+        assert mine.stats().entries == 0
+        assert np.array_equal(run(X), X * np.float32(1.75))
+
+
+def test_an_artifact_that_nobody_holds_is_collected() -> None:
+    with fx.cache.private(max_bytes=0) as mine:
+        data, before = exported(lambda x: x * 2.75, X), len(_artifacts)
+        run, again = fx.load_exported(data), fx.load_exported(data)
+        assert counted(mine.stats()) == (1, 1, 0, 0)
+        assert len(_artifacts) == before + 1
+        del run, again
+        assert len(_artifacts) == before
 
 
 def changed(data: bytes, **entries: Any) -> bytes:

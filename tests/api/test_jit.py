@@ -12,6 +12,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import program as program_module
 from fxad import tree
 from fxad.errors import ShapeError
 from tests.api.refusals import X, refused
@@ -178,3 +179,19 @@ def test_a_failing_call_does_not_poison_the_next() -> None:
     refused(lambda: g(X), ShapeError, "add: shapes (3,) and (5,) do not broadcast: axis -1 has sizes 3 and 5")
     bad = False
     assert g(X).tolist() == [1, 2, 3]
+
+
+def test_paths_are_for_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call with NumPy arrays and scalars spells no path of theirs; there are as many as leaves, for each leaf."""
+    asked: list[object] = []
+    real = program_module.argument_path
+    monkeypatch.setattr(program_module, "argument_path", lambda a, names: asked.append(a) or real(a, names))
+    leaves = [np.full(3, k, np.float32) for k in range(20)]
+    program = fx.trace(lambda xs, scale: sum(xs[1:], xs[0]) * scale, leaves, 2.0)
+    run = fx.lower(program).compile()
+    assert np.array_equal(run(leaves, 3.0), np.full(3, 570, np.float32))
+    assert np.array_equal(program(leaves, 3.0), np.full(3, 570, np.float32))
+    assert asked == []
+    with pytest.raises(fx.errors.ShapeError, match=r"argument xs\[19\] has shape \(2,\)"):
+        run([*leaves[:19], np.ones(2, np.float32)], 3.0)
+    assert asked

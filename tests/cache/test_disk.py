@@ -95,14 +95,15 @@ print(out.tolist() == (2 * np.eye(3)).tolist(), fx.cache.stats().compilations, f
 
 _SECOND = """
 import numpy as np, fxad as fx, fxad.numpy as fnp
-import fxad.executable, fxad.xla.cache, fxad.xla.executable
+import fxad.executable, fxad.xla.sources
 
 def refuse(*args):
     raise AssertionError("lowered or compiled")
 
 if {second}:
-    fxad.executable.lower_jaxpr = fxad.xla.cache.lower_jaxpr = refuse
-    fxad.xla.cache.compile_module = refuse
+    assert fxad.xla.sources.lower_jaxpr and fxad.xla.sources.compile_module
+    fxad.executable.lower_jaxpr = fxad.xla.sources.lower_jaxpr = refuse
+    fxad.xla.sources.compile_module = refuse
 
 def loss(w, x):
     for k in range(3):
@@ -122,6 +123,37 @@ assert (fx.cache.stats().compilations == 0) is {second}
 def test_a_second_process_neither_lowers_nor_compiles(home: Path) -> None:
     """From trace to the first result; and the results have the same bits."""
     assert process(home, _SECOND.format(second=False)) == process(home, _SECOND.format(second=True))
+
+
+# twelve layers and their gradient: large enough for "auto" to make units of them
+_UNITS = """
+import hashlib, numpy as np, fxad as fx, fxad.numpy as N
+
+def loss(params, x):
+    for w, s in params:
+        h = (x - x.mean(-1, keepdims=True)) / N.sqrt(((x - x.mean(-1, keepdims=True)) ** 2).mean(-1, keepdims=True) + 1)
+        x = x + N.tanh(h * s @ w) / (1 + N.exp(-x)) * N.cos(h)
+    return N.mean(x * x)
+
+layer = np.linspace(-1, 1, 128 * 128, dtype=np.float32).reshape(128, 128), np.ones(128, np.float32)
+args = [layer] * 12, np.linspace(0, 1, 64 * 128, dtype=np.float32).reshape(64, 128)
+program = fx.value_and_grad(fx.trace(loss, *args))
+plan = fx.lower(program).units
+assert len(plan.steps) > len(plan.units) > 1, plan
+value, gradient = fx.jit(fx.value_and_grad(loss))(*args)
+for x in (value, *[y for layer in gradient for y in layer]):
+    print(hashlib.sha256(np.asarray(x).tobytes()).hexdigest())
+stats = fx.cache.stats()
+assert stats.compilations + stats.disk_hits == len(plan.units)
+assert stats.compilations == (0 if {second} else len(plan.units))
+"""
+
+
+def test_a_second_process_compiles_no_unit(home: Path) -> None:
+    """A program that runs as units: each is found, and the results have the same bits."""
+    first = process(home, _UNITS.format(second=False))
+    assert len(first.splitlines()) == 25
+    assert process(home, _UNITS.format(second=True)) == first
 
 
 # -------------------------------------------------------------------------------------------------------------- key
@@ -178,6 +210,17 @@ def test_the_processor_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Path, "read_text", missing)
     assert len(serialized.processor()) == 64
+
+
+def test_asking_for_the_processor_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own answer runs `uname`, 5 ms of every second process."""
+
+    def asked() -> str:
+        raise AssertionError("platform.processor was asked")
+
+    monkeypatch.setattr(serialized.platform, "processor", asked)
+    if Path("/proc/cpuinfo").exists():
+        assert len(serialized.processor()) == 64
 
 
 def test_options_have_their_own_entries(home: Path) -> None:

@@ -19,7 +19,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
 from fxad.errors import ArgumentError, CompileError, ParameterError
-from fxad.xla import cache as room
+from fxad.xla import sources as room
 
 X = np.arange(3, dtype=np.float32)
 CPU = runtime.devices("cpu")[0]

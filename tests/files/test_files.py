@@ -25,6 +25,7 @@ from fxad.program import Program
 from fxad.sections import Section, write
 from fxad.structures import describe, rebuild
 from fxad.testing import programs
+from tests.cache.processes import process
 from tests.files.classes import Boxed, Layer, Pair, Record
 
 X = np.arange(3, dtype=np.float32)
@@ -300,6 +301,57 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         fx.save(fx.trace(lambda x: x, X), tmp_path / "f")
     assert fx.load(tmp_path / "f") == program
     assert len(list(tmp_path.iterdir())) == 1
+
+
+# One process forks a writer for each call of the system at which it is killed, before or after it; a file that was
+# there is the old program or the new one then, and where none was there is none or the new one.
+_KILLED = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+import numpy as np, fxad as fx
+
+x = np.arange(3, dtype=np.float32)
+old, new = fx.trace(lambda v: v * 2, x), fx.trace(lambda v: v * 3 + x, x)
+
+def die(name, n, when):
+    real, calls = getattr(os, name), [0]
+    def patched(*args, **kwargs):
+        calls[0] += 1
+        if calls[0] == n and when == "middle":
+            real(args[0], bytes(args[1])[: len(args[1]) // 2])
+        if calls[0] == n and when != "after":
+            os.kill(os.getpid(), signal.SIGKILL)
+        out = real(*args, **kwargs)
+        if calls[0] == n:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return out
+    setattr(os, name, patched)
+
+POINTS = [("write", 1, when) for when in ("before", "middle", "after")]
+POINTS += [(name, 1, when) for name in ("fsync", "replace") for when in ("before", "after")]
+for there in (True, False):
+    for point in POINTS:
+        path = f"{sys.argv[-1]}/{'-'.join(map(str, point))}-{there}"
+        if there:
+            fx.save(old, path)
+        child = os.fork()
+        if child == 0:
+            die(*point)
+            fx.save(new, path)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL, point
+        if not os.path.exists(path):
+            print("none", end=" ")
+        else:
+            found = fx.load(path).jaxpr
+            print("old" if found is old.jaxpr else "new" if found is new.jaxpr else "half", end=" ")
+"""
+
+
+def test_a_process_killed_while_it_saves_leaves_no_half_file(tmp_path: Path) -> None:
+    found = process(tmp_path / "unused", f"import sys; sys.argv.append({str(tmp_path)!r})\n{_KILLED}").split()
+    # what was written is there once it was moved into place, and not before
+    assert found == [*["old"] * 6, "new", *["none"] * 6, "new"]
 
 
 def test_missing_files_are_os_errors(tmp_path: Path) -> None:
