@@ -26,6 +26,7 @@ from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
 from fxad.operations.typed import Typed
 from fxad.recent import Recent
+from fxad.runtime import commitments
 
 DEFAULT_OPTIONS: Final = runtime.CompileOptions()
 
@@ -44,6 +45,9 @@ class Binder(Protocol):
 
 
 _binder: ContextVar[Binder | None] = ContextVar("fxad_binder", default=None)
+
+
+binding: Final = _binder.get  # the binder of a trace, for who cannot wait for a Python function
 
 
 def binder() -> Binder:
@@ -258,7 +262,7 @@ class Eager:
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
         buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
-        if True in map(placement.committed, buffers):
+        if commitments.any and True in map(placement.committed, buffers):
             loaded = load(jaxpr, device=placement.target(jaxpr.name, buffers, placement.numbered))
             return tuple(arrays(loaded.out_avals, placement.run(loaded, buffers)))
         loaded = load(jaxpr)
@@ -299,7 +303,7 @@ class Eager:
             loaded = self._programs.get(key)
         except TypeError:  # an array or a list as a parameter: the operation judges it
             loaded = key = None
-        if True in map(placement.committed, buffers):
+        if commitments.any and True in map(placement.committed, buffers):
             device = placement.target(operation_name(op, static), buffers, placement.numbered)
             loaded = self._on(device, op, avals, static, key)
             out = placement.run(loaded, buffers)

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, ove
 from fxad import placement, tree
 from fxad.api.lift import check_function
 from fxad.api.news import news
-from fxad.array import Array
+from fxad.array import Array, binding
 from fxad.donation import Donate, Donation, asked, donation
 from fxad.errors import ArgumentError, ParameterError
 from fxad.executable import Executable, Lowered, Units, aval_of_array, check_choice, lower, type_of_arrays
@@ -81,7 +81,7 @@ class Jitted(Generic[P, R]):
         return known
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if active() is not None:
+        if binding() is not None and active() is not None:
             return self.trace(*args, **kwargs)(*args, **kwargs)
         avals = None
         if not kwargs:

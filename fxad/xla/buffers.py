@@ -7,7 +7,7 @@ read-only view of the buffer wherever NumPy can look at it.
 
 from __future__ import annotations
 
-from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Final, Protocol, TypeAlias, cast, final, runtime_checkable
 
 import numpy as np
 from typing_extensions import CapsuleType
@@ -27,6 +27,20 @@ Scalar: TypeAlias = bool | int | float | complex
 _COPY: Final = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _SHARE: Final = _jax.HostBufferSemantics.ZERO_COPY
 _put: Final = _jax.batched_device_put
+
+
+@final
+class _Commitments:
+    """Whether any array of this process was put on a device by name. Calls ask this before they look at each operand,
+    which is 0.1 us of each: most processes have one device, and name none."""
+
+    __slots__ = ("any",)
+
+    def __init__(self) -> None:
+        self.any = False
+
+
+commitments: Final = _Commitments()
 
 # Python's buffer protocol, and so NumPy's DLPack, has no word for these.
 _NO_PROTOCOL: Final = dtypes.FLOAT8 | {dtypes.bfloat16}
@@ -74,11 +88,18 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
 def _host_put(
     array: NDArray, aval: Aval, where: OneDevice, semantics: _jax.HostBufferSemantics, committed: bool = True
 ) -> Buffer:
+    if committed:
+        commitments.any = True
     try:
         # the last argument keeps 64-bit dtypes, whatever jax has set for the process
         return _put(ArrayType(aval), where, [array], [where._device], committed, False, semantics, True)
     except _jax.JaxRuntimeError as e:
         raise ExecutionError(f"to_buffer: {aval} to {where._device}: {reason(e)}") from e
+
+
+def held_on(array: NDArray, aval: Aval, device: Device) -> Buffer:
+    """An array that a program holds on its device: nobody put it there by name."""
+    return _host_put(array, aval, device.sharding, _COPY, committed=False)
 
 
 def _scalar(value: Scalar | np.generic, aval: Aval) -> NDArray:
@@ -109,6 +130,7 @@ def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
     """A copy, by jaxlib, of what lies on an accelerator; jaxlib 0.10 imports jax here, where it is installed."""
     h = header(capsule)
     _check(h.shape, h.dtype, aval)
+    commitments.any = True
     try:
         buffer = _jax.dlpack_managed_tensor_to_buffer(capsule, device.raw, None, True)
     except _jax.JaxRuntimeError as e:
@@ -177,6 +199,7 @@ def _twin(buffer: Buffer) -> Buffer:
 
 
 def _moved(buffer: Buffer, where: OneDevice, semantics: _jax.ArrayCopySemantics) -> Buffer:
+    commitments.any = True
     devices = [_jax.DeviceList((where._device,))]
     return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [where], [semantics])[0]
 

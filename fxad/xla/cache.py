@@ -39,6 +39,8 @@ Path: TypeAlias = str | PathLike[str]
 MEMORY: Final = 256 * 2**20
 DISK: Final = 2**30
 _VARIABLE: Final = "FXAD_CACHE_DIR"
+# What an equation of a program takes with what is remembered on it: its plan, the program with stretches outlined.
+_EQUATION: Final = 4 * 2**10
 
 # What is compiled and how long it takes, at INFO; `logging.getLogger("fxad")` is the user's handle.
 _log: Final = logging.getLogger("fxad")
@@ -96,15 +98,17 @@ class Cache:
     """One executable per program, options and device, however many threads ask for it.
 
     The executables used last are held with their programs, up to `max_bytes`; neither holds an array (docs/adr/0003).
-    Others are found as long as somebody else holds them. `clear()` lets go of all. With `dir`, what is compiled is
-    stored there too, up to `disk_bytes`, and found by later processes.
+    Others are found as long as somebody else holds them. Programs that run as several executables are held too, those
+    used last, up to a quarter of that, so that their plan is found when they are traced again (docs/adr/0029).
+    `clear()` lets go of all. With `dir`, what is compiled is stored there too, up to `disk_bytes`, and found by later
+    processes.
 
     Law:    `cache(f, o, d) is cache(f, o, d)` while that is held; compiled once, however many threads ask.
     Raises: ParameterError for a budget that is no number of bytes; CacheError for a directory that is not the user's
             own, or that others can write to.
     """
 
-    __slots__ = ("_dir", "_disk_bytes", "_entries", "_held", "_lock", "_max_bytes", "_stats", "_tier")
+    __slots__ = ("_dir", "_disk_bytes", "_entries", "_held", "_lock", "_max_bytes", "_planned", "_stats", "_tier")
 
     def __init__(self, max_bytes: int = MEMORY, dir: Path | None | Other = None, disk_bytes: int = DISK) -> None:
         # re-entrant: the collector may run a user's finaliser in here, and that may compile
@@ -123,6 +127,7 @@ class Cache:
         with self._lock:
             self._entries: WeakKeyDictionary[Source, dict[Key, _Entry]] = WeakKeyDictionary()
             self._held: OrderedDict[_Slot, tuple[LoadedProgram, _Entry]] = OrderedDict()
+            self._planned: OrderedDict[Jaxpr, None] = OrderedDict()
             self._stats = _Counts()
             tier = self._disk() if disk else None
         if tier is not None:
@@ -264,6 +269,16 @@ class Cache:
             _, (_, entry) = self._held.popitem(last=False)
             self._stats.bytes -= entry.bytes
             self._stats.evictions += 1
+
+    def hold_planned(self, jaxpr: Jaxpr) -> None:
+        """Hold a program that runs as several executables, among those used last: what is remembered on it, as its plan
+        is, is found by whoever traces an equal program while this one is held."""
+        with self._lock:
+            self._planned[jaxpr] = None
+            self._planned.move_to_end(jaxpr)
+            room = self._max_bytes // 4
+            while self._planned and sum([_EQUATION * len(p.eqns) for p in self._planned]) > room:
+                self._planned.popitem(last=False)
 
     # ----------------------------------------------------------------------------------------------- in force
 

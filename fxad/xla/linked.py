@@ -16,7 +16,7 @@ from fxad.errors import CompileError, ExecutionError
 from fxad.ir import Aval, place
 from fxad.lower import aliases
 from fxad.units.plan import Plan, Step
-from fxad.xla.buffers import Buffer, to_buffer
+from fxad.xla.buffers import Buffer, held_on
 from fxad.xla.cache import cache_in_force
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
@@ -73,7 +73,7 @@ class LinkedProgram:
         # each step has its own; these only say whether results are to stay on the device
         self.handlers: list[ResultHandler] = []
         self.committed: list[ResultHandler] = []
-        self._constants = [to_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
+        self._constants = [held_on(np.array(c.array), c.aval, device) for c in plan.constants]
         self._outs = _pick(plan.outs)
         lines = {s.unit: line for s in reversed(plan.steps) if (line := _where(s))}  # of the first step of each unit
         whole = memory(self)

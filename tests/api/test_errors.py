@@ -194,10 +194,10 @@ def test_a_masked_array_would_lose_its_mask() -> None:
 # The functions of `fxad.lax` that take arrays only, by the names of these.
 ARRAYS = {
     name: [p for p, q in inspect.signature(fn).parameters.items() if q.annotation == "ArrayLike"]
-    for name, fn in vars(lax).items()
+    for name, fn in [(n, getattr(lax, n)) for n in dir(lax)]
     if inspect.isfunction(fn) and not name.startswith("_")
 }
-ELEMENTWISE = [n for n, p in ARRAYS.items() if p and len(inspect.signature(vars(lax)[n]).parameters) == len(p)]
+ELEMENTWISE = [n for n, p in ARRAYS.items() if p and len(inspect.signature(getattr(lax, n)).parameters) == len(p)]
 
 
 # Two hand their arguments on in another order; the position named is that of the operation named.
@@ -206,7 +206,7 @@ ORDER = {"clamp": (1, 0, 2), "select": (0, 2, 1)}
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_every_function_of_lax_names_position_and_type(name: str) -> None:
-    fn: Callable[..., Any] = vars(lax)[name]
+    fn: Callable[..., Any] = getattr(lax, name)
     n = len(ARRAYS[name])
     for k in range(n):
         args = [X] * n

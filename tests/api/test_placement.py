@@ -116,6 +116,28 @@ def test_compile_takes_a_device() -> None:
         lowered.compile(device="cpu:0")  # type: ignore[arg-type]
 
 
+def test_operands_are_asked_once_somebody_named_a_device() -> None:
+    """What programs hold themselves is nobody's choice; every way to name a device is."""
+    text = """
+from fxad.runtime import commitments
+held = np.linspace(0, 1, 512, dtype=np.float32)
+def deep(x):
+    for k in range(8):
+        x = fnp.tanh(x @ fnp.asarray(np.eye(512, dtype=np.float32))) + held
+    return x
+big = np.ones((64, 512), np.float32)
+np.asarray(fx.jit(f)(X)["sum"]), np.asarray(fx.jit(deep)(big)), np.asarray((fnp.sin(X) + 1)[1:])
+np.asarray(fx.grad(lambda x: (x * held).sum())(big[0]))
+fx.device_put(X), fx.asarray(X).__dlpack__(), fx.asarray(X).to_device(a)
+print(commitments.any)
+fx.device_put(X, a)
+print(commitments.any)
+"""
+    assert script(START + text) == "False\nTrue\n"
+    for put in ("fx.device_put(X, b)", "fx.asarray(X).to_device(b)", "fx.device_put({'x': [X]}, b)"):
+        assert script(f"{START}from fxad.runtime import commitments\n{put}\nprint(commitments.any)") == "True\n"
+
+
 def test_mixing_devices_names_both() -> None:
     text = """
 x, y = fx.device_put(X, a), fx.device_put(X, b)

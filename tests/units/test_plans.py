@@ -25,6 +25,7 @@ from fxad.primitives.slicing import Slice
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_linkage, check_units
 from fxad.transforms import outline
+from fxad.units import plan as plan_room
 from fxad.units.blocks import chosen, left_to_compile, uses
 from fxad.units.pieces import cut_up, flat
 from fxad.units.plan import plan_of
@@ -378,3 +379,34 @@ def test_many_nested_calls_do_not_recurse() -> None:
     two = chain(2, nested)
     assert [u.uses for u in plan_of(two, (body(),)).units] == [2]
     assert len(plan_of(two, "auto").steps) == 1
+
+
+@pytest.mark.parametrize("budget", [2**28, 0])
+def test_an_equal_program_is_planned_once(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions made anew in a loop, each dropped: the cache holds the program, and what is remembered on it."""
+    looked: list[str] = []
+    real = plan_room.outline
+    monkeypatch.setattr(plan_room, "outline", lambda jaxpr, cost: looked.append(jaxpr.name) or real(jaxpr, cost))
+    rng = np.random.default_rng(0)
+    layers = [rng.standard_normal((160, 160), np.float32) for _ in range(8)]
+    x = rng.standard_normal((64, 160), np.float32)
+
+    def made() -> Any:
+        def deep(ws: list[Any], v: Any) -> Any:
+            for w in ws:
+                v = fnp.tanh(v @ w) / (1 + fnp.exp(-v)) * fnp.cos(v) + v * fnp.sin(v) - fnp.sqrt(1 + v * v)
+            return v
+
+        return fx.jit(deep)
+
+    with fx.cache.private(max_bytes=budget) as mine:
+        results = []
+        for _ in range(3):
+            run = made()
+            results.append(np.asarray(run(layers, x)).tobytes())
+            del run
+            gc.collect()
+        assert len(set(results)) == 1
+        assert len(looked) == 1 if budget else len(looked) > 1
+        assert len(made().lower(layers, x).units.steps) > 1
+        mine.clear()
