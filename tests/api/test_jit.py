@@ -185,7 +185,12 @@ def test_paths_are_for_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call with NumPy arrays and scalars spells no path of theirs; there are as many as leaves, for each leaf."""
     asked: list[object] = []
     real = program_module.argument_path
-    monkeypatch.setattr(program_module, "argument_path", lambda a, names: asked.append(a) or real(a, names))
+
+    def spelled(accessor: Any, names: tuple[str, ...]) -> str:
+        asked.append(accessor)
+        return real(accessor, names)
+
+    monkeypatch.setattr(program_module, "argument_path", spelled)
     leaves = [np.full(3, k, np.float32) for k in range(20)]
     program = fx.trace(lambda xs, scale: sum(xs[1:], xs[0]) * scale, leaves, 2.0)
     run = fx.lower(program).compile()

@@ -218,7 +218,7 @@ def test_asking_for_the_processor_starts_no_process(monkeypatch: pytest.MonkeyPa
     def asked() -> str:
         raise AssertionError("platform.processor was asked")
 
-    monkeypatch.setattr(serialized.platform, "processor", asked)
+    monkeypatch.setattr("platform.processor", asked)
     if Path("/proc/cpuinfo").exists():
         assert len(serialized.processor()) == 64
 

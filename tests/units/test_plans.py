@@ -25,7 +25,6 @@ from fxad.primitives.slicing import Slice
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_linkage, check_units
 from fxad.transforms import outline
-from fxad.units import plan as plan_room
 from fxad.units.blocks import chosen, left_to_compile, uses
 from fxad.units.pieces import cut_up, flat
 from fxad.units.plan import plan_of
@@ -385,8 +384,12 @@ def test_many_nested_calls_do_not_recurse() -> None:
 def test_an_equal_program_is_planned_once(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions made anew in a loop, each dropped: the cache holds the program, and what is remembered on it."""
     looked: list[str] = []
-    real = plan_room.outline
-    monkeypatch.setattr(plan_room, "outline", lambda jaxpr, cost: looked.append(jaxpr.name) or real(jaxpr, cost))
+
+    def looking(jaxpr: Jaxpr, cost: float) -> Jaxpr:
+        looked.append(jaxpr.name)
+        return outline(jaxpr, cost)
+
+    monkeypatch.setattr("fxad.units.plan.outline", looking)
     rng = np.random.default_rng(0)
     layers = [rng.standard_normal((160, 160), np.float32) for _ in range(8)]
     x = rng.standard_normal((64, 160), np.float32)
