@@ -6,7 +6,7 @@ Both libraries run the same source in fresh interpreters, with what they importe
 stored by a process before (jax with its persistent cache, no matter how small or fast to compile). Each run says what
 it compiled, which must be nothing.
 
-Beside each program stands its floor: a process that imports NumPy and jaxlib and makes a client, as both libraries must,
+Beside each program stands its floor: a process that imports NumPy and jaxlib and makes a client, as both must,
 and does nothing else. No second process can be nearer to 0 than that.
 """
 
