@@ -122,7 +122,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
 def compile_artifact(
     module: bytes, calls: Sequence[str], program: Described, options: CompileOptions, device: Device
 ) -> LoadedProgram:
-    """Compile a module that was exported, and calls functions by name; what it donates it says itself. Raises: CompileError."""
+    """Compile a module that was exported, calls functions by name and says what it donates. Raises: CompileError."""
     custom_calls.provide(calls, device.platform)
     try:
         raw = device.client.compile_and_load(module, device.raw_list, _given(options, device))
