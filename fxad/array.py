@@ -47,9 +47,6 @@ class Binder(Protocol):
 _binder: ContextVar[Binder | None] = ContextVar("fxad_binder", default=None)
 
 
-binding: Final = _binder.get  # the binder of a trace, for who cannot wait for a Python function
-
-
 def binder() -> Binder:
     """The binder in charge of this context (thread, asyncio task)."""
     return _binder.get() or EAGER
@@ -166,8 +163,6 @@ class Array(Typed, Conversions, Methods, Updatable):
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
-
-
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 

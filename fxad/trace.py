@@ -319,6 +319,9 @@ class Trace:
 _SCALARS: Final = frozenset({bool, int, float, complex})
 
 
+binding: Final = _binder.get  # the binder of a trace, for who cannot wait for a Python function
+
+
 def active() -> Trace | None:
     """The trace of this context, if there is one."""
     found = _binder.get()

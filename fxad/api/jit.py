@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, ove
 from fxad import placement, tree
 from fxad.api.lift import check_function
 from fxad.api.news import news
-from fxad.array import Array, binding
+from fxad.array import Array
 from fxad.donation import Donate, Donation, asked, donation
 from fxad.errors import ArgumentError, ParameterError
 from fxad.executable import Executable, Lowered, Units, aval_of_array, check_choice, lower, type_of_arrays
@@ -20,7 +20,7 @@ from fxad.mapped import Surroundings, ask, surroundings, watching
 from fxad.program import Program, name_of, parameter_names, trace_tree, types_of
 from fxad.recent import Recent
 from fxad.static import Argnames, Argnums, Statics, parameters
-from fxad.trace import Tracer, active
+from fxad.trace import Tracer, active, binding
 from fxad.tree import Structure
 
 P = ParamSpec("P")
