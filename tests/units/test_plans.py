@@ -385,13 +385,13 @@ def test_an_equal_program_is_planned_once(budget: int, monkeypatch: pytest.Monke
     """Functions made anew in a loop, each dropped: the cache holds the program, and what is remembered on it."""
     looked: list[str] = []
 
-    def looking(jaxpr: Jaxpr, cost: float) -> Jaxpr:
+    def looking(jaxpr: Jaxpr, cost: float, waste: float) -> Jaxpr:
         looked.append(jaxpr.name)
-        return outline(jaxpr, cost)
+        return outline(jaxpr, cost, waste)
 
     monkeypatch.setattr("fxad.units.plan.outline", looking)
     rng = np.random.default_rng(0)
-    layers = [rng.standard_normal((160, 160), np.float32) for _ in range(8)]
+    layers = [rng.standard_normal((160, 160), np.float32) for _ in range(40)]
     x = rng.standard_normal((64, 160), np.float32)
 
     def made() -> Any:
