@@ -4,7 +4,8 @@ Three numbers, all rough and all monotone. Compiling: the equations that XLA get
 and milliseconds. What XLA makes kernels of costs most of them: a reduction has one of its own, and what is done element
 by element is compiled into each of its readers, while products call a library and reshapes nothing. On a quiet core of
 2026 programs of many equal layers take up to 3 times the estimate, with softmax and special functions up to 10 times.
-Running: see `fxad.transforms.effort`.
+Running: see `fxad.transforms.effort`. What is done element by element, and nothing else, XLA fuses with what is before
+and after it; at the border of a unit it is written, and read again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fxad.primitives.elementwise.select import Clamp, SelectN
 from fxad.primitives.naming import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
 from fxad.records import dataclass
-from fxad.transforms.effort import microseconds
+from fxad.transforms.effort import BYTES, microseconds
 
 FIXED: Final = 10  # equations: what a compilation costs beside those it is given
 FIXED_MS: Final = 40.0  # and in milliseconds
@@ -39,11 +40,13 @@ _MOVES: Final[tuple[type[Primitive], ...]] = (
 @dataclass(frozen=True, slots=True)
 class Weight:
     """`equations` as XLA gets them, calls inlined and the body of a loop counted once, and `milliseconds` to compile
-    them; `microseconds` of a run."""
+    them; `microseconds` of a run, and `border` of them to hand over operands and results that would be fused otherwise.
+    """
 
     equations: int
     milliseconds: float
     microseconds: float
+    border: float
 
 
 def weigh(jaxpr: Jaxpr) -> Weight:
@@ -57,7 +60,7 @@ def weigh(jaxpr: Jaxpr) -> Weight:
 def weight(jaxpr: Jaxpr) -> Weight:
     """The weight of a program. Cost: linear in its distinct equations, once; recursive, see `weigh`."""
     kinds: dict[type[Primitive], float] = {}
-    equations, milliseconds = 0, 0.0
+    equations, milliseconds, fused = 0, 0.0, True
     for eqn in jaxpr.eqns:
         kind = type(eqn.prim)
         if kind not in kinds:
@@ -65,7 +68,11 @@ def weight(jaxpr: Jaxpr) -> Weight:
         inside = [weight(body) for body in eqn.prim.bodies] if isinstance(eqn.prim, HigherOrder) else []
         equations += sum([w.equations for w in inside]) if inside else 1
         milliseconds += sum([w.milliseconds for w in inside]) if inside else kinds[kind]
-    return Weight(equations, milliseconds, sum([microseconds(e) for e in jaxpr.eqns]))
+        fused = fused and (
+            all([w.border for w in inside]) if inside else kinds[kind] <= _FUSED and kind not in _LIBRARY
+        )
+    handed = sum([a.aval.nbytes for a in (*jaxpr.ins, *jaxpr.outs)]) / BYTES if fused else 0.0
+    return Weight(equations, milliseconds, sum([microseconds(e) for e in jaxpr.eqns]), handed)
 
 
 def _milliseconds(kind: type[Primitive]) -> float:

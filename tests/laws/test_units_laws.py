@@ -63,10 +63,12 @@ def test_repetitions_with_arbitrary_units(case: Case) -> None:
 
 @st.composite
 def repeating(draw: st.DrawFn) -> list[int]:
-    """Words in which a piece stands several times in a row, with letters before and after."""
-    layer = draw(st.lists(st.integers(0, len(BOUNDED) - 1), min_size=14, max_size=18))
+    """Words in which a piece stands several times in a row, with letters before and after. The piece begins as a word
+    that repeats nothing: smaller repetitions would be units that are not worth their borders."""
+    tail = st.lists(st.integers(0, len(BOUNDED) - 1), min_size=4, max_size=8)
+    layer = [0, 1, 2, 3, 4, 0, 2, 4, 1, 3, 0, 3, 1, 4, 2, 2, 0, 4, 3, 1, *draw(tail)]
     own = st.lists(st.integers(0, len(BOUNDED) - 1), max_size=3)
-    return [*draw(own), *layer * draw(st.integers(8, 9)), *draw(own)]
+    return [*draw(own), *layer * draw(st.integers(18, 20)), *draw(own)]
 
 
 @share(4)

@@ -16,9 +16,9 @@ from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, IntegerPow
 from fxad.testing.unit_laws import check_linkage
-from fxad.units.blocks import AT_MOST, DISPATCH, SAVES, WORTH, large_enough, pays, repeated, worth
+from fxad.units.blocks import AT_MOST, DISPATCH, FUSES, SAVES, WORTH, large_enough, pays, repeated, worth
 from fxad.units.plan import Plan, plan_of
-from fxad.units.weight import FIXED, FIXED_MS, Weight, weigh
+from fxad.units.weight import FIXED, FIXED_MS, Weight, weigh, weight
 
 WIDE = Aval((256, 1024), "float32")  # 262 us for an equation that writes it
 
@@ -40,20 +40,22 @@ def calls(n: int, inner: Jaxpr) -> Jaxpr:
 
 
 def test_what_a_unit_must_be_worth() -> None:
-    assert worth(Weight(WORTH, 0.0, DISPATCH), 2)
-    assert not worth(Weight(WORTH, 0.0, DISPATCH - 0.1), 2)
-    assert not worth(Weight(WORTH - 1, 0.0, DISPATCH), 2)
-    assert worth(Weight(WORTH // 2, 0.0, DISPATCH), 3)
-    assert not worth(Weight(1000, 0.0, 1e6), 1)
+    assert worth(Weight(WORTH, 0.0, DISPATCH, 0.0), 2)
+    assert not worth(Weight(WORTH, 0.0, DISPATCH - 0.1, 0.0), 2)
+    assert not worth(Weight(WORTH - 1, 0.0, DISPATCH, 0.0), 2)
+    assert worth(Weight(WORTH // 2, 0.0, DISPATCH, 0.0), 3)
+    assert not worth(Weight(1000, 0.0, 1e6, 0.0), 1)
+    assert worth(Weight(WORTH, 0.0, 2 * DISPATCH, 2 * DISPATCH / FUSES), 2)
+    assert not worth(Weight(WORTH, 0.0, 2 * DISPATCH, 2 * DISPATCH / FUSES + 0.1), 2)
 
 
 def test_which_programs_are_looked_at() -> None:
     more = SAVES + 0.1
-    assert large_enough(Weight(WORTH + 1, more, 2 * DISPATCH))
-    assert not large_enough(Weight(WORTH, more, 2 * DISPATCH))
-    assert not large_enough(Weight(WORTH + 1, more, 2 * DISPATCH - 0.1))
-    assert not large_enough(Weight(WORTH + 1, SAVES, 2 * DISPATCH))
-    assert large_enough(Weight(WORTH + 1, 0.1, 2 * DISPATCH), 0.0)
+    assert large_enough(Weight(WORTH + 1, more, 2 * DISPATCH, 0.0))
+    assert not large_enough(Weight(WORTH, more, 2 * DISPATCH, 0.0))
+    assert not large_enough(Weight(WORTH + 1, more, 2 * DISPATCH - 0.1, 0.0))
+    assert not large_enough(Weight(WORTH + 1, SAVES, 2 * DISPATCH, 0.0))
+    assert large_enough(Weight(WORTH + 1, 0.1, 2 * DISPATCH, 0.0), 0.0)
 
 
 def test_what_all_units_must_save() -> None:
@@ -89,7 +91,7 @@ def test_what_is_no_kernel_costs_next_to_nothing_to_compile() -> None:
 
 
 def test_a_unit_that_is_mostly_units_is_opened() -> None:
-    inner = body(12)
+    inner = body(20)
     outer = calls(3, inner)
     assert repeated(calls(2, outer)) == (inner,)
     # nothing in it repeats: it is a unit
@@ -230,3 +232,25 @@ def test_donated_arguments_of_a_linked_run() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
     assert all(a._buffer.is_deleted() for a in fx.tree.leaves(params))
     assert not x._buffer.is_deleted()
+
+
+def test_what_xla_fuses_is_not_cut_into_pieces() -> None:
+    """`x = a * x + b` over and over reads and writes x once when compiled whole, at every border otherwise; a step of
+    many operations on what it reads is worth its border, and a product is stored anyway."""
+    x = fx.Spec((1 << 20,), "float32")
+
+    def steps(f: Callable[[Any], Any], n: int) -> Any:
+        def chain(x: Any) -> Any:
+            for _ in range(n):
+                x = f(x)
+            return x
+
+        return chain
+
+    assert len(fx.lower(fx.trace(steps(lambda x: 1.01 * x + 0.5, 600), x)).units.steps) == 1
+    sines = fx.lower(fx.trace(steps(fnp.sin, 600), x)).units
+    assert 1 < len(sines.steps) <= 60
+    fused = weight(fx.trace(lambda x: 1.01 * x + 0.5, x).jaxpr)
+    assert fused.border == fused.microseconds, "two arrays are handed over, and two are written"
+    assert weight(fx.trace(lambda x: fnp.sum(1.01 * x + 0.5), x).jaxpr).border == 0
+    assert weight(fx.trace(lambda a: a @ a, fx.Spec((64, 64), "float32")).jaxpr).border == 0
