@@ -22,6 +22,7 @@ from fxad.ir import (
     Jaxpr,
     JvpCtx,
     Lin,
+    Lit,
     Primitive,
     Prune,
     Tangent,
@@ -58,6 +59,7 @@ class CustomCall(Ruled):
           function or in a rule; () where that is not known. `origin`: the function that such calls in the rules stand
           for, a program of one equation, where it is another one than this: batched, or without what is dead.
           `partial`: rules for when no other operands move than those marked; the one for fewest is taken.
+          A `tolerance` says that `invertible` made the call, and which error of the reconstruction its rule takes.
     """
 
     name: ClassVar[str] = "custom_call"
@@ -74,6 +76,7 @@ class CustomCall(Ruled):
     reads: Reads = ()
     origin: tuple[Jaxpr, ...] = ()  # () or (function,)
     partial: tuple[tuple[tuple[bool, ...], tuple[Jaxpr, ...]], ...] = ()  # operands that move, a rule like the others
+    tolerance: Lit | None = None
 
     @property
     def value(self) -> Jaxpr:
@@ -245,6 +248,7 @@ class CustomCall(Ruled):
             self.held,
             origin=self.origin,
             partial=tuple([(live, rule) for (live, _), rule in zip(self.partial, rules[2:], strict=True)]),
+            tolerance=self.tolerance,
         )
         return ctx(self._origin_of(made), *args), out_dims
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from fxad.later import later
 
 if TYPE_CHECKING:
+    from fxad.transforms.chaining import joined as joined
+    from fxad.transforms.chains import chained as chained
     from fxad.transforms.cse import cse as cse
     from fxad.transforms.dce import dce as dce
     from fxad.transforms.dce import prune as prune
@@ -34,6 +36,8 @@ else:
     __getattr__, __dir__ = later(
         __name__,
         {
+            "fxad.transforms.chaining": "joined",
+            "fxad.transforms.chains": "chained",
             "fxad.transforms.cse": "cse",
             "fxad.transforms.dce": "dce prune",
             "fxad.transforms.inline": "inline",

@@ -8,38 +8,50 @@ their cotangents, and gives operands and their cotangents (`fxad.transforms.retr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final, final
 
+from fxad import dtypes
 from fxad.builder import Builder
 from fxad.errors import FxadError, NotInvertibleError
-from fxad.ir import Atom, Eqn, Jaxpr, Lin, Tangent, Var, Zero, lin, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lin, Lit, Tangent, Var, Zero, lin, place
 from fxad.liveness import dce
 from fxad.memo import by_value
-from fxad.primitives.control.bodies import filled_linear, marked
+from fxad.primitives.control.bodies import filled_linear, marked, over
 from fxad.primitives.custom import CustomCall
-from fxad.transforms.cse import cse
+from fxad.records import dataclass
+from fxad.transforms.guarding import agree, compared, sketch, sketched, where_right
 from fxad.transforms.inverse import not_invertible
 from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import InverseRules
 from fxad.transforms.linearize import SplitCtx, linearize
 from fxad.transforms.located import describe
+from fxad.transforms.plans import Plan
 from fxad.transforms.reorder import reorder_ins
 from fxad.transforms.retracing import Fused, Retrace, fused_steps
-from fxad.transforms.solving import Demand, Marks, Plan, determine, solve
-from fxad.transforms.transpose import BackwardCtx, accumulate, backward_eqn
-from fxad.transforms.vjp import instantiate
+from fxad.transforms.slimming import slim_of
+from fxad.transforms.solving import Demand, Marks, determine, solve
+from fxad.transforms.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
 
 REMEDY: Final = "name the argument in keep, close over the value, or give the function a custom_inverse"
 
 
 @by_value
-def invertible(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...] = (), rules: InverseRules = INVERSE_RULES) -> Jaxpr:
+def invertible(
+    jaxpr: Jaxpr,
+    kept: Marks,
+    labels: tuple[str, ...] = (),
+    tolerance: float = 0.0,
+    rules: InverseRules = INVERSE_RULES,
+) -> Jaxpr:
     """The same program as one `custom_call`: reverse mode stores its results and the operands marked in `kept`.
 
     Integers and bools that the results do not determine are kept too. `labels` are what messages call the operands.
+    Sketches of what is reconstructed last are stored beside: derivatives are nan where its error, relative to the
+    largest magnitude in it, is more than `tolerance` (0: what `guarding.tolerated` says; infinity: they are not made).
 
     Law:    same value; the gradient of the plain program, within the error of the reconstruction.
     Raises: NotInvertibleError that names the equation, for a value that the gradient needs and the results do not give.
@@ -48,28 +60,67 @@ def invertible(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...] = (), rules: I
     held = with_integers(jaxpr, kept, rules)
     moving = tuple([a.inexact for a in jaxpr.in_avals])
     names = labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))])
-    forward = Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.outs, *marked(jaxpr.ins, held)), jaxpr.name)
-    back = retraced(jaxpr, held, every, moving, False, names, rules)
-    n_res = n + sum(held)
-    pull = reorder_ins(back, (*range(n_res, len(back.ins)), *range(n_res)))
+    back = retraced(jaxpr, held, every, moving, False, names, tolerance, rules)
+    ahead = pushed(jaxpr, held, moving, names, tolerance, rules)
+    n_known = n + sum(held)
+    n_given = len(back.program.ins) - len(back.watched)
+    order = (*range(n_known, n_given), *range(n_known), *range(n_given, len(back.program.ins)))
+    watched = tuple(sorted({*back.watched, *ahead.watched}, key=_place))
+    push, pull = [
+        _beside(program, found.watched, watched)
+        for program, found in ((ahead.program, ahead), (reorder_ins(back.program, order), back))
+    ]
     through = linearize(jaxpr, moving)
     inexact = tuple([a.inexact for a in jaxpr.out_avals])
     inverse = determine(jaxpr, held, every, rules)
     both: tuple[Jaxpr, ...] = ()
     if all([h or s for h, s in zip(held, inverse.solved, strict=True)]):
-        both = inverse.program, retraced(jaxpr, held, every, moving, True, names, rules)
+        both = inverse.program, retraced(jaxpr, held, every, moving, True, names, math.inf, rules).program
     prim = CustomCall(
         jaxpr,
         0,
         (through.primal, filled_linear(through, inexact)),
-        (forward, pushed(jaxpr, held, moving, names, rules), pull),
+        (_forward(jaxpr, held, watched), push, pull),
         (),
         False,
         both,
         held if both else (),
+        tolerance=Lit.of(tolerance, Aval((), dtypes.float64)),
     )
     b = Builder.like(jaxpr)
     return b.build(b(prim, *jaxpr.ins), f"invertible_{jaxpr.name}")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Guarded:
+    """A program whose last operands are sketches of values `watched` in the forward program."""
+
+    program: Jaxpr
+    watched: tuple[Var, ...] = ()
+
+
+def _place(v: Var) -> int:
+    return v.index
+
+
+def _forward(jaxpr: Jaxpr, held: Marks, watched: tuple[Atom, ...]) -> Jaxpr:
+    """The program with what is stored: results, operands that are held, and sketches."""
+    if not watched:
+        return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.outs, *marked(jaxpr.ins, held)), jaxpr.name)
+    slim = slim_of(jaxpr)
+    b = Builder.resume(slim)
+    sketches = [sketch(b, a) for a in watched]
+    return b.build([*slim.outs, *slim.outs, *marked(slim.ins, held), *sketches], jaxpr.name)
+
+
+def _beside(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
+    """A program whose last operands are sketches of the values in `has`, over those of the values in `wants`."""
+    n = len(program.ins) - len(has)
+    own = dict(zip(has, program.in_avals[n:], strict=True))
+    avals = [own[a] if a in own else sketched(a.aval) for a in wants]
+    has_all = *(True,) * n, *[a in own for a in wants]
+    return over(program, has_all, (*program.in_avals[:n], *avals), (True,) * len(has_all))
 
 
 def with_integers(jaxpr: Jaxpr, kept: Marks, rules: InverseRules) -> Marks:
@@ -101,6 +152,11 @@ class _Asked:
         for a, value in zip(atoms, values, strict=True):
             self.demand.env.setdefault(a, value)
 
+    def retraced(self, eqn: Eqn, known: Marks, found: Mapping[Atom, Atom]) -> None:
+        """What an equation gave that was run backwards apart, from its results and the operands marked in `known`."""
+        self.give(list(found), list(found.values()))
+        self.demand.taken.append((tuple(found), (*eqn.outs, *marked(eqn.ins, known))))
+
     def get(self, a: Atom, default: Atom, /) -> Atom:
         return self.value(self._residuals[a]) if a in self._residuals else default
 
@@ -124,12 +180,31 @@ def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: Inver
     return solve(primal, (*marked(primal.ins, ins), *marked(primal.outs[:n_out], outs)), rules)
 
 
+def _guarded(
+    b: Builder, ctx: _Split, asked: _Asked, given: Sequence[Atom], values: Sequence[Atom], tolerance: float
+) -> tuple[list[Atom], tuple[Var, ...]]:
+    """Values that a builder has made of what was reconstructed: nan where that is off; and the values whose sketches it
+    takes to tell, as the last operands. `given` is what was known from the start."""
+    if math.isinf(tolerance):
+        return list(values), ()
+    ends = asked.demand.ends()
+    forward = {a: v for v, a in ctx.env.items() if isinstance(v, Var) and compared(a.aval)}
+    pairs = sorted([(forward[a], a) for a in ends if a in forward], key=lambda pair: _place(pair[0]))
+    if not pairs or not values:
+        return list(values), ()
+    sketches = b.inputs([sketched(a.aval) for _, a in pairs])
+    right = agree(b, sketches, [asked.value(a) for _, a in pairs], given, tolerance)
+    return where_right(b, right, values), tuple([v for v, _ in pairs])
+
+
 @by_value
-def pushed(jaxpr: Jaxpr, kept: Marks, moving: Marks, labels: tuple[str, ...], rules: InverseRules) -> Jaxpr:
-    """Forward mode from the results: (tangents of the marked operands, results, kept operands) -> tangents of the
-    inexact results."""
+def pushed(
+    jaxpr: Jaxpr, kept: Marks, moving: Marks, labels: tuple[str, ...], tolerance: float, rules: InverseRules
+) -> Guarded:
+    """Forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) -> tangents of
+    the inexact results."""
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
-    ctx, slim = _Split.like(jaxpr), cse(jaxpr)
+    ctx, slim = _Split.like(jaxpr), slim_of(jaxpr)
     # of what is split a body may say less than before (a mask is computed outside the loop): it is run forward
     apart = frozenset(fused_steps(slim, _known_ways(slim, kept, n, every, rules), rules))
     results = ctx.run(slim, moving, {}, apart)
@@ -144,7 +219,8 @@ def pushed(jaxpr: Jaxpr, kept: Marks, moving: Marks, labels: tuple[str, ...], ru
     asked.give(marked(primal.ins, kept), held)
     asked.give(results, found)
     residuals = [asked.value(a) for a in ctx.residuals]
-    return dce(b.build(b.inline(linear, [*given, *residuals]), f"push_{jaxpr.name}"))
+    moved, watched = _guarded(b, ctx, asked, found, b.inline(linear, [*given, *residuals]), tolerance)
+    return Guarded(dce(b.build(moved, f"push_{jaxpr.name}")), watched)
 
 
 # ---------------------------------------------------------------------------------------------------------- lock-step
@@ -155,7 +231,7 @@ class _Split(SplitCtx):
     """Linearizes a program equation by equation; those that are retraced get operands of the linear program for the
     tangents of their results, and are noted with their place in it."""
 
-    __slots__ = ("apart", "steps", "tangents")
+    __slots__ = ("apart", "env", "steps", "tangents")
 
     def run(
         self, jaxpr: Jaxpr, wrt: Marks, fused: Mapping[Var, Fused], apart: AbstractSet[Var] = frozenset()
@@ -167,7 +243,7 @@ class _Split(SplitCtx):
             v: lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
         }
         self.steps: list[tuple[int, Fused, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
-        env: dict[Atom, Atom] = {}
+        env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
         for eqn in jaxpr.eqns:
             ins = tuple([env.get(a, a) for a in eqn.ins])
             found = [self.tangents.get(a) for a in eqn.ins]
@@ -180,6 +256,7 @@ class _Split(SplitCtx):
                 outs, dots = self._linearized(eqn, ins, given, fused.get(eqn.outs[0]))
                 self.tangents.update({v: t for v, t in zip(eqn.outs, dots, strict=True) if isinstance(t, Lin)})
             env.update(zip(eqn.outs, outs, strict=True))
+        self.env = env
         return tuple([env.get(a, a) for a in jaxpr.outs])
 
     def _linearized(
@@ -205,14 +282,21 @@ class _Split(SplitCtx):
 
 @by_value
 def retraced(
-    jaxpr: Jaxpr, ins: Marks, outs: Marks, wrt: Marks, free: bool, labels: tuple[str, ...], rules: InverseRules
-) -> Jaxpr:
+    jaxpr: Jaxpr,
+    ins: Marks,
+    outs: Marks,
+    wrt: Marks,
+    free: bool,
+    labels: tuple[str, ...],
+    tolerance: float,
+    rules: InverseRules,
+) -> Guarded:
     """A program run backwards with its gradient: (results marked in `outs`, operands marked in `ins`, cotangents of the
-    inexact results) -> (if `free`, the other operands; cotangents of the operands marked in `wrt`).
+    inexact results, sketches) -> (if `free`, the other operands; cotangents of the operands marked in `wrt`).
 
     Raises: NotInvertibleError that names the equation.
     """
-    slim, n = cse(dce(jaxpr)), len(jaxpr.outs)
+    slim, n = slim_of(jaxpr), len(jaxpr.outs)
     fused = fused_steps(slim, _known_ways(slim, ins, n, outs, rules), rules)
     ctx = _Split.like(slim)
     results = ctx.run(slim, wrt, fused)
@@ -220,7 +304,8 @@ def retraced(
     b = BackwardCtx()
     plan = _known_ways(primal, ins, n, outs, rules)
     asked = _Asked(b, primal, plan, {v: a for a, v in ctx.residuals.items()}, labels)
-    asked.give(marked(results, outs), b.inputs([a.aval for a in marked(results, outs)]))
+    given = b.inputs([a.aval for a in marked(results, outs)])
+    asked.give(marked(results, outs), given)
     asked.give(marked(primal.ins, ins), b.inputs([v.aval for v in marked(primal.ins, ins)]))
     bars: dict[Atom, Atom] = {}
     for a in slim.outs:
@@ -231,11 +316,15 @@ def retraced(
     _walk_back(b, ctx, asked, bars, partial(_body, rules), rules)
     others = [asked.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
     moved = [ctx.tangents[v].var for v in marked(slim.ins, wrt)]
-    return dce(b.build([*others, *instantiate([bars.get(t) or Zero(t.aval) for t in moved])], f"retrace_{jaxpr.name}"))
+    bar_of = [bars.get(t) for t in moved]
+    right, watched = _guarded(b, ctx, asked, given, [a for a in bar_of if a], tolerance)
+    live = iter(right)
+    found = instantiate([next(live) if a else Zero(t.aval) for a, t in zip(bar_of, moved, strict=True)])
+    return Guarded(dce(b.build([*others, *found], f"retrace_{jaxpr.name}")), watched)
 
 
 def _body(rules: InverseRules, body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks) -> Jaxpr:
-    return retraced(body, ins, outs, wrt, True, (), rules)
+    return retraced(body, ins, outs, wrt, True, (), math.inf, rules).program
 
 
 def _walk_back(
@@ -258,7 +347,7 @@ def _walk_back(
                 ]
                 wrt = tuple([isinstance(t, Lin) for t in tangents])
                 found, back = step.emit(b, eqn, asked.value, given, wrt, recur, rules)
-                asked.give(list(found), list(found.values()))
+                asked.retraced(eqn, step.known, found)
                 for t, bar in zip([t for t in tangents if isinstance(t, Lin)], back, strict=True):
                     accumulate(b, bars, t.var, bar)
         if k:

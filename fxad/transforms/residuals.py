@@ -19,6 +19,7 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.naming import Keep, Mark, Name, sources
 from fxad.records import dataclass
+from fxad.transforms.chains import chained
 from fxad.transforms.inline import inline
 from fxad.transforms.linearize import linearize
 
@@ -131,7 +132,7 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
     Law:  the rows are the distinct residuals that the linear program reads, without literals.
     Cost: one `linearize`.
     """
-    body = inline(jaxpr)
+    body = chained(inline(jaxpr))
     n, values = len(body.outs), [v for e in body.eqns for v in e.outs]
     # with every value for a result, the primal program says where each of them is
     split = linearize(Jaxpr(body.ins, body.eqns, (*body.outs, *values), body.name), wrt)
@@ -225,7 +226,7 @@ def planned(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
             remedy="make it with residuals(program) of this very program",
         )
     chosen = {v for r in plan.rows if r.stored for v in r.values}
-    body = inline(jaxpr)
+    body = chained(inline(jaxpr))
     b = Builder.like(body)
     env: dict[Atom, Atom] = {}
     for eqn in body.eqns:

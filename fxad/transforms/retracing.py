@@ -19,7 +19,8 @@ from fxad.primitives.linearity import is_zero
 from fxad.records import dataclass
 from fxad.transforms.inverse_rules.contract import Args, Determined, InverseRules, Refused, atoms
 from fxad.transforms.inverse_rules.loops import retreat
-from fxad.transforms.solving import Plan, Step, determine
+from fxad.transforms.plans import Plan, Step
+from fxad.transforms.solving import determine
 from fxad.transforms.vmap import over_stack
 
 

@@ -10,30 +10,32 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
 from fxad.builder import Builder
 from fxad.errors import FxadError
 from fxad.ir import Atom, Eqn, Hole, Jaxpr, Lit, Var, place
-from fxad.liveness import dce
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import marked
+from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import reshaped
-from fxad.transforms.cse import cse
-from fxad.transforms.inverse_rules.assembling import assembled, complete, within
+from fxad.transforms.inverse_rules.assembling import assembled, chosen_part, complete, reads_chosen, within
 from fxad.transforms.inverse_rules.contract import Determined, InverseRule, InverseRules, Part, Refused
 from fxad.transforms.inverse_rules.measuring import log_det_of, total
 from fxad.transforms.inverse_rules.structure import box_of
 from fxad.transforms.located import describe
+from fxad.transforms.plans import UNUSED, Graph, Plan, Step
+from fxad.transforms.slimming import slim_of
 
 Marks = tuple[bool, ...]
+Path = tuple[int, ...]
 
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
 TWICE: Final = Refused("an unknown operand stands in it twice")
 PARTLY: Final = Refused("its results determine some elements of the operand, and the others are not found elsewhere")
-UNUSED: Final = Refused("no result depends on it")
+APART: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
 SOME: Final = Refused("not all of its results are known")
 
 
@@ -63,81 +65,6 @@ class Scratch(Builder):
         self.measures.append(log_det)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """Equations run backwards: `eqns` compute, over atoms of the program and `fresh` ones, the operands in `gives`.
-
-    `measures` are the log-determinants of it, `unmeasured` says why they are not all there."""
-
-    of: tuple[Eqn, ...]
-    eqns: tuple[Eqn, ...]
-    gives: Mapping[Var, Atom]
-    reads: tuple[Atom, ...]
-    measures: tuple[Atom, ...] = ()
-    unmeasured: Refused | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Graph:
-    """Who makes and who reads each value of a program."""
-
-    jaxpr: Jaxpr
-    maker: Mapping[Atom, Eqn]
-    readers: Mapping[Atom, Sequence[int]]
-    number: Mapping[Atom, int]
-    n: int
-
-    @staticmethod
-    def of(jaxpr: Jaxpr) -> Graph:
-        maker: dict[Atom, Eqn] = {}
-        number: dict[Atom, int] = {}
-        readers: dict[Atom, list[int]] = {}
-        for k, eqn in enumerate(jaxpr.eqns):
-            maker.update(dict.fromkeys(eqn.outs, eqn))
-            number.update(dict.fromkeys(eqn.outs, k))
-            for a in dict.fromkeys(eqn.ins):
-                if isinstance(a, Var):
-                    readers.setdefault(a, []).append(k)
-        return Graph(jaxpr, maker, readers, number, len(number))
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """How each value that the known ones determine is computed: by its equation, by a step backwards; None: known."""
-
-    graph: Graph
-    ways: Mapping[Atom, Eqn | Step | None]
-    refusals: Mapping[int, Refused]
-
-    def why_not(self, v: Atom) -> Refused:
-        """Why a value is not determined: the equation that would have to be run backwards and cannot be."""
-        seen: set[Atom] = {v}
-        queue = deque([v])
-        while queue:
-            for k in self.graph.readers.get(queue.popleft(), ()):
-                if k in self.refusals:
-                    return self.refusals[k]
-                for out in self.graph.jaxpr.eqns[k].outs:
-                    if out not in self.ways and out not in seen:
-                        seen.add(out)
-                        queue.append(out)
-        return UNUSED
-
-    def needed(self, v: Var) -> Var:
-        """The first operand that is not determined and that a value which is not determined is computed from."""
-        seen: set[Atom] = {v}
-        stack: list[Atom] = [v]
-        while stack:
-            eqn = self.graph.maker.get(stack.pop())
-            more = [a for a in eqn.ins if isinstance(a, Var) and a not in self.ways and a not in seen] if eqn else []
-            seen.update(more)
-            stack += more
-        return next(x for x in self.graph.jaxpr.ins if x in seen)
-
-
 class _Search:
     """One search for what the known values determine."""
 
@@ -145,7 +72,9 @@ class _Search:
         self.graph, self.rules, self.measured = graph, rules, measured
         self.ways: dict[Atom, Eqn | Step | None] = {}
         self.refusals: dict[int, Refused] = {}
-        self.parts: dict[Var, dict[int, Part]] = {}
+        # elements of operands, by the equations that they were found by, from the last to the first
+        self.parts: dict[Var, dict[Path, Part]] = {}
+        self.masked: deque[tuple[Var, Path]] = deque()  # to be followed to what computed them
         self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.jaxpr.eqns]
         self.forward: deque[int] = deque([k for k, m in enumerate(self.missing) if m == 0])
         self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
@@ -161,6 +90,8 @@ class _Search:
                 self.forward.append(k)
             else:
                 self._consider(k)
+                made = self.graph.jaxpr.eqns[k].outs[0]
+                self.masked.extend([(made, path) for path, part in self.parts.get(made, {}).items() if part.chosen])
         k = self.graph.number.get(v, -1)
         if k >= 0 and self.missing[k]:
             self._consider(k)
@@ -176,11 +107,13 @@ class _Search:
     def run(self, given: Iterable[Atom]) -> Plan:
         for a in given:
             self.know(a, None)
-        while self.forward or self.backward:
+        while self.forward or self.masked or self.backward:
             if self.forward:
                 eqn = self.graph.jaxpr.eqns[self.forward.popleft()]
                 for v in eqn.outs:
                     self.know(v, eqn)
+            elif self.masked:
+                self._follow(*self.masked.popleft())
             else:
                 k = -heapq.heappop(self.backward)
                 self.waiting.discard(k)
@@ -206,13 +139,7 @@ class _Search:
             if isinstance(a, Lit) or value is None or a in self.ways:
                 continue
             if isinstance(value, Part):
-                parts = self.parts.setdefault(a, {})
-                parts[k] = value
-                if complete(a.aval, list(parts.values())):
-                    self._join(a, tuple(parts))
-                else:
-                    self.refusals[k] = located(PARTLY, eqn)
-                    self._peek(a, k, value)
+                self._part(a, (k,), value)
             else:
                 whole[a] = value
         if whole:
@@ -239,10 +166,17 @@ class _Search:
             self._measure(scratch, eqn, rule, found)
         return found
 
-    def _measure(self, scratch: Scratch, eqn: Eqn, rule: InverseRule, found: Sequence[Atom | Part | None]) -> None:
+    def _measure(
+        self,
+        scratch: Scratch,
+        eqn: Eqn,
+        rule: InverseRule,
+        found: Sequence[Atom | Part | None],
+        part: Part | None = None,
+    ) -> None:
         if rule.partial:
             return
-        measured = log_det_of(scratch, eqn, rule, found)
+        measured = log_det_of(scratch, eqn, rule, found, part)
         if isinstance(measured, Refused):
             scratch.unmeasured = located(measured, eqn)
         elif measured is not None:
@@ -251,16 +185,85 @@ class _Search:
     def _unknown(self, a: Atom) -> bool:
         return isinstance(a, Var) and a not in self.ways
 
-    def _join(self, v: Var, numbers: tuple[int, ...]) -> None:
+    def _part(self, v: Var, path: Path, part: Part) -> None:
+        """Some elements of an operand: all of it, with others; or what others can be computed from."""
+        parts = self.parts.setdefault(v, {})
+        parts[path] = part
+        if complete(v.aval, list(parts.values())):
+            self._join(v, tuple(parts))
+            return
+        self.refusals[path[-1]] = located(PARTLY, self.graph.jaxpr.eqns[path[-1]])
+        if part.chosen:
+            self.masked.append((v, path))
+        else:
+            self._peek(v, path[-1], part)
+
+    def _join(self, v: Var, paths: tuple[Path, ...]) -> None:
         """Put an operand together of the parts that several equations give."""
         scratch = Scratch(self.graph, self.rules, self.measured)
-        eqns = tuple([self.graph.jaxpr.eqns[k] for k in numbers])
-        parts: list[Part] = []
-        for eqn in eqns:
-            found = self._solved(scratch, eqn)
-            assert not isinstance(found, Refused), "an equation gave this part before"
-            parts += [x for a, x in zip(eqn.ins, found, strict=True) if a is v and isinstance(x, Part)]
+        parts = [part for path in paths for part in self._again(scratch, v, path)]
+        eqns = tuple([self.graph.jaxpr.eqns[path[-1]] for path in paths])
         self._settle(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
+
+    def _again(self, scratch: Scratch, v: Var, path: Path) -> list[Part]:
+        """Parts that were found before, now in a scratch of their own."""
+        first, *rest = [self.graph.jaxpr.eqns[k] for k in path]
+        found = self._solved(scratch, first)
+        assert not isinstance(found, Refused), "an equation gave this part before"
+        target = rest[0].outs[0] if rest else v
+        parts = [x for a, x in zip(first.ins, found, strict=True) if a is target and isinstance(x, Part)]
+        for eqn in rest:
+            through = [self._through(scratch, eqn, part) for part in parts]
+            parts = [x for x in through if isinstance(x, Part)]
+        return parts
+
+    def _through(self, scratch: Scratch, eqn: Eqn, part: Part) -> Part | Refused:
+        """Elements that a mask chose of the result of an equation, run backwards element by element."""
+        rule = self.rules.rows.get(type(eqn.prim))
+        if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
+            return APART
+        holes = [a for a in eqn.ins if self._unknown(a)]
+        if len(holes) != 1:
+            return TWICE
+        scratch.source = eqn.source
+        args = tuple([Hole(a.aval) if self._unknown(a) else a for a in eqn.ins])
+        found = rule.solve(scratch, eqn.prim, args, (part.value,))
+        if isinstance(found, Refused):
+            return found
+        (value,) = [x for x in found if x is not None]
+        assert not isinstance(value, Part), "it is a rule of single elements"
+        if scratch.measured:
+            self._measure(scratch, eqn, rule, found, part)
+        return chosen_part(value, part.chosen)
+
+    def _follow(self, v: Var, path: Path) -> None:
+        """From elements that a mask chose: what reads no others, and what they were computed from."""
+        part = self.parts[v][path]
+        if v in self.ways or not part.chosen:
+            return
+        for j in self.graph.readers.get(v, ()):
+            reader = self.graph.jaxpr.eqns[j]
+            if reader.outs[0] not in self.ways and reads_chosen(reader, v, part.chosen, self._unknown):
+                scratch = Scratch(self.graph, self.rules, False)
+                for again in self._again(scratch, v, path):  # none, where what it came from has become known
+                    seen = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
+                    self._settle((reader,), scratch, {reader.outs[0]: seen})
+        k = self.graph.number.get(v, -1)
+        if k < 0 or k in path:
+            return
+        eqn = self.graph.jaxpr.eqns[k]
+        scratch = Scratch(self.graph, self.rules, False)
+        parts = self._again(scratch, v, path) if v not in self.ways else []
+        if not parts:
+            return
+        found = self._through(scratch, eqn, parts[0])
+        if isinstance(found, Refused):
+            if found is not TWICE:
+                self.refusals[k] = located(found, eqn)
+            return
+        (unknown,) = [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
+        if (*path, k) not in self.parts.get(unknown, {}):
+            self._part(unknown, (*path, k), found)
 
     def _peek(self, v: Var, k: int, part: Part) -> None:
         """Compute what reads no other elements of an operand than those that an equation gives."""
@@ -270,10 +273,7 @@ class _Search:
             if box is None or reader.outs[0] in self.ways or within(part, box) is None:
                 continue
             scratch = Scratch(self.graph, self.rules, False)
-            found = self._solved(scratch, self.graph.jaxpr.eqns[k])
-            assert not isinstance(found, Refused), "the equation gave this part before"
-            (again,) = [x for a, x in zip(self.graph.jaxpr.eqns[k].ins, found, strict=True) if a is v]
-            assert isinstance(again, Part)
+            (again,) = self._again(scratch, v, (k,))
             window = within(again, box)
             assert window is not None
             (out,) = reader.outs
@@ -313,6 +313,8 @@ class Demand:
     plan: Plan
     env: dict[Atom, Atom]
     steps: dict[Step, dict[Atom, Atom]] = field(default_factory=dict)  # those emitted, with their fresh atoms
+    # values found by running backwards, and what each time was read for it
+    taken: list[tuple[tuple[Atom, ...], tuple[Atom, ...]]] = field(default_factory=list)
 
     def get(self, a: Atom) -> Atom:
         """The value of an atom, which the plan determines."""
@@ -346,6 +348,19 @@ class Demand:
             local[v] = local.get(a) or env.get(a, a)
             env.setdefault(v, local[v])
         self.steps[way] = local
+        self.taken.append((tuple(way.gives), way.reads))
+
+    def ends(self) -> list[Atom]:
+        """Values found by running backwards from which no other such value was found: what went wrong is in them."""
+        made = dict.fromkeys([v for gives, _ in self.taken for v in gives])
+        stack, seen = [a for _, reads in self.taken for a in reads], set[Atom]()
+        while stack:
+            a = stack.pop()
+            if a not in seen:
+                seen.add(a)
+                way = self.plan.ways.get(a)
+                stack += way.ins if isinstance(way, Eqn) and a not in made else ()
+        return [v for v in made if v not in seen]
 
     def measures(self) -> list[Atom]:
         """The log-determinants of the steps taken."""
@@ -359,7 +374,7 @@ def determine(jaxpr: Jaxpr, ins: Marks, outs: Marks, rules: InverseRules, measur
     Rule: equal equations are one: what is written twice is known when it is known once.
     Cost: one search, linear in the equations where each is asked once.
     """
-    slim = cse(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name)))
+    slim = slim_of(Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name))
     held = marked(jaxpr.ins, ins)
     plan = solve(slim, (*held, *slim.outs), rules, measured)
     b = Builder()

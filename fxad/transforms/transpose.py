@@ -148,3 +148,8 @@ def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     known = b.inputs([v.aval for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
     bars = backward(b, jaxpr, linear, known, cts)
     return b.build([ct.instantiate() if isinstance(ct, Zero) else ct for ct in bars], f"transpose_{jaxpr.name}")
+
+
+def instantiate(bars: list[Cotangent]) -> list[Atom]:
+    """Cotangents as atoms: symbolic zeros become literals, because an output needs them."""
+    return [ct.instantiate() if isinstance(ct, Zero) else ct for ct in bars]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import final
 
 from fxad.errors import NotDifferentiableError, ShapeError
-from fxad.ir import Atom, Cotangent, Jaxpr, Lit, Zero
+from fxad.ir import Cotangent, Jaxpr, Lit, Zero
 from fxad.memo import by_value
 from fxad.records import dataclass
+from fxad.transforms.chains import chained
 from fxad.transforms.dce import dce
 from fxad.transforms.linearize import linearize
-from fxad.transforms.transpose import BackwardCtx, backward
+from fxad.transforms.transpose import BackwardCtx, backward, instantiate
 
 
 @final
@@ -31,7 +32,7 @@ def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
     Law:    <y_bar, J x_dot> = <backward(y_bar), x_dot>.
     Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
     """
-    lin = linearize(jaxpr, wrt)
+    lin = linearize(chained(jaxpr), wrt)
     n_out = len(jaxpr.outs)
     b = BackwardCtx()
     inexact = [a for a in jaxpr.out_avals if a.inexact]
@@ -47,7 +48,7 @@ def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
 def vjp_fused(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
     """Reverse mode in one program: (operands, cotangents of the floating and complex results) -> (results, cotangents
     of the marked operands)."""
-    lin = linearize(jaxpr, wrt)
+    lin = linearize(chained(jaxpr), wrt)
     n_out = len(jaxpr.outs)
     # the cotangents are operands after those of the primal program, whose equations are shared, not copied
     b = BackwardCtx.resume(lin.primal)
@@ -80,7 +81,7 @@ def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
             f"grad: {jaxpr.name} returns {aval}, not a real floating scalar",
             remedy="convert the result to a floating dtype (take the real part of a complex one)",
         )
-    lin = linearize(jaxpr, wrt)
+    lin = linearize(chained(jaxpr), wrt)
     n_out = len(jaxpr.outs)
     b = BackwardCtx.resume(lin.primal)
     mask = [True] * sum(wrt) + [False] * lin.n_res
@@ -100,8 +101,3 @@ def grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
     """
     both = value_and_grad(jaxpr, wrt)
     return dce(Jaxpr(both.ins, both.eqns, both.outs[1:], f"grad_{jaxpr.name}"))
-
-
-def instantiate(bars: list[Cotangent]) -> list[Atom]:
-    """Cotangents as atoms: symbolic zeros become literals, because an output needs them."""
-    return [ct.instantiate() if isinstance(ct, Zero) else ct for ct in bars]

@@ -15,10 +15,12 @@ from fxad.builder import Builder
 from fxad.interpret import run
 from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Lit, NDArray, Primitive
 from fxad.primitives.checking import Check
+from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms import jvp
 from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.assembling import nothing
 from fxad.transforms.inverse_rules.contract import VOLUME, Constant, Determined, Part, Refused
+from fxad.transforms.inverse_rules.totals import total
 from fxad.typecheck import typecheck
 
 Marks = tuple[bool, ...]
@@ -114,6 +116,8 @@ def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Marks) -> Jaxpr | N
         return None if rule.log_det is None else b.build([Lit.of(0.0, Aval((), "f64"))], "volume")
     assert not isinstance(rule.log_det, Constant)
     measured = rule.log_det(b, prim, args, unknown, outs)
+    if isinstance(prim, Unary | Binary):
+        measured = total(b, measured)
     assert measured.aval.shape == ()
     program = b.build([measured], "log_det")
     typecheck(program)

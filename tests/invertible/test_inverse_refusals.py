@@ -121,12 +121,6 @@ NUMBERS = ((), (0,), (), (), (0,), "clip", False, False)
         ),
         (Fft("IRFFT", (4,)), (C64,), (True,), "it does not read the imaginary part of the first element"),
         (LinearRecurrence(0, False), (F32, F32), (True, False), "the first factor is multiplied by 0"),
-        (
-            DotGeneral((1,), (0,), (), (), None),
-            (M, M),
-            (False, True),
-            "the matrix is not known to be triangular, unitary or an exponential",
-        ),
         (DotGeneral((0,), (0,), (), (), None), (F32, F32), (False, True), "the matrix is not square"),
         (DotGeneral((1,), (0,), (), (), None), (M, M), (True, True), BOTH),
         (TriangularSolve(True, True, False, False, False), (M, M), (True, True), "its matrix is unknown"),

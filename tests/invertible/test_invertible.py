@@ -192,7 +192,9 @@ def test_memory_does_not_grow_with_unrolled_blocks(wrapped: bool) -> None:
 
     lean = fx.invertible(chain, keep="ws")
     assert needs(lean, 8) == needs(lean, 64)
-    assert needs(chain, 32) > needs(chain, 8) + 24 * 2 * STATE[0].nbytes * 0.9
+    grown = needs(chain, 32) - needs(chain, 8)
+    # blocks that are wrapped one by one are one chain, too
+    assert grown < 2 * STATE[0].nbytes if wrapped else grown > 24 * 2 * STATE[0].nbytes * 0.9
 
 
 def test_memory_does_not_grow_with_the_steps_of_a_loop() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.errors import ArgumentError, NotInvertibleError
+from fxad.errors import ArgumentError
 from fxad.ir import Aval
 from fxad.primitives.shape import BroadcastInDim
 from tests.invertible.rules import Backward, backward
@@ -56,8 +56,7 @@ def test_copies_of_one_element_are_no_triangle() -> None:
     def f(x: Any, a: Any) -> Any:
         return x @ fnp.broadcast_to(fnp.tril(a), (2, 2))
 
-    with pytest.raises(NotInvertibleError, match="the matrix is not known to be triangular"):
-        fx.inverse(f)(X, np.ones((1, 1)))
+    assert np.isnan(np.asarray(fx.inverse(f)(X, np.ones((1, 1))))).all()
 
 
 def test_threads() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import numpy as np
+
 from fxad import dtypes
 from fxad.ir import Atom, Emit, Hole, Lit, Var
 from fxad.primitives.elementwise import (
@@ -19,7 +21,6 @@ from fxad.primitives.elementwise import (
     NEG,
     NOT,
     POW,
-    SELECT_N,
     SIGN,
     SUB,
     XOR,
@@ -35,19 +36,19 @@ from fxad.primitives.elementwise import (
     Xor,
 )
 from fxad.primitives.elementwise.formula import Formula
+from fxad.transforms.inverse_rules.assembling import chosen_part
 from fxad.transforms.inverse_rules.contract import (
     VOLUME,
     Args,
     InverseCtx,
     InverseRule,
     Outs,
-    Part,
     Refused,
     Solved,
     row,
 )
 from fxad.transforms.inverse_rules.elementwise import coarse, finite, within
-from fxad.transforms.inverse_rules.totals import log_sizes, total
+from fxad.transforms.inverse_rules.totals import log_sizes
 
 BOTH: Final = "both operands are unknown"
 
@@ -100,7 +101,7 @@ def _mul(ctx: InverseCtx, prim: Mul, args: Args, outs: Outs) -> Solved | Refused
 
 
 def _mul_log_det(ctx: InverseCtx, prim: Mul, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
-    return total(ctx, log_sizes(ctx, args[0] if unknown[1] else args[1]))
+    return log_sizes(ctx, args[0] if unknown[1] else args[1])
 
 
 def _div(ctx: InverseCtx, prim: Div, args: Args, outs: Outs) -> Solved | Refused:
@@ -114,8 +115,8 @@ def _div(ctx: InverseCtx, prim: Div, args: Args, outs: Outs) -> Solved | Refused
 def _div_log_det(ctx: InverseCtx, prim: Div, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
     sizes = [log_sizes(ctx, a) for a in (args[1], *outs)]
     if unknown[0]:
-        return total(ctx, ctx.one(NEG, sizes[0]))
-    return total(ctx, ctx.one(SUB, sizes[1], sizes[0]))
+        return ctx.one(NEG, sizes[0])
+    return ctx.one(SUB, sizes[1], sizes[0])
 
 
 def inexact(y: Atom) -> str:
@@ -141,7 +142,7 @@ def _integer_pow(ctx: InverseCtx, prim: IntegerPow, args: Args, outs: Outs) -> S
 
 
 def _integer_pow_log_det(ctx: InverseCtx, prim: IntegerPow, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
-    return total(ctx, (Formula(ctx, log_sizes(ctx, args[0])) * (prim.n - 1.0) + math.log(abs(prim.n))).atom)
+    return (Formula(ctx, log_sizes(ctx, args[0])) * (prim.n - 1.0) + math.log(abs(prim.n))).atom
 
 
 def _no_root(y: Atom, n: int) -> str:
@@ -191,7 +192,7 @@ def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Outs, unknown: tuple[bool, ..
     else:
         less = Formula(ctx, power) - 1.0
         slope = Formula(ctx, log_sizes(ctx, base)) * less + Formula(ctx, log_sizes(ctx, power))
-    return total(ctx, slope.atom)
+    return slope.atom
 
 
 # --------------------------------------------------------------------------------------------------- bits and choices
@@ -210,19 +211,20 @@ def _xor(ctx: InverseCtx, prim: Xor, args: Args, outs: Outs) -> Solved | Refused
 
 
 def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved | Refused:
-    """Each case is known where it was chosen."""
+    """Each case is known where it was chosen. Where all others are nan, the result is the operand or nan."""
     which, *cases = args
+    holes = [k for k, case in enumerate(cases) if isinstance(case, Hole)]
+    if len(holes) == 1 < len(cases) and all([_nan(case) for k, case in enumerate(cases) if k not in holes]):
+        return (None, *[outs[0] if k in holes else None for k in range(len(cases))])
     if isinstance(which, Hole):
         return Refused("the result does not say which case was chosen")
-    selector = which
+    n = len(cases)
+    return (None, *[chosen_part(outs[0], (which, k, n)) if k in holes else None for k in range(n)])
 
-    def part(k: int) -> Part:
-        def write(emit: Emit, base: Atom) -> Atom:
-            return emit.one(SELECT_N, selector, *[outs[0] if j == k else base for j in range(len(cases))])
 
-        return Part(outs[0], write=write, share=((SELECT_N, selector), k, len(cases)))
-
-    return (None, *[part(k) if isinstance(case, Hole) else None for k, case in enumerate(cases)])
+def _nan(a: Atom | Hole) -> bool:
+    """Whether all elements are nan, and there are some."""
+    return isinstance(a, Lit) and a.aval.inexact and a.aval.size > 0 and bool(np.isnan(a.array).all())
 
 
 ARITHMETIC: Final[tuple[InverseRule, ...]] = (

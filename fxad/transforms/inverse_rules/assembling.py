@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Aval, Emit, Lit
-from fxad.primitives.elementwise import SELECT_N
+from fxad.ir import Atom, Aval, Emit, Eqn, Lit
+from fxad.primitives.elementwise import SELECT_N, SelectN
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.inverse_rules.contract import Part
 
@@ -38,6 +38,24 @@ def _shared(parts: Sequence[Part]) -> bool:
     return any([len(ks) == key[1] for key, ks in found.items()])
 
 
+def chosen_part(value: Atom, share: tuple[Atom, int, int]) -> Part:
+    """The elements of `value` where a selector chose case k of n."""
+    selector, k, n = share
+
+    def write(emit: Emit, base: Atom) -> Atom:
+        return emit.one(SELECT_N, selector, *[value if j == k else base for j in range(n)])
+
+    return Part(value, write=write, share=share)
+
+
+def reads_chosen(eqn: Eqn, v: Atom, share: tuple[Atom, int, int], unknown: Callable[[Atom], bool]) -> bool:
+    """Whether an equation reads of v just the elements that a selector chose, and nothing else that is unknown."""
+    selector, k, _ = share
+    if not isinstance(eqn.prim, SelectN) or eqn.ins[0] is not selector:
+        return False
+    return all([(a is v) == (j == k) and (a is v or not unknown(a)) for j, a in enumerate(eqn.ins[1:])])
+
+
 def _full(parts: Sequence[Part], axis: int, size: int) -> bool:
     """Whether every part has all of an axis."""
     return size > 0 and all([len(p.box[axis]) == size for p in parts])
@@ -54,8 +72,13 @@ def assembled(emit: Emit, aval: Aval, parts: Sequence[Part]) -> Atom:
             return parts[0].value
     whole: Atom = nothing(aval)
     for p in parts:
-        whole = p.write(emit, whole) if p.write else _placed(emit, whole, p)
+        whole = written(emit, p, whole)
     return whole
+
+
+def written(emit: Emit, part: Part, base: Atom) -> Atom:
+    """An array with a part in its places."""
+    return part.write(emit, base) if part.write else _placed(emit, base, part)
 
 
 def nothing(aval: Aval) -> Lit:

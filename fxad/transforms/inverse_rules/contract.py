@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
-from fxad.ir import Atom, Emit, Eqn, Hole, Jaxpr, Primitive
+from fxad.ir import Atom, Emit, Eqn, Hole, Jaxpr, Lit, Primitive, Var
 from fxad.records import dataclass
 
 P = TypeVar("P", bound=Primitive)
@@ -71,6 +71,9 @@ class BodyCtx(InverseCtx, Protocol):
         """Give the log-determinant of this equation."""
 
 
+Share: TypeAlias = tuple[Atom | str, int, int]
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
@@ -80,14 +83,23 @@ class Part:
     they stand is known when the program runs, and `write(emit, base)` gives an array `base` with them in their places:
     the solver starts from nan, so an element that nobody writes is nan. Of the elements it writes `count` are sure to
     be different ones (-1: as many as `value` has). A `share` (of what, k, n) is one of n that make the operand whole
-    together, and never alone.
+    together, and never alone: the elements where a selector chose case k, or one part of complex numbers.
     """
 
     value: Atom
     box: tuple[range, ...] = ()
     write: Callable[[Emit, Atom], Atom] | None = None
     count: int = -1
-    share: tuple[object, int, int] | None = None
+    share: Share | None = None
+
+    @property
+    def chosen(self) -> tuple[Atom, int, int] | None:
+        """The selector, the case and how many cases there are, where it is what a selector chose."""
+        match self.share:
+            case (Var() | Lit()) as selector, k, n:
+                return selector, k, n
+            case _:
+                return None
 
     @property
     def size(self) -> int:
@@ -131,7 +143,8 @@ class Solve(Protocol[Q]):
 
 class LogDet(Protocol[Q]):
     """Emit log|det| of the Jacobian of the results in the operands marked `unknown`, summed over all elements: an atom
-    of shape () and the real dtype of the operand. All operands and results are known by now."""
+    of shape () and the real dtype of the operand. All operands and results are known by now. Elementwise primitives
+    (`Unary`, `Binary`) give log|slope| for each element, complex ones the logarithm of the slope."""
 
     def __call__(
         self, ctx: InverseCtx, prim: Q, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs, /

@@ -55,7 +55,6 @@ from fxad.primitives.elementwise import (
 from fxad.primitives.elementwise.formula import Formula
 from fxad.records import dataclass
 from fxad.transforms.inverse_rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
-from fxad.transforms.inverse_rules.totals import total
 
 LOG_2: Final = math.log(2)
 PERIODIC: Final = "complex numbers a period apart have the same value"
@@ -185,7 +184,7 @@ def _row(kind: type[Primitive], undone: Undone) -> InverseRule:
     def log_det(
         ctx: InverseCtx, prim: Primitive, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs
     ) -> Atom:
-        return total(ctx, undone.slope(Formula(ctx, args[0]), Formula(ctx, outs[0])).atom)
+        return undone.slope(Formula(ctx, args[0]), Formula(ctx, outs[0])).atom
 
     return row(kind, solve, log_det)
 

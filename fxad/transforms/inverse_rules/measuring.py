@@ -14,15 +14,19 @@ from fxad.builder import Builder
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, Zero
 from fxad.primitives.elementwise import ADD, ConvertElementType
+from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.transforms.inverse_rules.assembling import chosen_part, written
 from fxad.transforms.inverse_rules.contract import VOLUME, Constant, InverseCtx, InverseRule, Part, Refused
+from fxad.transforms.inverse_rules.totals import total as sum_of
 
 UNMEASURED = Refused("its log-determinant is not known")
 
 
 def log_det_of(
-    ctx: InverseCtx, eqn: Eqn, rule: InverseRule, found: Sequence[Atom | Part | None]
+    ctx: InverseCtx, eqn: Eqn, rule: InverseRule, found: Sequence[Atom | Part | None], part: Part | None = None
 ) -> Atom | Refused | None:
-    """The log-determinant of an equation whose rule gave `found` for its operands; None where it is 0."""
+    """The log-determinant of an equation whose rule gave `found` for its operands, of the elements in `part` alone if
+    there is one; None where it is 0."""
     if rule.log_det == VOLUME:
         return None
     if rule.log_det is None or any([isinstance(x, Part) for x in found]):
@@ -30,7 +34,12 @@ def log_det_of(
     unknown = tuple([x is not None for x in found])
     args = tuple([a if x is None else x for a, x in zip(eqn.ins, found, strict=True) if not isinstance(x, Part)])
     assert not isinstance(rule.log_det, Constant), "VOLUME is the only one"
-    return rule.log_det(ctx, eqn.prim, args, unknown, eqn.outs)
+    measured = rule.log_det(ctx, eqn.prim, args, unknown, (part.value,) if part else eqn.outs)
+    if not isinstance(eqn.prim, Unary | Binary):
+        return measured
+    if part is not None and part.chosen:
+        measured = written(ctx, chosen_part(measured, part.chosen), Zero(measured.aval).instantiate())
+    return sum_of(ctx, measured)
 
 
 def total(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -> Atom:

@@ -1,0 +1,226 @@
+"""Chains of `invertible`, written block by block: they store what leaves the chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.interpret import run
+from fxad.primitives.custom import CustomCall
+from fxad.program import trace
+from fxad.testing import check_stack, stacks
+from fxad.testing.derivative_laws import check_same_derivatives
+from fxad.testing.inversions import Held, Move, moves, through
+from fxad.testing.programs import Case
+from fxad.transforms import chained
+from fxad.typecheck import typecheck
+from tests.laws.budget import share
+
+STATE = (np.ones((64, 16), np.float32), np.ones((64, 16), np.float32))
+X = np.linspace(0.25, 1.0, 4)
+W = np.linspace(-1.0, 0.5, 4)
+
+
+def layer(x: Any, w: Any) -> Any:
+    a, b = x
+    a = a + fnp.tanh(b @ w)
+    return a, b + fnp.tanh(a @ w)
+
+
+def temp_bytes(f: Callable[..., Any], ws: Any) -> int:
+    def loss(ws: Any, x: Any) -> Any:
+        a, b = f(x, ws)
+        return fnp.sum(a * b)
+
+    return fx.lower(fx.trace(fx.grad(loss), ws, STATE)).compile().memory().temp_bytes
+
+
+def block_by_block(x: Any, ws: Any) -> Any:
+    for w in ws:
+        x = fx.invertible(layer, keep="w")(x, w)
+    return x
+
+
+def test_memory_does_not_grow_with_blocks() -> None:
+    needs = {depth: temp_bytes(block_by_block, [np.eye(16, dtype=np.float32)] * depth) for depth in (8, 32, 256)}
+    assert needs[256] == needs[32]
+    assert needs[32] < needs[8] + 2 * STATE[0].nbytes
+
+
+def test_memory_does_not_grow_with_the_steps_of_a_loop_over_a_block() -> None:
+    def looped(x: Any, ws: Any) -> Any:
+        return lax.scan(lambda c, w: (fx.invertible(layer, keep="w")(c, w), None), x, ws)[0]
+
+    def counted(x: Any, ws: Any) -> Any:
+        return lax.fori_loop(0, len(ws), lambda i, c: fx.invertible(layer, keep="w")(c, ws[i]), x)
+
+    for f in (looped, counted):
+        few, many = [temp_bytes(f, np.ones((depth, 16, 16), np.float32)) for depth in (8, 256)]
+        assert many - few <= (248 * 1024 if f is counted else 0)  # the gradient of `ws` is a carry there
+
+
+# ------------------------------------------------------------------------------------------------------------ gradients
+
+
+def coupled(x: Any, w: Any) -> Any:
+    return fnp.sinh(x * 0.5) + fnp.sin(w)
+
+
+def step(x: Any, w: Any) -> Any:
+    return fx.invertible(coupled, keep="w")(x, w)
+
+
+def read_between(x: Any, w: Any) -> Any:
+    y = step(x, w)
+    z = step(y, w * 2)
+    return step(z, fnp.cos(w)), fnp.sum(y)
+
+
+def weights_between(x: Any, w: Any) -> Any:
+    for k in range(3):
+        w = fnp.sin(w) * (k + 1.0)
+        x = step(x, w)
+    return x
+
+
+def around(x: Any, w: Any) -> Any:
+    """The second block is told by the first through something that is not inverted."""
+    y = step(x, w)
+    return step(y, fnp.sum(y**2) * w)
+
+
+def crossed(x: Any, w: Any) -> Any:
+    """Two chains, of which each waits for the other in between."""
+    a, b = step(x, w), step(x + 1.0, w)
+    c = step(b, fnp.sin(a))
+    return step(a, fnp.sin(c)), step(c, w)
+
+
+def forked(x: Any, w: Any) -> Any:
+    y = step(x, w)
+    return step(y, w) + step(y, -w)
+
+
+def half_used(x: Any, w: Any) -> Any:
+    one = fx.invertible(lambda x, w: (x[0] + fnp.sin(x[1]) * w, x[1] * 2.0), keep="w")
+    return one(one((x, x + w), w), w)[0]
+
+
+def own_rule(x: Any, w: Any) -> Any:
+    def root(y: Any, ct: Any) -> Any:
+        x = fnp.arcsinh(y)
+        return x, (ct * fnp.cosh(x),)
+
+    f: Any = fx.custom_ivjp(fnp.sinh, root)
+    return f(f(f(x * 0.25))) + w
+
+
+def looped(x: Any, w: Any) -> Any:
+    rows = fnp.stack([w, -w, w * 2])
+    x, ys = lax.scan(lambda c, r: (step(c, r), fnp.sum(r)), x, rows)
+    return step(lax.fori_loop(0, 3, lambda i, c: step(c, rows[i]), x), w), ys
+
+
+def branched(x: Any, w: Any) -> Any:
+    return lax.cond(w[0] > 0, lambda x: step(step(x, w), w), lambda x: step(x, -w), step(x, w))
+
+
+def segmented(x: Any, w: Any) -> Any:
+    return fx.remat(lambda x: step(step(x, w), w))(step(x, w))
+
+
+def tolerant(x: Any, w: Any) -> Any:
+    return step(fx.invertible(coupled, keep="w", tolerance=0.5)(x, w), w)
+
+
+CHAINS = (
+    read_between,
+    weights_between,
+    around,
+    crossed,
+    forked,
+    half_used,
+    own_rule,
+    looped,
+    branched,
+    segmented,
+    tolerant,
+)
+
+
+def plain(f: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> fx.Program[..., Any]:
+    with monkeypatch.context() as m:
+        m.setattr(fx, "invertible", lambda f, **_: f)
+        return fx.trace(f, X, W)
+
+
+@pytest.mark.parametrize("f", CHAINS, ids=lambda f: f.__name__)
+def test_same_values_and_derivatives(f: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    program = fx.trace(f, X, W).jaxpr
+    joined = chained(program)
+    typecheck(joined)
+    assert chained(joined) is joined
+    for found, want in zip(run(joined, (X, W)), run(program, (X, W)), strict=True):
+        np.testing.assert_array_equal(found, want)
+    check_same_derivatives(Case(plain(f, monkeypatch).jaxpr, (X, W), 0, True), program, 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("f", "calls"),
+    [(read_between, 1), (weights_between, 1), (around, 2), (crossed, 3), (forked, 1), (own_rule, 1), (tolerant, 2)],
+)
+def test_how_many_are_left(f: Callable[..., Any], calls: int) -> None:
+    joined = chained(fx.trace(f, X, W).jaxpr)
+    assert len([e for e in joined.eqns if isinstance(e.prim, CustomCall)]) == calls
+
+
+def test_a_program_without_chains_is_left_alone() -> None:
+    program = fx.trace(lambda x, w: lax.scan(lambda c, r: (fnp.sin(c) * r, None), x, fnp.stack([w, w]))[0], X, W).jaxpr
+    assert chained(program) is program
+
+
+def test_what_is_stored() -> None:
+    def loss(x: Any, w: Any) -> Any:
+        return fnp.sum(weights_between(x, w))
+
+    rows = fx.residuals(fx.trace(loss, X, W))
+    assert len([r for r in rows if r.made_by == "custom_call" and r.aval.shape == (4,)]) == 1
+
+
+# ----------------------------------------------------------------------------------------------------- generated chains
+
+
+def _case(chain: Sequence[Move], seed: int, single: bool) -> Case:
+    rng = np.random.default_rng(seed)
+    args = (*rng.uniform(-1.5, 1.5, (3, 3)), rng.uniform(-1.5, 1.5, (3, 3)), np.asarray(bool(seed % 2)))
+    each = [Move("invertible", m.i, m.j, ((m,),)) for m in chain] if single else chain
+
+    def f(x: Any, y: Any, w: Any, a: Any, flag: Any) -> Any:
+        return through(each, (x, y), Held(w, a, flag))
+
+    return Case(trace(f, *args).jaxpr, tuple(map(np.asarray, args)), seed, True)
+
+
+@share(4)
+@given(moves(depth=1, size=4), st.integers(0, 1 << 20))
+def test_generated(chain: tuple[Move, ...], seed: int) -> None:
+    """A chain whose links are wrapped one by one has the derivatives of the plain one."""
+    case = _case(chain, seed, True)
+    joined = chained(case.program)
+    typecheck(joined)
+    check_same_derivatives(_case(chain, seed, False), case.program, 1e-6)
+
+
+@share(4)
+@given(moves(depth=1, size=3), st.integers(0, 1 << 20), stacks(2))
+def test_generated_stacks(chain: tuple[Move, ...], seed: int, stack: tuple[str, ...]) -> None:
+    case = _case(chain, seed, True)
+    check_stack(stack, Case(chained(case.program), case.args, seed, True))
