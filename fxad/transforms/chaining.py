@@ -107,9 +107,13 @@ def _groups(jaxpr: Jaxpr) -> list[_Group]:
     made: dict[Atom, int] = {}  # by which group
     near: dict[Atom, frozenset[int]] = {}  # groups that a value depends on, through equations that are in none
     nothing: frozenset[int] = frozenset()
+    told = nothing  # groups that what has happened so far depends on: effects stay in order
     for k, eqn in enumerate(jaxpr.eqns):
-        through = frozenset(nothing.union(*[near.get(a, nothing) for a in eqn.ins]))
+        happens = bool(eqn.prim.effects)
+        through = frozenset((told if happens else nothing).union(*[near.get(a, nothing) for a in eqn.ins]))
         direct = {made[a] for a in eqn.ins if a in made}
+        if happens:
+            told = through | direct
         if not reversible(eqn):
             if through or direct:
                 near.update(dict.fromkeys(eqn.outs, through | direct))
@@ -147,8 +151,12 @@ def _merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
     maker = {v: n for n, node in enumerate(nodes) for k in node for v in jaxpr.eqns[k].outs}
     after: list[set[int]] = [set() for _ in nodes]
     missing = []
+    last: int | None = None  # with effects, which stay in order
     for n, node in enumerate(nodes):
         before = {maker[a] for k in node for a in jaxpr.eqns[k].ins if a in maker} - {n}
+        if any([jaxpr.eqns[k].prim.effects for k in node]):
+            before |= set() if last is None else {last}
+            last = n
         missing.append(len(before))
         for m in before:
             after[m].add(n)

@@ -224,3 +224,30 @@ def test_generated(chain: tuple[Move, ...], seed: int) -> None:
 def test_generated_stacks(chain: tuple[Move, ...], seed: int, stack: tuple[str, ...]) -> None:
     case = _case(chain, seed, True)
     check_stack(stack, Case(chained(case.program), case.args, seed, True))
+
+
+def test_effects_between_blocks_stay_in_order() -> None:
+    """Also one that reads what is inside of the chain, before one that does not."""
+    said: list[str] = []
+
+    def say(what: str, x: Any) -> None:
+        fx.io_callback(lambda _: said.append(what), None, x, ordered=True)
+
+    def f(x: Any, y: Any) -> Any:
+        x = fx.invertible(block)(x)
+        say("inside", x)
+        say("beside", y)
+        x = fx.invertible(block)(x)
+        say("behind", x)
+        y = y + x
+        say("beside again", y)
+        return fnp.sum(fx.invertible(block)(x) * y)
+
+    def block(x: Any) -> Any:
+        return fnp.sinh(x)
+
+    want = ["inside", "beside", "behind", "beside again"]
+    program = fx.trace(fx.grad(f), X, W)
+    assert sum([isinstance(e.prim, CustomCall) for e in chained(fx.trace(f, X, W).jaxpr).eqns]) == 1
+    fx.lower(program).compile()(X, W)
+    assert said == want

@@ -67,6 +67,7 @@ def test_the_dense_jacobian_says_the_same(kind: type[Primitive]) -> None:
             found = backward(application.prim, application.avals, unknown)
             if (
                 isinstance(found, Refused)
+                or found.solved != unknown
                 or any([box is not None for box in found.boxes])
                 or kind.name in PARTLY | OTHERS
             ):
