@@ -40,8 +40,9 @@ def later(
         return found
 
     def listed() -> list[str]:
-        there = vars(sys.modules[package])
-        return sorted({*[n for n in there if n not in _TOOLS], *parts, *home})
+        # not its files, which Python sets in a package when they are imported
+        there = {n for n, v in vars(sys.modules[package]).items() if not isinstance(v, ModuleType)}
+        return sorted({*(there - _TOOLS), *parts, *home})
 
     return find, listed
 

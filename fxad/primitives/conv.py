@@ -197,7 +197,12 @@ class ConvGeneralDilated(Linear):
             "batch_group_count": i64(self.batch_groups),
         }
         aval = outs[0].with_shape(tuple([outs[0].shape[k] for k in orders[2]]))
-        (y,) = hlo.op("stablehlo.convolution", args, (aval,), attrs)
+        # XLA computes integers narrower than 32 bits of constants with saturation, and others modulo 2^n as `impl` does
+        narrow = aval.dtype in dtypes.INTEGER and aval.dtype.itemsize < 4
+        wide = aval.with_dtype(dtypes.int32 if aval.dtype in dtypes.SIGNED else dtypes.uint32) if narrow else aval
+        (y,) = hlo.op("stablehlo.convolution", args, (wide,), attrs)
+        if narrow:
+            (y,) = hlo.op("stablehlo.convert", (y,), (aval,))
         return (_permuted(hlo, y, aval, tuple([orders[2].index(k) for k in range(aval.ndim)])),)
 
     def _specs(self) -> tuple[Axes, Axes, Axes]:

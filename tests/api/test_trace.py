@@ -174,6 +174,7 @@ def leak() -> Any:
     return kept[0]
 
 
+@pytest.mark.usefixtures("nothing_remembered")
 def test_a_leaked_tracer_says_where_it_was_made() -> None:
     t = leak()
     code = leak.__code__.co_filename
