@@ -70,16 +70,19 @@ class FxadError(Exception):
     """Root of all fxad errors.
 
     `message` says operation, difference and values; `remedy` what to do; `equation` and `where` are filled in by the
-    pass that knows them. `caller` is the user's line that called fxad and `function` what it called, taken when the
-    error is made.
+    pass that knows them, `inside` says through which bodies one comes to the equation, from the outside in. `caller` is
+    the user's line that called fxad and `function` what it called, taken when the error is made.
     """
 
-    def __init__(self, message: str, *, remedy: str = "", equation: str = "", where: str = "") -> None:
+    def __init__(
+        self, message: str, *, remedy: str = "", equation: str = "", where: str = "", inside: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
         self.equation = equation
         self.where = where
+        self.inside = inside
         self.caller, self.function = _caller()
 
     def located(self, *, equation: str = "", where: str = "") -> Self:
@@ -94,6 +97,8 @@ class FxadError(Exception):
             lines.append(f"  function      {self.function}")  # the message names what it is made of
         if self.equation:
             lines.append(f"  equation      {self.equation}")
+        if self.inside:
+            lines.append(f"  inside        {', '.join(self.inside)}")
         if self.where:
             lines.append(f"  traced at     {self.where}")
         elif self.caller:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from fxad.errors import NotInvertibleError
-from fxad.ir import Jaxpr
+from fxad.ir import HigherOrder, Jaxpr, place
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import marked
 from fxad.transforms.inverse_rules import INVERSE_RULES
-from fxad.transforms.inverse_rules.contract import Determined, InverseRules, Refused
-from fxad.transforms.solving import Marks, determine
+from fxad.transforms.inverse_rules.contract import InverseRules, Refused
+from fxad.transforms.located import describe
+from fxad.transforms.slimming import traced_back, way_into
+from fxad.transforms.solving import Marks, determine, solve
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
 
@@ -38,11 +40,13 @@ def inverse(
         if w and not s:
             label = labels[k] if labels else f"operand {k}"
             which = f"{label} of {jaxpr.name} is not determined by its results"
-            raise not_invertible("inverse", which, reason(found), REMEDY)
+            why = named(jaxpr, held, every, rules, k, found.refused)
+            raise not_invertible("inverse", which, why, REMEDY)
     if log_det:
         check_square(jaxpr, wanted)
         if found.unmeasured:
-            raise not_invertible("inverse", f"log_det of {jaxpr.name}", found.unmeasured)
+            again = determine(jaxpr, held, every, rules, True, True)
+            raise not_invertible("inverse", f"log_det of {jaxpr.name}", again.unmeasured or found.unmeasured)
     return found.program
 
 
@@ -56,13 +60,36 @@ def check_square(jaxpr: Jaxpr, wanted: Marks) -> None:
         )
 
 
-def reason(found: Determined) -> Refused:
-    """Why not all operands are determined."""
-    assert found.refused is not None
-    return found.refused
+def named(jaxpr: Jaxpr, held: Marks, outs: Marks, rules: InverseRules, k: int, why: Refused | None) -> Refused:
+    """Why operand k is not determined, with the equation of the program itself.
+
+    `why` was found in another form of it: with dead and repeated equations gone, or with what derivatives need beside.
+    Of the equations that stand between the operand and the results it is the one that is refused for that.
+    """
+    assert why is not None, "something is not determined"
+    traced, origins = traced_back(Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name))
+    plan = solve(traced, (*marked(jaxpr.ins, held), *traced.outs), rules, False, origins)
+    reasons = list(plan.reasons(traced.ins[k]))
+    same = [r for r in reasons if (r.name, r.reason) == (why.name, why.reason)]
+    there = [r for r in same if r.where == why.where]
+    return next(iter([*there, *same, *reasons]), None) or _looked_up(jaxpr, why)
+
+
+def _looked_up(jaxpr: Jaxpr, why: Refused) -> Refused:
+    """What only derivatives ask for is refused in a form that the program does not have: it keeps the user's line, and
+    the equation that was written there, if there is one of that name."""
+    for eqn in jaxpr.eqns:
+        if eqn.prim.name == why.name and str(place(eqn.source) or "") == why.where:
+            return Refused(why.reason, why.name, describe(eqn), why.where)
+        for body in eqn.prim.bodies if isinstance(eqn.prim, HigherOrder) else ():
+            found = _looked_up(body, why)
+            if found.equation:
+                return found.within(way_into(eqn, body))
+    return Refused(why.reason, why.name, "", why.where)
 
 
 def not_invertible(what: str, which: str, why: Refused, remedy: str = "") -> NotInvertibleError:
     """The error for what is not determined by the results."""
     subject = f"{why.name} is not inverted: {why.reason}" if why.name else why.reason
-    return NotInvertibleError(f"{what}: {which}: {subject}", equation=why.equation, where=why.where, remedy=remedy)
+    message = f"{what}: {which}: {subject}"
+    return NotInvertibleError(message, equation=why.equation, where=why.where, inside=why.inside, remedy=remedy)

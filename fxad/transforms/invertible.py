@@ -24,7 +24,7 @@ from fxad.primitives.control.bodies import filled_linear, marked, over
 from fxad.primitives.custom import CustomCall
 from fxad.records import dataclass
 from fxad.transforms.guarding import agree, compared, sketch, sketched, where_right
-from fxad.transforms.inverse import not_invertible
+from fxad.transforms.inverse import named, not_invertible
 from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import InverseRules
 from fxad.transforms.linearize import SplitCtx, linearize
@@ -133,19 +133,29 @@ def with_integers(jaxpr: Jaxpr, kept: Marks, rules: InverseRules) -> Marks:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A program to be run backwards from the results marked in `outs` and the operands marked in `ins`."""
+
+    jaxpr: Jaxpr
+    ins: Marks
+    outs: Marks
+    labels: tuple[str, ...]
+    rules: InverseRules
+
+
+@final
 class _Asked:
     """Values of a primal program, made in a builder when they are first asked for.
 
     Of the linear program, the operand of a residual stands for the primal value.
     """
 
-    __slots__ = ("_jaxpr", "_labels", "_plan", "_residuals", "demand")
+    __slots__ = ("_of", "_plan", "_residuals", "demand")
 
-    def __init__(
-        self, b: Builder, primal: Jaxpr, plan: Plan, residuals: Mapping[Atom, Atom], labels: Sequence[str]
-    ) -> None:
+    def __init__(self, b: Builder, of: Task, plan: Plan, residuals: Mapping[Atom, Atom]) -> None:
         self.demand = Demand(b, plan, {})
-        self._jaxpr, self._plan, self._residuals, self._labels = primal, plan, residuals, labels
+        self._of, self._plan, self._residuals = of, plan, residuals
 
     def give(self, atoms: Sequence[Atom], values: Sequence[Atom]) -> None:
         """What is known from the start."""
@@ -167,13 +177,14 @@ class _Asked:
         return self.demand.get(a)
 
     def _undetermined(self, v: Var) -> NotInvertibleError:
-        operand = self._plan.needed(v)
-        k = self._jaxpr.ins.index(operand)
-        label = self._labels[k] if k < len(self._labels) else f"operand {k}"
-        which = f"{label} of {self._jaxpr.name} is not determined by its results"
+        operand, of = self._plan.needed(v), self._of
+        k = self._plan.graph.jaxpr.ins.index(operand)
+        label = of.labels[k] if k < len(of.labels) else f"operand {k}"
+        which = f"{label} of {of.jaxpr.name} is not determined by its results"
         # what only the gradient computes, such as the cosine beside a sine, is read by no equation of the function
         read = v in self._plan.graph.readers
-        return not_invertible("invertible", which, self._plan.why_not(v if read else operand), REMEDY)
+        why = named(of.jaxpr, of.ins, of.outs, of.rules, k, self._plan.why_not(v if read else operand))
+        return not_invertible("invertible", which, why, REMEDY)
 
 
 def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: InverseRules) -> Plan:
@@ -214,7 +225,7 @@ def pushed(
     linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
     given = b.inputs(linear.in_avals[: sum(moving)])
-    asked = _Asked(b, primal, _known_ways(primal, kept, n, every, rules), {}, labels)
+    asked = _Asked(b, Task(jaxpr, kept, every, labels, rules), _known_ways(primal, kept, n, every, rules), {})
     found, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in marked(jaxpr.ins, kept)])
     asked.give(marked(primal.ins, kept), held)
     asked.give(results, found)
@@ -303,7 +314,7 @@ def retraced(
     primal = ctx.build(results, jaxpr.name)
     b = BackwardCtx()
     plan = _known_ways(primal, ins, n, outs, rules)
-    asked = _Asked(b, primal, plan, {v: a for a, v in ctx.residuals.items()}, labels)
+    asked = _Asked(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
     given = b.inputs([a.aval for a in marked(results, outs)])
     asked.give(marked(results, outs), given)
     asked.give(marked(primal.ins, ins), b.inputs([v.aval for v in marked(primal.ins, ins)]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from fxad.ir import Atom, Eqn, Jaxpr, Var
+from fxad.ir import Atom, Eqn, Jaxpr, Var, place
 from fxad.transforms.inverse_rules.contract import Refused
+from fxad.transforms.located import describe
+from fxad.transforms.slimming import Origin
 
 UNUSED: Final = Refused("no result depends on it")
 
@@ -31,16 +33,17 @@ class Step:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Who makes and who reads each value of a program."""
+    """Who makes and who reads each value of a program; `origins`, if any, say what its equations stand for."""
 
     jaxpr: Jaxpr
     maker: Mapping[Atom, Eqn]
     readers: Mapping[Atom, Sequence[int]]
     number: Mapping[Atom, int]
     n: int
+    origins: tuple[Origin, ...] = ()
 
     @staticmethod
-    def of(jaxpr: Jaxpr) -> Graph:
+    def of(jaxpr: Jaxpr, origins: tuple[Origin, ...] = ()) -> Graph:
         maker: dict[Atom, Eqn] = {}
         number: dict[Atom, int] = {}
         readers: dict[Atom, list[int]] = {}
@@ -50,7 +53,13 @@ class Graph:
             for a in dict.fromkeys(eqn.ins):
                 if isinstance(a, Var):
                     readers.setdefault(a, []).append(k)
-        return Graph(jaxpr, maker, readers, number, len(number))
+        return Graph(jaxpr, maker, readers, number, len(number), origins)
+
+    def located(self, refused: Refused, eqn: Eqn) -> Refused:
+        """The reason, with the equation it is about."""
+        origin = self.origins[self.number[eqn.outs[0]]] if self.origins else Origin(eqn)
+        of = origin.eqn
+        return refused.located(of.prim.name, describe(of), str(place(of.source) or "")).within(*origin.inside)
 
 
 @final
@@ -64,17 +73,20 @@ class Plan:
 
     def why_not(self, v: Atom) -> Refused:
         """Why a value is not determined: the equation that would have to be run backwards and cannot be."""
+        return next(self.reasons(v), UNUSED)
+
+    def reasons(self, v: Atom) -> Iterator[Refused]:
+        """The equations that stand between a value and what is known, the nearest first."""
         seen: set[Atom] = {v}
         queue = deque([v])
         while queue:
             for k in self.graph.readers.get(queue.popleft(), ()):
                 if k in self.refusals:
-                    return self.refusals[k]
+                    yield self.refusals[k]
                 for out in self.graph.jaxpr.eqns[k].outs:
                     if out not in self.ways and out not in seen:
                         seen.add(out)
                         queue.append(out)
-        return UNUSED
 
     def needed(self, v: Var) -> Var:
         """The first operand that is not determined and that a value which is not determined is computed from."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Eqn, Jaxpr, Primitive
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.liveness import dce
 from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
+from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise import SelectN
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.records import dataclass
 from fxad.transforms.cse import cse
 
 POINTWISE: Final[tuple[type[Primitive], ...]] = (Unary, Binary, Compare, SelectN)
@@ -44,3 +47,62 @@ def _opens(eqn: Eqn, chosen: set[Atom]) -> bool:
     if not isinstance(eqn.prim, Call) or chosen.isdisjoint(eqn.outs):
         return False
     return all([isinstance(e.prim, POINTWISE) for e in eqn.prim.body.eqns])
+
+
+# ---------------------------------------------------------------------------------------- with equations of the program
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """The equation of a program that one of its slim form stands for, and the calls it was in."""
+
+    eqn: Eqn
+    inside: tuple[str, ...] = ()
+
+
+def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[Origin, ...]]:
+    """A slim form of a program with bodies as they are, and what each of its equations stands for, for messages."""
+    live: set[Atom] = set(jaxpr.outs)
+    kept: list[Eqn] = []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.prim.effects or not live.isdisjoint(eqn.outs):
+            kept.append(eqn)
+            live.update(eqn.ins)
+    kept.reverse()
+    chosen = {a for e in kept if isinstance(e.prim, SelectN) for a in e.ins[1:]}
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    seen: dict[tuple[Primitive, tuple[Atom, ...]], tuple[Var, ...]] = {}
+    origins: list[Origin] = []
+
+    def add(eqn: Eqn, ins: tuple[Atom, ...], origin: Origin) -> tuple[Var, ...]:
+        outs = None if eqn.prim.effects else seen.get((eqn.prim, ins))
+        if outs is None:
+            outs = seen[eqn.prim, ins] = b.copy(eqn, ins)
+            origins.append(origin)
+        return outs
+
+    for eqn in kept:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        outs: tuple[Atom, ...]
+        if isinstance(eqn.prim, Call) and _opens(eqn, chosen):
+            local: dict[Atom, Atom] = dict(zip(eqn.prim.body.ins, ins, strict=True))
+            way = way_into(eqn, eqn.prim.body)
+            for e in eqn.prim.body.eqns:
+                found = add(e, tuple([local.get(a, a) for a in e.ins]), Origin(e, (way,)))
+                local.update(zip(e.outs, found, strict=True))
+            outs = tuple([local.get(a, a) for a in eqn.prim.body.outs])
+        else:
+            outs = add(eqn, ins, Origin(eqn))
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name), tuple(origins)
+
+
+def way_into(eqn: Eqn, body: Jaxpr) -> str:
+    """What messages call a body of an equation: `call of f`, `branch 1 of cond`."""
+    prim = eqn.prim
+    assert isinstance(prim, HigherOrder)
+    if isinstance(prim, Cond):
+        return f"branch {next((k for k, own in enumerate(prim.branches) if own is body), 0)} of cond"
+    return f"{'call' if isinstance(prim, CustomCall) else prim.name} of {body.name}"

@@ -27,7 +27,7 @@ from fxad.transforms.inverse_rules.measuring import log_det_of, total
 from fxad.transforms.inverse_rules.structure import box_of
 from fxad.transforms.located import describe
 from fxad.transforms.plans import UNUSED, Graph, Plan, Step
-from fxad.transforms.slimming import slim_of
+from fxad.transforms.slimming import Origin, slim_of, traced_back, way_into
 
 Marks = tuple[bool, ...]
 Path = tuple[int, ...]
@@ -42,22 +42,29 @@ SOME: Final = Refused("not all of its results are known")
 class Scratch(Builder):
     """The `BodyCtx` of the rules: equations over the atoms of the program itself, numbered after its own."""
 
-    __slots__ = ("_defs", "_rules", "measured", "measures", "unmeasured")
+    __slots__ = ("_eqn", "_graph", "_rules", "measured", "measures", "unmeasured")
 
     def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
         super().__init__()
         self.n = graph.n
-        self._defs = graph.maker
+        self._graph = graph
         self._rules = rules
+        self._eqn: Eqn | None = None
         self.measured = measured
         self.measures: list[Atom] = []
         self.unmeasured: Refused | None = None
 
     def made(self, a: Atom) -> Eqn | None:
-        return self._defs.get(a)
+        return self._graph.maker.get(a)
+
+    def at(self, eqn: Eqn) -> None:
+        """The equation that is asked about."""
+        self._eqn, self.source = eqn, eqn.source
 
     def recur(self, body: Jaxpr, ins: Marks, outs: Marks) -> Determined:
-        found = determine(body, ins, outs, self._rules, self.measured)
+        found = determine(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
+        if self._graph.origins and self._eqn is not None:
+            found = found.within(way_into(self._eqn, body))
         self.unmeasured = self.unmeasured or found.unmeasured
         return found
 
@@ -122,7 +129,7 @@ class _Search:
         for k, eqn in enumerate(self.graph.jaxpr.eqns):
             if self.missing[k] and k not in self.refusals and any([v in self.ways for v in eqn.outs]):
                 found = self._solved(Scratch(self.graph, self.rules, False), eqn, eqn.outs)
-                self.refusals[k] = located(found if isinstance(found, Refused) else SOME, eqn)
+                self.refusals[k] = self.graph.located(found if isinstance(found, Refused) else SOME, eqn)
         return Plan(self.graph, self.ways, self.refusals)
 
     # --------------------------------------------------------------------------------------------- running backwards
@@ -132,7 +139,7 @@ class _Search:
         scratch = Scratch(self.graph, self.rules, self.measured)
         found = self._solved(scratch, eqn)
         if isinstance(found, Refused):
-            self.refusals[k] = located(found, eqn)
+            self.refusals[k] = self.graph.located(found, eqn)
             return
         whole: dict[Var, Atom] = {}
         for a, value in zip(eqn.ins, found, strict=True):
@@ -145,7 +152,7 @@ class _Search:
         if whole:
             self._settle((eqn,), scratch, whole)
         elif not any([isinstance(v, Part) for v in found]):
-            self.refusals[k] = located(UNUSED, eqn)
+            self.refusals[k] = self.graph.located(UNUSED, eqn)
 
     def _solved(self, scratch: Scratch, eqn: Eqn, outs: tuple[Var, ...] = ()) -> Sequence[Atom | Part | None] | Refused:
         """What the rule of an equation says of its unknown operands; `outs` are taken to be known too."""
@@ -156,7 +163,7 @@ class _Search:
         holes = [a for a in eqn.ins if self._unknown(a)]
         if len(set(holes)) != len(holes):
             return TWICE
-        scratch.source = eqn.source
+        scratch.at(eqn)
         try:
             there = tuple([v if v in self.ways or v in outs else Hole(v.aval) for v in eqn.outs])
             found = rule.solve(scratch, eqn.prim, args, there)
@@ -178,7 +185,7 @@ class _Search:
             return
         measured = log_det_of(scratch, eqn, rule, found, part)
         if isinstance(measured, Refused):
-            scratch.unmeasured = located(measured, eqn)
+            scratch.unmeasured = self.graph.located(measured, eqn)
         elif measured is not None:
             scratch.measure(measured)
 
@@ -192,7 +199,7 @@ class _Search:
         if complete(v.aval, list(parts.values())):
             self._join(v, tuple(parts))
             return
-        self.refusals[path[-1]] = located(PARTLY, self.graph.jaxpr.eqns[path[-1]])
+        self.refusals[path[-1]] = self.graph.located(PARTLY, self.graph.jaxpr.eqns[path[-1]])
         if part.chosen:
             self.masked.append((v, path))
         else:
@@ -225,7 +232,7 @@ class _Search:
         holes = [a for a in eqn.ins if self._unknown(a)]
         if len(holes) != 1:
             return TWICE
-        scratch.source = eqn.source
+        scratch.at(eqn)
         args = tuple([Hole(a.aval) if self._unknown(a) else a for a in eqn.ins])
         found = rule.solve(scratch, eqn.prim, args, (part.value,))
         if isinstance(found, Refused):
@@ -259,7 +266,7 @@ class _Search:
         found = self._through(scratch, eqn, parts[0])
         if isinstance(found, Refused):
             if found is not TWICE:
-                self.refusals[k] = located(found, eqn)
+                self.refusals[k] = self.graph.located(found, eqn)
             return
         (unknown,) = [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
         if (*path, k) not in self.parts.get(unknown, {}):
@@ -291,14 +298,15 @@ class _Search:
             self.know(v, step)
 
 
-def located(refused: Refused, eqn: Eqn) -> Refused:
-    """The reason, with the equation it is about."""
-    return refused.located(eqn.prim.name, describe(eqn), str(place(eqn.source) or ""))
-
-
-def solve(jaxpr: Jaxpr, given: Iterable[Atom], rules: InverseRules, measured: bool = False) -> Plan:
-    """What the atoms given determine of a program."""
-    return _Search(Graph.of(jaxpr), rules, measured).run(given)
+def solve(
+    jaxpr: Jaxpr,
+    given: Iterable[Atom],
+    rules: InverseRules,
+    measured: bool = False,
+    origins: tuple[Origin, ...] = (),
+) -> Plan:
+    """What the atoms given determine of a program; `origins` are what its equations stand for, for messages."""
+    return _Search(Graph.of(jaxpr, origins), rules, measured).run(given)
 
 
 # ---------------------------------------------------------------------------------------------------------- on demand
@@ -368,15 +376,19 @@ class Demand:
 
 
 @by_value
-def determine(jaxpr: Jaxpr, ins: Marks, outs: Marks, rules: InverseRules, measured: bool = False) -> Determined:
+def determine(
+    jaxpr: Jaxpr, ins: Marks, outs: Marks, rules: InverseRules, measured: bool = False, traced: bool = False
+) -> Determined:
     """Run a program backwards, from the results marked in `outs` and the operands marked in `ins`, as far as it goes.
+    `traced`: reasons name equations of the program itself, not of its slim form, and say in which body they are.
 
     Rule: equal equations are one: what is written twice is known when it is known once.
     Cost: one search, linear in the equations where each is asked once.
     """
-    slim = slim_of(Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name))
+    asked = Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name)
+    slim, origins = traced_back(asked) if traced else (slim_of(asked), ())
     held = marked(jaxpr.ins, ins)
-    plan = solve(slim, (*held, *slim.outs), rules, measured)
+    plan = solve(slim, (*held, *slim.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
     for a, made in zip(slim.outs, b.inputs(slim.out_avals), strict=True):

@@ -24,45 +24,43 @@ def sines(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("f", "reason", "equations"),
+    ("f", "reason", "equation"),
     [
         (
             fnp.sort,
             "sort is not inverted: the order that the elements had is lost",
-            ("%0:f64[3] = sort %arg0:f64[3]", "%1:f64[3], %2:i32[3] = sort %arg0:f64[3] %0:i32[3]"),
+            "%0:f64[3] = sort %arg0:f64[3]",
         ),
         (
             fnp.sin,
             "sin is not inverted: operands a period apart have the same result",
-            ("%0:f64[3] = sin %arg0:f64[3]",) * 2,
+            "%0:f64[3] = sin %arg0:f64[3]",
         ),
         (
             lambda x: fnp.exp(fnp.sin(x)),
             "sin is not inverted: operands a period apart have the same result",
-            ("%0:f64[3] = sin %arg0:f64[3]",) * 2,
+            "%0:f64[3] = sin %arg0:f64[3]",
         ),
         (
             lambda x: x * x,
             "mul is not inverted: an unknown operand stands in it twice",
-            ("%0:f64[3] = mul %arg0:f64[3] %arg0:f64[3]",) * 2,
+            "%0:f64[3] = mul %arg0:f64[3] %arg0:f64[3]",
         ),
         (
             sines,
             "sin is not inverted: operands a period apart have the same result",
-            ("%0:f64[3] = sin %arg0:f64[3]",) * 2,
+            "%0:f64[3] = sin %arg0:f64[3]",
         ),
         (
             lambda x: fnp.linalg.qr(fnp.outer(x, x) + fnp.eye(3))[0],
             "qr is not inverted: not all of its results are known",
-            ("%11:f64[3,3], %12:f64[3,3] = qr %10:f64[3,3]",) * 2,
+            "%11:f64[3,3], %12:f64[3,3] = qr %10:f64[3,3]",
         ),
     ],
 )
-def test_the_same_reason_for_a_function_and_its_gradient(f: Any, reason: str, equations: Any) -> None:
+def test_the_same_reason_for_a_function_and_its_gradient(f: Any, reason: str, equation: str) -> None:
     programs: tuple[Any, Any] = (fx.inverse, fx.grad)
-    for what, transform, g, equation in zip(
-        ("inverse", "invertible"), programs, (f, loss_of(f)), equations, strict=True
-    ):
+    for what, transform, g in zip(("inverse", "invertible"), programs, (f, loss_of(f)), strict=True):
         with pytest.raises(NotInvertibleError) as e:
             transform(fx.trace(g, X))
         assert e.value.message.startswith(f"{what}: argument ")

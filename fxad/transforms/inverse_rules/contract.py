@@ -38,10 +38,15 @@ class Refused:
     name: str = ""
     equation: str = ""
     where: str = ""
+    inside: tuple[str, ...] = ()
 
     def located(self, name: str, equation: str, where: str) -> Refused:
         """The same reason at an equation, unless it has one (of a body) already."""
         return self if self.name else Refused(self.reason, name, equation, where)
+
+    def within(self, *bodies: str) -> Refused:
+        """The same reason, through these bodies."""
+        return Refused(self.reason, self.name, self.equation, self.where, (*bodies, *self.inside)) if bodies else self
 
 
 @final
@@ -55,6 +60,11 @@ class Determined:
     solved: tuple[bool, ...]
     refused: Refused | None
     unmeasured: Refused | None = None
+
+    def within(self, body: str) -> Determined:
+        """The same, with reasons through a body."""
+        why = [r.within(body) if r and r.name else r for r in (self.refused, self.unmeasured)]
+        return Determined(self.program, self.solved, *why)
 
 
 class BodyCtx(InverseCtx, Protocol):

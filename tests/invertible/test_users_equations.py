@@ -1,0 +1,156 @@
+"""The equation that a refusal names is one of the program that the user has, at the user's line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import NotInvertibleError
+from fxad.ir import Eqn, HigherOrder, Jaxpr, place
+from fxad.program import trace
+from fxad.testing.inversions import Held, Move, moves, through
+from fxad.transforms.inverse import inverse
+from fxad.transforms.invertible import invertible
+from fxad.transforms.located import describe
+from fxad.transforms.slimming import way_into
+
+X = np.array([0.5, 1.25, 2.0])
+W = np.array([1.5, 0.5, 0.75])
+
+
+def at(program: Jaxpr, inside: tuple[str, ...]) -> list[Jaxpr]:
+    """The bodies that a path leads to."""
+    if not inside:
+        return [program]
+    entered = [(e, b) for e in program.eqns if isinstance(e.prim, HigherOrder) for b in e.prim.bodies]
+    return [found for e, b in entered if way_into(e, b) == inside[0] for found in at(b, inside[1:])]
+
+
+def the_equation(program: Jaxpr, e: NotInvertibleError) -> Eqn:
+    """The one that an error names. It is there, and was written where the error says."""
+    found = [eqn for body in at(program, e.inside) for eqn in body.eqns if describe(eqn) == e.equation]
+    assert found, f"no {e.equation} inside {e.inside} of\n{program}"
+    assert e.where in {str(place(eqn.source) or "") for eqn in found}
+    assert re.search(rf"(^|: ){found[0].prim.name} is not inverted", e.message)
+    return found[0]
+
+
+def repeated(x: Any, w: Any) -> Any:
+    """What nobody reads and what is written twice, before it."""
+    _ = w * 3
+    return fnp.sin(fnp.exp(x) * w + fnp.exp(x) * w)
+
+
+def called(x: Any, w: Any) -> Any:
+    return fx.jit(repeated)(fnp.exp(x), w) * 2
+
+
+def looped(x: Any, w: Any) -> Any:
+    return lax.scan(lambda c, r: (called(c - r, w), None), x, fnp.stack([w, w]))[0]
+
+
+def branched(x: Any, w: Any) -> Any:
+    return lax.cond(w[0] > 0, lambda x: x * 2, lambda x: fnp.cos(fnp.exp(x + w) + fnp.exp(x + w)), x)
+
+
+def recomputed(x: Any, w: Any) -> Any:
+    return fx.remat(lambda x: fnp.exp(fnp.abs(x - w) + (x - w)))(x)
+
+
+def chosen(x: Any, w: Any) -> Any:
+    """A call that is opened, because its result is chosen from."""
+    _ = w - 1
+    return fnp.where(w > 1, w, fx.jit(lambda x: fnp.abs(x * 2))(x))
+
+
+def twice_in_one(x: Any, w: Any) -> Any:
+    return (fnp.tanh(x) - fnp.tanh(x + w)) * w
+
+
+def unrolled(x: Any, w: Any) -> Any:
+    for _ in range(3):
+        x = fnp.sinh(x) + w
+        x = fnp.square(x)
+    return x
+
+
+def wrapped(x: Any, w: Any) -> Any:
+    @fx.custom_jvp
+    def f(x: Any) -> Any:
+        return fnp.exp(x) + fnp.cos(x)
+
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * primals[0]))
+    return f(w * x + 1.0) * 2
+
+
+EXPECTED: list[tuple[Any, str, tuple[str, ...]]] = [
+    (repeated, "%6:f64[3] = sin %5:f64[3]", ()),
+    (called, "%6:f64[3] = sin %5:f64[3]", ("call of repeated",)),
+    (looped, "%6:f64[3] = sin %5:f64[3]", ("scan of <lambda>", "call of repeated")),
+    (branched, "%5:f64[3] = cos %4:f64[3]", ("branch 0 of cond",)),
+    (recomputed, "%3:f64[3] = add %1:f64[3] %2:f64[3]", ("remat of <lambda>",)),
+    (chosen, "%1:f64[3] = abs %0:f64[3]", ("call of <lambda>",)),
+    (twice_in_one, "%3:f64[3] = sub %0:f64[3] %2:f64[3]", ()),
+    (unrolled, "%8:f64[3] = square %7:f64[3]", ()),
+    (wrapped, "%2:f64[3] = add %0:f64[3] %1:f64[3]", ("call of f",)),
+]
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.parametrize(("f", "equation", "inside"), EXPECTED, ids=lambda f: getattr(f, "__name__", ""))
+def test_the_equation_is_one_of_the_program(f: Any, equation: str, inside: tuple[str, ...]) -> None:
+    program = fx.trace(f, X, W)
+    both: tuple[tuple[Any, Any], ...] = ((fx.inverse, {}), (fx.invertible, {"keep": "w"}))
+    for transform, options in both:
+        with pytest.raises(NotInvertibleError) as e:
+            transform(program, **options)
+        the_equation(program.jaxpr, e.value)
+        assert (e.value.equation, e.value.inside) == (equation, inside)
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_how_the_path_is_printed() -> None:
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(fx.trace(looped, X, W))
+    assert "\n  inside        scan of <lambda>, call of repeated\n  traced at     " in str(e.value)
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_the_equation_without_a_log_determinant() -> None:
+    def f(a: Any, w: Any) -> Any:
+        _ = w * 3
+        return fx.jit(lambda a: lax.linalg.cholesky(a * 2.0, symmetrize_input=False))(a)
+
+    program = fx.trace(f, np.eye(3), W)
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(program, log_det=True)
+    the_equation(program.jaxpr, e.value)
+    assert (e.value.equation, e.value.inside) == ("%1:f64[3,3] = cholesky %0:f64[3,3]", ("call of <lambda>",))
+
+
+@given(moves(depth=2, size=3), st.integers(0, 1 << 20))
+def test_generated(chain: tuple[Move, ...], seed: int) -> None:
+    """A step that has no inverse, somewhere in a program, is found in it."""
+    rng = np.random.default_rng(seed)
+    args = (*rng.uniform(-1.5, 1.5, (2, 3)), rng.uniform(-1.5, 1.5, (3, 3)), np.asarray(True))
+
+    def f(x: Any, w: Any, a: Any, flag: Any) -> Any:
+        held = Held(w, a, flag)
+        (x,) = through(chain[:1], (x,), held)
+        return through(chain[1:], (fx.jit(lambda x: fnp.sin(fnp.exp(x) + fnp.exp(x)))(x) * 2,), held)
+
+    program = trace(f, *args).jaxpr
+    kept = (*(True,) * (len(program.ins) - 4), False, True, True, True)
+    both: tuple[tuple[Any, Any], ...] = ((inverse, tuple([not k for k in kept])), (invertible, kept))
+    for transform, marks in both:
+        with pytest.raises(NotInvertibleError) as e:
+            transform(program, marks)
+        assert the_equation(program, e.value).prim.name == "sin"
