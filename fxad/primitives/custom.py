@@ -216,7 +216,8 @@ class CustomCall(Ruled):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         n = self.captured
         if self.again >= 0:
-            alone, where = ctx.recur(self.body, dims)
+            # a rule of the function may read what the function does not: it is not known here
+            alone, where = ctx.recur(self.body, dims, (0,) * len(self.body.outs))
             stacks = (*self.stacks, (ctx.size, dims, where))
             made = CustomCall(alone, n, (), (), (), again=self.again, stacks=stacks, reads=self.reads)
             return ctx(made, *args), where
@@ -234,6 +235,8 @@ class CustomCall(Ruled):
             found += rule.result_dims(ctx, dims)
         # all programs of the equation carry the axis at one place of a result
         out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in zip(*found, strict=True)])
+        if len(self.inverse_rule) > 1:  # a cotangent that is the same for all would be counted for each
+            out_dims = tuple([0 if d is None else d for d in out_dims])
         after = tuple([None if d is None else d + 1 for d in out_dims])
         past = (*dims[:n], *[None if d is None else d + 1 for d in dims[n:]])
         rules = [rule.batched(ctx, dims, out_dims) for rule in self._derivatives]
@@ -268,7 +271,7 @@ class CustomCall(Ruled):
         inverse, _ = ctx.recur(self.inverse_rule[0], known, free)
         cts = marked(out_dims, [a.inexact for a in self.body.out_avals])
         wants = (*free, *marked(dims, self.moving))
-        return inverse, *[summed(ctx, ivjp, (*known, *cts), wants) for ivjp in self.inverse_rule[1:]]
+        return inverse, *[summed(ctx, ivjp, (), (*known, *cts), wants) for ivjp in self.inverse_rule[1:]]
 
     # ----------------------------------------------------------------------------------------------- differentiation
 

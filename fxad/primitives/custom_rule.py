@@ -91,7 +91,7 @@ class Given:
         moving, inexact = marked(dims, self.moving), marked(out_dims, self.inexact)
         forward, _ = ctx.recur(self.rule[0], dims, (*out_dims, *residuals))
         push, _ = ctx.recur(self.rule[1], (*moving, *residuals), inexact)
-        return forward, push, *[summed(ctx, pull, (*inexact, *residuals), moving) for pull in self.rule[2:]]
+        return forward, push, *[summed(ctx, pull, inexact, residuals, moving) for pull in self.rule[2:]]
 
     # ------------------------------------------------------------------------------------------------- derivatives
 

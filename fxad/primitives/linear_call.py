@@ -22,11 +22,13 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.liveness import narrow
-from fxad.primitives.control.bodies import over
+from fxad.liveness import narrow, sweep
+from fxad.primitives.control.bodies import marked, over
 from fxad.primitives.control.call import Applied, Call, check_operands
-from fxad.primitives.linearity import is_zero
+from fxad.primitives.elementwise import ADD
+from fxad.primitives.linearity import is_linear, is_zero, without
 from fxad.primitives.shape import ReduceSum
+from fxad.primitives.slicing import Slice
 
 Dims: TypeAlias = tuple[int | None, ...]
 
@@ -75,7 +77,7 @@ class LinearCall(Applied, Linear):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         linear, known = dims[: self.n_linear], dims[self.n_linear :]
         body, out_dims = ctx.recur(self.body, dims)
-        adjoint = summed(ctx, self.adjoint, (*out_dims, *known), linear)
+        adjoint = summed(ctx, self.adjoint, out_dims, known, linear)
         return ctx(LinearCall(body, adjoint, self.n_linear), *args), out_dims
 
     def jvp(
@@ -114,20 +116,58 @@ def narrowed(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr],
     ], needed
 
 
-def summed(ctx: BatchCtx, pull: Jaxpr, dims: Dims, wants: Dims) -> Jaxpr:
-    """A linear map to cotangents, batched: those of operands that are the same for all examples are summed."""
-    found = ctx.recur(pull, dims)[1]
+def summed(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
+    """A map of cotangents, which are its first operands, to cotangents, batched: those of operands that are the same
+    for all examples are summed. What a result that is the same for all contributes to them is counted once."""
+    found = ctx.recur(pull, (*cts, *known))[1]
     at = tuple([(None if d is None else 0) if w is None else w for d, w in zip(found, wants, strict=True)])
-    jaxpr, _ = ctx.recur(pull, dims, at)
-    if at == wants:
+    jaxpr, _ = ctx.recur(pull, (*cts, *known), at)
+    sums = [k for k, (w, d) in enumerate(zip(wants, at, strict=True)) if w is None and d is not None]
+    if not sums:
         return jaxpr
-    b = Builder.resume(jaxpr)
-    outs = [_sum(b, a) if w is None and d is not None else a for a, w, d in zip(jaxpr.outs, wants, at, strict=True)]
-    return b.build(outs, jaxpr.name)
+    b = Builder()
+    ins = b.inputs(jaxpr.in_avals)
+    outs = list(b.inline(jaxpr, ins))
+    once = tuple([d is None for d in cts])
+    if any(once):
+        stacks = [_part(ctx, b, pull, mask, cts, known, ins) for mask in (tuple([not o for o in once]), once)]
+        for k in sums:
+            total, (one, dim) = _sum(b, *stacks[0][k]), stacks[1][k]
+            if dim is not None:  # the rule reads what is mapped for a result that does not
+                one = _sum(b, b.one(_first(one.aval), one), 0)
+            outs[k] = one if is_zero(total) else total if is_zero(one) else b.one(ADD, total, one)
+    else:
+        for k in sums:
+            outs[k] = _sum(b, outs[k], 0)
+    return sweep(b.build(outs, jaxpr.name))
 
 
-def _sum(b: Builder, a: Atom) -> Atom:
+def _part(
+    ctx: BatchCtx, b: Builder, pull: Jaxpr, live: tuple[bool, ...], cts: Dims, known: Dims, ins: Sequence[Atom]
+) -> list[tuple[Atom, int | None]]:
+    """What a map of cotangents, batched, makes of some of them alone; and which results are stacks."""
+    n = len(live)
+    if is_linear(pull, (True,) * n + (False,) * len(known)):
+        alone, _ = without(pull, live)
+    else:  # linear as a whole only
+        part = Builder()
+        given = [part.input(v.aval) if m else Zero(v.aval).instantiate() for v, m in zip(pull.ins, live, strict=False)]
+        alone = part.build(part.inline(pull, (*given, *part.inputs(pull.in_avals[n:]))), pull.name)
+    dims = (*marked(cts, live), *known)
+    at = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
+    return list(zip(b.inline(ctx.recur(alone, dims, at)[0], (*marked(ins[:n], live), *ins[n:])), at, strict=True))
+
+
+def _sum(b: Builder, a: Atom, dim: int | None) -> Atom:
+    """The sum of a stack along its first axis. What is none is zero, as no stack went in."""
+    if dim is None:
+        return a
     return Zero(a.aval.with_shape(a.aval.shape[1:])).instantiate() if is_zero(a) else b.one(ReduceSum((0,)), a)
+
+
+def _first(stack: Aval) -> Slice:
+    ones = (1,) * stack.ndim
+    return Slice((0,) * stack.ndim, (min(1, stack.shape[0]), *stack.shape[1:]), ones)
 
 
 def check_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], outs: tuple[Aval, ...]) -> None:

@@ -159,6 +159,9 @@ def test_a_loop_inside_ends_for_examples_that_have_stopped() -> None:
     starts = np.array([5, -7, 12], np.int32)
     for found in (run(batched, (starts,)), xla(batched, starts)):
         same(found, (np.array([-1, -7, 0], np.int32),))
+    batched, _ = vmap(program(While(more, body, 0, 0, None), I), 0, (0,))  # of no examples, none goes on
+    for found in (run(batched, (starts[:0],)), xla(batched, starts[:0])):
+        same(found, (starts[:0],))
 
 
 def test_the_derivative_of_steps_for_nothing_is_not_seen() -> None:

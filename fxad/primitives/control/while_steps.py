@@ -106,7 +106,7 @@ def per_example(
     of_cond, of_body = b.inputs(cond.in_avals[:n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
-    one = b.one(ArgMax(0, dtypes.int32), live) if endless else None
+    one = b.one(ArgMax(0, dtypes.int32), live) if endless and size else None  # of no examples none goes on
     operands = [_ongoing(b, x, one, live) if m else x for x, m in zip((*of_body, *carry), mapped, strict=True)]
     stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes is not touched
