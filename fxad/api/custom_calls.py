@@ -24,6 +24,7 @@ from fxad.api.custom_inverses import GivenInverse, InverseBodies, inverse_bodies
 from fxad.api.custom_rules import (
     Signature,
     TracedRule,
+    check_takes,
     cotangent_rule,
     split_cotangent_rule,
     split_tangent_rule,
@@ -116,13 +117,16 @@ class Call:
         self.avals = tuple([_type(x, f"{self.name}: {p}") for x, p in zip(self.leaves, self.paths, strict=True)])
         self.kept: tuple[bool, ...] = ()
 
-    def _paths(self) -> tuple[str, ...]:
+    def _names(self) -> list[str]:
+        """What the arguments are called."""
         try:
             names = list(inspect.signature(self.fun).parameters)
         except (TypeError, ValueError):
             names = []
-        places = [k for k in range(len(self.args)) if k not in self.static]
-        known = tuple([names[k] if k < len(names) else f"args[{k}]" for k in places])
+        return [names[k] if k < len(names) else f"args[{k}]" for k in range(len(self.args))]
+
+    def _paths(self) -> tuple[str, ...]:
+        known = tuple([name for k, name in enumerate(self._names()) if k not in self.static])
         return tuple([argument_path(a, known) for a in _as_call(self.in_tree).accessors()])
 
     def whole(self, dynamic: Sequence[object]) -> list[object]:
@@ -225,6 +229,7 @@ class Call:
         """The rules traced, by what they are for: for all tangents first, then for fewer; for the size of an axis."""
         given, sig = self.rules, self.signature
         static = [self.args[k] for k in self.static]
+        self._check_rules()
         rules: dict[Key, TracedRule] = {}
         every = tuple([a.inexact for a in sig.in_avals])
         # a rule about no tangents is not asked for any
@@ -252,6 +257,22 @@ class Call:
             inverse = partial(given.inverse.rule, *static)
             rules["inverse", ()], self.kept = inverse_rule(sig, places, given.inverse, inverse)
         return rules
+
+    def _check_rules(self) -> None:
+        """Raises: ArgumentError for a rule that does not take what it is given."""
+        given, names = self.rules, self._names()
+        static = [names[k] for k in self.static]
+        if given.jvp:
+            check_takes("defjvp", self.name, given.jvp, [*static, "primals", "tangents"])
+        if given.vjp:
+            check_takes("defvjp", self.name, given.vjp[0], names)
+            check_takes("defvjp", self.name, given.vjp[1], [*static, "residuals", "cotangents"])
+        if given.vmap:
+            check_takes("def_vmap", self.name, given.vmap[0], ["axis_size", "in_batched", *names])
+        if given.inverse:
+            cts = ["cotangents"] if given.inverse.fused else []
+            kept = [names[k] for k in given.inverse.keep if k < len(names)]
+            check_takes(given.inverse.role, self.name, given.inverse.rule, [*static, "results", *cts, *kept])
 
     def _fewer(self) -> list[tuple[bool, ...]]:
         """The sets of arguments that may have tangents without the others, as marks of leaves: each set of up to

@@ -6,6 +6,7 @@ program but jaxprs.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast, final
 
@@ -14,7 +15,7 @@ import numpy as np
 from fxad import tree
 from fxad.api.lift import tangent_tree
 from fxad.api.symbolic import CustomVJPPrimal, SymbolicZero
-from fxad.array import Array, ArrayLike, is_scalar
+from fxad.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, Zero
 from fxad.lax.control.bodies import Body, traced_body
@@ -75,6 +76,21 @@ def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], av
     """Trace `flat`, a function of leaves, under the name of `fn`."""
     flat.__name__ = name_of(fn)
     return traced_body(what, flat, tree.structure((0,) * len(avals)), avals)
+
+
+def check_takes(role: str, name: str, fn: Callable[..., object], given: Sequence[str]) -> None:
+    """Raises: ArgumentError for a rule of the function `name` that cannot be called with the arguments `given`."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as e:
+        raise ArgumentError(
+            f"{role} of {name}: {name_of(fn)}: {e}",
+            remedy=f"it is called with ({', '.join(given)}), its signature is {name_of(fn)}{signature}",
+        ) from None
 
 
 # ------------------------------------------------------------------------------------------------------------ tangents
@@ -247,7 +263,12 @@ def stacked_rule(
         results = _results(what, sig, out)
         for k, (x, is_stack) in enumerate(zip(results, marks, strict=True)):
             if not is_stack:
-                results[k] = broadcast_to(cast("ArrayLike", x), (size, *sig.out_avals[k].shape))
+                have, want = aval_of(x), sig.out_avals[k]
+                if have.shape != want.shape and not is_scalar(x):
+                    raise ShapeError(
+                        f"{what} returns {have} for {sig.out_paths[k]}, which is {want}, and is no stack by out_batched"
+                    )
+                results[k] = broadcast_to(cast("ArrayLike", x), (size, *want.shape))
         return results
 
     body = traced(what, fn, flat, [a.with_shape((size, *a.shape)) for a in sig.in_avals])
@@ -273,6 +294,8 @@ def _results(what: str, sig: Signature, out: object) -> list[object]:
         raise TreeError(
             f"{what} returns results {tree.shape_text(found)}, {sig.name} returns {tree.shape_text(sig.out_tree)}"
         )
+    for x, path in zip(leaves, sig.out_paths, strict=True):
+        aval_of(x, f"{what}: {path}")
     return leaves
 
 
@@ -295,7 +318,10 @@ def directions(
     out: list[object] = []
     for x, aval, path in zip(leaves, avals, paths, strict=True):
         if aval.inexact:
-            out.append(splat(Zero(aval).instantiate()) if x is None or isinstance(x, SymbolicZero) else x)
+            zero = x is None or isinstance(x, SymbolicZero)
+            if not zero:
+                aval_of(x, f"{what}: {role} of {path}")
+            out.append(splat(Zero(aval).instantiate()) if zero else x)
         elif x is not None and not isinstance(x, SymbolicZero):
             raise DTypeError(
                 f"{what} returns a {role} of {path}, which is {aval} and has none", remedy="return None for it"

@@ -249,6 +249,49 @@ def test_rules_for_stacks() -> None:
     made.def_vmap(2)(lambda size, mapped, x, n: (f(x[0], n), True))
     with pytest.raises(ShapeError, match=r"returns f64\[3\] as stack of result\['y'\], which is f64\[2,3\]"):
         fx.trace(made, X, 1)
+    made.def_vmap(2)(lambda size, mapped, x, n: (f(x, n), {"y": False, "n": True}))
+    with pytest.raises(ShapeError, match=r"for result\['y'\], which is f64\[3\], and is no stack by out_batched"):
+        fx.trace(made, X, 1)
+
+
+def test_rules_are_called_with_what_they_take() -> None:
+    def one(x: Any) -> Any:
+        return x
+
+    def back(r: Any, ct: Any) -> Any:
+        return ct["y"], None
+
+    def stacks() -> Any:
+        made = fx.custom_vmap(f)
+        made.def_vmap(2)(one)
+        return made
+
+    def inverse() -> Any:
+        made = fx.custom_jvp(f)
+        made.definverse(one, keep="n")
+        return made
+
+    cases: list[tuple[Any, str, str]] = [
+        (jvp_rule(lambda x: x), "defjvp of f: rule: too many", "(primals, tangents)"),
+        (vjp_rule(lambda x: x, back), "defvjp of f: fwd: too many", "(x, n)"),
+        (vjp_rule(lambda x, n: (f(x, n), None), lambda x: x), "defvjp of f: bwd: too many", "(residuals, cotangents)"),
+        (stacks(), "def_vmap of f: one: too many", "(axis_size, in_batched, x, n)"),
+        (inverse(), "definverse of f: one: too many", "(results, n)"),
+    ]
+    for made, message, given in cases:
+        with pytest.raises(ArgumentError) as e:
+            fx.trace(made, X, 1)
+        assert str(e.value).startswith(message)
+        assert f"it is called with {given}, its signature is" in str(e.value)
+
+
+def test_what_is_no_array_is_named_by_the_path_that_its_user_knows() -> None:
+    with pytest.raises(ArgumentError, match=r"^defjvp of f: rule: result\['y'\]: a str is not an array"):
+        fx.trace(jvp_rule(lambda p, t: ({"y": "s", "n": 1}, None)), X, 1)
+    with pytest.raises(ArgumentError, match=r"^defjvp of f: rule: tangent of result\['y'\]: a str is not an array"):
+        fx.trace(jvp_rule(lambda p, t: (f(*p), {"y": "s", "n": None})), X, 1)
+    with pytest.raises(ArgumentError, match=r"^defvjp of f: bwd: cotangent of x: a str is not an array"):
+        fx.trace(vjp_rule(lambda x, n: (f(x, n), None), lambda r, ct: ("s", None)), X, 1)
 
 
 def test_linear_call() -> None:

@@ -134,6 +134,21 @@ def test_a_program_mapped_later_has_no_size_to_be_traced_for() -> None:
     assert sizes == []
 
 
+def test_derivatives_of_each_example_are_those_of_the_function() -> None:
+    """A rule that is off by a factor shows where it is taken."""
+    f: Any = fx.custom_vmap(lambda x: x * x)
+    f.def_vmap(lambda size, mapped, x: (3 * x * x, True))
+
+    def grads(f: Any) -> Any:
+        return fx.vmap(fx.grad(f))
+
+    np.testing.assert_allclose(fx.grad(lambda x: fnp.sum(fx.vmap(f)(x)))(X), 6 * X)
+    np.testing.assert_allclose(grads(f)(X), 2 * X)
+    np.testing.assert_allclose(fx.vmap(fx.value_and_grad(f))(X)[0], X * X)
+    f.defjvp(lambda primals, dots: (f(*primals), 5 * dots[0]))
+    np.testing.assert_allclose(grads(f)(X), [5.0] * 3)
+
+
 def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for() -> None:
     f, _ = counted_rule()
     traces: list[int] = []

@@ -12,7 +12,8 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.lax import Breakdown
-from tests.implicit.test_systems import close, dense
+from fxad.lax.implicit.maps import complex_linear
+from tests.implicit.test_systems import close, dense, interpreted
 
 RNG = np.random.default_rng(2)
 N = 30
@@ -207,3 +208,55 @@ def test_a_small_cotangent_is_not_lost_behind_a_great_guess() -> None:
 
     want = np.linalg.solve(ANY.T, np.full(N, 1e-20))
     np.testing.assert_allclose(np.asarray(fx.grad(f)(B)), want, rtol=1e-8)
+
+
+# --------------------------------------------------------------------------------- what is linear over the reals alone
+
+
+def used(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The solution, a tangent and a cotangent of it."""
+    return lambda b: (f(b), fx.jvp(f, (b,), (1j * b,))[1], fx.vjp(f, b)[1](b))
+
+
+@pytest.mark.parametrize("guess", [False, True])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_what_conjugates_is_linear_over_the_reals(solver: Any, guess: bool) -> None:
+    b = np.array([1 + 2j, -0.5j, 0.3])
+    p, q = 2.0 + (0.3j if solver is not lax.cg else 0), 0.9 - 0.4j
+
+    def f(b: Any) -> Any:
+        return solver(lambda x: p * x + q * fnp.conj(x), b, b if guess else None, tol=1e-13)[0]
+
+    def plain(b: Any) -> Any:
+        return (np.conj(p) * b - q * fnp.conj(b)) / (abs(p) ** 2 - abs(q) ** 2)
+
+    close(interpreted(used(f), b), interpreted(used(plain), b), 1e-10)
+
+
+def test_which_maps_are_linear_over_complex_numbers() -> None:
+    a = np.asarray(2 * np.eye(3) + 0.3j)
+
+    def seen(f: Any) -> bool:
+        program = fx.trace(f, np.ones(3, np.complex128))
+        return complex_linear(program.jaxpr, (*[False] * len(program.bound), True))
+
+    assert seen(lambda x: fnp.conj(a) @ x)
+    assert seen(fx.jit(lambda x: a.conj() @ x - fnp.sum(x)))
+    assert not seen(lambda x: x + fnp.conj(x) / 2)
+    assert not seen(fx.jit(lambda x: 2 * fx.jit(fnp.conj)(x)))
+    assert not seen(lambda x: x.real + 2j * x.imag)
+    assert not seen(lambda x: lax.fori_loop(0, 2, lambda _, x: fnp.conj(x), x))
+
+
+def test_real_and_complex_leaves_together() -> None:
+    def f(b: Any) -> Any:
+        def apply(x: Any) -> Any:
+            return {"u": 2 * x["u"] + fnp.sum(x["v"]).real, "v": x["v"] * 3j + x["u"][:2]}
+
+        return lax.gmres(apply, b, tol=1e-13)[0]
+
+    b: Any = {"u": np.array([0.3, 0.4, 1.0]), "v": np.array([1 + 2j, -0.5j])}
+    x = interpreted(f, b)
+    assert [v.dtype.name for v in fx.tree.leaves(x)] == ["float64", "complex128"]
+    close((2 * x["u"] + np.sum(x["v"]).real, x["v"] * 3j + x["u"][:2]), (b["u"], b["v"]), 1e-10)
+    close(interpreted(lambda b: fx.jvp(f, (b,), (b,))[1], b), x, 1e-10)

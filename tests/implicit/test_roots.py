@@ -239,6 +239,35 @@ def test_fixed_points_by_a_solver_of_ones_own() -> None:
     close(interpreted(fx.jacrev(f), C), interpreted(fx.jacrev(steps), C), 1e-9)
 
 
+def test_fixed_points_of_complex_numbers_that_are_conjugated() -> None:
+    def f(c: Any) -> Any:
+        return lax.custom_fixed_point(lambda z: c - 0.5j * fnp.conj(z), fnp.zeros_like(c))
+
+    def plain(c: Any) -> Any:
+        return (c - 0.5j * fnp.conj(c)) / 0.75
+
+    def both(f: Any) -> Any:
+        return lambda c: (f(c), fx.jvp(f, (c,), (1j * c,))[1], fx.vjp(f, c)[1](c))
+
+    c = np.array([1 + 2j, -0.5j])
+    close(interpreted(both(f), c), interpreted(both(plain), c), 1e-9)
+
+
+def test_a_derivative_that_does_not_exist_is_nan() -> None:
+    """In the first number any x is a fixed point, or a minimum without a second derivative."""
+
+    def fixed(c: Any) -> Any:
+        return lax.custom_fixed_point(lambda x: fnp.stack([x[0] + 0 * c[0], c[1] - x[1] / 2]), fnp.zeros_like(c))
+
+    def least(c: Any) -> Any:
+        found: Any = lax.custom_minimize(lambda x: fnp.sum((x - c) ** 4), fnp.zeros_like(c), lambda f, x: c)
+        return fnp.sum(found)
+
+    c = np.ones(2)
+    np.testing.assert_allclose(interpreted(fx.jacrev(fixed), c), [[np.nan] * 2, [0, 2 / 3]], atol=1e-9)
+    assert np.isnan(interpreted(fx.grad(least), c)).all()
+
+
 def test_minima() -> None:
     """Least squares with weights: the minimum is known, and the second derivative is a matrix in the data."""
     design, y = RNG.normal(size=(6, 3)), RNG.normal(size=6)

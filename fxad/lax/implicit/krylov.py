@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, cast, final
 
@@ -20,7 +21,7 @@ from fxad.lax.implicit.methods import bicgstab as _bicgstab
 from fxad.lax.implicit.report import Convergence
 from fxad.lax.implicit.rounds import in_rounds
 from fxad.lax.implicit.systems import linear_solve
-from fxad.lax.implicit.vectors import Map, Space, epsilon, space_of
+from fxad.lax.implicit.vectors import Map, Space, chosen, epsilon, norm, space_of
 from fxad.program import name_of
 from fxad.records import dataclass
 
@@ -46,15 +47,15 @@ def cg(
     Rule:   derivatives with respect to b and what A closes over are those of the solution: each is one more solve, by
             the same method. x0, M, tolerances and the report have none.
     Law:    for b = 0, x is 0; when nan or infinity is met, x is nan. Vectors have the common dtype of the leaves of b,
-            at least float32. Tiny and huge b are scaled: no square of theirs overflows.
+            at least float32. Tiny and huge b are scaled: no square of theirs overflows. A that conjugates or takes real
+            parts is linear over the reals alone: vectors are real then, of twice the size. So they are where b has real
+            leaves and complex ones.
     Cost:   a product with A and one with M in a step; one more product each time it is checked that
             the residual is what the method reckons it is.
     Raises: as `custom_linear_solve`; ShapeError for a matrix that is not square or does not fit b.
     Source: Hestenes, Stiefel (1952); `scipy.sparse.linalg.cg`
     """
-    setup = _setup("cg", A, b, x0, tol, atol, M)
-    limits = _Limits(_steps("cg", maxiter, setup.space), 1 << 30, 0.5)
-    return setup.solved(conjugate_gradients, limits, hermitian=True)
+    return _cg(_setup("cg", A, b, x0, tol, atol, M), maxiter)
 
 
 def bicgstab(
@@ -103,15 +104,42 @@ def gmres(
     Raises: as `cg`.
     Source: Saad, Schultz (1986); `scipy.sparse.linalg.gmres`
     """
-    setup = _setup("gmres", A, b, x0, tol, atol, M)
-    length = whole_number("gmres", "restart", restart, 1)
-    rounds = _steps("gmres", maxiter, setup.space)
-    return setup.solved(gmres_cycle(length), _Limits((1 << 31) - 1 - length, rounds, 0.999), hermitian=False)
+    return _gmres(_setup("gmres", A, b, x0, tol, atol, M), restart, maxiter)
 
 
 def precise(avals: Sequence[Aval]) -> float:
     """A tolerance that the dtypes allow for systems that are not badly conditioned: eps^(3/4)."""
     return float(max([epsilon(a.dtype) for a in avals if a.inexact]) ** 0.75)
+
+
+# ------------------------------------------------------------------------------------- derivatives of what is implicit
+
+
+def by_cg(g: Callable[[Any], Any], y: Any) -> Any:
+    """The x with g(x) = y for a positive definite g, as precise as the dtype allows. It is nan where the residual is
+    more than eps^(1/4) of y: a derivative that is not to be had is not made up."""
+    return _cg(_tangents("cg", g, y), None)[0]
+
+
+def by_gmres(g: Callable[[Any], Any], y: Any) -> Any:
+    """The x with g(x) = y, as `by_cg`."""
+    return _gmres(_tangents("gmres", g, y), 20, None)[0]
+
+
+def _tangents(what: str, g: Callable[[Any], Any], y: Any) -> _Setup:
+    tol = precise(unknown(what, "b", y)[0].avals)
+    return replace(_setup(what, g, y, None, tol, 0.0, None), least=tol ** (1 / 3))
+
+
+def _cg(setup: _Setup, maxiter: int | None) -> tuple[Any, Convergence]:
+    limits = _Limits(_steps("cg", maxiter, setup.space), 1 << 30, 0.5)
+    return setup.solved(conjugate_gradients, limits, hermitian=True)
+
+
+def _gmres(setup: _Setup, restart: int, maxiter: int | None) -> tuple[Any, Convergence]:
+    length = whole_number("gmres", "restart", restart, 1)
+    rounds = _steps("gmres", maxiter, setup.space)
+    return setup.solved(gmres_cycle(length), _Limits((1 << 31) - 1 - length, rounds, 0.999), hermitian=False)
 
 
 # --------------------------------------------------------------------------------------------------------- one solve
@@ -139,19 +167,22 @@ class _Setup:
     tol: Array
     atol: Array
     precondition: LinearMap | None
+    least: float | None = None  # the solution is nan where the residual is a greater part of b than this
 
     def solved(self, method: Method, limits: _Limits, hermitian: bool) -> tuple[Any, Convergence]:
         """Solve it by a method."""
 
-        def run(m: LinearMap | None, x0: Any, matvec: Callable[[Any], Any], b: Any) -> tuple[Any, Convergence]:
-            space = self.space
+        def run(m: LinearMap | None, x0: Any, matvec: LinearMap, b: Any) -> tuple[Any, Convergence]:
+            whole = all([f.over_complex for f in (matvec, m) if f is not None])
+            space = self.space if whole else self.space.over_reals
             start = None if x0 is None else space.vector(x0)
             precondition: Map = (lambda v: v) if m is None else space.lifted(m)
+            right = space.vector(b)
             x, report = in_rounds(
                 method,
                 space.lifted(matvec),
                 precondition,
-                space.vector(b),
+                right,
                 start,
                 self.tol,
                 self.atol,
@@ -159,9 +190,11 @@ class _Setup:
                 limits.rounds,
                 limits.progress,
             )
+            if self.least is not None:
+                x = chosen(report.residual_norm <= self.least * norm(right), x, float("nan"))
             return space.tree(x), report
 
-        symmetric = hermitian and self.space.dtype.kind != "c"
+        symmetric = hermitian and not any([a.dtype.kind == "c" for a in self.like.avals])
         m = self.precondition
         back = m if m is None or symmetric else _transposed(m)
         run.__name__ = self.what

@@ -9,12 +9,14 @@ from typing import Any, final
 from fxad import tree
 from fxad.array import aval_of, is_scalar
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ShapeError, TreeError, described
-from fxad.ir import Aval, Jaxpr, Lit
+from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
+from fxad.memo import by_value
 from fxad.operations import promotion
-from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.bodies import marked, with_outs
 from fxad.primitives.control.call import Call
+from fxad.primitives.elementwise import CONJ
 from fxad.primitives.linearity import is_linear
 from fxad.program import name_of
 from fxad.records import dataclass
@@ -202,6 +204,12 @@ class LinearMap:
         outs = bind(Call(self.jaxpr), *leaves, *self.known)
         return tree.unflatten(structure, outs)
 
+    @property
+    def over_complex(self) -> bool:
+        """Whether it is seen to be linear over the complex numbers, and not over the reals alone."""
+        n = len(self.like.avals)
+        return complex_linear(self.jaxpr, (True,) * n + (False,) * (len(self.jaxpr.ins) - n))
+
     def transposed(self, jaxpr: Jaxpr) -> LinearMap:
         """The transpose, whose program is given."""
         return LinearMap(f"transpose of {self.__name__}", jaxpr, self.known, self.like)
@@ -222,6 +230,26 @@ def rotated(jaxpr: Jaxpr, n: int) -> Jaxpr:
     """The program with its first `n` operands behind the others: captured operands come first where functions are
     traced, linear ones where they are solved."""
     return reorder_ins(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
+
+
+@by_value
+def complex_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
+    """Whether a program that is linear in the operands marked is seen to be so over the complex numbers: what depends
+    on them is complex, and nothing is conjugated. Any other is linear over the reals."""
+    linear = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    for eqn in jaxpr.eqns:
+        moves = tuple([a in linear for a in eqn.ins])
+        if not any(moves):
+            continue
+        linear.update(eqn.outs)
+        prim = eqn.prim
+        if prim == CONJ or any([a.aval.dtype.kind != "c" for a in (*marked(eqn.ins, moves), *eqn.outs)]):
+            return False
+        for body in prim.bodies if isinstance(prim, HigherOrder) else ():
+            inside = moves if isinstance(prim, Call) else (True,) * len(body.ins)
+            if not complex_linear(body, inside):
+                return False
+    return True
 
 
 def transposed_program(jaxpr: Jaxpr, n: int) -> Jaxpr | None:

@@ -11,7 +11,7 @@ from fxad.builder import Builder
 from fxad.errors import DTypeError, ShapeError, TreeError
 from fxad.lax.control.bodies import traced_body
 from fxad.lax.implicit.equations import Problem
-from fxad.lax.implicit.krylov import cg, gmres, precise
+from fxad.lax.implicit.krylov import by_cg, by_gmres, precise
 from fxad.lax.implicit.maps import function_of, unknown
 from fxad.lax.implicit.picard import fixed_point_iteration
 from fxad.primitives.control.bodies import marked, with_outs
@@ -66,7 +66,8 @@ def custom_fixed_point(
 
     Derivatives are those of the fixed point, as `custom_root` has them for x - f(x). Without `solve`, `f` is applied
     until x stays (`fixed_point_iteration`, as precisely as the dtype allows; with `has_aux` its report is the auxiliary
-    result); without `tangent_solve`, linear systems are solved by `gmres`, as precisely as the dtype allows.
+    result); without `tangent_solve`, linear systems are solved by `gmres`, as precisely as the dtype allows, and a
+    derivative is nan where it does not get there: where the system is singular, or all but.
 
     Type, Law, Cost, Raises: as `custom_root`.
     """
@@ -87,7 +88,7 @@ def custom_fixed_point(
             return found if has_aux else found[0]
 
     given = solve
-    return problem.solved(given, lambda x: given(f, x), tangent_solve or _by_gmres, has_aux)
+    return problem.solved(given, lambda x: given(f, x), tangent_solve or by_gmres, has_aux)
 
 
 def custom_minimize(
@@ -101,7 +102,8 @@ def custom_minimize(
 
     Derivatives are those of the stationary point, as `custom_root` has them for the gradient of `f`. Without
     `tangent_solve`, linear systems (with the second derivative of `f`) are solved by `cg`, as precisely as the dtype
-    allows: at a minimum the matrix is positive. Give another one for saddle points.
+    allows: at a minimum the matrix is positive. A derivative is nan where it does not get there. Give another one for
+    saddle points.
 
     Type, Law, Cost, Raises: as `custom_root`; DTypeError for a guess with complex leaves.
     """
@@ -127,12 +129,4 @@ def custom_minimize(
     mask = (*[False] * len(objective.captured), *like.moving)
     stationary = replace(objective, jaxpr=grad(objective.jaxpr, mask))
     problem = Problem(what, like, guess, stationary, name_of(f))
-    return problem.solved(solve, lambda x: solve(f, x), tangent_solve or _by_cg, has_aux)
-
-
-def _by_gmres(g: Callable[[Any], Any], y: Any) -> Any:
-    return gmres(g, y, tol=precise(unknown("gmres", "b", y)[0].avals))[0]
-
-
-def _by_cg(g: Callable[[Any], Any], y: Any) -> Any:
-    return cg(g, y, tol=precise(unknown("cg", "b", y)[0].avals))[0]
+    return problem.solved(solve, lambda x: solve(f, x), tangent_solve or by_cg, has_aux)

@@ -9,7 +9,8 @@ from typing import Any, final
 from fxad import dtypes, tree
 from fxad.array import Array, asarray
 from fxad.dtypes import DType
-from fxad.errors import DTypeError
+from fxad.ir import Aval
+from fxad.lax.binary import complex as complex_of
 from fxad.lax.binary import select
 from fxad.lax.creation import convert, full, full_like
 from fxad.lax.elementwise import abs as absolute
@@ -26,7 +27,8 @@ Map = Callable[[Array], Array]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
-    """The vectors that stand for trees of a type: all leaves after each other, in `dtype`."""
+    """The vectors that stand for trees of a type: all leaves after each other, in `dtype`. Where that is real,
+    a complex leaf is its real part, then its imaginary one."""
 
     like: Unknown
     dtype: DType
@@ -36,18 +38,38 @@ class Space:
         """The number of elements of all leaves."""
         return sum([prod(a.shape) for a in self.like.avals])
 
+    @property
+    def over_reals(self) -> Space:
+        """The same trees as real vectors."""
+        return Space(self.like, dtypes.real_part(self.dtype)) if self.dtype.kind == "c" else self
+
+    def _apart(self, dtype: DType) -> bool:
+        return dtype.kind == "c" and self.dtype.kind != "c"
+
     def vector(self, value: object) -> Array:
         """The vector of a tree."""
-        parts = [convert(asarray(x), self.dtype).reshape(-1) for x in tree.leaves(value)]
+        parts: list[Array] = []
+        for leaf in tree.leaves(value):
+            x = asarray(leaf)
+            parts += [x.real, x.imag] if self._apart(x.dtype) else [x]
+        parts = [convert(x, self.dtype).reshape(-1) for x in parts]
         return parts[0] if len(parts) == 1 else concatenate(parts, 0)
 
     def tree(self, vector: Array) -> Any:
         """The tree of a vector, each leaf in its own dtype."""
         out, at = [], 0
+
+        def taken(aval: Aval, dtype: DType) -> Array:
+            nonlocal at
+            start, at = at, at + prod(aval.shape)
+            return convert(vector[start:at].reshape(aval.shape), dtype)
+
         for aval in self.like.avals:
-            n = prod(aval.shape)
-            out.append(convert(vector[at : at + n].reshape(aval.shape), aval.dtype))
-            at += n
+            if self._apart(aval.dtype):
+                part = dtypes.real_part(aval.dtype)
+                out.append(complex_of(taken(aval, part), taken(aval, part)))
+            else:
+                out.append(taken(aval, aval.dtype))
         return tree.unflatten(self.like.structure, out)
 
     def lifted(self, fn: Callable[[Any], Any]) -> Map:
@@ -56,16 +78,12 @@ class Space:
 
 
 def space_of(what: str, like: Unknown) -> Space:
-    """The vectors of a type; half precision is computed in single. Raises: DTypeError for leaves real and complex."""
-    kinds = {a.dtype.kind == "c" for a in like.avals}
-    if len(kinds) > 1:
-        found = ", ".join([f"{p} is {a}" for p, a in zip(like.paths, like.avals, strict=True)])
-        raise DTypeError(
-            f"{what}: leaves of b are real and complex: {found}", remedy="make all complex, or solve for real parts"
-        )
-    dtype = dtypes.float32 if kinds == {False} else like.avals[0].dtype
-    for aval in like.avals:
-        dtype = common(what, dtype, aval.dtype)
+    """The vectors of a type: real ones, unless all leaves are complex; half precision is computed in single."""
+    every = all([a.dtype.kind == "c" for a in like.avals])
+    found = [a.dtype if every else dtypes.real_part(a.dtype) if a.dtype.kind == "c" else a.dtype for a in like.avals]
+    dtype = found[0] if every else dtypes.float32
+    for other in found:
+        dtype = common(what, dtype, other)
     return Space(like, dtype)
 
 
