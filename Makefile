@@ -1,7 +1,7 @@
 # `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts tests examples deep deep-laws units-laws bench memory docs format
+.PHONY: check lint types contracts matrix tests examples deep deep-laws units-laws bench memory docs format
 
-check: lint types contracts tests examples
+check: lint types contracts matrix tests examples
 
 lint:
 	ruff check .
@@ -12,6 +12,9 @@ types:
 
 contracts:
 	lint-imports
+
+matrix:
+	python docs/generate.py --check
 
 tests:
 	python -m pytest -n 2

@@ -280,10 +280,15 @@ def rule(cls: type[Primitive], found: Sequence[Asked]) -> str:
 def row(cls: type[Primitive]) -> str:
     """The line of one primitive."""
     found = asked(cls)
+    cells = [derivative(cls, found), linearity(cls, found), inverse(cls, found), body_fields(cls), rule(cls, found)]
+    return f"{stated(cls)} {' | '.join(cells)} |"
+
+
+def stated(cls: type[Primitive]) -> str:
+    """The cells of a line that the class alone decides: nothing is drawn for them."""
     parameters = [f"`{f.name}`" for f in fields(cls)]  # type: ignore[arg-type]
     cells = [f"`{cls.name}`", " ".join(parameters) or "none"]
     cells += [who(cls, q) for q in ("type", "meaning", "lowering", "batching")]
-    cells += [derivative(cls, found), linearity(cls, found), inverse(cls, found), body_fields(cls), rule(cls, found)]
     return f"| {' | '.join(cells)} |"
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import fxad.numpy as fnp
+from fxad.primitives import ALL
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
@@ -72,9 +73,14 @@ def test_decisions_are_indexed() -> None:
 
 
 def test_rule_matrix_is_fresh() -> None:
+    """The cells that are drawn take half a minute: CI looks at them with `docs/generate.py --check`."""
     generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))
-    fresh = generator["rule_matrix"]()
-    assert (ROOT / "docs" / "rule-matrix.md").read_text(encoding="utf-8") == fresh, "run `make docs`"
+    lines = (ROOT / "docs" / "rule-matrix.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if re.match(r"\| `\w+` \|", line)]
+    assert len(rows) == len(ALL)
+    for cls, line in zip(ALL, rows, strict=True):
+        assert line.startswith(generator["stated"](cls)), f"run `make docs`: {cls.__name__}"
+        assert generator["field_of"](cls, "Rule") in line, f"run `make docs`: {cls.__name__}"
 
 
 def test_rule_matrix_has_no_empty_cell() -> None:
