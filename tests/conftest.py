@@ -28,6 +28,16 @@ settings.register_profile("deep", COMMON, max_examples=int(os.environ.get("FXAD_
 settings.load_profile(os.environ.get("FXAD_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+def pytest_configure() -> None:
+    gc.disable()  # while ten thousand tests are collected: it would look through them again and again
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # they stay to the end: tests that collect garbage need not look at them
+    gc.enable()
+
+
 def _any_units(jaxpr: Jaxpr) -> Choice:
     return arbitrary(jaxpr, int(jaxpr.digest[:4], 16))
 

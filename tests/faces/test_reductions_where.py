@@ -36,11 +36,16 @@ def close(found: Any, want: Any) -> None:
     np.testing.assert_allclose(np.asarray(found), want, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("mask", [MASK, MASK[:, :1], MASK[0], MASK[0, :, :1], True, False], ids=str)
+MASKS = (MASK, MASK[:, :1], MASK[0], MASK[0, :, :1], True, False)
+AXES = ((None, False), (1, True), ((0, -1), False), ((), False))
+
+
+# every mask over one axis, and one mask that broadcasts over every set of them
+@pytest.mark.parametrize(("mask", "axes"), [(MASKS[1], AXES), *[(m, AXES[1:2]) for m in MASKS]], ids=str)
 @pytest.mark.parametrize("name", [*STARTED, *MOMENTS, "any", "all"])
-def test_masks_that_broadcast(name: str, mask: Any) -> None:
+def test_masks_that_broadcast(name: str, mask: Any, axes: tuple[tuple[Any, bool], ...]) -> None:
     x = X > 0.5 if name in ("any", "all") else np.where(X > 1.5, np.nan, X) if name.startswith("nan") else X
-    for axis, keepdims in ((None, False), (1, True), ((0, -1), False), ((), False)):
+    for axis, keepdims in axes:
         kwargs = {"axis": axis, "keepdims": keepdims, **begun(name)}
         # NumPy broadcasts a mask for some functions, and for the others wants all its axes
         full = np.broadcast_to(mask, x.shape)

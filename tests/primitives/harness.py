@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import islice, product
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +13,15 @@ from fxad import dtypes
 from fxad.builder import Builder
 from fxad.interpret import run
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive
-from fxad.lower import lower_jaxpr
-from fxad.runtime import CompileOptions, compile_module, devices, to_buffer, to_numpy
+from fxad.runtime import CompileOptions, compile_jaxpr, devices, to_buffer, to_numpy
 from fxad.transforms.jvp import jvp
 from fxad.transforms.linearize import linearize
 from fxad.transforms.transpose import transpose
 from fxad.transforms.vmap import vmap
 from fxad.typecheck import typecheck
 
+# A program, operands, and what the interpreter makes of them.
+Case: TypeAlias = tuple[Jaxpr, tuple[NDArray, ...], tuple[NDArray, ...]]
 TOLERANCE = {4: 2e-5, 8: 1e-10, 16: 1e-10}
 
 
@@ -44,11 +46,22 @@ def avals_of(*args: NDArray) -> tuple[Aval, ...]:
 
 
 def xla(jaxpr: Jaxpr, *args: NDArray) -> tuple[NDArray, ...]:
-    """Compile and run."""
+    """Compile, or find it compiled, and run."""
     (device, *_) = devices("cpu")
-    loaded = compile_module(lower_jaxpr(jaxpr), CompileOptions(), device)
+    loaded = compile_jaxpr(jaxpr, CompileOptions(), device)
     buffers = [to_buffer(np.asarray(a, order="C"), v, device) for a, v in zip(args, jaxpr.in_avals, strict=True)]
     return tuple([to_numpy(b) for b in loaded.execute(buffers)])
+
+
+def xla_agrees(cases: Sequence[Case]) -> None:
+    """XLA computes what the interpreter did. One compilation, which is what such a test spends its time on: the
+    programs stand side by side in one."""
+    b = Builder()
+    outs = [b.inline(p, b.inputs(p.in_avals)) for p, _, _ in cases]
+    together = b.build([a for each in outs for a in each], cases[0][0].name)
+    found = iter(xla(together, *[a for _, args, _ in cases for a in args]))
+    for _, _, want in cases:
+        same(tuple(islice(found, len(want))), want)
 
 
 def same(have: tuple[NDArray, ...], want: tuple[NDArray, ...], tolerance: float | None = None) -> None:
@@ -71,16 +84,22 @@ def check(prim: Primitive, *args: NDArray, batching: bool = True, differentiate:
     outs = run(p, args)
     for out, aval in zip(outs, p.out_avals, strict=True):
         assert (out.shape, out.dtype) == (aval.shape, aval.dtype)
-    same(xla(p, *args), outs)
-    if batching and args:
-        check_batching(p, *args)
+    cases = [(p, args, outs), *(batched_cases(p, *args) if batching and args else ())]
     nonzero = tuple([a.dtype in (dtypes.float64, dtypes.complex128) for a in args])
     if differentiate and any(nonzero) and any([a.inexact for a in p.out_avals]):
-        check_derivative(p, nonzero, *args)
+        cases.append(derivative_case(p, nonzero, *args))
+    xla_agrees(cases)
 
 
 def check_batching(p: Jaxpr, *args: NDArray, size: int = 3) -> None:
     """Batched equals stacked, wherever each operand carries the mapped axis, and in XLA."""
+    if cases := batched_cases(p, *args, size=size):
+        xla_agrees(cases)
+
+
+def batched_cases(p: Jaxpr, *args: NDArray, size: int = 3) -> list[Case]:
+    """Batched equals stacked, wherever each operand carries the mapped axis; and what is to be asked of XLA."""
+    cases: list[Case] = []
     choices = [[None, *range(a.ndim + 1)] for a in args]
     combinations = [c for c in product(*choices) if any([d is not None for d in c])]
     step = max(1, len(combinations) // 8)
@@ -94,10 +113,11 @@ def check_batching(p: Jaxpr, *args: NDArray, size: int = 3) -> None:
         typecheck(batched)
         found = run(batched, stacked)
         if k % 3 == 0:
-            same(xla(batched, *stacked), found)
+            cases.append((batched, tuple(stacked), found))
         wants = zip(*[run(p, r) for r in rows], strict=True)
         for have, d, want in zip(found, out_dims, wants, strict=True):
             same((have,), (want[0] if d is None else np.stack(want, d),))
+    return cases
 
 
 def perturbed(rng: np.random.Generator, a: NDArray) -> NDArray:
@@ -110,7 +130,13 @@ def perturbed(rng: np.random.Generator, a: NDArray) -> NDArray:
 
 
 def check_derivative(p: Jaxpr, nonzero: tuple[bool, ...], *args: NDArray) -> None:
-    """The tangent is the central difference, linearize agrees with jvp, and transpose is the adjoint."""
+    """The tangent is the central difference, linearize agrees with jvp, and transpose is the adjoint, in XLA too."""
+    xla_agrees([derivative_case(p, nonzero, *args)])
+
+
+def derivative_case(p: Jaxpr, nonzero: tuple[bool, ...], *args: NDArray) -> Case:
+    """The tangent is the central difference, linearize agrees with jvp, and transpose is the adjoint; and the adjoint,
+    to be asked of XLA."""
     rng = np.random.default_rng(0)
     dots = [rng.standard_normal(a.shape).astype(a.dtype) for a, nz in zip(args, nonzero, strict=True) if nz]
     forward, out_nonzero = jvp(p, nonzero)
@@ -144,7 +170,6 @@ def check_derivative(p: Jaxpr, nonzero: tuple[bool, ...], *args: NDArray) -> Non
     cts = [rng.standard_normal(t.shape).astype(t.dtype) for t in tangents]
     bars = run(adjoint, [*cts, *residuals])
     np.testing.assert_allclose(pairing(cts, tangents), pairing(dots, bars), rtol=1e-8, atol=1e-8)
-    same(xla(adjoint, *cts, *residuals), bars)
     again = transpose(adjoint, tuple([True] * len(cts) + [False] * len(residuals)))
     typecheck(again)
     same(run(again, [*dots, *residuals]), tangents, 1e-9)
@@ -154,6 +179,7 @@ def check_derivative(p: Jaxpr, nonzero: tuple[bool, ...], *args: NDArray) -> Non
     assert all([d is not None or not np.any(bar) for d, bar in zip(out_dims, bars, strict=True)])
     firsts = [np.take(row, 0, d) if d is not None else row for row, d in zip(rows, out_dims, strict=True)]
     same(tuple(firsts), bars, 1e-9)
+    return adjoint, (*cts, *residuals), bars
 
 
 def wide(a: NDArray) -> npt.NDArray[np.complex128]:
