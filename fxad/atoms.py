@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
@@ -86,6 +87,7 @@ class Aval:
 
     shape: Shape
     dtype: DType
+    nbytes: int  # of the dense array
     _vars: dict[int, tuple[Var]] = field(repr=False)  # by index; in the tuple that an equation of one result binds
     _kin: dict[DType, Aval] = field(repr=False)  # the same shape with other dtypes
 
@@ -100,6 +102,7 @@ class Aval:
         self = object.__new__(cls)
         _set(self, "shape", shape)
         _set(self, "dtype", dtype)
+        _set(self, "nbytes", prod(shape) * dtype.itemsize)
         _set(self, "_vars", {})
         _set(self, "_kin", {})
         return cast(Aval, _avals.put((shape, dtype), self))
@@ -116,11 +119,6 @@ class Aval:
         for d in self.shape:
             n *= d
         return n
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the dense array."""
-        return self.size * self.dtype.itemsize
 
     @property
     def inexact(self) -> bool:

@@ -15,13 +15,14 @@ class Builder:
     `source` is the place stamped on the equations that are added; a pass sets it as it walks.
     """
 
-    __slots__ = ("eqns", "ins", "n", "source")
+    __slots__ = ("_types", "eqns", "ins", "n", "source")
 
     def __init__(self) -> None:
         self.ins: list[Var] = []
         self.eqns: list[Eqn] = []
         self.n = 0
         self.source: Source = None
+        self._types: dict[tuple[object, ...], tuple[Aval, ...]] = {}  # of results, by operation and operands'
 
     @classmethod
     def like(cls, jaxpr: Jaxpr) -> Self:
@@ -49,14 +50,15 @@ class Builder:
         return tuple([self.input(a) for a in avals])
 
     def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
-        # the hot path of every pass: no list for two operands
-        try:
-            if len(args) == 2:
-                avals = prim.abstract_eval(args[0].aval, args[1].aval)
-            else:
-                avals = prim.abstract_eval(*[a.aval for a in args])
-        except FxadError as e:
-            raise e.located(equation=f"{prim.name} {' '.join(map(repr, args))}", where=str(place(self.source) or ""))
+        # the hot path of every pass: no list for two operands; and programs repeat themselves
+        key = (prim, args[0].aval, args[1].aval) if len(args) == 2 else (prim, *[a.aval for a in args])
+        avals = self._types.get(key)
+        if avals is None:
+            try:
+                avals = self._types[key] = prim.abstract_eval(*[a.aval for a in args])
+            except FxadError as e:
+                equation_text = f"{prim.name} {' '.join(map(repr, args))}"
+                raise e.located(equation=equation_text, where=str(place(self.source) or ""))
         outs = bound(self.n, avals)
         self.n += len(outs)
         self.eqns.append(equation(prim, args, outs, self.source))

@@ -1,8 +1,7 @@
 """The program as a value: equations, jaxprs, and the contract a primitive answers.
 
 Everything here is frozen and compared by value; types, variables and literals are in `fxad.atoms` and exported here.
-`Jaxpr` is hash-consed like them, so a cache keyed by a program costs a pointer, and a program nobody holds is
-collected.
+`Jaxpr` is hash-consed like them: a cache keyed by a program costs a pointer, and what nobody holds is collected.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from fxad.atoms import Zero as Zero
 from fxad.atoms import as_shape as as_shape
 from fxad.atoms import bound as bound
 from fxad.atoms import lin as lin
+from fxad.declaring import bare
 from fxad.declaring import primitive as primitive
 from fxad.dtypes import DType
 from fxad.hlo import Hlo as Hlo
@@ -228,7 +228,9 @@ def distinct(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 def _carried(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The bodies in the equations, each once; looked for once, as every pass over a program begins with `distinct`."""
     if "carried" not in jaxpr._memo:
-        jaxpr._memo["carried"] = tuple(dict.fromkeys([body for eqn in jaxpr.eqns for body in bodies(eqn.prim)]))
+        names = {kind: [n for n, _ in params(p)] for kind, p in {type(e.prim): e.prim for e in jaxpr.eqns}.items()}
+        carriers = [e.prim for e in jaxpr.eqns if not bare(e.prim, names[type(e.prim)])]
+        jaxpr._memo["carried"] = tuple(dict.fromkeys([body for prim in carriers for body in bodies(prim)]))
     return cast(tuple[Jaxpr, ...], jaxpr._memo["carried"])
 
 
@@ -416,8 +418,7 @@ class HigherOrder(Primitive):
     def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
         """`eqn` (an equation of this primitive) without work that only the results not in `used` need.
 
-        Its results are those marked in `used`, and perhaps others; its operands may be fewer. `eqn` itself when there
-        is nothing to gain."""
+        Its results are those marked in `used`, and perhaps others; its operands may be fewer. `eqn` itself: no gain."""
         return eqn
 
     def cut(self, cut: Cut, level: int) -> tuple[Primitive, Primitive] | None:

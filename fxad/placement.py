@@ -126,8 +126,15 @@ class _Made:
 def passed(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
     """The operands that are the results of a trivial program, all of them arguments and no two the same; None for
     another program. `bound` leading operands are what it closes over, which it does not hand out."""
-    found = tuple([_operand(jaxpr, a) for a in jaxpr.outs]) if not jaxpr.effects else (-1,)
-    return found if len({*found}) == len(found) and min(found, default=bound) >= bound else None
+    if jaxpr.effects:
+        return None
+    found: dict[int, None] = {}
+    for a in jaxpr.outs:
+        k = _operand(jaxpr, a)
+        if k < bound or k in found:
+            return None  # at the first: to look for each of a thousand gradients takes longer than to plan them
+        found[k] = None
+    return tuple(found)
 
 
 def _operand(jaxpr: Jaxpr, a: Atom) -> int:

@@ -62,6 +62,8 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
 
 def inside(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
     """The program with its bodies transformed; the program itself when that changes none."""
+    if len(distinct(jaxpr)) == 1:
+        return jaxpr
     carried = [body for eqn in jaxpr.eqns if isinstance(eqn.prim, HigherOrder) for body in eqn.prim.bodies]
     made = {body: transform(body) for body in carried}
     if all([after is body for body, after in made.items()]):

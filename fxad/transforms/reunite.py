@@ -15,7 +15,7 @@ from fxad.ir import Atom, Jaxpr, Lit
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.records import dataclass
-from fxad.transforms.effort import equations, microseconds
+from fxad.transforms.effort import equations, time_of
 from fxad.transforms.inline import inline
 from fxad.transforms.nearly import Sought
 from fxad.transforms.stretches import Flow, Shared, kind
@@ -44,8 +44,8 @@ def reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     flat = {body: inline(body) if _long(body) <= LONGEST else body for body in uses}
     kinds = {body: Counter(map(kind, flat[body].eqns)) for body in uses}
     size = {body: sum(map(equations, flat[body].eqns)) for body in uses}
-    time = {body: sum(map(microseconds, flat[body].eqns)) for body in uses}
-    spare = waste * sum([microseconds(e) for e in jaxpr.eqns])
+    time = {body: time_of(flat[body]) for body in uses}
+    spare = waste * time_of(jaxpr)
     ordered = sorted(uses, key=lambda body: (size[body], len(body.outs)))
     instead: dict[Jaxpr, _Part] = {}
     for at, part in enumerate(ordered):

@@ -5,6 +5,8 @@ The rule (`repeated`), for the body of a call that is reached more than once whe
 1. it takes `DISPATCH` microseconds or more by its weight, so that calling it costs a few percent of it at most; and
    `FUSES` times what it takes to hand over its operands and results, where it is arithmetic that XLA would fuse with
    what is around it (60 steps `x = a * x + b` of a million numbers: 9 ms in one piece, 63 as 60 units);
+   Where steps are grouped to make a body, as many are taken as take `GROUPED`: a chain of short units costs more than
+   its calls (an RNN of 200 steps as 15 units takes 0.93 of what it takes as 24, for 1.4 of the equations to compile);
 2. compiling it once saves `WORTH` equations or more;
 3. unless the units inside it leave no more than half of it to compile: then they are the units;
 
@@ -26,6 +28,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.units.weight import FIXED, FIXED_MS, Weight, weigh, weight
 
 DISPATCH: Final = 400.0  # microseconds; a call of a unit costs 8 at most, and estimates are up to 3 times too high
+GROUPED: Final = 700.0
 FUSES: Final = 8.0
 WORTH: Final = 24  # equations
 AT_MOST: Final = 0.6

@@ -31,6 +31,7 @@ from fxad.primitives.elementwise.parts import Complex, Conj, Imag, Real
 from fxad.primitives.elementwise.powers import Abs, IntegerPow, Rsqrt, Sign, Sqrt, Square
 from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Round, SelectN
 from fxad.primitives.naming import Name
+from fxad.primitives.picking import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Slice
 from fxad.records import dataclass
@@ -40,7 +41,7 @@ from fxad.units.separator import separator
 CHEAP: Final[frozenset[type]] = frozenset(
     {Add, Sub, Mul, Div, Neg, Max, Min, Abs, Sign, Square, IntegerPow, Sqrt, Rsqrt, Floor, Ceil, Round, Clamp, SelectN}
     | {Eq, Ne, Lt, Le, Gt, Ge, And, Or, Xor, Not, IsFinite, ConvertElementType, StopGradient}
-    | {Real, Imag, Conj, Complex, BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, Iota, Slice}
+    | {Real, Imag, Conj, Complex, BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, Iota, Slice, Index}
 )
 LONGEST: Final = 24
 READERS: Final = 2
@@ -174,6 +175,8 @@ class Crossing:
 
     def _lives(self, body: Jaxpr, v: Var, until: Sequence[int], again: set[Port]) -> bool:
         """Whether a value of a body is there until then anyway, at every use."""
+        if v not in body.ins and v not in body.outs:
+            return False
         outside = [self.outside(k, v) for k in self.uses[body]]
         return all([a is not None and self._last(a, again) >= t for a, t in zip(outside, until, strict=True)])
 

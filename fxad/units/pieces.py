@@ -83,7 +83,17 @@ def followed(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[in
 @by_value
 def flat(jaxpr: Jaxpr) -> Jaxpr:
     """The program with the bodies of calls that are reached once in place of the calls, recomputations excepted."""
+    while (only := _only(jaxpr)) is not None:
+        jaxpr = only
     return opened(jaxpr, {body for body, n in uses(jaxpr).items() if n == 1}, again=False)[0]
+
+
+def _only(jaxpr: Jaxpr) -> Jaxpr | None:
+    """The program that another is no more than a call of, as a jitted gradient is: thousands of equations are not
+    copied to find the same."""
+    if len(jaxpr.eqns) != 1 or is_again(eqn := jaxpr.eqns[0]):
+        return None
+    return called(eqn) if (eqn.ins, eqn.outs) == (jaxpr.ins, jaxpr.outs) else None
 
 
 def opened(jaxpr: Jaxpr, which: Container[Jaxpr], *, again: bool = True) -> tuple[Jaxpr, frozenset[int]]:

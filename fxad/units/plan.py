@@ -19,7 +19,7 @@ from fxad.memo import by_value
 from fxad.records import dataclass
 from fxad.transforms.outline import WASTE, outline
 from fxad.transforms.reunite import reunited
-from fxad.units.blocks import DISPATCH, SAVES, large_enough, pays, repeated
+from fxad.units.blocks import GROUPED, SAVES, large_enough, pays, repeated
 from fxad.units.order import sooner
 from fxad.units.pieces import Piece, Pieces, cut_up, flat, recomputes
 from fxad.units.rewiring import lightened
@@ -157,7 +157,7 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | Non
     if isinstance(choice, str) and not large_enough(weigh(jaxpr), saves):
         return None
     # before calls that are reached once are written out: the first layer's may be nearly those of the others
-    whole = outline(flat(reunited(jaxpr, WASTE)), DISPATCH, WASTE) if isinstance(choice, str) else jaxpr
+    whole = outline(flat(reunited(jaxpr, WASTE)), GROUPED, WASTE) if isinstance(choice, str) else jaxpr
     units = repeated(whole) if isinstance(choice, str) else choice
     if not units:
         return None

@@ -10,6 +10,7 @@ and after it; at the border of a unit it is written, and read again.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, final
 
 from fxad.ir import HigherOrder, Jaxpr, Primitive, distinct
@@ -21,7 +22,7 @@ from fxad.primitives.elementwise.select import Clamp, SelectN
 from fxad.primitives.naming import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
 from fxad.records import dataclass
-from fxad.transforms.effort import BYTES, microseconds
+from fxad.transforms.effort import BYTES, time_of
 
 FIXED: Final = 10  # equations: what a compilation costs beside those it is given
 FIXED_MS: Final = 40.0  # and in milliseconds
@@ -59,20 +60,18 @@ def weigh(jaxpr: Jaxpr) -> Weight:
 @by_value
 def weight(jaxpr: Jaxpr) -> Weight:
     """The weight of a program. Cost: linear in its distinct equations, once; recursive, see `weigh`."""
-    kinds: dict[type[Primitive], float] = {}
     equations, milliseconds, fused = 0, 0.0, True
-    for eqn in jaxpr.eqns:
-        kind = type(eqn.prim)
-        if kind not in kinds:
-            kinds[kind] = _milliseconds(kind)
-        inside = [weight(body) for body in eqn.prim.bodies] if isinstance(eqn.prim, HigherOrder) else []
-        equations += sum([w.equations for w in inside]) if inside else 1
-        milliseconds += sum([w.milliseconds for w in inside]) if inside else kinds[kind]
-        fused = fused and (
-            all([w.border for w in inside]) if inside else kinds[kind] <= _FUSED and kind not in _LIBRARY
-        )
+    for kind, n in Counter([type(eqn.prim) for eqn in jaxpr.eqns]).items():
+        carriers = [e.prim for e in jaxpr.eqns if type(e.prim) is kind] if issubclass(kind, HigherOrder) else []
+        inside = [[weight(body) for body in p.bodies] for p in carriers if isinstance(p, HigherOrder)]
+        inside = [bodies for bodies in inside if bodies]
+        each, alone = _milliseconds(kind), n - len(inside)
+        equations += alone + sum([w.equations for bodies in inside for w in bodies])
+        milliseconds += alone * each + sum([w.milliseconds for bodies in inside for w in bodies])
+        fused = fused and all([w.border for bodies in inside for w in bodies])
+        fused = fused and (not alone or (each <= _FUSED and kind not in _LIBRARY))
     handed = sum([a.aval.nbytes for a in (*jaxpr.ins, *jaxpr.outs)]) / BYTES if fused else 0.0
-    return Weight(equations, milliseconds, sum([microseconds(e) for e in jaxpr.eqns]), handed)
+    return Weight(equations, milliseconds, time_of(jaxpr), handed)
 
 
 def _milliseconds(kind: type[Primitive]) -> float:

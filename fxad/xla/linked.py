@@ -29,10 +29,13 @@ from fxad.xla.executable import (
 from fxad.xla.executable import cost as cost_of_unit
 from fxad.xla.executable import memory as memory_of_unit
 from fxad.xla.failures import MemoryStats, Origin, Refused, ResultHandler, refused
+from fxad.xla.host_calls import Start
 from fxad.xla.progress import progress
 
 _Env: TypeAlias = list[Buffer | None]
 _Pick: TypeAlias = Callable[[_Env], Sequence[Buffer]]
+# a step: what starts it, the handlers of its results, what it reads, and the slots that die
+_Call: TypeAlias = tuple[Start, list[ResultHandler], _Pick, tuple[int, ...]]
 
 
 @final
@@ -60,7 +63,7 @@ class LinkedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "_constants", "_outs", "_steps", "committed", "device", "handlers", "in_avals", "origin",
+        "__weakref__", "_constants", "_outs", "_parts", "committed", "device", "handlers", "in_avals", "origin",
         "out_avals", "plan", "programs",
     )  # fmt: skip
 
@@ -84,9 +87,15 @@ class LinkedProgram:
             [result_handler(a, device.sharding, False, Origin(plan.name, lines.get(k, ""), whole)) for a in p.out_avals]
             for k, p in enumerate(programs)
         ]
-        self._steps = [
-            (programs[s.unit].start, made[s.unit], _pick(s.ins), s.frees, plan.given_up(s)) for s in plan.steps
-        ]
+        # what is done at few steps is not asked at each: a part ends where operands are given up
+        self._parts: list[tuple[list[_Call], tuple[int, ...]]] = []
+        calls: list[_Call] = []
+        for s in plan.steps:
+            calls.append((programs[s.unit].start, made[s.unit], _pick(s.ins), s.frees))
+            if given_up := plan.given_up(s):
+                self._parts.append((calls, given_up))
+                calls = []
+        self._parts.append((calls, ()))
 
     def start(self, buffers: Sequence[Buffer]) -> _Done:
         """Call every step in order; see `LoadedProgram.execute`. A slot is its place in one list, which only grows, and
@@ -94,12 +103,13 @@ class LinkedProgram:
         slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
         try:
-            for start, handlers, pick, dead, given_up in self._steps:
-                extend(start(pick(slots)).consume_with_handlers(handlers))
+            for calls, given_up in self._parts:
+                for start, handlers, pick, dead in calls:
+                    extend(start(pick(slots)).consume_with_handlers(handlers))
+                    for k in dead:
+                        slots[k] = None
                 for k in given_up:
                     buffers[k].delete()
-                for k in dead:
-                    slots[k] = None
         except Refused as e:
             raise self._refused(e, buffers, len(slots)) from e
         return _Done(list(self._outs(slots)), self.committed)

@@ -1,0 +1,65 @@
+"""What a builder remembers while it builds, and how little is looked at to know a program."""
+
+from __future__ import annotations
+
+import pytest
+
+from fxad import placement
+from fxad.builder import Builder
+from fxad.errors import FxadError, ShapeError
+from fxad.ir import Atom, Aval, Jaxpr
+from fxad.primitives.elementwise import ADD, SIN
+from fxad.primitives.elementwise.family import Unary
+
+F3 = Aval((3,), "float32")
+F4 = Aval((4,), "float32")
+
+
+def test_a_type_rule_is_asked_once_for_an_operation_over_the_same_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Aval] = []
+    rule = Unary.abstract_eval
+
+    def counting(self: Unary, x: Aval) -> tuple[Aval, ...]:
+        asked.append(x)
+        return rule(self, x)
+
+    monkeypatch.setattr(Unary, "abstract_eval", counting)
+    b = Builder()
+    x, y = b.inputs((F3, F4))
+    for _ in range(5):
+        (x,) = b(SIN, x)
+        (y,) = b(SIN, y)
+    assert asked == [F3, F4]
+    assert (x.aval, y.aval, len(b.eqns)) == (F3, F4, 10)
+
+
+def test_an_operation_that_is_refused_is_refused_again() -> None:
+    b = Builder()
+    x, y = b.inputs((F3, F4))
+    messages = []
+    for _ in range(2):
+        with pytest.raises(ShapeError) as e:
+            b(ADD, x, y)
+        messages.append(str(e.value))
+    assert messages[0] == messages[1]
+    assert "add" in messages[0]
+    assert not b.eqns
+    assert issubclass(ShapeError, FxadError)
+
+
+def test_a_program_that_computes_is_known_by_its_first_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = Builder()
+    x = b.input(F3)
+    outs = [b.one(SIN, x) for _ in range(50)]
+    computes, hands_on = b.build(outs), Jaxpr((x,), (), (x,))
+    looked: list[Atom] = []
+    operand = placement._operand
+
+    def counting(jaxpr: Jaxpr, a: Atom) -> int:
+        looked.append(a)
+        return operand(jaxpr, a)
+
+    monkeypatch.setattr(placement, "_operand", counting)
+    assert placement.passed(computes, 0) is None
+    assert len(looked) == 1
+    assert placement.passed(hands_on, 0) == (0,)
