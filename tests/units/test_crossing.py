@@ -121,13 +121,12 @@ def gradient_of(block: Callable[[Any, Any], Any], depth: int) -> tuple[fx.Progra
 @pytest.mark.parametrize(("block", "states", "rows"), [(mlp, 2, 0), (coupling, 2, 0), (normed, 3, 1)])
 def test_a_layer_more_holds_only_its_dear_values(block: Callable[[Any, Any], Any], states: int, rows: int) -> None:
     """A layer holds its operand, and what only a product, a tanh or a sum gives: exact bytes of what was compiled.
-    The results are those of the program compiled whole."""
+    The results are those of the interpreter."""
     held = []
     for depth in (4, 5):
         program, args = gradient_of(block, depth)
         linked: fx.Executable[Any, Any] = fx.lower(program, units=lambda _: True).compile()
-        whole: fx.Executable[Any, Any] = fx.lower(program, units="none").compile()
-        for a, b in zip(fx.tree.leaves(linked(*args)), fx.tree.leaves(whole(*args)), strict=True):
+        for a, b in zip(fx.tree.leaves(linked(*args)), fx.tree.leaves(fx.interpret(program, *args)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
         held.append(linked.memory().peak_bytes - linked.memory().argument_bytes)
     assert held[1] - held[0] == states * 256 * 64 * 4 + rows * 256 * 4

@@ -99,10 +99,11 @@ def test_a_training_loop_holds_one_copy_of_the_state(n: int) -> None:
     state, x = start(n), np.ones((16, D), "f")
     size = sum(a.nbytes for a in fx.tree.leaves(state))
     lowered = fx.lower(fx.trace(step, state, x))
-    plain, given = lowered.compile(), lowered.compile(donate="state")
+    given = lowered.compile(donate="state")
     assert isinstance(given._loaded, runtime.LinkedProgram)
     assert given.memory().alias_bytes == size
-    assert plain.memory().peak_bytes >= 2 * size
+    if n == LAYERS[0]:  # beside it, for once: compiling takes the time of this test
+        assert lowered.compile().memory().peak_bytes >= 2 * size
     assert given.memory().peak_bytes <= size + 2 * size // n
 
 

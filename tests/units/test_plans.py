@@ -75,13 +75,13 @@ def network(layers: int = 5, d: int = 8) -> tuple[Callable[[Tree, Any], Any], Tr
 # --------------------------------------------------------------------------------------------------------------- laws
 
 
-@share(2)
+@share(4)
 @given(cases(size=14), st.integers(0, 1000))
 def test_units(case: Case, seed: int) -> None:
     check_units(case, seed)
 
 
-@share(4)
+@share(8)
 @given(cases(differentiable=True, size=10), st.integers(0, 1000))
 def test_units_of_gradients(case: Case, seed: int) -> None:
     mask = tuple([a.inexact for a in case.program.in_avals])
