@@ -115,7 +115,7 @@ USES: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
 @pytest.mark.parametrize("tangents", [dense_tangents, looped_tangents, by_gmres])
 def test_derivatives_of_a_root(tangents: Any, use: str) -> None:
     have, want = USES[use](implicit(tangents)), USES[use](unrolled)
-    if tangents is dense_tangents:
+    if tangents is dense_tangents and use in ("value", "vmap of grad"):
         close(have(M, C), interpreted(want, M, C), 1e-8)
     else:
         close(interpreted(have, M, C), interpreted(want, M, C), 1e-8)
@@ -148,15 +148,16 @@ def test_trees_integers_and_auxiliary_results() -> None:
         return lax.custom_root(f(s), guess, solve, tangents, has_aux=True)
 
     s = np.array([2.0, 3.0], np.float32)
-    x, aux = root(s)
+    x, aux = interpreted(root, s)
     assert int(x["n"]) == 7
     assert [a.dtype.name for a in aux] == ["uint32", "bool", "int32", "float32"]
     close((x["u"], x["v"]), (np.sqrt(s), np.cos(s) / np.sqrt(s)), 1e-5)
-    for mode in (fx.jacfwd, fx.jacrev):
-        jacobian = mode(lambda s: (root(s)[0]["u"], root(s)[0]["v"]))(s)
+    modes: list[Any] = [fx.jacfwd, fx.jacrev]
+    for mode in modes:
+        jacobian = interpreted(mode(lambda s: (root(s)[0]["u"], root(s)[0]["v"])), s)
         slope = -np.sin(s) / np.sqrt(s) - np.cos(s) / 2 * s**-1.5
         close(jacobian, (np.diag(0.5 / np.sqrt(s)), np.diag(slope)), 1e-5)
-    dots = fx.jvp(root, (s,), (s,))[1]
+    dots = interpreted(lambda s: fx.jvp(root, (s,), (s,))[1], s)
     assert dots[0]["n"] is None
     close(dots[1][3], np.zeros(2))
 
@@ -180,7 +181,7 @@ def test_closures_over_what_is_differentiated_in_every_function() -> None:
         lambda f: fx.jacfwd(fx.grad(fx.grad(f))),
     ]
     for derive in orders:
-        close(derive(f)(s), derive(plain)(s), 1e-9)
+        close(interpreted(derive(f), s), interpreted(derive(plain), s), 1e-9)
     close(fx.jit(fx.vmap(fx.grad(f)))(np.array([1.0, 1.5])), fx.vmap(fx.grad(plain))(np.array([1.0, 1.5])), 1e-9)
 
 
@@ -195,8 +196,9 @@ def test_roots_in_roots() -> None:
 
     c = np.float64(1.1)
     h = 1e-4
-    want = [(outer(c + h) - outer(c - h)) / (2 * h), (outer(c + h) - 2 * outer(c) + outer(c - h)) / h**2]
-    close([fx.grad(outer)(c), fx.grad(fx.grad(outer))(c)], want, 1e-5)
+    less, at, more = [interpreted(outer, v) for v in (c - h, c, c + h)]
+    want = [(more - less) / (2 * h), (more - 2 * at + less) / h**2]
+    close([interpreted(fx.grad(outer), c), interpreted(fx.grad(fx.grad(outer)), c)], want, 1e-5)
 
 
 def test_an_equation_without_reverse_mode_has_forward_mode() -> None:
@@ -220,11 +222,11 @@ def test_fixed_points() -> None:
         return lax.custom_fixed_point(lambda x: c - m @ fnp.sin(x), fnp.zeros_like(c))
 
     for use in ("value", "jacrev", "vmap of grad"):
-        close(USES[use](f)(M, C), USES[use](unrolled)(M, C), 1e-8)
+        close(interpreted(USES[use](f), M, C), interpreted(USES[use](unrolled), M, C), 1e-8)
     x, report = lax.custom_fixed_point(lambda x: C - M @ fnp.sin(x), np.zeros(3), has_aux=True)
     assert bool(report.converged)
     assert 0 < int(report.iterations) < 100
-    close(x, unrolled(M, C), 1e-10)
+    close(x, interpreted(unrolled, M, C), 1e-10)
 
 
 def test_fixed_points_by_a_solver_of_ones_own() -> None:
@@ -287,7 +289,8 @@ def test_minima() -> None:
     penalty = np.array([0.1, -0.4, 0.3])
     for derive in (fx.jacrev, lambda f: fx.jacfwd(fx.jacrev(f))):
         close(interpreted(derive(implicit), penalty), interpreted(derive(ridge), penalty), 1e-8)
-    close(fx.vmap(fx.jacrev(implicit))(np.stack([penalty, penalty + 1]))[0], fx.jacrev(ridge)(penalty), 1e-8)
+    both = interpreted(fx.vmap(fx.jacrev(implicit)), np.stack([penalty, penalty + 1]))
+    close(both[0], interpreted(fx.jacrev(ridge), penalty), 1e-8)
 
 
 def test_a_program_with_a_root_reads_back() -> None:
