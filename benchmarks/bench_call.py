@@ -31,7 +31,7 @@ def calling() -> Row:
     x = fx.asarray(np.ones(4, np.float32))
     run = fx.lower(fx.trace(lambda x, y: x + y, x, x)).compile()
     f, z = jax.jit(lambda x, y: x + y), jnp.ones(4, np.float32)
-    return compare("call: x + y, positional", lambda: run(x, x), lambda: f(z, z), budget=1.1, rounds=300)
+    return compare("call: x + y, positional", lambda: run(x, x), lambda: f(z, z), budget=1.0, rounds=300)
 
 
 def calling_jit() -> Row:
@@ -39,7 +39,7 @@ def calling_jit() -> Row:
     x = fx.asarray(np.ones(4, np.float32))
     run = fx.jit(lambda x, y: x + y)
     f, z = jax.jit(lambda x, y: x + y), jnp.ones(4, np.float32)
-    return compare("jit: x + y, positional", lambda: run(x, x), lambda: f(z, z), rounds=300)
+    return compare("jit: x + y, positional", lambda: run(x, x), lambda: f(z, z), budget=1.0, rounds=300)
 
 
 def calling_tree() -> Row:
@@ -55,7 +55,7 @@ def calling_tree() -> Row:
     run = fx.lower(fx.trace(bump, ours)).compile()
     f, theirs = jax.jit(bump), leaves(jnp.ones(4, np.float32))
     return compare(
-        "call: pytree of 100 leaves in and out", lambda: run(ours), lambda: f(theirs), budget=1.1, rounds=300
+        "call: pytree of 100 leaves in and out", lambda: run(ours), lambda: f(theirs), budget=1.0, rounds=300
     )
 
 

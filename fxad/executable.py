@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final
 
-from fxad import runtime, tree
-from fxad.array import DEFAULT_OPTIONS, Array, arrays, aval_of, put
-from fxad.donation import Donate, Donating, asked, check_operands, of_program
-from fxad.errors import ArgumentError, ExecutionError, ParameterError
+from fxad import runtime
+from fxad.array import DEFAULT_OPTIONS
+from fxad.calling import Calls, usual
+from fxad.donation import Donate, asked, check_operands, of_program
+from fxad.errors import ArgumentError, ParameterError
 from fxad.exported import export
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
-from fxad.placement import Elsewhere, Passing, check_device, committed, passed, target
-from fxad.program import Program, fit, tree_error
+from fxad.placement import check_device
+from fxad.program import Program
 from fxad.records import dataclass
-from fxad.runtime import CompileOptions, CostStats, MemoryStats, Results, Start, commitments
-from fxad.trace import Tracer, active
+from fxad.runtime import CompileOptions, CostStats, MemoryStats
 from fxad.units.blocks import Predicate, chosen
 from fxad.units.plan import Choice, Plan, plan_of
 
@@ -151,10 +151,13 @@ class Executable(Generic[P, R_co]):
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path; ExecutionError.
     """
 
-    __slots__ = (
-        "_avals", "_bound", "_donate", "_flat", "_handlers", "_load", "_loaded", "_out_avals", "_passed", "_start",
-        "_there", "_unflatten", "program",
-    )  # fmt: skip
+    # `__call__` is a slot: each program has a function of its own there, and a call is one frame of Python
+    __slots__ = ("__call__", "_calls", "program")
+    __signature__ = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
     def __init__(
         self,
@@ -164,132 +167,17 @@ class Executable(Generic[P, R_co]):
         device: runtime.Device | None = None,
     ) -> None:
         self.program = program
-        self._load, self._donate = load, donate
-        self._loaded = load(device or runtime.default_device())
-        self._passed = passed(program.jaxpr, len(program.bound)) if not donate else None
-        self._start: Start = self._free
-        self._handlers = self._loaded.handlers
-        if self._loaded.device is runtime.default_device() or self._passed is not None:
-            self._start_with(self._loaded)
-        self._there: dict[runtime.Device, Elsewhere] = {}  # devices on which it has run
-        self._avals = program.in_avals
-        self._out_avals = program.out_avals
-        self._bound = [(b if isinstance(b, Array) else put(b, aval_of(b)))._buffer for b in _values(program)]
-        self._flat = program.in_tree == tree.structure((tuple([0] * len(self._avals)), {}))
-        self._unflatten: Callable[[Any], Any] | None = program.out_tree.unflatten
-        if program.out_tree == _LEAF:
-            self._unflatten = None
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        if self._flat and not kwargs:
-            try:
-                avals = tuple(map(aval_of_array, args))
-            except AttributeError:
-                avals = ()
-            if avals == self._avals:  # `launch`, spelled out: a call costs 4 us, a Python function 0.1
-                buffers = [*self._bound, *map(_buffer_of, args)]
-                try:
-                    if commitments.any and True in map(committed, buffers):
-                        outs = self._placed(buffers)
-                    else:
-                        outs = self._start(buffers).consume_with_handlers(self._handlers)
-                except runtime.Refused as e:
-                    raise self._refused(e, buffers) from e
-                if self._unflatten is None:
-                    made = _new(Array)
-                    made._aval, made._buffer = self._out_avals[0], outs[0]
-                    return made  # type: ignore[return-value]
-                return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
-        leaves = self.match(args, kwargs)
-        if leaves is not None:
-            return self.launch(leaves)
-        leaves, found = tree.flatten((args, kwargs))
-        if found != self.program.in_tree:
-            raise tree_error(self.program, found, len(args), kwargs)
-        return self.run(leaves, type_of_arrays(leaves))
+        self._calls = Calls(program, load, donate, device)
+        object.__setattr__(self, "__call__", usual(self._calls, self._calls.general))
 
     @property
     def in_avals(self) -> tuple[Aval, ...]:
         """Types of the argument leaves."""
-        return self._avals
+        return self._calls.avals
 
-    def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
-        """The leaves of a call whose tree is the program's and whose leaves are Arrays of its types; else None.
-
-        Following a known structure is 7 times as fast as finding one (100 leaves in a dict: 3 us).
-        """
-        leaves = tree.follow(self.program.in_tree, (args, kwargs))
-        return leaves if leaves is not None and type_of_arrays(leaves) == self._avals else None
-
-    def run(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> R_co:
-        """Call with the argument leaves; `avals` are their types, known when all are Arrays (`type_of_arrays`)."""
-        if avals != self._avals:
-            leaves = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self._avals, strict=True))]
-        return self.launch(leaves)
-
-    def launch(self, leaves: Iterable[Array]) -> R_co:
-        """Call with Arrays of exactly the types of the program."""
-        buffers = [*self._bound, *map(_buffer_of, leaves)]
-        try:
-            if commitments.any and True in map(committed, buffers):
-                outs = self._placed(buffers)
-            else:
-                outs = self._start(buffers).consume_with_handlers(self._handlers)
-        except runtime.Refused as e:
-            raise self._refused(e, buffers) from e
-        if self._unflatten is None:
-            made = _new(Array)
-            made._aval, made._buffer = self._out_avals[0], outs[0]
-            return made  # type: ignore[return-value]
-        return self._unflatten(arrays(self._out_avals, outs))  # type: ignore[no-any-return]
-
-    def _free(self, buffers: Sequence[runtime.Buffer]) -> Results:
-        """The first execution on data that is free to move, of a program compiled for another device."""
-        self._start_with(self._load(runtime.default_device()))
-        return self._start(buffers)
-
-    def _start_with(self, loaded: runtime.Runnable) -> None:
-        """What runs on the default device. A call looks at `_start`, and at `_handlers` when that has returned."""
-        self._handlers = loaded.handlers
-        self._start = Passing(self._passed) if self._passed is not None else self._around(loaded.start)
-
-    def _around(self, start: Start) -> Start:
-        return Donating(start, self._donate, self.program.name, self._path) if self._donate else start
-
-    def _placed(self, buffers: list[runtime.Buffer]) -> list[runtime.Buffer]:
-        """The results where the committed operands are, committed."""
-        if self._passed is not None:
-            return self._start(buffers).consume_with_handlers(self._handlers)
-        device = target(self.program.name, buffers, self._path)
-        there = self._there.get(device)
-        if there is None:
-            loaded = self._loaded if device is self._loaded.device else self._load(device)
-            there = Elsewhere(loaded, self._bound)
-            there.start = self._around(there.start)
-            self._there[device] = there
-        return there.start(buffers).consume_with_handlers(there.handlers)
-
-    def _convert(self, k: int, value: object, aval: Aval) -> Array:
-        if isinstance(value, Tracer):
-            if active() is None:
-                raise value.leaked(
-                    f"{self.program.name}: argument {self.program.paths[k]}", "a compiled program wants values"
-                )
-            raise ArgumentError(
-                f"{self.program.name}: argument {self.program.paths[k]} is {value!r}; a compiled program is not traced",
-                remedy="call the Program, or the function, inside a trace; compile the outer program",
-            )
-        leaf = fit(self.program, k, value, aval)
-        return leaf if isinstance(leaf, Array) else put(leaf, aval)
-
-    def _refused(self, e: Exception, buffers: Sequence[runtime.Buffer]) -> ExecutionError:
-        origin = replace(self._loaded.origin, name=self.program.name)
-        return runtime.refused(e, buffers, origin, self._path)
-
-    def _path(self, operand: int) -> str:
-        """An operand in the user's words."""
-        k = operand - len(self._bound)
-        return f"argument {self.program.paths[k]}" if k >= 0 else f"closed-over array {operand}"
+    @property
+    def _loaded(self) -> runtime.Runnable:
+        return self._calls.loaded
 
     def memory(self) -> MemoryStats:
         """Bytes of arguments, results, aliases, temporaries and the peak, as XLA planned them."""
@@ -301,29 +189,3 @@ class Executable(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<Executable {self.program.name}>"
-
-
-_LEAF: Final = tree.structure(0)
-_new: Final = object.__new__  # without the frame of `__init__`
-
-# The hot path of a call loops in C: over 100 leaves that is 3 us instead of 15.
-aval_of_array: Final = attrgetter("_aval")
-_buffer_of: Final = attrgetter("_buffer")
-
-
-def type_of_arrays(leaves: Sequence[Any]) -> tuple[Aval, ...] | None:
-    """The types of leaves that are all Arrays with a value; None if any is something else."""
-    try:
-        return tuple(map(aval_of_array, leaves))
-    except AttributeError:
-        return None
-
-
-def _values(program: Program[Any, Any]) -> tuple[object, ...]:
-    for b in program.bound:
-        if isinstance(b, Tracer):
-            raise ArgumentError(
-                f"compile: {program.name} closes over {b!r} of an enclosing trace",
-                remedy="call the program inside that trace instead, and compile the outer one",
-            )
-    return program.bound

@@ -34,7 +34,7 @@ TREE_ROOMS = (
     "fxad/array.py",
     "fxad/operations/conversions.py",
     "fxad/atoms.py",
-    "fxad/executable.py",
+    "fxad/calling.py",
     "fxad/exported.py",
     "fxad/files.py",
     "fxad/ir.py",

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 import logging
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
 
 from fxad import placement, tree
 from fxad.api.lift import check_function
 from fxad.api.news import news
 from fxad.array import Array
+from fxad.calling import Calls, type_of_arrays, usual
 from fxad.donation import Donate, Donation, asked, donation
 from fxad.errors import ArgumentError, ParameterError
-from fxad.executable import Executable, Lowered, Units, aval_of_array, check_choice, lower, type_of_arrays
+from fxad.executable import Executable, Lowered, Units, check_choice, lower
 from fxad.ir import Aval
 from fxad.mapped import Surroundings, ask, surroundings, watching
 from fxad.program import Program, name_of, parameter_names, trace_tree, types_of
@@ -28,47 +30,30 @@ R = TypeVar("R")
 
 
 @final
-class Jitted(Generic[P, R]):
-    """A function that compiles itself, once per types of arguments. Make it with `jit`.
+class _Compiled(Generic[P, R]):
+    """What a jitted function knows: its programs and executables, by the types of arguments."""
 
-    Inside a trace it is a call to a sub-program, traced once per types. As a method of a pytree (`fxad.tree.dataclass`) it
-    takes the instance as an argument; of any other class, it closes over it and traces at each call.
-    """
+    __slots__ = ("_last", "_missed", "_owner", "_simple", "donation", "executables", "fn", "programs", "units")
 
-    __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "_donation",
-        "_executables",
-        "_last",
-        "_programs",
-        "_simple",
-        "_units",
-        "fn",
-    )
+    def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], given_up: Donation | None, units: Units) -> None:
+        self._owner = weakref.ref(owner)  # a function that nobody holds is gone at once, with what it closes over
+        self.fn, self.donation, self.units = fn, given_up, units
+        self.programs: dict[tuple[Structure, tuple[Aval, ...], Surroundings | None], Program[P, R]] = {}
+        self.executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
+        self._last: Calls | None = None
+        # positional arrays only, keyed by their types
+        self._simple: dict[tuple[Aval, ...] | None, Calls] = {}
+        self._missed = 0
 
-    def __init__(self, fn: Callable[P, R], given_up: Donation | None = None, units: Units = "auto") -> None:
-        self.fn = fn
-        self._donation, self._units = given_up, units
-        self._programs: dict[tuple[Structure, tuple[Aval, ...], Surroundings | None], Program[P, R]] = {}
-        self._executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
-        self._last: Executable[P, R] | None = None
-        # the fast path: positional arrays only, keyed by their types
-        self._simple: dict[tuple[Aval, ...] | None, Executable[P, R]] = {}
-        functools.update_wrapper(self, fn)
-
-    def trace(self, *args: P.args, **kwargs: P.kwargs) -> Program[P, R]:
-        """The program for these arguments, traced once per types (unless it closes over tracers)."""
-        leaves, in_tree = tree.flatten((args, kwargs))
-        return self._program(in_tree, self._types(leaves, in_tree))
-
-    def _types(self, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
+    def types(self, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
+        """Types of the leaves of a call. Raises: ArgumentError, DTypeError naming the path."""
         return types_of(f"jit of {name_of(self.fn)}", self.fn, leaves, in_tree)
 
-    def _program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
-        known = self._programs.get((in_tree, avals, None))
+    def program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+        """The program for arguments of these types, traced once (unless it closes over tracers)."""
+        known = self.programs.get((in_tree, avals, None))
         if known is None:
-            known = self._programs.get((in_tree, avals, surroundings()))
+            known = self.programs.get((in_tree, avals, surroundings()))
             if known is not None:
                 ask()
         if known is None:
@@ -77,49 +62,97 @@ class Jitted(Generic[P, R]):
             if not watched.inside and not any(isinstance(b, Tracer) for b in known.bound):
                 # a rule for stacks is traced for the sizes around: then the program is theirs
                 key = (in_tree, avals, surroundings() if watched.asked else None)
-                known = self._programs.setdefault(key, known)
+                known = self.programs.setdefault(key, known)
         return known
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program[P, R]:
+        """The program for these arguments."""
+        leaves, in_tree = tree.flatten((args, kwargs))
+        return self.program(in_tree, self.types(leaves, in_tree))
+
+    def lowered(self, program: Program[P, R]) -> Lowered[P, R]:
+        """A program as it is compiled."""
+        if self.donation is None:
+            return lower(program, self.units)
+        bound = len(program.bound)
+        return replace(lower(program, self.units), donate=tuple([bound + k for k in self.donation.leaves(program)]))
+
+    def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Any call: inside a trace, of types that are new, or of others than the call before."""
         if binding() is not None and active() is not None:
-            return self.trace(*args, **kwargs)(*args, **kwargs)
-        avals = None
-        if not kwargs:
-            try:  # `type_of_arrays`, spelled out: this path costs 5 us, a Python function 0.1
-                avals = tuple(map(aval_of_array, args))
-            except AttributeError:
-                avals = None
-        simple = self._simple.get(avals)
-        if simple is not None:
-            return simple.launch(args)  # type: ignore[arg-type]
-        last = self._last  # most calls repeat the types of the one before
-        leaves = None if last is None else last.match(args, kwargs)
-        if last is not None and leaves is not None:
-            return last.launch(leaves)
+            return self.trace(args, kwargs)(*args, **kwargs)
+        known = self._simple.get(type_of_arrays(args)) if not kwargs else None
+        leaves: Sequence[Any] | None = args
+        if known is None and self._last is not None:
+            leaves, known = self._last.match(args, kwargs), self._last
+        if known is not None and leaves is not None:
+            self._missed += 1
+            if self._missed & (self._missed - 1) == 0:  # a power of two: types that take turns do not turn it each time
+                self._turn_to(known)
+            return known.launch(leaves)
         leaves, in_tree = tree.flatten((args, kwargs))
         found = type_of_arrays(leaves)
-        types = self._types(leaves, in_tree) if found is None else found
-        executable = self._executables.get((in_tree, types))
+        types = self.types(leaves, in_tree) if found is None else found
+        executable = self.executables.get((in_tree, types))
         if executable is None:
-            program = self._program(in_tree, types)
-            if _log.isEnabledFor(logging.INFO):
-                _log.info("jit of %s: %s", program.name, news(program, [e.program for e in self._executables.values()]))
-            where = placement.home([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
-            executable = self._executables[in_tree, types] = self._lowered(program).compile(device=where)
-            if avals is not None:
-                self._simple[avals] = executable
-        self._last = executable
-        return executable.run(leaves, found)
+            executable = self._compile(in_tree, types, leaves)
+            self._turn_to(executable._calls)
+        known = self._last = executable._calls
+        if known.flat and found is not None:
+            self._simple[found] = known
+        return known.run(leaves, found)
+
+    def _compile(self, in_tree: Structure, types: tuple[Aval, ...], leaves: Sequence[object]) -> Executable[P, R]:
+        program = self.program(in_tree, types)
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("jit of %s: %s", program.name, news(program, [e.program for e in self.executables.values()]))
+        where = placement.home([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
+        made = self.executables[in_tree, types] = self.lowered(program).compile(device=where)
+        return made
+
+    def _turn_to(self, calls: Calls) -> None:
+        """Make the usual call of the function that of one of its programs."""
+        owner = self._owner()
+        if owner is not None:
+            owner._call_with(usual(calls, self.general))
+
+
+@final
+class Jitted(Generic[P, R]):
+    """A function that compiles itself, once per types of arguments. Make it with `jit`.
+
+    Inside a trace it is a call to a sub-program, traced once per types. As a method of a pytree (`fxad.tree.dataclass`) it
+    takes the instance as an argument; of any other class, it closes over it and traces at each call.
+    """
+
+    # `__call__` is a slot, as that of `Executable` is: in it is the usual call of the program that was called last
+    __slots__ = ("__call__", "__dict__", "__weakref__", "_compiled", "fn")
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def __init__(self, fn: Callable[P, R], given_up: Donation | None = None, units: Units = "auto") -> None:
+        self.fn = fn
+        general = (compiled := _Compiled(self, fn, given_up, units)).general
+        self._compiled = compiled
+        self._call_with(lambda *args, **kwargs: general(args, kwargs))
+        functools.update_wrapper(self, fn)
+
+    def _call_with(self, call: Callable[..., R]) -> None:
+        object.__setattr__(self, "__call__", call)
+
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> Program[P, R]:
+        """The program for these arguments, traced once per types (unless it closes over tracers)."""
+        return self._compiled.trace(args, kwargs)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The lowered program for these arguments (values or `Spec`s)."""
-        return self._lowered(self.trace(*args, **kwargs))
+        return self._compiled.lowered(self.trace(*args, **kwargs))
 
-    def _lowered(self, program: Program[P, R]) -> Lowered[P, R]:
-        if self._donation is None:
-            return lower(program, self._units)
-        bound = len(program.bound)
-        return replace(lower(program, self._units), donate=tuple([bound + k for k in self._donation.leaves(program)]))
+    @property
+    def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]]:
+        return self._compiled.executables
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
@@ -127,7 +160,8 @@ class Jitted(Generic[P, R]):
         if tree.structure(instance) != _LEAF:  # the instance is a pytree, and an argument like any other
             return functools.partial(self, instance)  # type: ignore[arg-type]
         # closed over, as by any bound method; it may have changed since, so it is traced each time, and compiled once
-        return Jitted(functools.partial(self.fn, instance), self._donation, self._units)  # type: ignore[arg-type]
+        known = self._compiled
+        return Jitted(functools.partial(self.fn, instance), known.donation, known.units)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"<jit {name_of(self.fn)}>"

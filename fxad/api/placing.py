@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from fxad import placement, tree
-from fxad.array import Array, asarray
+from fxad.array import Array, asarray, wrapped
 from fxad.errors import ArgumentError
 from fxad.runtime import Device, transfer
 from fxad.trace import Tracer
@@ -39,4 +39,4 @@ def device_put(x: T, device: Device | None = None) -> T:
 def _committed(array: Array, device: Device) -> Array:
     if isinstance(array, Tracer) or (array.committed and array.device is device):
         return array.to_device(device)
-    return Array(array.aval, transfer(array._buffer, device))
+    return wrapped(array.aval, transfer(array._buffer, device))

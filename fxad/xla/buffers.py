@@ -146,7 +146,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
     """
     try:
         buffer.block_until_ready()  # raises for a deleted buffer, at whose sight the buffer protocol of 0.10 crashes
-        if _platform(buffer) != "cpu":
+        if not cast(OneDevice, buffer._sharding).on_host:
             return buffer._single_device_array_to_np_array_did_copy()[0]
         if buffer.aval.dtype not in _NO_PROTOCOL:
             return np.asarray(buffer)

@@ -33,6 +33,10 @@ class ArrayType:
 class OneDevice(_jax.SingleDeviceSharding):
     """Where an array lives. jaxlib's class leaves to Python what it asks for while making arrays."""
 
+    def __init__(self, device: _jax.Device) -> None:
+        super().__init__(device)
+        self.on_host = device.platform == "cpu"  # asked for by each look at a value
+
     @property
     def _device_assignment(self) -> tuple[_jax.Device, ...]:
         return (self._device,)

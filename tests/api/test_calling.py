@@ -1,0 +1,126 @@
+"""What a call costs, counted: frames of Python, and what is held by what."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+
+ONE = fx.asarray(np.arange(4, dtype=np.float32))
+OTHER = fx.asarray(np.ones(3, np.float32))
+TREE = {"a": [ONE, OTHER], "b": (ONE,)}
+
+
+def frames(call: Callable[[], object]) -> list[str]:
+    """The Python functions that a call enters, but for the lambda that makes it."""
+    call()
+    seen: list[str] = []
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event == "call":
+            seen.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return seen[1:]
+
+
+def compiled(f: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+    return fx.lower(fx.trace(f, *args)).compile()
+
+
+@pytest.mark.parametrize("made", [compiled, lambda f, *_: fx.jit(f)], ids=["executable", "jit"])
+@pytest.mark.parametrize(
+    ("f", "args"),
+    [
+        (lambda x: x + 1, (ONE,)),
+        (lambda x, y: x * y, (ONE, ONE)),
+        (lambda x, y, z: x * y + z, (ONE, ONE, ONE)),
+        (lambda x, y: (x + y, x - y), (ONE, ONE)),
+        (lambda x: x + ONE, (ONE,)),
+        (lambda t: {"c": [t["a"][0] + t["b"][0]], "d": t["a"][1] * 2}, (TREE,)),
+    ],
+)
+def test_a_call_is_one_frame(made: Callable[..., Any], f: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    run = made(f, *args)
+    assert frames(lambda: run(*args)) == ["call"]
+
+
+def test_an_operation_of_one_array_is_two_frames() -> None:
+    x = ONE + 1
+    assert frames(lambda: fnp.sin(x)) == ["sin", "call"]
+    assert np.array_equal(np.asarray(fnp.sin(x)), np.asarray(fx.jit(fnp.sin)(x)))
+    assert np.array_equal(np.asarray(fnp.cos(x)), np.asarray(fx.jit(fnp.cos)(x)))  # the same operation, told another
+
+
+def test_types_that_take_turns_do_not_turn_a_jitted_function_each_time() -> None:
+    f = fx.jit(lambda x: x + 1)
+    turned = set()
+    for _ in range(64):
+        f(ONE), f(OTHER)
+        turned.add(f.__call__)
+    assert len(turned) < 10
+    for _ in range(300):
+        f(ONE)
+    assert frames(lambda: f(ONE)) == ["call"]
+
+
+def test_other_calls_are_answered_too() -> None:
+    f = fx.jit(lambda x, y: x * 2 - y)
+    expected = np.arange(4) * 2 - 1
+    one = np.ones(4, np.float32)
+    given: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((ONE, one), {}),
+        ((ONE,), {"y": one}),
+        ((np.asarray(ONE), one), {}),
+        ((), {"y": one, "x": ONE}),
+    ]
+    for args, named in given:
+        assert np.array_equal(np.asarray(f(*args, **named)), expected)
+    traced = fx.trace(lambda x: f(x, x) + f(ONE, ONE), ONE)
+    assert str(traced.jaxpr).count("call[") == 2, traced.jaxpr
+
+
+def test_a_program_without_arguments_refuses_one() -> None:
+    run = compiled(lambda: fnp.ones(3))
+    assert run().shape == (3,)
+    with pytest.raises(fx.errors.ArgumentError, match="takes 0 positional arguments, 1 were given"):
+        run(ONE)
+
+
+def test_an_executable_has_a_signature() -> None:
+    run = compiled(lambda x: x + 1, ONE)
+    assert str(inspect.signature(run)) == "(*args, **kwargs)"
+    assert callable(run)
+
+
+def test_an_array_is_not_made_of_values_by_its_class() -> None:
+    with pytest.raises(TypeError, match=r"Array\(\) takes no arguments"):
+        fx.Array([1.0])  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("made", [compiled, lambda f, *_: fx.jit(f)], ids=["executable", "jit"])
+def test_what_is_dropped_is_gone_without_the_collector(made: Callable[..., Any]) -> None:
+    closed_over = fx.asarray(np.ones(4, np.float32))
+    held = weakref.ref(closed_over)
+    run = made(lambda x, k=closed_over: x + k, ONE)
+    run(ONE)
+    gc.collect()
+    gc.disable()
+    try:
+        del closed_over, run
+        assert held() is None
+    finally:
+        gc.enable()
