@@ -79,7 +79,22 @@ def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, lo
 
     Law:    inverse(f)(f(x)) = x within the rounding of the steps back; where it is lost (a factor 0, tanh saturated), nan.
     Rule:   on the dataflow graph: from what is known, equations are run forward and backward, whatever their order.
-    Raises: NotInvertibleError naming the equation that is not inverted, with the user's line; ArgumentError.
+            `m * x + (1 - m) * g` is read as where(m, x, g) if that is what makes it solvable: nan where m is not 0 or 1.
+    Raises: NotInvertibleError naming the equation of `trace(f, ...)` that is not inverted, the bodies it is in, and the
+            user's line; ArgumentError. It is refused
+            - what gives one result for several operands (abs, sin, max, sort, a comparison, floor, integers multiplied):
+              hold the argument, or give the function around it a `custom_inverse`;
+            - two unknown operands of one operation (x + y, x * y, also x * x), of which no other result tells one: hold
+              one of them, return one of them too, or write a coupling (x + g(y), y);
+            - systems that are only solvable together (x + y, x - y): multiply a stacked array by a known matrix, which is
+              undone by its factors;
+            - results that say some elements only (x[1:], a sum): return the others too;
+            - elements written or read at places that are arrays: use slices or `where`. A mask that is multiplied into
+              the exponent and the shift (x * exp(s * (1 - m)) + t * (1 - m)): as above;
+            - a branch chosen by what is unknown, and `while_loop`: choose by what is held; `fori_loop` or `scan`;
+            - the matrix of a `custom_linear_solve`: hold it. A `custom_root` is what its equation is;
+            - `log_det` where no rule says it (factorisations, solutions of equations, a `custom_inverse`), or of results
+              that are not as many numbers as are wanted: ask for the arguments alone.
     """
     if isinstance(f, Program):
         return _inverse(f, argnums, log_det)
@@ -178,7 +193,10 @@ def invertible(f: Any = None, *, keep: Names = (), tolerance: float | None = Non
             forward mode is that of the plain function. Memory does not grow with the number of steps.
     Cost:   about one more forward computation in the backward program.
     Raises: NotInvertibleError for a value that the gradient needs and the results do not determine, naming the equation
-            that is not inverted, the user's line and the argument; ArgumentError for what `keep` names.
+            that is not inverted, the user's line and the argument; ArgumentError for what `keep` names. What is refused
+            is what `inverse` refuses, as far as the gradient needs it, and besides to hold arguments (`keep`) one may
+            close over values, which are held. NotDifferentiableError for a second derivative with respect to the mask m
+            of `m * x + (1 - m) * g`: take `stop_gradient` of it, or a mask of bools.
     """
     if tolerance is not None and (not isinstance(tolerance, float | int) or tolerance is True or not tolerance > 0):
         raise ArgumentError(

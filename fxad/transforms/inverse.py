@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from fxad.errors import NotInvertibleError
@@ -9,12 +11,29 @@ from fxad.ir import HigherOrder, Jaxpr, place
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import marked
 from fxad.transforms.inverse_rules import INVERSE_RULES
+from fxad.transforms.inverse_rules.arithmetic import BOTH
 from fxad.transforms.inverse_rules.contract import InverseRules, Refused
+from fxad.transforms.inverse_rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
 from fxad.transforms.located import describe
 from fxad.transforms.slimming import traced_back, way_into
-from fxad.transforms.solving import Marks, determine, solve
+from fxad.transforms.solving import PARTLY, Marks, determine, solve
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
+
+MASKS: Final = "write a coupling by a mask as where(m, x, ...), or m * x + (1 - m) * (...) with m an fxad array"
+SLICES: Final = "write to a slice, such as x.at[..., 1::2], or choose by where(m, x, ...)"
+HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        (
+            "add",
+            BOTH,
+        ): "write a coupling by a mask as where(m, x, ...), or m * x + (1 - m) * (...) with m an fxad array",
+        ("scatter", LEFT_OUT): SLICES,
+        ("scatter_add", ADDED): SLICES,
+        ("scatter_mul", MULTIPLIED): SLICES,
+        ("", PARTLY.reason): "return the other elements too, as they are or changed by what stays",
+    }
+)
 
 
 @by_value
@@ -90,6 +109,8 @@ def _looked_up(jaxpr: Jaxpr, why: Refused) -> Refused:
 
 def not_invertible(what: str, which: str, why: Refused, remedy: str = "") -> NotInvertibleError:
     """The error for what is not determined by the results."""
+    hint = HINTS.get((why.name, why.reason)) or HINTS.get(("", why.reason))
+    remedy = "; or ".join([part for part in (hint, remedy) if part])
     subject = f"{why.name} is not inverted: {why.reason}" if why.name else why.reason
     message = f"{what}: {which}: {subject}"
     return NotInvertibleError(message, equation=why.equation, where=why.where, inside=why.inside, remedy=remedy)

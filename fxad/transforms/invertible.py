@@ -178,7 +178,7 @@ class _Asked:
 
     def _undetermined(self, v: Var) -> NotInvertibleError:
         operand, of = self._plan.needed(v), self._of
-        k = self._plan.graph.jaxpr.ins.index(operand)
+        k = self._plan.graph.ins.index(operand)
         label = of.labels[k] if k < len(of.labels) else f"operand {k}"
         which = f"{label} of {of.jaxpr.name} is not determined by its results"
         # what only the gradient computes, such as the cosine beside a sine, is read by no equation of the function

@@ -35,29 +35,36 @@ class Step:
 class Graph:
     """Who makes and who reads each value of a program; `origins`, if any, say what its equations stand for."""
 
-    jaxpr: Jaxpr
+    ins: tuple[Var, ...]
+    eqns: tuple[Eqn, ...]
     maker: Mapping[Atom, Eqn]
     readers: Mapping[Atom, Sequence[int]]
     number: Mapping[Atom, int]
     n: int
-    origins: tuple[Origin, ...] = ()
+    origins: Mapping[Atom, Origin]
 
     @staticmethod
-    def of(jaxpr: Jaxpr, origins: tuple[Origin, ...] = ()) -> Graph:
+    def of(jaxpr: Jaxpr, origins: Mapping[Atom, Origin]) -> Graph:
+        """Of a program."""
+        return Graph.over(jaxpr.ins, jaxpr.eqns, sum([len(e.outs) for e in jaxpr.eqns]), origins)
+
+    @staticmethod
+    def over(ins: tuple[Var, ...], eqns: tuple[Eqn, ...], n: int, origins: Mapping[Atom, Origin]) -> Graph:
+        """Of equations in any order; new values are numbered from n."""
         maker: dict[Atom, Eqn] = {}
         number: dict[Atom, int] = {}
         readers: dict[Atom, list[int]] = {}
-        for k, eqn in enumerate(jaxpr.eqns):
+        for k, eqn in enumerate(eqns):
             maker.update(dict.fromkeys(eqn.outs, eqn))
             number.update(dict.fromkeys(eqn.outs, k))
             for a in dict.fromkeys(eqn.ins):
                 if isinstance(a, Var):
                     readers.setdefault(a, []).append(k)
-        return Graph(jaxpr, maker, readers, number, len(number), origins)
+        return Graph(ins, eqns, maker, readers, number, n, origins)
 
     def located(self, refused: Refused, eqn: Eqn) -> Refused:
         """The reason, with the equation it is about."""
-        origin = self.origins[self.number[eqn.outs[0]]] if self.origins else Origin(eqn)
+        origin = self.origins[eqn.outs[0]] if self.origins else Origin(eqn)
         of = origin.eqn
         return refused.located(of.prim.name, describe(of), str(place(of.source) or "")).within(*origin.inside)
 
@@ -83,7 +90,7 @@ class Plan:
             for k in self.graph.readers.get(queue.popleft(), ()):
                 if k in self.refusals:
                     yield self.refusals[k]
-                for out in self.graph.jaxpr.eqns[k].outs:
+                for out in self.graph.eqns[k].outs:
                     if out not in self.ways and out not in seen:
                         seen.add(out)
                         queue.append(out)
@@ -97,4 +104,4 @@ class Plan:
             more = [a for a in eqn.ins if isinstance(a, Var) and a not in self.ways and a not in seen] if eqn else []
             seen.update(more)
             stack += more
-        return next(x for x in self.graph.jaxpr.ins if x in seen)
+        return next(x for x in self.graph.ins if x in seen)

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias, final
 
 from fxad.builder import Builder
 from fxad.ir import Atom, Eqn, Hole, Jaxpr, Primitive, Var, Zero
-from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.bodies import either, marked
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -124,7 +124,14 @@ def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
         way = retreat(Bodies(Builder(), rules), prim, args, eqn.outs)
         return not isinstance(way, Refused) and all([s or k for s, k in zip(way[0].solved, way[0].ins, strict=True)])
-    return isinstance(prim, Call | Remat | Cond)
+    if not isinstance(prim, Call | Remat | Cond):
+        return False
+    free = [a for a, k in zip(eqn.ins, known, strict=True) if not k]
+    if len(set(free)) == len(free):
+        return True
+    # one place of an operand may have given it: run backwards with its gradient, a body gives all that it is asked for
+    given, every = known[len(known) - len(prim.bodies[0].ins) :], (True,) * len(eqn.outs)
+    return all([all(either(determine(body, given, every, rules).solved, given)) for body in prim.bodies])
 
 
 def _custom(

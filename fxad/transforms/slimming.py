@@ -61,8 +61,8 @@ class Origin:
     inside: tuple[str, ...] = ()
 
 
-def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[Origin, ...]]:
-    """A slim form of a program with bodies as they are, and what each of its equations stands for, for messages."""
+def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
+    """A slim form of a program with bodies as they are, and the equation that each of its values stands for."""
     live: set[Atom] = set(jaxpr.outs)
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
@@ -74,13 +74,13 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[Origin, ...]]:
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     seen: dict[tuple[Primitive, tuple[Atom, ...]], tuple[Var, ...]] = {}
-    origins: list[Origin] = []
+    origins: dict[Atom, Origin] = {}
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], origin: Origin) -> tuple[Var, ...]:
         outs = None if eqn.prim.effects else seen.get((eqn.prim, ins))
         if outs is None:
             outs = seen[eqn.prim, ins] = b.copy(eqn, ins)
-            origins.append(origin)
+            origins.update(dict.fromkeys(outs, origin))
         return outs
 
     for eqn in kept:
@@ -96,7 +96,7 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[Origin, ...]]:
         else:
             outs = add(eqn, ins, Origin(eqn))
         env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name), tuple(origins)
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name), origins
 
 
 def way_into(eqn: Eqn, body: Jaxpr) -> str:

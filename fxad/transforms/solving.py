@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, final
 
 from fxad.builder import Builder
 from fxad.errors import FxadError
-from fxad.ir import Atom, Eqn, Hole, Jaxpr, Lit, Var, place
+from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, place
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import marked
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import reshaped
-from fxad.transforms.inverse_rules.assembling import assembled, chosen_part, complete, reads_chosen, within
+from fxad.transforms.inverse_rules.assembling import assembled, chosen_part, complete, within
 from fxad.transforms.inverse_rules.contract import Determined, InverseRule, InverseRules, Part, Refused
 from fxad.transforms.inverse_rules.measuring import log_det_of, total
+from fxad.transforms.inverse_rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inverse_rules.structure import box_of
 from fxad.transforms.located import describe
+from fxad.transforms.masking import with_choices
 from fxad.transforms.plans import UNUSED, Graph, Plan, Step
 from fxad.transforms.slimming import Origin, slim_of, traced_back, way_into
 
@@ -37,6 +40,7 @@ TWICE: Final = Refused("an unknown operand stands in it twice")
 PARTLY: Final = Refused("its results determine some elements of the operand, and the others are not found elsewhere")
 APART: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
 SOME: Final = Refused("not all of its results are known")
+NOWHERE: Final[Mapping[Atom, Origin]] = MappingProxyType({})
 
 
 class Scratch(Builder):
@@ -82,7 +86,7 @@ class _Search:
         # elements of operands, by the equations that they were found by, from the last to the first
         self.parts: dict[Var, dict[Path, Part]] = {}
         self.masked: deque[tuple[Var, Path]] = deque()  # to be followed to what computed them
-        self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.jaxpr.eqns]
+        self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.eqns]
         self.forward: deque[int] = deque([k for k, m in enumerate(self.missing) if m == 0])
         self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
         self.waiting: set[int] = set()
@@ -97,14 +101,14 @@ class _Search:
                 self.forward.append(k)
             else:
                 self._consider(k)
-                made = self.graph.jaxpr.eqns[k].outs[0]
-                self.masked.extend([(made, path) for path, part in self.parts.get(made, {}).items() if part.chosen])
+                made = self.graph.eqns[k].outs[0]
+                self.masked.extend([(made, path) for path, part in self.parts.get(made, {}).items() if part.followed])
         k = self.graph.number.get(v, -1)
         if k >= 0 and self.missing[k]:
             self._consider(k)
 
     def _consider(self, k: int) -> None:
-        eqn = self.graph.jaxpr.eqns[k]
+        eqn = self.graph.eqns[k]
         known = [v in self.ways for v in eqn.outs]
         rule = self.rules.rows.get(type(eqn.prim))
         if any(known) and (all(known) or (rule is not None and rule.partial)) and k not in self.waiting:
@@ -116,7 +120,7 @@ class _Search:
             self.know(a, None)
         while self.forward or self.masked or self.backward:
             if self.forward:
-                eqn = self.graph.jaxpr.eqns[self.forward.popleft()]
+                eqn = self.graph.eqns[self.forward.popleft()]
                 for v in eqn.outs:
                     self.know(v, eqn)
             elif self.masked:
@@ -126,7 +130,7 @@ class _Search:
                 self.waiting.discard(k)
                 if self.missing[k]:
                     self._attempt(k)
-        for k, eqn in enumerate(self.graph.jaxpr.eqns):
+        for k, eqn in enumerate(self.graph.eqns):
             if self.missing[k] and k not in self.refusals and any([v in self.ways for v in eqn.outs]):
                 found = self._solved(Scratch(self.graph, self.rules, False), eqn, eqn.outs)
                 self.refusals[k] = self.graph.located(found if isinstance(found, Refused) else SOME, eqn)
@@ -135,7 +139,7 @@ class _Search:
     # --------------------------------------------------------------------------------------------- running backwards
 
     def _attempt(self, k: int) -> None:
-        eqn = self.graph.jaxpr.eqns[k]
+        eqn = self.graph.eqns[k]
         scratch = Scratch(self.graph, self.rules, self.measured)
         found = self._solved(scratch, eqn)
         if isinstance(found, Refused):
@@ -148,7 +152,7 @@ class _Search:
             if isinstance(value, Part):
                 self._part(a, (k,), value)
             else:
-                whole[a] = value
+                whole.setdefault(a, value)
         if whole:
             self._settle((eqn,), scratch, whole)
         elif not any([isinstance(v, Part) for v in found]):
@@ -162,7 +166,10 @@ class _Search:
         args = tuple([Hole(a.aval) if self._unknown(a) else a for a in eqn.ins])
         holes = [a for a in eqn.ins if self._unknown(a)]
         if len(set(holes)) != len(holes):
-            return TWICE
+            if not isinstance(eqn.prim, HigherOrder):
+                return TWICE
+            # a body may give an operand at any of its places; but then its determinant is that of other operands
+            scratch.unmeasured = self.graph.located(TWICE, eqn) if scratch.measured else None
         scratch.at(eqn)
         try:
             there = tuple([v if v in self.ways or v in outs else Hole(v.aval) for v in eqn.outs])
@@ -194,13 +201,14 @@ class _Search:
 
     def _part(self, v: Var, path: Path, part: Part) -> None:
         """Some elements of an operand: all of it, with others; or what others can be computed from."""
+        part = with_places(part, self.graph.maker.get)
         parts = self.parts.setdefault(v, {})
         parts[path] = part
         if complete(v.aval, list(parts.values())):
             self._join(v, tuple(parts))
             return
-        self.refusals[path[-1]] = self.graph.located(PARTLY, self.graph.jaxpr.eqns[path[-1]])
-        if part.chosen:
+        self.refusals[path[-1]] = self.graph.located(PARTLY, self.graph.eqns[path[-1]])
+        if part.followed:
             self.masked.append((v, path))
         else:
             self._peek(v, path[-1], part)
@@ -209,30 +217,32 @@ class _Search:
         """Put an operand together of the parts that several equations give."""
         scratch = Scratch(self.graph, self.rules, self.measured)
         parts = [part for path in paths for part in self._again(scratch, v, path)]
-        eqns = tuple([self.graph.jaxpr.eqns[path[-1]] for path in paths])
+        eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
         self._settle(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
 
     def _again(self, scratch: Scratch, v: Var, path: Path) -> list[Part]:
         """Parts that were found before, now in a scratch of their own."""
-        first, *rest = [self.graph.jaxpr.eqns[k] for k in path]
+        first, *rest = [self.graph.eqns[k] for k in path]
         found = self._solved(scratch, first)
         assert not isinstance(found, Refused), "an equation gave this part before"
         target = rest[0].outs[0] if rest else v
         parts = [x for a, x in zip(first.ins, found, strict=True) if a is target and isinstance(x, Part)]
         for eqn in rest:
-            through = [self._through(scratch, eqn, part) for part in parts]
+            through = [self._through(scratch, eqn, with_places(part, self.graph.maker.get)) for part in parts]
             parts = [x for x in through if isinstance(x, Part)]
         return parts
 
-    def _through(self, scratch: Scratch, eqn: Eqn, part: Part) -> Part | Refused:
+    def _through(self, scratch: Scratch, eqn: Eqn, part: Part) -> Part | Atom | Refused:
         """Elements that a mask chose of the result of an equation, run backwards element by element."""
+        scratch.at(eqn)
+        if (there := through_places(scratch, eqn, part, self._unknown, self.graph.maker.get)) is not None:
+            return there
         rule = self.rules.rows.get(type(eqn.prim))
         if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
             return APART
         holes = [a for a in eqn.ins if self._unknown(a)]
         if len(holes) != 1:
             return TWICE
-        scratch.at(eqn)
         args = tuple([Hole(a.aval) if self._unknown(a) else a for a in eqn.ins])
         found = rule.solve(scratch, eqn.prim, args, (part.value,))
         if isinstance(found, Refused):
@@ -246,11 +256,11 @@ class _Search:
     def _follow(self, v: Var, path: Path) -> None:
         """From elements that a mask chose: what reads no others, and what they were computed from."""
         part = self.parts[v][path]
-        if v in self.ways or not part.chosen:
+        if v in self.ways or not part.followed:
             return
         for j in self.graph.readers.get(v, ()):
-            reader = self.graph.jaxpr.eqns[j]
-            if reader.outs[0] not in self.ways and reads_chosen(reader, v, part.chosen, self._unknown):
+            reader = self.graph.eqns[j]
+            if reader.outs[0] not in self.ways and reads_part(reader, v, part, self._unknown):
                 scratch = Scratch(self.graph, self.rules, False)
                 for again in self._again(scratch, v, path):  # none, where what it came from has become known
                     seen = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
@@ -258,24 +268,26 @@ class _Search:
         k = self.graph.number.get(v, -1)
         if k < 0 or k in path:
             return
-        eqn = self.graph.jaxpr.eqns[k]
+        eqn = self.graph.eqns[k]
         scratch = Scratch(self.graph, self.rules, False)
         parts = self._again(scratch, v, path) if v not in self.ways else []
         if not parts:
             return
-        found = self._through(scratch, eqn, parts[0])
+        found = self._through(scratch, eqn, with_places(parts[0], self.graph.maker.get))
         if isinstance(found, Refused):
             if found is not TWICE:
                 self.refusals[k] = self.graph.located(found, eqn)
             return
         (unknown,) = [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
-        if (*path, k) not in self.parts.get(unknown, {}):
+        if not isinstance(found, Part):
+            self._settle((eqn,), scratch, {unknown: found})
+        elif (*path, k) not in self.parts.get(unknown, {}):
             self._part(unknown, (*path, k), found)
 
     def _peek(self, v: Var, k: int, part: Part) -> None:
-        """Compute what reads no other elements of an operand than those that an equation gives."""
+        """Compute what reads no other elements of an operand than those that an equation gives, and what they are."""
         for j in self.graph.readers[v]:
-            reader = self.graph.jaxpr.eqns[j]
+            reader = self.graph.eqns[j]
             box = box_of(reader.prim, v.aval)
             if box is None or reader.outs[0] in self.ways or within(part, box) is None:
                 continue
@@ -285,7 +297,13 @@ class _Search:
             assert window is not None
             (out,) = reader.outs
             seen = reshaped(scratch, scratch.one(window, again.value), out.aval.shape)
-            self._settle((self.graph.jaxpr.eqns[k],), scratch, {out: seen})
+            self._settle((self.graph.eqns[k],), scratch, {out: seen})
+        for a, box in windows_of(self.graph.maker.get(v)):
+            if isinstance(a, Var) and self._unknown(a) and (window := within(part, box)) is not None:
+                scratch = Scratch(self.graph, self.rules, False)
+                parts = self._again(scratch, v, (k,))
+                if parts:
+                    self._settle((self.graph.maker[v],), scratch, {a: scratch.one(window, parts[0].value)})
 
     def _settle(self, eqns: tuple[Eqn, ...], scratch: Scratch, gives: dict[Var, Atom]) -> None:
         for v, a in gives.items():
@@ -303,10 +321,23 @@ def solve(
     given: Iterable[Atom],
     rules: InverseRules,
     measured: bool = False,
-    origins: tuple[Origin, ...] = (),
+    origins: Mapping[Atom, Origin] = NOWHERE,
 ) -> Plan:
-    """What the atoms given determine of a program; `origins` are what its equations stand for, for messages."""
-    return _Search(Graph.of(jaxpr, origins), rules, measured).run(given)
+    """What the atoms given determine of a program; `origins` are what its equations stand for, for messages.
+
+    Rule: where they do not determine all operands, sums of masked values are read as choices.
+    """
+    graph, given = Graph.of(jaxpr, origins), tuple(given)
+    plan = _Search(graph, rules, measured).run(given)
+    if all([v in plan.ways for v in jaxpr.ins]):
+        return plan
+    again = with_choices(graph, plan.ways)
+    other = again and _Search(again, rules, measured).run(given)
+    return other if other and _solved(jaxpr, other) > _solved(jaxpr, plan) else plan
+
+
+def _solved(jaxpr: Jaxpr, plan: Plan) -> int:
+    return sum([v in plan.ways for v in jaxpr.ins])
 
 
 # ---------------------------------------------------------------------------------------------------------- on demand
@@ -386,7 +417,7 @@ def determine(
     Cost: one search, linear in the equations where each is asked once.
     """
     asked = Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name)
-    slim, origins = traced_back(asked) if traced else (slim_of(asked), ())
+    slim, origins = traced_back(asked) if traced else (slim_of(asked), NOWHERE)
     held = marked(jaxpr.ins, ins)
     plan = solve(slim, (*held, *slim.outs), rules, measured, origins)
     b = Builder()

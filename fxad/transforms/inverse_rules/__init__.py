@@ -10,6 +10,7 @@ from fxad.transforms.inverse_rules.contract import InverseRules
 from fxad.transforms.inverse_rules.control import CONTROL
 from fxad.transforms.inverse_rules.conversion import CONVERSION
 from fxad.transforms.inverse_rules.elementwise import ELEMENTARY
+from fxad.transforms.inverse_rules.implicit import IMPLICIT
 from fxad.transforms.inverse_rules.indexing import INDEXING
 from fxad.transforms.inverse_rules.products import PRODUCTS
 from fxad.transforms.inverse_rules.refused import REFUSED
@@ -27,6 +28,7 @@ _ALL: Final = (
     *PRODUCTS,
     *SYSTEMS,
     *CONTROL,
+    *IMPLICIT,
     *REFUSED,
 )
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Aval, Emit, Eqn, Lit
-from fxad.primitives.elementwise import SELECT_N, SelectN
+from fxad.ir import Atom, Aval, Emit, Eqn, Lit, NDArray
+from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.shape import BroadcastInDim
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.inverse_rules.contract import Part
+from fxad.transforms.inverse_rules.structure import box_mask, kept_by
 
 
 def complete(aval: Aval, parts: Sequence[Part]) -> bool:
@@ -18,14 +20,45 @@ def complete(aval: Aval, parts: Sequence[Part]) -> bool:
     that there are as many elements; those that nobody gives are nan then, so a dtype without nan is not made whole."""
     if _shared(parts):
         return True
-    parts = [p for p in parts if p.share is None]
+    sure = [p.covers for p in parts if p.covers is not None]
+    parts = [p for p in parts if p.share is None and p.covers is None]
     if any([p.write for p in parts]):
         return aval.dtype in dtypes.INEXACT and sum([p.size for p in parts]) >= aval.size
+    if sure:
+        boxes = [box_mask(p.box, aval.shape) for p in parts]
+        return bool(np.logical_or.reduce(np.broadcast_arrays(*sure, *boxes)).all())
     covered = np.zeros(tuple([1 if _full(parts, k, n) else n for k, n in enumerate(aval.shape)]), bool)
     for p in parts:
         ranges = [np.arange(1) if _full(parts, k, n) else np.asarray(p.box[k]) for k, n in enumerate(aval.shape)]
         covered[np.ix_(*ranges)] = True
     return bool(covered.all())
+
+
+def has_box(covers: NDArray, box: tuple[range, ...]) -> bool:
+    """Whether all elements of a box are among those that a mask covers."""
+    each = [np.zeros(len(r), int) if n == 1 else np.asarray(r, int) for r, n in zip(box, covers.shape, strict=True)]
+    return bool(covers[np.ix_(*each)].all())
+
+
+def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | None:
+    """A selector that is known beforehand: a literal, or a box of true in false as a window that is written makes it,
+    copied; along axes of size 1 all elements are the same. None for any other."""
+    if isinstance(a, Lit):
+        return np.reshape(a.array.ravel()[:1], (1,) * a.aval.ndim) if a.aval.size else None
+    eqn = maker(a)
+    if eqn is None or a.aval.dtype != dtypes.bool_ or not a.aval.size:
+        return None
+    if isinstance(eqn.prim, BroadcastInDim):
+        mask = constant_mask(eqn.ins[0], maker)
+        shape = [1] * a.aval.ndim
+        for axis, n in zip(eqn.prim.dims, () if mask is None else mask.shape, strict=mask is not None):
+            shape[axis] = n
+        return None if mask is None else mask.reshape(shape)
+    if not isinstance(eqn.prim, Pad) or not all([isinstance(x, Lit) for x in eqn.ins]):
+        return None
+    inside, outside = [bool(x.array.any()) for x in eqn.ins if isinstance(x, Lit)]
+    kept = kept_by(eqn.prim, eqn.ins[0].aval.shape, a.aval.shape)
+    return np.where(box_mask(tuple([places for places, _ in kept]), a.aval.shape), inside, outside)
 
 
 def _shared(parts: Sequence[Part]) -> bool:
@@ -46,14 +79,6 @@ def chosen_part(value: Atom, share: tuple[Atom, int, int]) -> Part:
         return emit.one(SELECT_N, selector, *[value if j == k else base for j in range(n)])
 
     return Part(value, write=write, share=share)
-
-
-def reads_chosen(eqn: Eqn, v: Atom, share: tuple[Atom, int, int], unknown: Callable[[Atom], bool]) -> bool:
-    """Whether an equation reads of v just the elements that a selector chose, and nothing else that is unknown."""
-    selector, k, _ = share
-    if not isinstance(eqn.prim, SelectN) or eqn.ins[0] is not selector:
-        return False
-    return all([(a is v) == (j == k) and (a is v or not unknown(a)) for j, a in enumerate(eqn.ins[1:])])
 
 
 def _full(parts: Sequence[Part], axis: int, size: int) -> bool:

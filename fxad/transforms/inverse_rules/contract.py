@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
-from fxad.ir import Atom, Emit, Eqn, Hole, Jaxpr, Lit, Primitive, Var
+from fxad.ir import Atom, Emit, Eqn, Hole, Jaxpr, Lit, NDArray, Primitive, Var
 from fxad.records import dataclass
 
 P = TypeVar("P", bound=Primitive)
@@ -93,7 +93,8 @@ class Part:
     they stand is known when the program runs, and `write(emit, base)` gives an array `base` with them in their places:
     the solver starts from nan, so an element that nobody writes is nan. Of the elements it writes `count` are sure to
     be different ones (-1: as many as `value` has). A `share` (of what, k, n) is one of n that make the operand whole
-    together, and never alone: the elements where a selector chose case k, or one part of complex numbers.
+    together, and never alone: the elements where a selector chose case k, or one part of complex numbers. Where the
+    selector is known beforehand, `covers` says which elements those are: along axes of size 1 all or none.
     """
 
     value: Atom
@@ -101,6 +102,7 @@ class Part:
     write: Callable[[Emit, Atom], Atom] | None = None
     count: int = -1
     share: Share | None = None
+    covers: NDArray | None = None
 
     @property
     def chosen(self) -> tuple[Atom, int, int] | None:
@@ -110,6 +112,11 @@ class Part:
                 return selector, k, n
             case _:
                 return None
+
+    @property
+    def followed(self) -> bool:
+        """Whether what reads it, and what it was computed from, may be found from it alone."""
+        return self.chosen is not None or self.covers is not None
 
     @property
     def size(self) -> int:
@@ -211,14 +218,15 @@ def row(kind: type[P], solve: Solve[P], log_det: LogDet[P] | Constant | None = N
     return InverseRule(kind, solving, measuring, False)
 
 
-def body_row(kind: type[P], solve: SolveBody[P]) -> InverseRule:
-    """The rule of the primitives of one class of equations with bodies."""
+def body_row(kind: type[P], solve: SolveBody[P], partial: bool = True) -> InverseRule:
+    """The rule of the primitives of one class of equations with bodies; one that is not `partial` is asked once all
+    results are known, and has no log-determinant."""
 
     def solving(ctx: BodyCtx, prim: Primitive, args: Args, outs: Args) -> Solved | Refused:
         assert isinstance(prim, kind)
         return solve(ctx, prim, args, outs)
 
-    return InverseRule(kind, solving, None, True)
+    return InverseRule(kind, solving, None, partial)
 
 
 @final

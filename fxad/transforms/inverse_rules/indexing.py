@@ -31,6 +31,9 @@ from fxad.transforms.inverse_rules.elementwise import coarse, finite
 from fxad.transforms.inverse_rules.totals import log_sizes, total
 
 PLACES: Final = "the places are not known"
+LEFT_OUT: Final = "updates that meet or are left out are lost"
+ADDED: Final = "updates that meet are added up"
+MULTIPLIED: Final = "updates that meet are multiplied"
 
 
 def _gather(ctx: InverseCtx, prim: Gather, args: Args, outs: Outs) -> Solved | Refused:
@@ -49,7 +52,7 @@ def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved |
         return Refused(PLACES)
     places = indices
     if isinstance(updates, Hole) and (not prim.unique_indices or prim.mode == "drop"):
-        return Refused("updates that meet or are left out are lost")
+        return Refused(LEFT_OUT)
 
     def write(emit: Emit, base: Atom) -> Atom:
         return emit.one(prim, y, places, prim.read(emit, base, places, updates.aval))
@@ -66,7 +69,7 @@ def _scatter_add(ctx: InverseCtx, prim: ScatterAdd, args: Args, outs: Outs) -> S
     if isinstance(indices, Hole):
         return Refused(PLACES)
     if isinstance(updates, Hole):
-        return Refused("updates that meet are added up")
+        return Refused(ADDED)
     if outs[0].aval.dtype in dtypes.FLOAT8:
         return Refused(coarse(outs[0].aval))
     return ctx.one(prim, outs[0], indices, ctx.one(NEG, updates)), None, None
@@ -82,7 +85,7 @@ def _scatter_mul(ctx: InverseCtx, prim: ScatterMul, args: Args, outs: Outs) -> S
     if isinstance(indices, Hole):
         return Refused(PLACES)
     if isinstance(updates, Hole):
-        return Refused("updates that meet are multiplied")
+        return Refused(MULTIPLIED)
     if why := inexact(y):
         return Refused(why)
     x = ctx.one(DIV, y, _factor(ctx, prim, y, indices, updates))

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from fxad.ir import Atom, Aval, Emit, Hole, Lit, Primitive, Shape, Zero
+import numpy as np
+
+from fxad.ir import Atom, Aval, Emit, Hole, Lit, NDArray, Primitive, Shape, Zero
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.picking import Index, from_front, place_dtype
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
@@ -107,7 +109,7 @@ def _concatenate(ctx: InverseCtx, prim: Concatenate, args: Args, outs: Outs) -> 
 
 def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused:
     (y,), (x, value) = outs, args
-    kept = [_kept(*axis) for axis in zip(prim.low, prim.interior, x.aval.shape, y.aval.shape, strict=True)]
+    kept = kept_by(prim, x.aval.shape, y.aval.shape)
     found: Part | Atom | None = None
     if isinstance(value, Hole):
         at = _outside([places for places, _ in kept], y.aval.shape)
@@ -117,8 +119,12 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
     return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), found
 
 
+def kept_by(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
+    """For each axis: where elements of the operand are in the result, and which elements those are."""
+    return [_kept(*axis) for axis in zip(prim.low, prim.interior, x, y, strict=True)]
+
+
 def _kept(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
-    """Along one axis: where elements of the operand are in the result, and which elements those are."""
     step = gap + 1
     first, last = max(0, -(low // step)), min(n - 1, (m - 1 - low) // step)
     if last < first:
@@ -212,20 +218,34 @@ def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args,
     )
 
 
+def box_mask(box: tuple[range, ...], shape: Shape) -> NDArray:
+    """The elements in a box, along axes of size 1 all or none."""
+    full = [len(r) == n for r, n in zip(box, shape, strict=True)]
+    mask = np.zeros([1 if f else n for f, n in zip(full, shape, strict=True)], np.bool_)
+    mask[np.ix_(*[np.arange(1) if f else np.asarray(r, int) for f, r in zip(full, box, strict=True)])] = True
+    return mask
+
+
 def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -> Part:
     shape, sizes = y.aval.shape, window.sizes
     cut = [a for a, (n, m) in enumerate(zip(shape, sizes, strict=True)) if n != m]
-    if len(cut) == 1 and isinstance(at := starts[cut[0]], Lit):
+    if len(cut) == 1 and isinstance(start := starts[cut[0]], Lit):
         a = cut[0]
         n, m = shape[a], sizes[a]
-        first = min(max(int(at.array), 0), n - m)
-        if first in (0, n - m):  # what is left is one range
-            rest = range(m, n) if first == 0 else range(first)
+        begin = min(max(int(start.array), 0), n - m)
+        if begin in (0, n - m):  # what is left is one range
+            rest = range(m, n) if begin == 0 else range(begin)
             box = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
             return Part(sliced(emit, y, a, rest.start, rest.stop), box=box)
+    at = [int(s.array) for s in starts if isinstance(s, Lit)]
+    covers: NDArray | None = None
+    if len(at) == len(starts):
+        first = [min(max(a, 0), n - m) for a, n, m in zip(at, shape, sizes, strict=True)]
+        covers = np.logical_not(box_mask(_box(tuple(first), sizes, (1,) * len(at)), shape))
     return Part(
         y,
         count=y.aval.size - prod(sizes),
+        covers=covers,
         write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, y, emit.one(window, base, *starts), *starts),
     )
 
