@@ -197,11 +197,9 @@ class ConvGeneralDilated(Linear):
             "batch_group_count": i64(self.batch_groups),
         }
         aval = outs[0].with_shape(tuple([outs[0].shape[k] for k in orders[2]]))
-        # XLA computes integers narrower than 32 bits of constants with saturation, and others modulo 2^n as `impl` does
-        narrow = aval.dtype in dtypes.INTEGER and aval.dtype.itemsize < 4
-        wide = aval.with_dtype(dtypes.int32 if aval.dtype in dtypes.SIGNED else dtypes.uint32) if narrow else aval
+        wide = aval.with_dtype(_exact(ins, aval.dtype, ins[1].size // ins[1].shape[self.rhs_spec[0]]))
         (y,) = hlo.op("stablehlo.convolution", args, (wide,), attrs)
-        if narrow:
+        if wide is not aval:
             (y,) = hlo.op("stablehlo.convert", (y,), (aval,))
         return (_permuted(hlo, y, aval, tuple([orders[2].index(k) for k in range(aval.ndim)])),)
 
@@ -346,6 +344,20 @@ def _labels(spec: Axes, names: str) -> str:
     """A spec as StableHLO writes it: `[b, 0, 1, f]`."""
     labels = [*names, *map(str, range(len(spec) - 2))]
     return f"[{', '.join([labels[spec.index(a)] for a in range(len(spec))])}]"
+
+
+def _exact(ins: Sequence[Aval], dtype: DType, terms: int) -> DType:
+    """The dtype that sums are computed in, and then taken modulo 2^n as `impl` does: XLA saturates those of constants,
+    but for 64 bits. 32 bits do where nothing overflows."""
+    if dtype not in dtypes.INTEGER or dtype.itemsize == 8:
+        return dtype
+    most = terms
+    for aval in ins:
+        most *= max(abs(bound) for bound in dtypes.RANGES[aval.dtype])
+    signed = dtype in dtypes.SIGNED
+    if most <= dtypes.RANGES[dtypes.int32 if signed else dtypes.uint32][1]:
+        return dtypes.int32 if signed else dtypes.uint32
+    return dtypes.int64 if signed else dtypes.uint64
 
 
 def _permuted(hlo: Hlo, x: HloValue, aval: Aval, order: Axes) -> HloValue:

@@ -14,8 +14,10 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.errors import DTypeError, FxadError, ParameterError, ShapeError
+from fxad.interpret import run
 from fxad.ir import Aval, NDArray
 from fxad.primitives.conv import ConvGeneralDilated
+from fxad.testing import xla
 from fxad.transforms.linearize import linearize
 from fxad.transforms.transpose import transpose
 from fxad.transforms.vmap import vmap
@@ -223,6 +225,23 @@ ERRORS: list[tuple[ConvGeneralDilated, tuple[Aval, ...], type[FxadError], str]] 
     ),
     (conv(1), (A,), FxadError, "conv_general_dilated: takes 2 operands, got 1"),
 ]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "uint16", "int32", "uint32", "int64"])
+def test_integers_of_constants_wrap(dtype: str) -> None:
+    """XLA computes those while it compiles, with saturation: joined they are constants to it."""
+    most = int(np.iinfo(dtype).max)
+
+    def constants(*xs: int) -> Any:
+        return lax.concatenate([lax.full((1,), x, dtype) for x in xs], 0)
+
+    def both() -> list[Any]:
+        x = constants(most, most // 2, most // 3).reshape(1, 1, 3)
+        return [lax.conv(x, constants(*w).reshape(1, 1, 2), (1,), "VALID") for w in ((most, 5), (most // 3, most))]
+
+    jaxpr = fx.trace(both).jaxpr
+    for have, want in zip(xla(jaxpr, ()), run(jaxpr, ()), strict=True):
+        np.testing.assert_array_equal(have, want)
 
 
 @pytest.mark.parametrize(("prim", "avals", "kind", "message"), ERRORS)
