@@ -17,7 +17,7 @@ from typing import Final, final
 
 from fxad.builder import Builder
 from fxad.errors import FxadError
-from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, place
+from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, Zero, place
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import marked
 from fxad.primitives.elementwise.family import Binary, Unary
@@ -118,6 +118,9 @@ class _Search:
     def run(self, given: Iterable[Atom]) -> Plan:
         for a in given:
             self.know(a, None)
+        for v in self.graph.ins:
+            if not v.aval.size and v not in self.ways:  # there is one array without elements
+                self._settle((), Scratch(self.graph, self.rules, False), {v: Zero(v.aval).instantiate()})
         while self.forward or self.masked or self.backward:
             if self.forward:
                 eqn = self.graph.eqns[self.forward.popleft()]
@@ -307,7 +310,9 @@ class _Search:
 
     def _settle(self, eqns: tuple[Eqn, ...], scratch: Scratch, gives: dict[Var, Atom]) -> None:
         for v, a in gives.items():
-            assert v.aval is a.aval, f"{eqns[0].prim.name}: its inverse rule gives {a.aval} for an operand {v.aval}"
+            assert v.aval is a.aval, (
+                f"{[e.prim.name for e in eqns]}: the inverse gives {a.aval} for an operand {v.aval}"
+            )
         fresh = {v for e in scratch.eqns for v in e.outs}
         used = dict.fromkeys([*[a for e in scratch.eqns for a in e.ins], *gives.values(), *scratch.measures])
         reads = tuple([a for a in used if isinstance(a, Var) and a not in fresh and a not in gives])

@@ -56,6 +56,23 @@ X = np.array([0.5, -1.25, 0.75])
 W = np.array([0.25, -0.5, 1.5])
 
 
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3)])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "complex64"])
+def test_arrays_without_elements(shape: tuple[int, ...], dtype: str) -> None:
+    """They come back whether or not anything reads them."""
+
+    def halves(x: Any, w: Any) -> Any:
+        first, second = fnp.split(x, [shape[-1] // 2], axis=-1)
+        return fnp.concatenate([first, fnp.sinh(second) + fnp.sum(first) * w[..., :1]], axis=-1)
+
+    for f in (halves, lambda x, w: fnp.arcsinh(x) * 2.0, lambda x, w: w):
+        program = fx.trace(f, fnp.zeros(shape, dtype), fnp.zeros(shape, dtype))
+        results = fx.interpret(program, *[np.zeros(shape, a.dtype) for a in program.in_avals])
+        back = fx.interpret(fx.inverse(program), results, np.zeros(shape, program.in_avals[1].dtype))
+        assert (back.shape, back.dtype) == (shape, program.in_avals[0].dtype)
+        fx.invertible(program, keep="w")
+
+
 def test_a_wrong_inverse_is_found() -> None:
     def scaled(x: Any, w: Any) -> Any:
         return x * (w * w)
