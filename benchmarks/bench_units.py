@@ -112,8 +112,9 @@ def small(x: Any) -> Any:
     return fnp.sin(x) + 1.0
 
 
-def linking(calls: int = 100) -> Row:
-    """A linked run of many small units: what each costs beside jax calling a compiled function as often."""
+def linking(calls: int = 100) -> list[Row]:
+    """A linked run of many small units: what each costs beside jax calling a compiled function as often; and beside
+    jaxlib's own part of it, the calls of the executable and the handlers of their results in a bare loop."""
 
     def chain(x: Any) -> Any:
         for _ in range(calls):
@@ -125,6 +126,8 @@ def linking(calls: int = 100) -> Row:
 
     x, y = fx.asarray(np.ones(4, np.float32)), jnp.ones(4)
     linked = fx.lower(fx.trace(chain, x), units=every).compile()
+    loaded: Any = linked._loaded
+    (unit,) = loaded.programs
     theirs = jax.jit(lambda x: jnp.sin(x) + 1.0)
 
     def in_turn() -> Any:
@@ -133,14 +136,28 @@ def linking(calls: int = 100) -> Row:
             out = theirs(out)
         return out
 
-    ours_us, jax_us = race(lambda: linked(x).block_until_ready(), lambda: in_turn().block_until_ready(), per=calls)
-    return Row("a unit of a linked run", ours_us, jax_us, at_most=8.0)
+    def bare() -> Any:
+        out = [x._buffer]
+        for _ in range(calls):
+            out = unit.start(out).consume_with_handlers(unit.handlers)
+        return out[0]
+
+    ours_us, jax_us, least_us = race(
+        lambda: linked(x).block_until_ready(),
+        lambda: in_turn().block_until_ready(),
+        lambda: bare().block_until_ready(),
+        per=calls,
+    )
+    return [
+        Row("a unit of a linked run", ours_us, jax_us, at_most=8.0),
+        Row("a unit of a linked run beside the calls of jaxlib alone", ours_us, least_us),
+    ]
 
 
 def rows(names: tuple[str, ...] = ()) -> list[Row]:
     """All measurements, or those named."""
     parts: dict[str, Callable[[], list[Row]]] = {
-        "linking": lambda: [linking()],
+        "linking": linking,
         "transformer": lambda: measure(transformer, 0.25),
         "rnn": lambda: measure(rnn, 0.2),
         "block": lambda: measure(block, 0.9, seconds=2.0),

@@ -62,6 +62,12 @@ NOTES = {
     "traced already; the row below is what fxad's transformation costs alone.",
     "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000. "
     "A turn of 100,000 takes 0.3 s: 0.88 to 0.99 on a quiet machine, up to 1.97 under a load of 5.",
+    "a unit of a linked run beside": "Both columns are one run's: the linked run, and jaxlib's calls of the executable "
+    "in a bare loop, which no run of units can go below.",
+    "first gradient: transformer, 96": "Both columns are fxad's. What is compiled takes as long at any depth; tracing, "
+    "planning and the run itself take their time for each layer.",
+    "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 units "
+    "gave 1.03 and 1.12.",
     "call: x + y": "One frame of Python; executing, and making jaxlib's array, are 0.81 of jax's whole call.",
     "call: pytree": "Close to its budget: runs gave 0.94 to 1.09 under a load of 8, and 0.991 counted in machine "
     "instructions. Executing, and making jaxlib's arrays, are 0.84 of jax's whole call.",

@@ -6,7 +6,7 @@ The rule (`repeated`), for the body of a call that is reached more than once whe
    `FUSES` times what it takes to hand over its operands and results, where it is arithmetic that XLA would fuse with
    what is around it (60 steps `x = a * x + b` of a million numbers: 9 ms in one piece, 63 as 60 units);
    Where steps are grouped to make a body, as many are taken as take `GROUPED`: a chain of short units costs more than
-   its calls (an RNN of 200 steps as 15 units takes 0.93 of what it takes as 24, for 1.4 of the equations to compile);
+   its calls (an RNN of 200 steps as 15 units: mostly 0.93 of its time as 24, for 1.4 of the equations to compile);
 2. compiling it once saves `WORTH` equations or more;
 3. unless the units inside it leave no more than half of it to compile: then they are the units;
 
