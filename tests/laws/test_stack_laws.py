@@ -20,6 +20,7 @@ def test_stacks_in_xla(case: Case, stack: tuple[str, ...]) -> None:
     check_stack(stack, case, compiled=True)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("first", STEPS)
 def test_pairs(first: str) -> None:
     """Every two transforms, one after the other."""

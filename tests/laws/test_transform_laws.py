@@ -41,6 +41,7 @@ DIFFERENTIABLE = (
 )
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("check", ANY, ids=lambda check: check.__name__)
 def test_any_program(check: Callable[[Case], None]) -> None:
     @given(cases())
@@ -50,6 +51,7 @@ def test_any_program(check: Callable[[Case], None]) -> None:
     law()
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("check", DIFFERENTIABLE, ids=lambda check: check.__name__)
 def test_differentiable_programs(check: Callable[[Case], None]) -> None:
     @given(cases(differentiable=True))
