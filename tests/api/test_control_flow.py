@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fxad as fx
@@ -25,6 +25,7 @@ from fxad.errors import (
 from fxad.ir import distinct
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.while_ import While
+from tests.laws.budget import share
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
@@ -245,7 +246,7 @@ def slope(f: Callable[[Any], Any], x: float) -> float:
     return float((up - down) / (2 * h))
 
 
-@settings(max_examples=8, deadline=None)
+@share(3)
 @given(st.floats(-2, 2).filter(lambda x: abs(x) > 1e-3), st.integers(-1, 9))
 def test_derivatives_of_nested_control_flow(x: float, n: int) -> None:
     limit = fnp.asarray(np.int32(n))  # an operand, so that all examples are one program

@@ -19,6 +19,7 @@ from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import Refused
 from fxad.transforms.inverse_rules.refused import REASONS
 from tests.invertible.rules import backward
+from tests.laws.budget import share
 
 INVERTED = [c for c in ALL if c in INVERSE_RULES.rows and c not in REASONS and not issubclass(c, HigherOrder)]
 Bools = npt.NDArray[np.bool_]
@@ -61,7 +62,7 @@ def operands(application: Application) -> tuple[NDArray, ...]:
 def test_what_comes_back_was_there(kind: type[Primitive], smooth: bool) -> None:
     """Each set of operands, given the others and the results; inside of the domain nothing is nan that was not."""
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(share(2), suppress_health_check=list(HealthCheck))
     @given(calls(kind, smooth=smooth))
     def law(application: Application) -> None:
         args, prim = operands(application), application.prim

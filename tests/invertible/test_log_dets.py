@@ -37,6 +37,7 @@ from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import Refused
 from fxad.transforms.inverse_rules.refused import REASONS
 from tests.invertible.rules import backward, jacobian, log_det, near
+from tests.laws.budget import share
 
 MEASURED = [
     c
@@ -54,7 +55,7 @@ def test_the_dense_jacobian_says_the_same(kind: type[Primitive]) -> None:
     """For each set of operands that the rule gives as a whole, where the Jacobian is square."""
     counted = 0
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(share(1), suppress_health_check=list(HealthCheck))
     @given(calls(kind, smooth=True))
     def law(application: Application) -> None:
         nonlocal counted

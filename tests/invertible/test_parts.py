@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fxad as fx
@@ -146,7 +146,6 @@ def test_reading_twice_what_is_not_a_permutation_gives_nan() -> None:
     assert np.isnan(back[2]).all()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_windows_that_cover(data: st.DataObject) -> None:
     """Cuts along both axes, in any order, some of them with a step, and some twice."""

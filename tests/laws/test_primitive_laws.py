@@ -37,7 +37,7 @@ def test_types(kind: type[Primitive]) -> None:
 
 @every
 def test_lowering(kind: type[Primitive]) -> None:
-    @share(5)
+    @share(8)
     @given(calls(kind))
     def law(application: Application) -> None:
         check_lowering(application)
