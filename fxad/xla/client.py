@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from dataclasses import field
 from importlib.util import find_spec
 from typing import Final, final
@@ -92,6 +93,13 @@ class _Clients:
                 client = self._make(platform)
                 self._devices[platform] = tuple([_device(platform, client, d) for d in client.local_devices()])
             return self._devices[platform]
+
+    def settle(self) -> None:
+        """Wait for every array that is there. What failed, fails where it is asked for."""
+        for found in [] if self._forked else list(self._devices.values()):
+            for array in found[0].client.live_arrays():
+                with suppress(_jax.JaxRuntimeError):
+                    array.block_until_ready()
 
     def known(self, raw: _jax.Device) -> Device:
         return next(d for found in self._devices.values() for d in found if d.raw == raw)
@@ -177,3 +185,8 @@ def default_device() -> Device:
 def set_cpu_devices(count: int) -> None:
     """Make the CPU `count` devices. Raises: ParameterError once the CPU is in use with another number."""
     _clients.set_cpu_devices(count)
+
+
+def settle() -> None:
+    """Wait for what is being computed, as far as its results are held."""
+    _clients.settle()

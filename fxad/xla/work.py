@@ -1,5 +1,6 @@
 """Compilations under way in this process, its end, and what a fork leaves of both.
 
+The process must not end while XLA computes either: its threads would run code that is gone.
 A daemon thread that is inside XLA when the interpreter ends is ended there, and the process aborts. So the end waits
 for what is being compiled; a thread that then begins or finishes a compilation stays where it is, as daemon threads do.
 A forked child has none of XLA's threads, and would wait for them for ever.
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, final
 
-from fxad.xla.client import check_process
+from fxad.xla.client import check_process, settle
 
 
 @final
@@ -55,11 +56,12 @@ class _Work:
             self._changed.wait()
 
     def end(self) -> None:
-        """Begin nothing new, and wait for what runs."""
+        """Begin nothing new, and wait for what runs: compilations, and computations whose results are held."""
         with self._changed:
             self._over = True
             while self._running:
                 self._changed.wait()
+        settle()
 
 
 _work: Final = _Work()

@@ -196,6 +196,23 @@ print(sum(t.is_alive() for t in threads))
     assert in_a_process(text) == "3\n"
 
 
+def test_the_end_of_the_interpreter_waits_for_what_is_computed() -> None:
+    """XLA's threads would run code that is gone."""
+    text = """
+x = np.full((600, 600), 0.01, np.float32)
+@fx.jit
+def work(x):
+    for _ in range(60):
+        x = fx.numpy.tanh(x @ x)
+    return x
+np.asarray(work(x))
+held = work(x)
+print("asked for")
+"""
+    for _ in range(2):
+        assert in_a_process(text) == "asked for\n"
+
+
 def test_a_forked_child_says_that_it_cannot_compute() -> None:
     """It would wait for threads that it does not have. What has been computed, and tracing, are there."""
     text = """
