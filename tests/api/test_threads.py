@@ -201,15 +201,16 @@ def test_the_end_of_the_interpreter_waits_for_what_is_computed() -> None:
     text = """
 x = np.full((600, 600), 0.01, np.float32)
 @fx.jit
-def work(x):
-    for _ in range(60):
-        x = fx.numpy.tanh(x @ x)
-    return x
-np.asarray(work(x))
-held = work(x)
+@fx.value_and_grad
+def work(x, ws):
+    for w in ws:
+        x = fnp.tanh(x @ w) * 1.01
+    return fnp.sum(x)
+work(x, [x] * 24)
+held = work(x, [x] * 24)
 print("asked for")
 """
-    for _ in range(2):
+    for _ in range(3):
         assert in_a_process(text) == "asked for\n"
 
 
