@@ -5,7 +5,8 @@ units everything that is read again is stored. So the values that wait for a lat
 
 - A value that waits is what an operand of a piece reads from a piece that is not just before it.
 - Of a piece that made such values, those are handed over that determine them by equations that are `CHEAP`, and weigh
-  least. A value that lives until then anyway weighs nothing: an operand of the program, what the piece reads too.
+  least: their bytes, times the pieces for which they wait longer than they would anyway. So an operand of the program
+  weighs nothing, nor what the piece reads too, and next to nothing what the next layer reads (`y` beside `1 - y * y`).
 - The piece that reads is given an operand for each, and the equations: at most `LONGEST` for a value, for at most
   `READERS` pieces. Equal pieces stay equal: it is done where it is the same at every use, and not at all elsewhere.
 
@@ -166,19 +167,21 @@ class Crossing:
                         until[a] = [max(p) for p in zip(last, until.get(a, last), strict=True)]
         values = tuple(until)
         number: dict[Atom, int] = {v: k for k, v in enumerate(values)}
-        weights = [0 if self._lives(body, v, until[v], again) else v.aval.nbytes for v in values]
+        weights = [v.aval.nbytes * self._longer(body, v, until[v], again) for v in values]
         edges = [(number[a], number[v]) for v in values if v in made for a in made[v].ins if isinstance(a, Var)]
         chosen = separator(weights, edges, [number[v] for v in values if v not in made], [number[v] for v in needed])
         leaves = {values[k] for k in chosen}
         formulas = {v: f for v in needed if v not in leaves and (f := _formula(v, made, leaves))}
         return {(body, n): formulas[v] for n, v in enumerate(body.outs) if v in formulas}
 
-    def _lives(self, body: Jaxpr, v: Var, until: Sequence[int], again: set[Port]) -> bool:
-        """Whether a value of a body is there until then anyway, at every use."""
-        if v not in body.ins and v not in body.outs:
-            return False
-        outside = [self.outside(k, v) for k in self.uses[body]]
-        return all([a is not None and self._last(a, again) >= t for a, t in zip(outside, until, strict=True)])
+    def _longer(self, body: Jaxpr, v: Var, until: Sequence[int], again: set[Port]) -> int:
+        """For how many pieces more than anyway a value of a body lives when it is there until then, at all uses."""
+        longer = 0
+        for k, last in zip(self.uses[body], until, strict=True):
+            a = self.outside(k, v)
+            anyway = k if a is None else max(self._last(a, again), self.source.get(a, (0, 0))[0])
+            longer += max(0, last - anyway)
+        return longer
 
     def _last(self, a: Atom, again: set[Port], *, waiting: bool = False) -> int:
         """The last piece that reads a value as an operand in `again` (`waiting`), or as another; -1 for none."""

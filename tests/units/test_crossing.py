@@ -89,6 +89,11 @@ def mlp(p: Any, x: Any) -> Any:
     return fnp.tanh(x @ p["w"] + p["b"]) @ p["v"]
 
 
+def squashed(p: Any, x: Any) -> Any:
+    """What this hands on is all that its derivative reads: `1 - y * y`. It is there a step longer than it would be."""
+    return fnp.tanh(x @ p["w"] + p["b"])
+
+
 def coupling(p: Any, x: Any) -> Any:
     a, b = fnp.split(x, 2, axis=1)
     w, v = p["w"][:32, :32], p["v"][:32, :32]
@@ -118,7 +123,7 @@ def gradient_of(block: Callable[[Any, Any], Any], depth: int) -> tuple[fx.Progra
     return fx.grad(fx.trace(loss, *args)), args
 
 
-@pytest.mark.parametrize(("block", "states", "rows"), [(mlp, 2, 0), (coupling, 2, 0), (normed, 3, 1)])
+@pytest.mark.parametrize(("block", "states", "rows"), [(mlp, 2, 0), (squashed, 1, 0), (coupling, 2, 0), (normed, 3, 1)])
 def test_a_layer_more_holds_only_its_dear_values(block: Callable[[Any, Any], Any], states: int, rows: int) -> None:
     """A layer holds its operand, and what only a product, a tanh or a sum gives: exact bytes of what was compiled.
     The results are those of the interpreter."""
