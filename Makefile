@@ -44,13 +44,13 @@ units-laws:
 deep-laws:
 	python -m tests.laws.deep
 
-# Side by side with jax: pip install -e '.[bench]'
+# Side by side with jax: pip install -e '.[bench]'. Of some modules: make bench MODULES="models units"
 bench:
-	python -m benchmarks.run --write docs/benchmarks.md
+	python -m benchmarks.run $(MODULES) --write docs/benchmarks.md
 
-# Memory against time, beside jax: the data, the page, and the plots of the tutorial.
+# Memory against time, beside jax: the data, the page, and the plots of the tutorial. Of some: make memory PARTS="mlp loops"
 memory:
-	python -m benchmarks.memory
+	python -m benchmarks.memory $(PARTS)
 	python docs/plots.py
 
 # What is generated: the rule matrix, what the blocks of the tutorials print, and the picture of a plan.

@@ -1,8 +1,11 @@
 """Memory against time: what each way of storing less holds and costs, beside jax.
 
     python -m benchmarks.memory                 measure everything, write docs/memory.json and docs/memory.md
+    python -m benchmarks.memory mlp loops       some parts; what was measured of the others stays
     python -m benchmarks.memory --bytes         bytes only, which are the same in every run; times stay as they are
     python docs/plots.py                        the plots, from docs/memory.json
+
+Both files are saved after each part: a run that is stopped has lost the part it was at.
 
 Each network of `benchmarks/models/blocks.py` is written once and compiled by both libraries: plain, and with every
 block under `remat` (`jax.checkpoint`) with the same policy. What is compiled is the gradient of all parameters. Times
@@ -13,10 +16,8 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isqrt
@@ -31,8 +32,10 @@ from rich.progress import track
 import fxad as fx
 import fxad.numpy as fnp
 from benchmarks.bench_models import agree
+from benchmarks.memory_page import read, replaced, write
 from benchmarks.models.blocks import NETWORKS, Network, Way, Wrap, reversible
 from benchmarks.models.face import OURS, THEIRS
+from benchmarks.page import taken
 from fxad import lax, policies
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
@@ -190,80 +193,36 @@ def depths() -> dict[str, Any]:
     return {"blocks": depths, "states": curves}
 
 
-# --------------------------------------------------------------------------------------------------------------- pages
+CURVES: Final[dict[str, Callable[[], dict[str, Any]]]] = {"loops": loops, "depths": depths}
 
-PAGE: Final = """# Memory against time
-
-Written by `python -m benchmarks.memory`. Each network is a stack of equal blocks, written once for both libraries
-(`benchmarks/models/blocks.py`); each block is under `fx.remat` and under `jax.checkpoint` with the same policy, and the
-gradient of all parameters is compiled for the CPU, by both in one process. All gradients of a network agree. How to
-choose among these is in the [tutorial](tutorial-memory.md).
-
-## Bytes
-
-Temporaries of the compiled gradient, in kilobytes: what XLA says it reserves, the same in every run. On the CPU XLA
-merges what `jax.checkpoint` computes again with the first computation, so of unrolled blocks jax holds what its plain
-gradient holds; in a scan they stay apart.
-
-`remat: nothing` stores what goes from block to block; the other policies store that and what they choose, `everything`
-also what the gradient does not need. `checkpointed_scan` is a loop: over the sequence of the
-RNN, and over the parameters of the other networks, stacked for it; it holds as many carries as its budget, and the
-slices (or the stacked parameters and their gradients) that its segments run over. `invertible` holds the last state.
-
-fxad compiles blocks that repeat once each, as units (`lower(..., units="auto")`, its default). What one unit hands to
-another lies in memory until its last use; what that is, is chosen so that it is least, and cheap arithmetic is done
-again ([decision 28](adr/0028-what-crosses-between-units.md)).
-
-{bytes}
-## Time
-
-One step, relative to jax's plain gradient of the same network: the best of turns that all contestants take one by one,
-on {cores} CPU cores at a load of {load:.1f}. Above a load of 1 these say little.
-
-{times}
-"""
+# --------------------------------------------------------------------------------------------------------------- parts
 
 
-def tables(data: dict[str, Any], what: str) -> str:
-    """A table for each network: fxad's figure, jax's, and their ratio."""
-    return "\n".join(["\n".join(_table(network, what)) + "\n" for network in data["networks"]])
-
-
-def _table(network: dict[str, Any], what: str) -> Iterator[str]:
-    yield f"| {network['name']} | fxad | jax | fxad / jax |"
-    yield "|---|---:|---:|---:|"
-    for name, row in network["rows"].items():
-        mine, *peer = row.get(what, [float("nan"), float("nan")])
-        cells = [f"{x / 1024:,.0f}" if what == "bytes" else f"{x:.2f}" for x in (mine, *peer)]
-        ratio = f"{mine / peer[0]:.2f}" if peer else ""
-        yield f"| {name} | {' | '.join([*cells, *[''] * (2 - len(cells))])} | {ratio} |"
-
-
-def write(data: dict[str, Any]) -> None:
-    """The data, the page and the plots."""
-    (DOCS / "memory.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    page = PAGE.format(bytes=tables(data, "bytes"), times=tables(data, "time"), **data["machine"])
-    (DOCS / "memory.md").write_text(page.rstrip() + "\n", encoding="utf-8")
-
-
-def main() -> None:
-    """Measure, and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def parts(argv: Sequence[str] | None) -> tuple[list[str], float]:
+    """What is to be measured, and for how long each network."""
+    everything = [*[make.__name__ for make in NETWORKS], *CURVES]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(everything)}; all by default")
     parser.add_argument("--bytes", action="store_true", help="leave times as they are")
     parser.add_argument("--seconds", type=float, default=20.0, help="for the times of each network")
-    args = parser.parse_args()
-    machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}  # before the work of this command
-    found = [measure(make(), 0 if args.bytes else args.seconds) for make in track(NETWORKS, "measuring")]
-    data = {"machine": machine, "networks": found, "loops": loops(), "depths": depths()}
-    if args.bytes:
-        known = DOCS / "memory.json"
-        before = json.loads(known.read_text(encoding="utf-8")) if known.exists() else data
-        data["machine"] = before["machine"]
-        for new, old in zip(found, before["networks"], strict=True):
-            for name, row in new["rows"].items():
-                if "time" in old["rows"].get(name, {}):
-                    row["time"] = old["rows"][name]["time"]
-    write(data)
+    args = parser.parse_args(argv)
+    if unknown := [name for name in args.parts if name not in everything]:
+        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(everything)}")
+    return args.parts or everything, 0.0 if args.bytes else args.seconds
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, and write after each part."""
+    chosen, seconds = parts(argv)
+    makers = {make.__name__: make for make in NETWORKS}
+    for name in track(chosen, "measuring"):
+        when = taken()
+        if name in CURVES:
+            new = {**read(DOCS), name: {"taken": when, **CURVES[name]()}}
+        else:
+            found = measure(makers[name](), seconds)
+            new = replaced(read(DOCS), {**found, "taken": dict.fromkeys(("bytes", "time")[: 1 + bool(seconds)], when)})
+        write(DOCS, new)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def memory_and_time(data: dict[str, Any]) -> Any:
         base_bytes, base_time = rows["plain"]["bytes"][0], rows["plain"]["time"][0]
         for name, row in rows.items():
             colour, marker = styles[name]
-            for k, (held, took) in enumerate(zip(row["bytes"], row["time"], strict=True)):
+            for k, (held, took) in enumerate(zip(row["bytes"], row.get("time", ()), strict=False)):
                 point = {"marker": marker, "s": 60 - 15 * k, "linewidths": 1.3, "zorder": 3 - k}
                 face = "none" if k else colour
                 ax.scatter(took / base_time, held / base_bytes, edgecolors=colour, facecolors=face, **point)

@@ -1,0 +1,84 @@
+"""What `python -m benchmarks.memory` has measured, replaced part by part in `docs/memory.json`, and its page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.page import save
+
+PAGE: Final = """# Memory against time
+
+Written by `python -m benchmarks.memory`. Each network is a stack of equal blocks, written once for both libraries
+(`benchmarks/models/blocks.py`); each block is under `fx.remat` and under `jax.checkpoint` with the same policy, and the
+gradient of all parameters is compiled for the CPU, by both in one process. All gradients of a network agree. How to
+choose among these is in the [tutorial](tutorial-memory.md).
+
+## Bytes
+
+Temporaries of the compiled gradient, in kilobytes: what XLA says it reserves, the same in every run. On the CPU XLA
+merges what `jax.checkpoint` computes again with the first computation, so of unrolled blocks jax holds what its plain
+gradient holds; in a scan they stay apart.
+
+`remat: nothing` stores what goes from block to block; the other policies store that and what they choose, `everything`
+also what the gradient does not need. `checkpointed_scan` is a loop: over the sequence of the
+RNN, and over the parameters of the other networks, stacked for it; it holds as many carries as its budget, and the
+slices (or the stacked parameters and their gradients) that its segments run over. `invertible` holds the last state.
+
+fxad compiles blocks that repeat once each, as units (`lower(..., units="auto")`, its default). What one unit hands to
+another lies in memory until its last use; what that is, is chosen so that it is least, and cheap arithmetic is done
+again ([decision 28](adr/0028-what-crosses-between-units.md)).
+
+{bytes}
+## Time
+
+One step, relative to jax's plain gradient of the same network: the best of turns that all contestants take one by one.
+Above a load of 1 these say little.
+
+{times}
+"""
+
+
+def replaced(data: dict[str, Any], network: dict[str, Any]) -> dict[str, Any]:
+    """The data with a network in place of the one of that name. Where it has no times, those of before stay."""
+    networks = {n["name"]: n for n in data.get("networks", [])}
+    old = networks.get(network["name"], {"taken": {}, "rows": {}})
+    rows = {}
+    for name, row in network["rows"].items():
+        before = old["rows"].get(name, {})
+        keep = {"time": before["time"]} if "time" in before and "time" not in row else {}
+        rows[name] = {**row, **keep}
+    new = {"name": network["name"], "taken": {**old["taken"], **network["taken"]}, "rows": rows}
+    return {**data, "networks": list({**networks, network["name"]: new}.values())}
+
+
+def tables(data: dict[str, Any], what: str) -> str:
+    """A table for each network: when it was measured, fxad's figure, jax's, and their ratio."""
+    return "\n".join(["\n".join(_table(network, what)) + "\n" for network in data["networks"]])
+
+
+def _table(network: dict[str, Any], what: str) -> Iterator[str]:
+    yield f"Measured on {network['taken'].get(what, 'no day')}.\n"
+    yield f"| {network['name']} | fxad | jax | fxad / jax |"
+    yield "|---|---:|---:|---:|"
+    for name, row in network["rows"].items():
+        figures = row.get(what, [])
+        cells = [f"{x / 1024:,.0f}" if what == "bytes" else f"{x:.2f}" for x in figures]
+        ratio = f"{figures[0] / figures[1]:.2f}" if len(figures) == 2 else ""
+        yield f"| {name} | {' | '.join([*cells, *[''] * (2 - len(cells))])} | {ratio} |"
+
+
+def read(docs: Path) -> dict[str, Any]:
+    """What was measured before."""
+    path = docs / "memory.json"
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return data
+
+
+def write(docs: Path, data: dict[str, Any]) -> None:
+    """The data and the page."""
+    save(docs / "memory.json", json.dumps(data, indent=1) + "\n")
+    page = PAGE.format(bytes=tables(data, "bytes"), times=tables(data, "time"))
+    save(docs / "memory.md", page.rstrip() + "\n")

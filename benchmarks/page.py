@@ -1,0 +1,108 @@
+"""The page of benchmarks: a section for each module, replaced when that module is measured again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from benchmarks.harness import Row
+
+HEAD: Final = """# Benchmarks
+
+Written by `make bench`, as measured; a budget that is missed is in its table like any other. fxad and jax take turns in
+one process and each keeps its best turn, so the ratio holds better than the times. Budgets are those of the ratio, or
+of fxad's own figure where a unit stands beside it. Each section says when it was measured, and at which load: a run may
+be of some modules only (`make bench MODULES="models units"`), and is saved after each.
+
+"""
+
+# What a reader must know of a row, by the beginning of its name.
+NOTES: Final = {
+    "second process: MLP": "Not to be had: of the CPU time of such a process (430 ms under load) NumPy and jaxlib take "
+    "185 to import, and the first product of matrices 40, in jax's too; fxad takes 155 to import, with optree and "
+    "pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",
+    "second process": "Both load the same machine code: 0.1 s of importing jaxlib and numpy, and XLA's loading of the "
+    "executable, are in both columns.",
+    "trace and value_and_grad": "Close to its budget: runs gave 0.105 to 0.128. jax cannot differentiate what is "
+    "traced already; the row below is what fxad's transformation costs alone.",
+    "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000. "
+    "A turn of 100,000 takes 0.3 s: 0.88 to 0.99 on a quiet machine, up to 1.97 under a load of 5.",
+    "a unit of a linked run beside": "Both columns are one run's: the linked run, and jaxlib's calls of the executable "
+    "in a bare loop, which no run of units can go below.",
+    "first gradient: transformer, 96": "Both columns are fxad's. What is compiled takes as long at any depth; tracing, "
+    "planning and the run itself take their time for each layer.",
+    "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 units "
+    "gave 1.03 and 1.12.",
+    "call: x + y": "One frame of Python; executing, and making jaxlib's array, are 0.81 of jax's whole call.",
+    "call: pytree": "Close to its budget: runs gave 0.94 to 1.09 under a load of 8, and 0.991 counted in machine "
+    "instructions. Executing, and making jaxlib's arrays, are 0.84 of jax's whole call.",
+    "outline": "Both columns are fxad's: an equation of the gradient of 9,000 layers, and of 90; outlining, and the "
+    "first gradient that it is a part of.",
+    "distinct equations": "Both columns are fxad's: equations to compile when each body is compiled once, and all.",
+    "remat: step": "XLA merges what `jax.checkpoint` recomputes with the first computation, so jax pays in memory what "
+    "fxad pays in time. The gradients of both fxad programs are compared bit for bit.",
+    "temporaries: value_and_grad of RNN": "4,096 bytes, the size of one [16, 64] array. Both are compiled to the same "
+    "kernels in the same order; XLA's planner of buffers breaks a tie otherwise (seen in three steps, dumped).",
+    "eager: sin": "`jnp.sin` is a function of C++; `fxad.numpy.sin` is two frames of Python. Counted in machine "
+    "instructions: 1.028.",
+    "eager: x @ y": "XLA computes it in a thread of its own: under a load of 8, runs gave 0.44 to 2.5, most "
+    "of them 0.88 to 1.04.",
+    "trace: x[3]": "A static index is read once for each shape and remembered.",
+    "run: value_and_grad of ADBench BA": "Divisions stay divisions in fxad's program; of jax's, XLA makes products "
+    "with reciprocals.",
+    "run: cholesky": "Both call LAPACK, whose threads make times of any size on a machine with other work.",
+    "trace to executable": "Nearly all of it is XLA's.",
+    "to NumPy": "fxad hands out a view by DLPack, which is made for each call; jax keeps the NumPy array on its own.",
+}
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file whole or not at all: whoever stops the run finds the old one or the new one."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def taken() -> str:
+    """When and where a measurement is made; its load is that of others when this is asked before the work begins."""
+    versions = ", ".join([f"{name} {metadata.version(name)}" for name in ("jaxlib", "jax")])
+    where = f"{os.cpu_count()} CPU cores ({platform.machine()})"
+    load = f"a load of {os.getloadavg()[0]:.1f}"
+    return f"{datetime.now(UTC).date()}, {where}, {load}; Python {platform.python_version()}, {versions}"
+
+
+def section(rows: Sequence[Row], when: str) -> str:
+    """One section, below its heading: when it was measured, the table, and what must be known of single rows."""
+    lines = [
+        f"| {' | '.join([*cells, f'**{verdict}**' if verdict == 'MISSED' else verdict])} |"
+        for *cells, verdict in map(Row.cells, rows)
+    ]
+    notes = [f"- `{r.name}`: {note}" for r in rows for name, note in NOTES.items() if r.name.startswith(name)]
+    table = ["| what | fxad | jax | ratio | budget | |", "|---|---:|---:|---:|---:|---|", *lines]
+    return "\n".join([f"Measured on {when}.", "", *table, *([""] if notes else []), *notes])
+
+
+def sections(page: str) -> dict[str, str]:
+    """The sections of a page, by their headings."""
+    found = re.split(r"^## (\w+)\n", page, flags=re.MULTILINE)[1:]
+    return {name: body.strip() for name, body in zip(found[::2], found[1::2], strict=True)}
+
+
+def page(parts: Mapping[str, str], order: Sequence[str]) -> str:
+    """The page of some sections, in an order; those that are not in it are left out."""
+    there = [f"## {name}\n\n{parts[name]}\n" for name in order if name in parts]
+    met, missed = [sum([part.count(mark) for part in there]) for mark in ("| met |", "| **MISSED** |")]
+    return "\n".join([f"{HEAD}{met} of {met + missed} budgets are met.\n", *there])

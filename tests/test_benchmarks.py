@@ -1,0 +1,148 @@
+"""The pages of the benchmarks are saved as they are measured, and a part of them can be measured again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import run
+from benchmarks.harness import Row
+from benchmarks.memory_page import read, replaced, tables, write
+from benchmarks.page import page, save, section, sections
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def of(module: str) -> list[Row]:
+    """Rows as a benchmark gives them: one in the budget, one not, one without."""
+    return [Row(f"{module}: fast", 1.0, 2.0, 1.0), Row("outline: slow", 3.0, 2.0, 1.0), Row("shown", 1.0, 1.0)]
+
+
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    stamps = iter(range(100))
+    monkeypatch.setattr(run, "taken", lambda: f"day {next(stamps)}")
+    return tmp_path
+
+
+def test_a_page_comes_back_as_its_sections() -> None:
+    parts = {"units": section(of("units"), "day 1"), "trace": section(of("trace"), "day 2")}
+    text = page(parts, run.MODULES)
+    assert sections(text) == parts
+    assert page(sections(text), run.MODULES) == text
+    assert text.index("## trace") < text.index("## units"), "in the order of the modules"
+    assert "2 of 4 budgets are met." in text
+    assert "Measured on day 1." in parts["units"]
+    assert "| outline: slow | 3 us | 2 us | 1.500 | 1 | **MISSED** |" in parts["units"]
+    assert "- `outline: slow`: Both columns are fxad's" in parts["units"]
+
+
+def test_the_page_in_the_docs_is_one_of_these() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert page(sections(text), run.MODULES) == text
+    assert tuple(sections(text)) == run.MODULES
+    assert all(body.startswith("Measured on 20") for body in sections(text).values())
+
+
+def test_a_module_that_is_measured_again_replaces_its_section_only(docs: Path) -> None:
+    file = docs / "benchmarks.md"
+    assert run.main(["trace", "bench_units", "--write", str(file)], of) == 0
+    before = sections(file.read_text(encoding="utf-8"))
+    assert run.main(["units", "--write", str(file)], of) == 0
+    after = sections(file.read_text(encoding="utf-8"))
+    assert after["trace"] == before["trace"]
+    assert "day 1" in before["units"]
+    assert after["units"] == before["units"].replace("day 1", "day 2")
+    assert [p.name for p in docs.iterdir()] == ["benchmarks.md"], "no temporary file is left"
+
+
+def test_a_run_that_is_stopped_has_saved_what_it_measured(docs: Path) -> None:
+    def stopped(module: str) -> list[Row]:
+        if module == "lower":
+            raise KeyboardInterrupt
+        return of(module)
+
+    file = docs / "benchmarks.md"
+    with pytest.raises(KeyboardInterrupt):
+        run.main(["--write", str(file)], stopped)
+    assert list(sections(file.read_text(encoding="utf-8"))) == ["trace", "faces"]
+
+
+def test_a_module_that_fails_is_named_and_keeps_its_section(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def failing(module: str) -> list[Row]:
+        if module == "faces":
+            raise subprocess.CalledProcessError(3, "bench_faces")
+        return of(module)
+
+    file = docs / "benchmarks.md"
+    chosen = ["trace", "faces", "lower", "--write", str(file)]
+    run.main(chosen, of)
+    before = sections(file.read_text(encoding="utf-8"))
+    assert run.main(chosen, failing) == 1
+    after = sections(file.read_text(encoding="utf-8"))
+    assert [name for name in after if after[name] != before[name]] == ["trace", "lower"]
+    assert "not measured: faces (exit status 3)" in capsys.readouterr().err
+
+
+def test_a_module_that_does_not_exist_is_refused_before_any_work(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.main(["trace", "nonesuch"], of)
+    assert "no such benchmark: nonesuch; there are trace, faces," in capsys.readouterr().err
+
+
+def test_every_benchmark_is_run() -> None:
+    there = {p.stem.removeprefix("bench_") for p in (ROOT / "benchmarks").glob("bench_*.py")}
+    assert there == set(run.MODULES)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "page.md"
+    save(file, "before")
+    with pytest.raises(UnicodeEncodeError):
+        save(file, "after \ud800")
+    assert file.read_text(encoding="utf-8") == "before"
+    assert [p.name for p in tmp_path.iterdir()] == ["page.md"]
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
+def network(name: str, day: str, held: int, time: float | None) -> dict[str, Any]:
+    rows: dict[str, Any] = {"plain": {"bytes": [held, 4096]}, "invertible": {"bytes": [held // 2]}}
+    taken = {"bytes": day}
+    if time is not None:
+        taken["time"] = day
+        rows["plain"]["time"], rows["invertible"]["time"] = [time, 1.0], [time]
+    return {"name": name, "taken": taken, "rows": rows}
+
+
+def test_a_network_that_is_measured_again_replaces_its_tables_only(tmp_path: Path) -> None:
+    data = replaced(replaced(read(tmp_path), network("MLP", "day 1", 2048, 1.5)), network("RNN", "day 1", 1024, 1.2))
+    write(tmp_path, data)
+    assert read(tmp_path) == data
+    write(tmp_path, replaced(data, network("MLP", "day 2", 8192, None)))
+    again = read(tmp_path)
+    assert [n["name"] for n in again["networks"]] == ["MLP", "RNN"]
+    assert again["networks"][1] == data["networks"][1]
+    assert tables(again, "time") == tables(data, "time"), "bytes only: times are those of day 1"
+    text = tables(again, "bytes").splitlines()
+    assert text[0] == "Measured on day 2."
+    assert text[4:6] == ["| plain | 8 | 4 | 2.00 |", "| invertible | 4 |  |  |"]
+    assert "Measured on day 1." in (tmp_path / "memory.md").read_text(encoding="utf-8")
+
+
+def test_what_was_never_timed_is_blank() -> None:
+    text = tables(replaced({}, network("MLP", "day 1", 2048, None)), "time")
+    assert text.splitlines()[0] == "Measured on no day."
+    assert "| plain |  |  |  |" in text
+
+
+def test_the_memory_page_in_the_docs_is_what_the_data_say(tmp_path: Path) -> None:
+    data = json.loads((ROOT / "docs" / "memory.json").read_text(encoding="utf-8"))
+    write(tmp_path, data)
+    for name in ("memory.md", "memory.json"):
+        assert (tmp_path / name).read_text(encoding="utf-8") == (ROOT / "docs" / name).read_text(encoding="utf-8")
