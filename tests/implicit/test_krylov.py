@@ -13,6 +13,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.lax import Breakdown
 from fxad.lax.implicit.maps import complex_linear
+from fxad.lax.implicit.vectors import norm
 from tests.implicit.test_systems import close, dense, interpreted
 
 RNG = np.random.default_rng(2)
@@ -272,3 +273,13 @@ def test_real_and_complex_leaves_together() -> None:
     assert [v.dtype.name for v in fx.tree.leaves(x)] == ["float64", "complex128"]
     close((2 * x["u"] + np.sum(x["v"]).real, x["v"] * 3j + x["u"][:2]), (b["u"], b["v"]), 1e-10)
     close(interpreted(lambda b: fx.jvp(f, (b,), (b,))[1], b), x, 1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_the_norm_of_what_is_nearly_the_greatest_number_or_the_least(dtype: str) -> None:
+    info = np.finfo(dtype)
+    for scale in (float(info.max) / 8, float(info.smallest_normal) * 8, 1.0, 0.0):
+        x = fnp.asarray((np.array([3, 4, 0]) * (scale / 4)).astype(dtype))
+        np.testing.assert_allclose(float(fx.jit(norm)(x)), 5 * scale / 4, rtol=8 * float(info.eps))
+    for bad in (np.inf, np.nan, -np.inf):
+        assert np.isnan(float(fx.jit(norm)(fnp.asarray(np.array([1, bad], dtype)))))

@@ -326,3 +326,42 @@ STACK: dict[str, Callable[[Any], Any]] = {
     "remat": fx.remat,
     "jit": fx.jit,
 }
+
+
+def repelled(c: Any) -> Any:
+    """The fixed point -c of 2 x + c, which iteration runs away from; f is linear, so its derivative does not see x."""
+    return lax.custom_fixed_point(lambda x: c + 2 * x, fnp.zeros_like(c))
+
+
+def circling(c: Any) -> Any:
+    """The fixed point c / 2 of c - x, which iteration walks around for ever."""
+    return lax.custom_fixed_point(lambda x: c - x, fnp.zeros_like(c))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("f", [repelled, circling])
+def test_an_iteration_that_does_not_converge_gives_nan(f: Callable[[Any], Any], dtype: str) -> None:
+    c = np.arange(1, 3, dtype=dtype)
+    assert np.isnan(np.asarray(f(c))).all()
+    assert np.isnan(np.asarray(fx.jvp(f, (c,), (c,))[1])).all(), "the derivative of what was not found"
+    _, pull = fx.vjp(f, c)
+    assert np.isnan(np.asarray(pull(c)[0])).all()
+
+
+def test_of_a_stack_those_examples_are_nan_that_do_not_converge() -> None:
+    def f(rate: Any) -> Any:
+        return lax.custom_fixed_point(lambda x: {"x": 1 + rate * x["x"], "n": x["n"]}, {"x": np.float64(0), "n": 3})
+
+    found = fx.vmap(f)(np.array([0.5, -1.0, 0.0, 3.0]))
+    np.testing.assert_array_equal(np.asarray(found["n"]), 3)
+    np.testing.assert_allclose(np.asarray(found["x"]), [2, np.nan, 1, np.nan], rtol=1e-10)
+    dots = fx.vmap(fx.grad(lambda rate: f(rate)["x"]))(np.array([0.5, -1.0, 0.0, 3.0]))
+    np.testing.assert_allclose(np.asarray(dots), [4, np.nan, 1, np.nan], rtol=1e-10)
+
+
+def test_with_a_report_what_was_reached_is_given_as_it_is() -> None:
+    x, report = lax.custom_fixed_point(lambda x: 3.0 - x, np.zeros(2), has_aux=True)
+    assert not bool(report.converged)
+    assert np.isfinite(np.asarray(x)).all()
+    nothing = lax.custom_fixed_point(lambda x: x / 2, np.zeros((0, 2)))
+    assert nothing.shape == (0, 2), "nothing has converged"

@@ -71,8 +71,13 @@ def test_a_weight_of_an_equation() -> None:
     check_inverse(Inversion.of(rooted, X, W, keep="x"))
 
 
-def test_an_equilibrium() -> None:
-    check_inverse(Inversion.of(fixed, X, W, keep="w"))
+def fixed_by_iteration(x: Any, w: Any) -> Any:
+    return lax.custom_fixed_point(lambda t: 0.25 * fnp.tanh(t * w) + x, x)
+
+
+@pytest.mark.parametrize("f", [fixed, fixed_by_iteration])
+def test_an_equilibrium(f: Callable[..., Any]) -> None:
+    check_inverse(Inversion.of(f, X, W, keep="w"))
 
 
 def test_a_solution_that_is_none_is_seen() -> None:

@@ -12,7 +12,7 @@ from fxad.lax.control import while_loop
 from fxad.lax.control.scanning import whole_number
 from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
-from fxad.lax.implicit.krylov import tolerance
+from fxad.lax.implicit.krylov import precise, tolerance
 from fxad.lax.implicit.maps import LinearMap, Unknown, function_of, rotated, unknown
 from fxad.lax.implicit.report import Breakdown, Convergence
 from fxad.lax.implicit.vectors import chosen, norm, space_of
@@ -70,9 +70,17 @@ def fixed_point_iteration(
     return _poisoned(like, x, finite), Convergence(k, residual, residual <= target, broken)
 
 
-def _poisoned(like: Unknown, x: Any, finite: Array) -> Any:
+def by_iteration(f: Callable[[Any], Any], x0: Any, has_aux: bool) -> Any:
+    """The x with f(x) = x by iteration, as precisely as the dtype allows. Where it does not converge to that, x is nan;
+    with `has_aux` it is what was reached, and the report says so: the result is (x, `Convergence`)."""
+    like, _ = unknown("fixed_point_iteration", "x0", x0)
+    x, report = fixed_point_iteration(f, x0, tol=precise(like.avals))
+    return (x, report) if has_aux else _poisoned(like, x, report.converged)
+
+
+def _poisoned(like: Unknown, x: Any, good: Array) -> Any:
     leaves = [
-        chosen(finite, leaf, float("nan")) if moves else leaf
+        chosen(good, leaf, float("nan")) if moves else leaf
         for leaf, moves in zip(tree.leaves(x), like.moving, strict=True)
     ]
     return tree.unflatten(like.structure, leaves)

@@ -10,7 +10,7 @@ from fxad.lax.creation import full, full_like
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.methods import Method
 from fxad.lax.implicit.report import Breakdown, Convergence
-from fxad.lax.implicit.vectors import Map, chosen, first_of, norm, ratio, size_of
+from fxad.lax.implicit.vectors import Map, chosen, first_of, norm, scale_of
 
 _NONE, _STAGNATED = int(Breakdown.NONE), int(Breakdown.STAGNATED)
 
@@ -48,8 +48,8 @@ def in_rounds(
 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         rounds, steps, x, r, left, _ = state
-        scale = size_of(r)
-        unit = ratio(full((), 1, scale.dtype), scale)
+        scale = scale_of(r)
+        unit = 1 / scale
         d, k, why = method(apply, precondition, unit * r, unit * target, max_steps - steps)
         x = x + scale * d
         r = b - apply(x)

@@ -11,10 +11,12 @@ from fxad.array import Array, asarray
 from fxad.dtypes import DType
 from fxad.ir import Aval
 from fxad.lax.binary import complex as complex_of
+from fxad.lax.binary import max as maximum
+from fxad.lax.binary import min as minimum
 from fxad.lax.binary import select
 from fxad.lax.creation import convert, full, full_like
 from fxad.lax.elementwise import abs as absolute
-from fxad.lax.elementwise import sqrt
+from fxad.lax.elementwise import is_finite, sqrt
 from fxad.lax.implicit.maps import Unknown
 from fxad.lax.reductions import dot, reduce_max, reduce_sum
 from fxad.lax.shapes import broadcast_in_dim, concatenate
@@ -112,11 +114,20 @@ def size_of(x: Array) -> Array:
     return reduce_max(absolute(x), (0,)) if x.shape[0] else full((), 0, real(x).dtype)
 
 
+def scale_of(x: Array) -> Array:
+    """A number near the greatest absolute value that can be divided by: the reciprocal of what is nearly the greatest
+    number is flushed to 0, and that of 0 is infinite."""
+    size = size_of(x)
+    bound = 2.0**1020 if size.dtype is dtypes.float64 else 2.0**124
+    return minimum(maximum(size, 1 / bound), bound)
+
+
 def norm(x: Array) -> Array:
-    """The Euclidean norm, without overflow or underflow of squares."""
-    scale = size_of(x)
-    part = absolute(x) * (1 / chosen(scale > 0, scale, 1))
-    return scale * sqrt(reduce_sum(part * part, (0,)))
+    """The Euclidean norm, without overflow or underflow of squares; nan when nan or infinity is in it."""
+    scale = scale_of(x)
+    part = absolute(x) * (1 / scale)
+    squares = reduce_sum(part * part, (0,))
+    return chosen(is_finite(squares), scale * sqrt(squares), float("nan"))
 
 
 def short_norm(x: Array) -> Array:
