@@ -7,11 +7,11 @@ it needs. Rules are traced where the function is called in a trace, and are part
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, update_wrapper
-from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, final, overload
+from types import MappingProxyType, MethodType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, final, overload
 
 from fxad import tree
 from fxad.api.custom_calls import Call, Rule, Rules
@@ -28,6 +28,28 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
 
+# A decorator keeps its word when one of these rules is given: one for derivatives serves either mode.
+_DERIVATIVES: Final = frozenset({"jvp", "vjp", "ivjp"})
+_INVERSES: Final = frozenset({"inverse", "ivjp"})
+_KEPT_BY: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "custom_jvp": _DERIVATIVES,
+        "custom_vjp": _DERIVATIVES,
+        "custom_vmap": frozenset({"vmap"}),
+        "custom_inverse": _INVERSES,
+        "custom_ivjp": _INVERSES,
+    }
+)
+_HOW_TO_GIVE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "custom_jvp": "{}.defjvp(jvp)",
+        "custom_vjp": "{}.defvjp(fwd, bwd)",
+        "custom_vmap": "{}.def_vmap(rule)",
+        "custom_inverse": "{}.definverse(inverse)",
+        "custom_ivjp": "{}.defivjp(ivjp)",
+    }
+)
+
 
 @final
 class CustomFunction(Generic[P, R]):
@@ -39,8 +61,11 @@ class CustomFunction(Generic[P, R]):
     Outside a trace a call is the plain function.
     """
 
-    def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> None:
+    def __init__(
+        self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), promised: tuple[str, ...] = ()
+    ) -> None:
         self.fun = fun
+        self._promised = promised  # the decorators that it was made by, each of which announces a rule
         self.nondiff_argnums: tuple[int, ...] = static_places(name_of(fun), nondiff_argnums)
         self._given = Rules()
         update_wrapper(self, fun, updated=())
@@ -187,13 +212,29 @@ class CustomFunction(Generic[P, R]):
         self._given = replace(self._given, inverse=given)
         return ivjp
 
+    def promise(self, decorator: str) -> None:
+        """Say that a rule will be given by the time of the first call, as the decorators do."""
+        self._promised = tuple(dict.fromkeys((*self._promised, decorator)))
+
     # ------------------------------------------------------------------------------------------------------- calls
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check_given()
         if active() is None or not self.rules:
             return self.fun(*args, **kwargs)
         call = Call(self, self.fun, self.nondiff_argnums, self._given, self._positional(args, kwargs))
         return cast("R", call.run())
+
+    def _check_given(self) -> None:
+        """Raises: ArgumentError where a decorator announced a rule that was not given: it would be derived silently."""
+        for decorator in self._promised:
+            if _KEPT_BY[decorator].isdisjoint(self.rules):
+                name, has = name_of(self.fun), ", ".join(self.rules) or "nothing"
+                raise ArgumentError(
+                    f"{decorator} of {name}: it is called before its rule is given; it has rules for {has}",
+                    remedy=f"{_HOW_TO_GIVE[decorator].format(name)} first, or call {name} without {decorator}: "
+                    "then all is derived",
+                )
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> CustomFunction[P, R]: ...
@@ -241,9 +282,10 @@ def made(what: str, fun: Any, nondiff_argnums: Sequence[int]) -> Any:
                 f"which {name_of(fun.fun)} has already",
                 remedy="all rules of a function see the same arguments: give nondiff_argnums once",
             )
+        fun.promise(what)
         return fun
     check_function(what, fun)
-    return CustomFunction(fun, nondiff_argnums)
+    return CustomFunction(fun, nondiff_argnums, (what,))
 
 
 @overload

@@ -267,7 +267,7 @@ def test_rules_are_called_with_what_they_take() -> None:
         return made
 
     def inverse() -> Any:
-        made = fx.custom_jvp(f)
+        made = fx.custom_inverse(f)
         made.definverse(one, keep="n")
         return made
 
@@ -402,3 +402,54 @@ def test_primitives_check_what_they_carry() -> None:
         CustomCall(one, 0, (), (), ((2, one),)),
         "custom_call: vmap rule of size 2 body takes (f32[3]), expected (f32[2,3])",
     )
+
+
+def once_more(x: Any) -> Any:
+    return x * 3
+
+
+FORGOTTEN: list[tuple[str, Callable[..., Any], Callable[[Any], Any], str]] = [
+    ("custom_jvp", fx.custom_jvp, lambda f: f.defjvps(lambda t, y, x: 3 * t), "once_more.defjvp(jvp)"),
+    (
+        "custom_vjp",
+        fx.custom_vjp,
+        lambda f: f.defvjp(lambda x: (x, ()), lambda _, ct: (ct,)),
+        "once_more.defvjp(fwd, bwd)",
+    ),
+    ("custom_vmap", fx.custom_vmap, lambda f: f.def_vmap(lambda n, m, x: (3 * x, True)), "once_more.def_vmap(rule)"),
+    ("custom_inverse", fx.custom_inverse, lambda f: f.definverse(lambda y: y / 3), "once_more.definverse(inverse)"),
+    ("custom_ivjp", fx.custom_ivjp, lambda f: f.defivjp(lambda y, ct: (y / 3, (3 * ct,))), "once_more.defivjp(ivjp)"),
+]
+
+
+@pytest.mark.parametrize(("name", "decorator", "give", "how"), FORGOTTEN, ids=[c[0] for c in FORGOTTEN])
+def test_a_rule_that_was_never_given_is_not_derived_silently(
+    name: str, decorator: Callable[..., Any], give: Callable[[Any], Any], how: str
+) -> None:
+    made = decorator(once_more)
+    calls: list[Callable[[], object]] = [
+        lambda: made(2.0),
+        lambda: fx.trace(made, 2.0),
+        lambda: fx.grad(made)(2.0),
+        lambda: fx.vmap(made)(X),
+    ]
+    for call in calls:
+        with pytest.raises(ArgumentError, match=f"^{name} of once_more: it is called before its rule") as e:
+            call()
+        assert e.value.message == (
+            f"{name} of once_more: it is called before its rule is given; it has rules for nothing"
+        )
+        assert e.value.remedy == f"{how} first, or call once_more without {name}: then all is derived"
+        assert __file__ in str(e.value)
+    give(made)
+    assert float(made(2.0)) == 6
+    assert float(fx.trace(made, 2.0)(2.0)) == 6
+
+
+def test_each_decorator_of_a_function_announces_a_rule() -> None:
+    made = fx.custom_vmap(fx.custom_jvp(once_more))
+    made.def_vmap(lambda n, m, x: (3 * x, True))
+    with pytest.raises(ArgumentError, match=r"^custom_jvp of once_more: .* it has rules for vmap"):
+        made(2.0)
+    made.defvjp(lambda x: (made(x), ()), lambda _, ct: (5 * ct,))
+    assert float(fx.grad(made)(2.0)) == 5, "a derivative was given, whichever its mode"

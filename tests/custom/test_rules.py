@@ -65,7 +65,7 @@ def marked(*kinds: str) -> fx.CustomFunction[[Any, Any], Any]:
 
 @pytest.mark.parametrize(
     ("kinds", "forward", "reverse"),
-    [((), 1, 1), (("jvp",), 10, 10), (("vjp",), 100, 100), (("jvp", "vjp"), 10, 100)],
+    [(("jvp",), 10, 10), (("vjp",), 100, 100), (("jvp", "vjp"), 10, 100)],
 )
 def test_each_transformation_takes_the_rule_it_needs(kinds: tuple[str, ...], forward: int, reverse: int) -> None:
     f = marked(*kinds)
