@@ -12,19 +12,22 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
+from fxad import dtypes
 from fxad.interpret import run
 from fxad.ir import NDArray
 from fxad.primitives.control.bodies import marked
 from fxad.testing.batching_laws import mapped_dims
-from fxad.testing.compare import differ, fail, slack
+from fxad.testing.compare import differ, fail, filled, slack
 from fxad.testing.derivative_laws import check_same_derivatives, wrt
 from fxad.testing.inversions import Inversion
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
-from fxad.transforms import jacfwd, residuals, vmap
+from fxad.transforms import jvp, residuals, vmap
 from fxad.transforms.guarding import SUMS
 from fxad.transforms.inverse import inverse
+from fxad.transforms.inverse_rules.measuring import widest
 from fxad.transforms.invertible import invertible
 
 # What rounding of the steps back may lose, relative to the largest magnitude met.
@@ -51,14 +54,30 @@ def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
 
 
 def dense_log_det(case: Inversion) -> NDArray:
-    """log|det| of the Jacobian of the results in the operands that are not held, of real numbers."""
-    wanted, n = tuple([not k for k in case.kept]), len(case.program.outs)
-    blocks = run(jacfwd(case.program, wanted, n), case.args)[n:]
-    columns = [a.size for a in marked(case.args, wanted)]
-    rows = [a.size for a in case.program.out_avals]
-    each = iter(blocks)
-    table = [[next(each).reshape(r, c) for c in columns] for r in rows]
-    return np.asarray(np.linalg.slogdet(np.block(table))[1], case.program.out_avals[0].dtype)
+    """log|det| of the Jacobian of the results in the operands that are not held, complex ones as pairs of real ones;
+    integers and bools have no part in it."""
+    program, args = case.program, case.args
+    wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, case.kept, strict=True)])
+    forward, nonzero = jvp(program, wanted)
+    moving, outs = marked(program.in_avals, wanted), program.out_avals
+    columns = []
+    for k, x in enumerate(moving):
+        for unit in (1.0, 1j) if x.dtype in dtypes.COMPLEX else (1.0,):
+            for i in range(x.size):
+                dots = [np.zeros(a.shape, a.dtype) for a in moving]
+                dots[k].reshape(-1)[i] = unit
+                found = filled(run(forward, [*args, *dots])[len(outs) :], nonzero, outs)
+                columns.append(_numbers([y for y, a in zip(found, outs, strict=True) if a.inexact]))
+    n = len(columns)
+    matrix = np.array(columns, np.float64).reshape(n, n)
+    return np.asarray(np.linalg.slogdet(matrix)[1], widest([a.dtype for a in moving]))
+
+
+def _numbers(values: Sequence[NDArray]) -> npt.NDArray[np.float64]:
+    """All elements in a row, of complex ones both parts."""
+    wide = np.concatenate([y.reshape(-1).astype(np.complex128) for y in values])
+    real = np.concatenate([np.full(y.size, y.dtype not in dtypes.COMPLEX) for y in values])
+    return np.concatenate([wide.real, wide.imag[~real]])
 
 
 def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
@@ -75,7 +94,9 @@ def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
     check_same_derivatives(mapped, vmap(lean, 2, dims, ends)[0], rtol)
     # a predicate for each example makes a branch a choice between the results of both: there is nothing to run back;
     # and of a stack of matrices the last axes are those of the matrices
-    alike = tuple([None if d is None or a.dtype == np.bool_ else 0 for a, d in zip(args, dims, strict=True)])
+    alike = tuple([
+        None if d is None or (k and a.dtype == np.bool_) else 0 for a, k, d in zip(args, case.kept, dims, strict=True)
+    ])  # fmt: skip
     mapped = _mapped(case, alike)
     check_same_derivatives(mapped, invertible(mapped.program, case.kept), rtol)
 
@@ -83,7 +104,9 @@ def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
 def _mapped(case: Inversion, dims: Sequence[int | None]) -> Case:
     """The program mapped over two examples."""
     stacks = [a if d is None else np.stack([a, np.roll(a, 1)], d) for a, d in zip(case.args, dims, strict=True)]
-    return Case(vmap(case.program, 2, tuple(dims), (0,) * len(case.program.outs))[0], tuple(stacks), case.seed, True)
+    return Case(
+        vmap(case.program, 2, tuple(dims), (0,) * len(case.program.outs))[0], tuple(stacks), case.seed, case.case.smooth
+    )
 
 
 def _check_stored(case: Inversion) -> None:

@@ -14,12 +14,14 @@ from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.arithmetic import BOTH
 from fxad.transforms.inverse_rules.contract import InverseRules, Refused
 from fxad.transforms.inverse_rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
+from fxad.transforms.inverse_rules.totals import not_square, numbers
 from fxad.transforms.located import describe
 from fxad.transforms.slimming import traced_back, way_into
 from fxad.transforms.solving import PARTLY, Marks, determine, solve
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
 
+ALONE: Final = "ask for the arguments alone, and add the log-determinant by hand"
 MASKS: Final = "write a coupling by a mask as where(m, x, ...), or m * x + (1 - m) * (...) with m an fxad array"
 SLICES: Final = "write to a slice, such as x.at[..., 1::2], or choose by where(m, x, ...)"
 HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
@@ -61,20 +63,20 @@ def inverse(
             which = f"{label} of {jaxpr.name} is not determined by its results"
             why = named(jaxpr, held, every, rules, k, found.refused)
             raise not_invertible("inverse", which, why, REMEDY)
+    if found.unmeasured:
+        again = determine(jaxpr, held, every, rules, True, True)
+        raise not_invertible("inverse", f"log_det of {jaxpr.name}", again.unmeasured or found.unmeasured, ALONE)
     if log_det:
         check_square(jaxpr, wanted)
-        if found.unmeasured:
-            again = determine(jaxpr, held, every, rules, True, True)
-            raise not_invertible("inverse", f"log_det of {jaxpr.name}", again.unmeasured or found.unmeasured)
     return found.program
 
 
 def check_square(jaxpr: Jaxpr, wanted: Marks) -> None:
     """Raises: NotInvertibleError when the Jacobian is not square."""
-    n, m = sum([v.aval.size for v in marked(jaxpr.ins, wanted)]), sum([a.aval.size for a in jaxpr.outs])
+    n, m = numbers(marked(jaxpr.in_avals, wanted)), numbers(jaxpr.out_avals)
     if n != m:
         raise NotInvertibleError(
-            f"inverse: log_det of {jaxpr.name}: its Jacobian is {m} x {n}, which has no determinant",
+            f"inverse: log_det of {jaxpr.name}: {not_square(m, n)}",
             remedy="return as many numbers as are to be reconstructed",
         )
 

@@ -18,7 +18,8 @@ from fxad.primitives.custom import CustomCall
 from fxad.program import trace
 from fxad.testing import check_stack, stacks
 from fxad.testing.derivative_laws import check_same_derivatives
-from fxad.testing.inversions import Held, Move, moves, through
+from fxad.testing.inverse_steps import Held, Move, through
+from fxad.testing.inversions import moves
 from fxad.testing.programs import Case
 from fxad.transforms import chained
 from fxad.typecheck import typecheck

@@ -14,7 +14,6 @@ from fxad import lax
 from fxad.interpret import run
 from fxad.testing import Inversion, check_inverse, check_invertible, check_stack, inversions, stacks
 from fxad.testing.inverse_laws import dense_log_det
-from fxad.testing.programs import Case
 from fxad.transforms.inverse import inverse
 from fxad.transforms.invertible import invertible
 from tests.laws.budget import share
@@ -40,7 +39,7 @@ def test_invertible(case: Inversion) -> None:
 @share(4)
 @given(inversions(size=3, depth=1), stacks(2))
 def test_stacks_over_invertible(case: Inversion, stack: tuple[str, ...]) -> None:
-    check_stack(stack, Case(invertible(case.program, case.kept), case.args, case.seed, True))
+    check_stack(stack, case.over(invertible(case.program, case.kept), case.args))
 
 
 @share(4)
@@ -49,7 +48,7 @@ def test_stacks_over_inverse(case: Inversion, stack: tuple[str, ...]) -> None:
     wanted = tuple([not k for k in case.kept])
     held = [a for a, k in zip(case.args, case.kept, strict=True) if k]
     back = inverse(case.program, wanted)
-    check_stack(stack, Case(back, (*run(case.program, case.args), *held), case.seed, True))
+    check_stack(stack, case.over(back, (*run(case.program, case.args), *held)))
 
 
 X = np.array([0.5, -1.25, 0.75])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 import fxad as fx
-from fxad import dtypes
+import fxad.numpy as fnp
+from fxad import dtypes, lax
+from fxad.errors import NotInvertibleError
 from fxad.interpret import run
 from fxad.ir import Aval, HigherOrder, NDArray, Primitive
 from fxad.primitives import ALL
@@ -90,7 +93,7 @@ def test_the_dense_jacobian_says_the_same(kind: type[Primitive]) -> None:
 # They give parts, which several equations put together, each as volume-preserving as a move.
 PARTLY = {"real", "imag", "select_n", "gather", "scatter", "dynamic_slice", "slice", "index", "dynamic_update_slice"}
 # They have no slope, or (stop_gradient) say that they have none; products want a matrix that is known.
-OTHERS = {"not", "xor", "reduce_and", "reduce_or", "reduce_xor", "dot_general", "stop_gradient"}
+OTHERS = {"not", "xor", "eq", "ne", "reduce_and", "reduce_or", "reduce_xor", "dot_general", "stop_gradient"}
 
 
 @pytest.mark.parametrize(
@@ -168,3 +171,30 @@ def test_the_dtype_is_that_of_the_numbers_or_their_parts() -> None:
         assert str(log_det.dtype) == real
         want = (4 if dtype[0] == "c" else 2) * np.log(3.0)
         np.testing.assert_allclose(float(log_det), want, rtol=2 * float(np.finfo(real).eps))
+
+
+def test_a_conversion_whose_jacobian_is_not_square() -> None:
+    def f(x: Any) -> Any:
+        return fx.jit(lambda x: fnp.sinh(x).astype("complex128") * 2.0)(x)
+
+    program = fx.trace(f, np.array([0.5, -1.0]))
+    np.testing.assert_allclose(fx.inverse(program)(np.sinh([0.5, -1.0]) * (2.0 + 0j)), [0.5, -1.0])
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(program, log_det=True)
+    assert e.value.message == (
+        "inverse: log_det of f: convert_element_type is not inverted: its Jacobian is 4 x 2, which has no determinant"
+    )
+    assert (e.value.equation, e.value.inside) == ("%1:c128[2] = convert_element_type %0:f64[2]", ("call of <lambda>",))
+    assert e.value.remedy == "ask for the arguments alone, and add the log-determinant by hand"
+
+
+def test_complex_numbers_are_pairs_and_integers_are_none() -> None:
+    def f(x: Any, y: Any, k: Any) -> Any:
+        return lax.complex(x * 3.0, y) * fnp.where(k > 0, 2.0, 1.0), k + 1
+
+    program = fx.trace(f, np.array([0.5, -1.0]), np.ones(2), np.array([1, -1]))
+    result = np.array([3 + 2j, -3 + 1j]), np.array([2, 0])
+    (x, _, k), log_det = fx.inverse(program, ("x", "y", "k"), log_det=True)(result)
+    np.testing.assert_allclose(x, [0.5, -1.0])
+    np.testing.assert_array_equal(k, [1, -1])
+    assert float(log_det) == pytest.approx(2 * np.log(3) + 2 * np.log(2))

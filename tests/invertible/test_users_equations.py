@@ -16,7 +16,8 @@ from fxad import lax
 from fxad.errors import NotInvertibleError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, place
 from fxad.program import trace
-from fxad.testing.inversions import Held, Move, moves, through
+from fxad.testing.inverse_steps import Held, Move, through
+from fxad.testing.inversions import moves
 from fxad.transforms.inverse import inverse
 from fxad.transforms.invertible import invertible
 from fxad.transforms.located import describe

@@ -26,8 +26,10 @@ from fxad.primitives.elementwise import (
     XOR,
     Add,
     Div,
+    Eq,
     IntegerPow,
     Mul,
+    Ne,
     Neg,
     Not,
     Pow,
@@ -51,6 +53,7 @@ from fxad.transforms.inverse_rules.elementwise import coarse, finite, within
 from fxad.transforms.inverse_rules.totals import log_sizes
 
 BOTH: Final = "both operands are unknown"
+TRUTH: Final = "a truth value says less than its operands"
 
 
 def unknown_of(args: Args) -> tuple[int, Atom] | None:
@@ -210,6 +213,15 @@ def _xor(ctx: InverseCtx, prim: Xor, args: Args, outs: Outs) -> Solved | Refused
     return placed(k, ctx.one(XOR, outs[0], other))
 
 
+def _eq(ctx: InverseCtx, prim: Eq | Ne, args: Args, outs: Outs) -> Solved | Refused:
+    """Of bools it is the other one or its opposite, so the same comparison brings it back."""
+    found = unknown_of(args)
+    if args[0].aval.dtype != dtypes.bool_ or found is None:
+        return Refused(BOTH if found is None else TRUTH)
+    k, other = found
+    return placed(k, ctx.one(prim, outs[0], other))
+
+
 def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved | Refused:
     """Each case is known where it was chosen. Where all others are nan, the result is the operand or nan."""
     which, *cases = args
@@ -237,5 +249,7 @@ ARITHMETIC: Final[tuple[InverseRule, ...]] = (
     row(Pow, _pow, _pow_log_det),
     row(Not, _not, VOLUME),
     row(Xor, _xor, VOLUME),
+    row(Eq, _eq, VOLUME),
+    row(Ne, _eq, VOLUME),
     row(SelectN, _select_n, VOLUME),
 )

@@ -62,13 +62,20 @@ def holds(wide: DType, narrow: DType) -> bool:
         return wide in dtypes.COMPLEX and wide.itemsize >= narrow.itemsize
     if narrow in dtypes.FLOAT8:
         return wide in dtypes.INEXACT - dtypes.FLOAT8
+    if wide in dtypes.COMPLEX and dtypes.real_part(wide) == narrow:
+        return True
     return wide in dtypes.INEXACT and dtypes.real_part(wide).itemsize > narrow.itemsize
+
+
+LOST: Final = "an integer or a bool cannot say that the number it comes back from is lost, as nan does"
 
 
 def _convert(ctx: InverseCtx, prim: ConvertElementType, args: Args, outs: Outs) -> Solved | Refused:
     (y,), to = outs, args[0].aval.dtype
     if not holds(y.aval.dtype, to):
         return Refused(f"{y.aval.dtype} does not hold every value of {to}: different ones become the same")
+    if y.aval.inexact and to not in dtypes.INEXACT:
+        return Refused(LOST)
     return (_converted(ctx, y, to),)
 
 

@@ -17,6 +17,7 @@ from fxad.primitives.elementwise import ADD, ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms.inverse_rules.assembling import chosen_part, written
 from fxad.transforms.inverse_rules.contract import VOLUME, Constant, InverseCtx, InverseRule, Part, Refused
+from fxad.transforms.inverse_rules.totals import not_square, numbers
 from fxad.transforms.inverse_rules.totals import total as sum_of
 
 UNMEASURED = Refused("its log-determinant is not known")
@@ -27,6 +28,9 @@ def log_det_of(
 ) -> Atom | Refused | None:
     """The log-determinant of an equation whose rule gave `found` for its operands, of the elements in `part` alone if
     there is one; None where it is 0."""
+    sizes = numbers([v.aval for v in eqn.outs]), numbers([x.aval for x in found if x and not isinstance(x, Part)])
+    if sizes[0] != sizes[1] and part is None and not any([isinstance(x, Part) for x in found]):
+        return Refused(not_square(*sizes))
     if rule.log_det == VOLUME:
         return None
     if rule.log_det is None or any([isinstance(x, Part) for x in found]):

@@ -20,7 +20,6 @@ from fxad.primitives.elementwise import (
     Cos,
     Cosh,
     Digamma,
-    Eq,
     Floor,
     Ge,
     Gt,
@@ -30,7 +29,6 @@ from fxad.primitives.elementwise import (
     Lt,
     Max,
     Min,
-    Ne,
     Nextafter,
     Or,
     Polygamma,
@@ -71,6 +69,7 @@ from fxad.primitives.shape import Iota
 from fxad.primitives.softmax import Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
+from fxad.transforms.inverse_rules.arithmetic import TRUTH
 from fxad.transforms.inverse_rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, row
 
 SIGNS: Final = "x and -x have the same result"
@@ -78,7 +77,6 @@ WAVES: Final = "operands a period apart have the same result"
 ROUNDED: Final = "operands that are close have the same result"
 NO_FORMULA: Final = "its inverse has no closed form"
 CHOSEN: Final = "it forgets the operand that is not chosen"
-TRUTH: Final = "a truth value says less than its operands"
 BITS: Final = "bits are lost"
 ORDER: Final = "the order that the elements had is lost"
 WINDOWS: Final = "it makes one element of several"
@@ -92,7 +90,7 @@ REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         **dict.fromkeys((Igamma, Igammac, IgammaGradA, RandomGammaGrad, Zeta), NO_FORMULA),
         **dict.fromkeys((RegularizedIncompleteBeta, GammaSample, HouseholderProduct, ExpmFrechet), NO_FORMULA),
         **dict.fromkeys((Max, Min, Clamp, ScatterMax, ScatterMin, CumMax, CumMin), CHOSEN),
-        **dict.fromkeys((Eq, Ne, Lt, Le, Gt, Ge, IsFinite), TRUTH),
+        **dict.fromkeys((Lt, Le, Gt, Ge, IsFinite), TRUTH),
         **dict.fromkeys((And, Or, ShiftLeft, ShiftRightLogical, ShiftRightArithmetic), BITS),
         **dict.fromkeys((PopulationCount, Clz), BITS),
         **dict.fromkeys((ReduceWindowSum, ReduceWindowMax, ReduceWindowMin, ReduceWindowProd), WINDOWS),

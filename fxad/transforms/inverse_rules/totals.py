@@ -5,8 +5,10 @@ A complex number counts as the pair of real ones that it is: a map z -> c z has 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fxad import dtypes
-from fxad.ir import Atom, Emit, Lit
+from fxad.ir import Atom, Aval, Emit, Lit
 from fxad.primitives.elementwise import ABS, ADD, LOG, REAL
 from fxad.primitives.shape import ReduceSum
 
@@ -30,3 +32,13 @@ def _doubled(emit: Emit, x: Atom) -> Atom:
 def constant(value: float, like: Atom) -> Atom:
     """A number in the real dtype of an atom."""
     return Lit.of(value, like.aval.with_shape(()).with_dtype(dtypes.real_part(like.aval.dtype)))
+
+
+def numbers(avals: Iterable[Aval]) -> int:
+    """How many real numbers values of these types are: those that a Jacobian has rows and columns for."""
+    return sum([a.size * (1 + (a.dtype in dtypes.COMPLEX)) for a in avals if a.inexact])
+
+
+def not_square(rows: int, columns: int) -> str:
+    """Why a map of so many numbers has no log-determinant."""
+    return f"its Jacobian is {rows} x {columns}, which has no determinant"
