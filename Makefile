@@ -20,6 +20,7 @@ tests:
 	python -m pytest -n 2
 
 examples:
+	python examples/checkpointing.py
 	python examples/digits.py
 	python examples/per_example_gradients.py
 	python examples/newton.py

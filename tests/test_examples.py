@@ -133,11 +133,49 @@ def test_every_example_is_tested() -> None:
     assert [p.stem for p in EXAMPLES.glob("*.py") if f'load("{p.stem}")' not in here] == []
 
 
-def test_checkpointing_holds_what_the_budget_says() -> None:
+def test_checkpointing_holds_what_the_budget_says(capsys: pytest.CaptureFixture[str]) -> None:
     figures = load("checkpointing").main(["--steps", "256"])
     assert figures["2 sqrt(n)"] < figures["n"] / 4 < figures["scan"] / 4
     assert figures["2 log2(n)"] < figures["2 sqrt(n)"]
     assert figures["off"] < 1e-5
+    assert figures["uneven"] == 0, "binomial segments: the gradient of lax.scan, bit for bit"
+    assert figures["beyond"] == 0, "steps computed, as in the closed formula"
+    out = capsys.readouterr().out
+    assert "     3        266       266      too few states" in out, "a budget of scans has to be larger"
+
+
+def test_binomial_checkpointing_computes_as_few_steps_as_there_can_be() -> None:
+    """Against all ways to split, by dynamic programming, which knows nothing of the formula."""
+    checkpointing = load("checkpointing")
+    step = fx.jit(lambda waves, _: ((fnp.sin(waves[0]) ** 2, waves[0]), waves[1][0]))
+    x = np.linspace(0.1, 1, 3).astype(np.float32)
+    best: dict[tuple[int, int], int] = {(1, s): 0 for s in range(12)}
+    for n in range(2, 12):
+        best[n, 1] = n * (n - 1) // 2  # from the start each time
+        for s in range(2, 12):
+            best[n, s] = min([m + best[m, s] + best[n - m, s - 1] for m in range(1, n)])
+    for (n, s), least in best.items():
+        if s == 0:
+            continue
+        assert checkpointing.advances(n, s) == least
+        run = checkpointing.binomial(step, n, s)
+        grad = fx.value_and_grad(fx.trace(lambda x, run=run: fnp.sum(run((x, x))[0][0]), x))
+        assert checkpointing.steps_computed(grad.jaxpr) == n + least
+    assert [checkpointing.advances(n, 3) for n in (56, 84)] == [210, 378]
+
+
+def test_binomial_checkpointing_holds_a_state_for_each_snapshot() -> None:
+    binomial = load("checkpointing").binomial
+    w, x = np.full((64, 64), 0.01, np.float32), np.full((64, 64), 0.1, np.float32)
+    step = fx.jit(lambda state, _: (fnp.tanh(fnp.sin(state @ w) @ w), fnp.sum(state)))
+
+    def states(steps: int, snapshots: int) -> float:
+        grad = fx.grad(fx.trace(lambda x: fnp.sum(binomial(step, steps, snapshots)(x)[0]), x))
+        return float(fx.lower(grad).compile().memory().temp_bytes / x.nbytes)
+
+    assert states(20, 20) > 20
+    assert states(20, 6) < 6 + 6
+    assert max(states(20, 3), states(35, 3)) < 3 + 6
 
 
 def test_penalties_by_gradients_through_the_fit() -> None:
