@@ -87,6 +87,12 @@ class CustomCall(Ruled):
         stacked, partial = [rule for _, rule in self.vmap_rules], [j for _, rule in self.partial for j in rule]
         return self.body, *self.jvp_rule, *self.vjp_rule, *stacked, *self.inverse_rule, *partial
 
+    @property
+    def linear_bodies(self) -> tuple[int, ...]:
+        rules = [rule.linear for rule in self._derivatives]
+        others = (0,) * (len(self.vmap_rules) + len(self.inverse_rule))
+        return 0, *rules[0], *rules[1], *others, *[n for rule in rules[2:] for n in rule]
+
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
         given = iter(bodies)
         body, jvp, vjp = next(given), tuple(islice(given, len(self.jvp_rule))), tuple(islice(given, len(self.vjp_rule)))

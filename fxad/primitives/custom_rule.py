@@ -40,6 +40,11 @@ class Given:
         """Which results have tangents."""
         return tuple([a.inexact for a in self.outs])
 
+    @property
+    def linear(self) -> tuple[int, ...]:
+        """Of how many of its first operands each program of the rule is a linear map."""
+        return (0, sum(self.moving), sum(self.inexact))[: len(self.rule)]
+
     def check(self, name: str) -> None:
         """Raises: ParameterError for a rule that does not fit the function."""
         if not self.rule:

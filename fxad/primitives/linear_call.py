@@ -26,7 +26,7 @@ from fxad.liveness import narrow, sweep
 from fxad.primitives.control.bodies import marked, over
 from fxad.primitives.control.call import Applied, Call, check_operands
 from fxad.primitives.elementwise import ADD
-from fxad.primitives.linearity import is_linear, is_zero, without
+from fxad.primitives.linearity import is_zero, without
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.slicing import Slice
 
@@ -55,6 +55,10 @@ class LinearCall(Applied, Linear):
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
         return self.body, self.adjoint
+
+    @property
+    def linear_bodies(self) -> tuple[int, ...]:
+        return self.n_linear, len(self.body.outs)
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearCall:
         return LinearCall(bodies[0], bodies[1], self.n_linear)
@@ -147,12 +151,7 @@ def _part(
 ) -> list[tuple[Atom, int | None]]:
     """What a map of cotangents, batched, makes of some of them alone; and which results are stacks."""
     n = len(live)
-    if is_linear(pull, (True,) * n + (False,) * len(known)):
-        alone, _ = without(pull, live)
-    else:  # linear as a whole only
-        part = Builder()
-        given = [part.input(v.aval) if m else Zero(v.aval).instantiate() for v, m in zip(pull.ins, live, strict=False)]
-        alone = part.build(part.inline(pull, (*given, *part.inputs(pull.in_avals[n:]))), pull.name)
+    alone, _ = without(pull, live)
     dims = (*marked(cts, live), *known)
     at = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
     return list(zip(b.inline(ctx.recur(alone, dims, at)[0], (*marked(ins[:n], live), *ins[n:])), at, strict=True))

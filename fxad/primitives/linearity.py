@@ -40,7 +40,9 @@ def is_zero(a: Atom) -> bool:
 def without(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
     """A program that is linear in its first operands, for when those not `live` vanish: they are operands no longer.
 
-    Returns it and which of its results do not vanish; those that do are literals. An equation over zeros alone is gone.
+    Returns it and which of its results do not vanish; those that do are literals. An equation that is linear in its
+    vanishing operands, the others known, is gone. One that is not, such as `concatenate` of a vanishing operand and a
+    known one, is computed with zeros: `reroll` stacks what stands in one place of the calls of a chain.
     """
     b = Builder()
     first, known = jaxpr.ins[: len(live)], jaxpr.ins[len(live) :]
@@ -52,7 +54,7 @@ def without(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ..
         (reached if moves else zeros).add(v)
     env.update(zip(known, b.inputs([v.aval for v in known]), strict=True))
     for eqn in jaxpr.eqns:
-        if reached.isdisjoint(eqn.ins) and not zeros.isdisjoint(eqn.ins):
+        if reached.isdisjoint(eqn.ins) and not zeros.isdisjoint(eqn.ins) and _is_linear(eqn, zeros):
             zeros.update(eqn.outs)
             env.update({v: Zero(v.aval).instantiate() for v in eqn.outs})
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -73,23 +73,32 @@ def _derivative(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
     return forward, b.build((b.one(ew.ADD, b.one(ew.MUL, dx, of_x), b.one(ew.MUL, dy, of_y)), dx), "push")
 
 
-def ruled(body: Jaxpr, kind: str) -> CustomCall:
-    """Any program as a function with a rule: the derivative that it has, for tangents ("jvp") or cotangents ("vjp")."""
+def ruled(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall:
+    """Any program as a function with a rule: the derivative that it has, for tangents ("jvp") or cotangents ("vjp").
+
+    `again`: the maps of the rule compute what they need of the program again, its operands are the residuals."""
     moving = tuple([a.inexact for a in body.in_avals])
     split = linearize(body, moving)
+    forward, n = split.primal, len(body.outs)
     b = Builder()
-    found = iter(b.inline(split.linear, b.inputs(split.linear.in_avals)))
-    dots = [
-        next(found) if nonzero else Zero(a).instantiate()
-        for nonzero, a in zip(split.out_nonzero, body.out_avals, strict=True)
-        if a.inexact
-    ]
-    push = b.build(dots, "push")
+    dots = b.inputs([v.aval for v in split.linear.ins[: sum(moving)]])
+    if again:
+        known = b.inline(forward, b.inputs(body.in_avals))[n:]
+        forward = Jaxpr(body.ins, body.eqns, (*body.outs, *body.ins), "forward")
+    else:
+        known = b.inputs(forward.out_avals[n:])
+    push = b.build(_of_inexact(body, b.inline(split.linear, [*dots, *known]), split.out_nonzero), "push")
     if kind == "jvp":
-        return CustomCall(body, 0, (split.primal, push), (), ())
-    n = sum(moving)
-    pull = transpose(push, (True,) * n + (False,) * (len(push.ins) - n))
-    return CustomCall(body, 0, (), (split.primal, push, pull), ())
+        return CustomCall(body, 0, (forward, push), (), ())
+    pull = transpose(push, (True,) * len(dots) + (False,) * (len(push.ins) - len(dots)))
+    return CustomCall(body, 0, (), (forward, push, pull), ())
+
+
+def _of_inexact(body: Jaxpr, dots: Sequence[Atom], nonzero: Sequence[bool]) -> list[Atom]:
+    """The tangents of the inexact results: those given, zeros where they vanish."""
+    given = iter(dots)
+    found = [next(given) if nz else Zero(a).instantiate() for nz, a in zip(nonzero, body.out_avals, strict=True)]
+    return [t for t, a in zip(found, body.out_avals, strict=True) if a.inexact]
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({CustomCall: _custom, LinearCall: _linear})

@@ -15,9 +15,14 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.builder import Builder
 from fxad.interpret import run
-from fxad.testing import Case, cases, check_stack, differ, stacks, xla
+from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.primitives import elementwise as ew
+from fxad.primitives.control.call import Call
+from fxad.primitives.custom import CustomCall
+from fxad.testing import Case, cases, check_stack, differ, repeated_cases, stacks, xla
+from fxad.testing.compare import directions, filled, slack
 from fxad.testing.draw_custom import ruled as ruled_program
-from fxad.transforms import inline
+from fxad.transforms import inline, jvp, outline, reroll, vjp_fused
 from tests.laws.budget import share
 
 Fun = Callable[[Any, Any], Any]
@@ -110,6 +115,64 @@ def test_any_program_with_its_own_derivative_for_a_rule(case: Case, kind: str, s
     b = Builder.like(case.program)
     program = b.build(b(ruled_program(case.program, kind), *b.ins), "ruled")
     check_stack(stack, Case(program, case.args, case.seed, case.smooth))
+
+
+@share(4)
+@given(
+    cases(differentiable=True) | repeated_cases(differentiable=True),
+    st.sampled_from(["jvp", "vjp"]),
+    st.lists(st.booleans(), max_size=8),
+)
+def test_rewriting_a_rule_keeps_its_derivatives(case: Case, kind: str, fixed: list[bool]) -> None:
+    """Those along any of the operands: a rule that computes known values beside is linear in its tangents alone."""
+    b = Builder.like(case.program)
+    program = b.build(b(ruled_program(case.program, kind, again=True), *b.ins), "ruled")
+    fixed += [False] * (len(case.args) - len(fixed))
+    mask = tuple([a.inexact and not f for a, f in zip(program.in_avals, fixed, strict=False)])
+    dots = directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], case.seed)
+    cts = directions([a for a in program.out_avals if a.inexact], case.seed + 1)
+    room = slack(jvp(program, mask)[0], (*case.args, *dots))
+
+    def derivatives(f: Jaxpr) -> list[NDArray]:
+        forward, nonzero = jvp(f, mask)
+        tangents = run(forward, (*case.args, *dots))[len(f.outs) :]
+        return [*filled(tangents, nonzero, f.out_avals), *run(vjp_fused(f, mask), (*case.args, *cts))]
+
+    for rewritten in (outline(program), reroll(program)):
+        assert not differ(derivatives(rewritten), derivatives(program), slack=room)
+
+
+S = Aval((), "float64")
+
+
+def chained_rule() -> Jaxpr:
+    """sin(x) * y, whose push computes u = cos(x) * y, and u * x_dot by the same body: a chain. It adds u * y_dot."""
+    b = Builder()
+    product = b.build((b.one(ew.MUL, *b.inputs((S, S))),), "product")
+    b = Builder()
+    x, y = b.inputs((S, S))
+    body = b.build((b.one(ew.MUL, b.one(ew.SIN, x), y),), "f")
+    b = Builder()
+    x, y = b.inputs((S, S))
+    forward = b.build((b.one(ew.MUL, b.one(ew.SIN, x), y), b.one(ew.COS, x), y), "forward")
+    b = Builder()
+    x_dot, y_dot, cos, y = b.inputs((S, S, S, S))
+    u = b.one(Call(product), cos, y)
+    push = b.build((b.one(ew.ADD, b.one(Call(product), u, x_dot), b.one(ew.MUL, u, y_dot)),), "push")
+    b = Builder()
+    return b.build(b(CustomCall(body, 0, (forward, push), (), ()), *b.inputs((S, S))), "ruled")
+
+
+@pytest.mark.parametrize("mask", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("rewrite", [reroll, outline])
+def test_a_rule_with_a_chain_of_products(rewrite: Callable[[Jaxpr], Jaxpr], mask: tuple[bool, ...]) -> None:
+    """As a loop it would run over a stack of something known and a tangent: not a linear map, equation by equation."""
+    one, slope, found = np.asarray(1.0), np.cos(0.3) * 0.7, rewrite(chained_rule())
+    args = [np.asarray(0.3), np.asarray(0.7)]
+    forward, nonzero = jvp(found, mask)
+    assert nonzero == (True,)
+    assert not differ(run(forward, [*args, *[one] * sum(mask)])[1:], [np.asarray(slope * sum(mask))])
+    assert not differ(run(vjp_fused(found, mask), [*args, one])[1:], [np.asarray(slope)] * sum(mask))
 
 
 def gradient(f: Fun) -> Fun:

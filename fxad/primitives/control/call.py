@@ -47,6 +47,11 @@ class Applied(HigherOrder):
     def value(self) -> Jaxpr:
         """The program: operands -> results."""
 
+    @property
+    def linear_bodies(self) -> tuple[int, ...]:
+        """Of how many of its first operands each body is a linear map that rules transpose; 0 for the other bodies."""
+        return (0,) * len(self.bodies)
+
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return run(self.value, args)
