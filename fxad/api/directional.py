@@ -20,12 +20,12 @@ from fxad.api.lift import (
     normalise,
     positional,
     tangent_tree,
+    traced,
     with_outs,
 )
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, NotLinearError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
-from fxad.mapped import differentiated
 from fxad.primitives.linearity import is_linear
 from fxad.program import Program, name_of, trace
 from fxad.records import dataclass
@@ -78,9 +78,7 @@ def jvp(f: Any, primals: Primals | None = None, tangents: Primals | None = None,
 
         def made(primals: Primals, tangents: Primals, **kwargs: Any) -> Any:
             primals, tangents = _tuple("primals", primals), _tuple("tangents", tangents)
-            with differentiated():
-                program = trace(f, *primals, **kwargs)
-            return _jvp(program)(primals, tangents, **kwargs)
+            return _jvp(traced(f, primals, kwargs))(primals, tangents, **kwargs)
 
     if primals is None and tangents is None and not kwargs:
         return made
@@ -169,8 +167,7 @@ def linearize(f: Any, *primals: Any, argnums: Argnums | None = None, **kwargs: A
             )
         return _linearize(f, argnums)
     check_function("linearize", f)
-    with differentiated():
-        program = trace(f, *primals, **kwargs)
+    program = traced(f, primals, kwargs)
     split = _linearize(program, argnums)
     out, residuals = split.primal(*primals, **kwargs)
     bound = bind_trailing(split.linear, residuals)
@@ -254,8 +251,7 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False, **kwargs: Any) -> Any:
             )
         return _vjp_program(f)
     check_function("vjp", f)
-    with differentiated():
-        program = trace(f, *primals, **kwargs)
+    program = traced(f, primals, kwargs)
     aux_leaves = 0
     if has_aux:
         if program.out_tree.type is not tuple or program.out_tree.num_children != 2:

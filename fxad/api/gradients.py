@@ -132,7 +132,8 @@ def grad(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
     returns (scalar, auxiliary) and the result is (gradient, auxiliary).
 
     Law:    `<grad f(x), x_dot> = jvp f(x, x_dot)`.
-    Rule:   linearize, transpose, apply to 1, drop what only the value needed.
+    Rule:   linearize, transpose, apply to 1, drop what only the value needed. A function of many equal layers is made
+            of calls first, so that each is differentiated once; a program is differentiated as it stands.
     Raises: ShapeError for a result that is not a scalar; NotDifferentiableError for an argument or result that is not
             real floating, naming the argument's path; ArgumentError for argnums that do not exist.
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from fxad import tree
+from fxad import transforms, tree
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, described
 from fxad.ir import Aval, Jaxpr
@@ -28,12 +28,20 @@ def lift(what: str, f: Any, transform: Callable[[Program[Any, Any]], Program[Any
 
     @wraps(f, updated=())
     def transformed(*args: Any, **kwargs: Any) -> Any:
-        with differentiated(orders):
-            program = trace(f, *args, **kwargs)
+        program = traced(f, args, kwargs, orders) if orders else trace(f, *args, **kwargs)
         return transform(program)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{name_of(f)}"
     return transformed
+
+
+def traced(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], orders: int = 1) -> Program[Any, Any]:
+    """The program of a function that is differentiated `orders` times. Where it is long and repeats itself it is made
+    of calls, so that each layer is differentiated once, however many there are."""
+    with differentiated(orders):
+        program: Program[Any, Any] = trace(f, *args, **kwargs)
+    calls: Program[Any, Any] = program.replace(transforms.in_calls(program.jaxpr))
+    return calls
 
 
 def check_function(what: str, f: object) -> None:

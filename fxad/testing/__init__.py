@@ -73,6 +73,7 @@ from fxad.testing.stacks import STEPS, Step, check_stack, stacks
 from fxad.testing.transform_laws import (
     check_cse,
     check_dce,
+    check_in_calls,
     check_inline,
     check_lower,
     check_outline,
@@ -123,6 +124,7 @@ __all__ = [
     "check_program_jvp",
     "check_program_transpose",
     "check_remat",
+    "check_in_calls",
     "check_reroll",
     "check_rewrite",
     "check_rule",

@@ -28,7 +28,7 @@ from fxad.testing.compare import (
 )
 from fxad.testing.programs import Case
 from fxad.text import parse, to_text
-from fxad.transforms import cse, dce, inline, outline, reroll, simplify
+from fxad.transforms import cse, dce, in_calls, inline, outline, reroll, simplify
 from fxad.transforms.effort import equations
 from fxad.transforms.varied import settled
 from fxad.typecheck import typecheck
@@ -137,6 +137,15 @@ def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> Non
     out = outline(case.program, min_cost, waste)
     if to_compile(out) > to_compile(case.program):
         fail(f"{to_compile(out)} equations to compile, there were {to_compile(case.program)}", case.program, (), out)
+    if dataflow(sweep(inline(out))) != dataflow(sweep(inline(case.program))):
+        fail("inlined, it is another program", case.program, (), out)
+
+
+def check_in_calls(case: Case, lasts: float = 0.0) -> None:
+    """in_calls, of programs of any length: same results, bit for bit; `inline` gives back the equations."""
+    out = check_transform(lambda f: in_calls(f, 0, lasts), case.program)
+    if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
+        fail(f"the results changed: {problem}", case.program, case.args, out)
     if dataflow(sweep(inline(out))) != dataflow(sweep(inline(case.program))):
         fail("inlined, it is another program", case.program, (), out)
 

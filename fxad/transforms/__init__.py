@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fxad.transforms.cse import cse as cse
     from fxad.transforms.dce import dce as dce
     from fxad.transforms.dce import prune as prune
+    from fxad.transforms.in_calls import in_calls as in_calls
     from fxad.transforms.inline import inline as inline
     from fxad.transforms.jacobian import jacfwd as jacfwd
     from fxad.transforms.jacobian import jacrev as jacrev
@@ -40,6 +41,7 @@ else:
             "fxad.transforms.chains": "chained",
             "fxad.transforms.cse": "cse",
             "fxad.transforms.dce": "dce prune",
+            "fxad.transforms.in_calls": "in_calls",
             "fxad.transforms.inline": "inline",
             "fxad.transforms.jacobian": "jacfwd jacrev",
             "fxad.transforms.jvp": "jvp",

@@ -17,7 +17,8 @@ from fxad.primitives.picking import Index
 from fxad.primitives.shape import ExpandDims, Iota, Rev
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.records import dataclass
-from fxad.transforms.outline import inside, outline
+from fxad.transforms.inside import inside
+from fxad.transforms.outline import outline
 
 INTS: Final = (dtypes.int32, dtypes.int64)  # dtypes of places
 

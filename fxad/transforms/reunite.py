@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import Final, final
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Jaxpr, Lit
+from fxad.ir import Atom, Jaxpr, Lit, distinct
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.records import dataclass
 from fxad.transforms.effort import equations, time_of
 from fxad.transforms.inline import inline
+from fxad.transforms.inside import inside
 from fxad.transforms.nearly import Sought
 from fxad.transforms.stretches import Flow, Shared, kind
 
@@ -28,8 +29,10 @@ LONGEST: Final = 10_000  # equations of a body that is compared
 TRIES: Final = 8
 
 
+@by_value
 def reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
-    """The program with calls of bodies that lack a few equations of another as calls of that other.
+    """The program, and the programs in it, with calls of bodies that lack a few equations of another as calls of that
+    other.
 
     What they lack is computed for nothing there, from ones where an operand is missing, as long as that takes no more
     than the part `waste` of the run. Calls stay where what they lack has effects, or may not end.
@@ -37,6 +40,12 @@ def reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     Law:  same value; less to compile, or the same program.
     Cost: linear in the equations, and in the pairs of equal ones of bodies that are compared.
     """
+    for body in distinct(jaxpr)[:-1]:
+        reunited(body, waste)  # innermost first, however deep bodies are
+    return _reunited(inside(jaxpr, lambda body: reunited(body, waste)), waste)
+
+
+def _reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     uses = Counter([e.prim.body for e in jaxpr.eqns if isinstance(e.prim, Call)])
     if len(uses) < 2:
         return jaxpr
