@@ -234,11 +234,9 @@ def _rearranged(x: Array, _: Held, move: Move) -> Array:
     shape, n = x.shape, x.ndim
     if move.j % 3 == 0:
         return fnp.reshape(fnp.flip(fnp.reshape(x, (-1,)) if x.size else fnp.zeros((0,), x.dtype), 0), shape)
-    if move.j % 3 == 1:
+    if move.j % 3 == 1 and n:
         axes = tuple(range(n))[::-1]
-        return (
-            fnp.permute_dims(fnp.expand_dims(fnp.permute_dims(x, axes), axis=0), (*axes[:-1], n, 0))[..., 0] if n else x
-        )
+        return fnp.permute_dims(fnp.expand_dims(fnp.flip(fnp.permute_dims(x, axes), 0), axis=0)[0], axes)
     return fnp.squeeze(fnp.broadcast_to(x, (1, *shape)), axis=0)
 
 
@@ -250,7 +248,7 @@ def _blended(state: State, _: Held, move: Move) -> State:
     k, by = there[move.i % len(there)], whole[move.j % len(whole)]
     x = state[k]
     gate = by if _logical(by) else by > 0
-    value = (x * fnp.where(gate, 2.0, 0.75).astype(x.dtype), fnp.where(gate, x + 1.0, sine(x) * 0.25 + x))
+    value = (x * fnp.where(gate, 2.0, 0.75).astype(x.dtype), fnp.where(gate, x + 1.0, 0.25 - x * 1.5))
     return _replaced(state, k, value[move.j // 2 % 2] if _logical(by) else x + squashed(by.astype(x.dtype)))
 
 
@@ -287,6 +285,14 @@ def _joined(state: State, _: Held, move: Move) -> State:
     k, m = pairs[move.i % len(pairs)]
     made = _replaced(state, k, lax.complex(state[k], state[m]))
     return (*made[:m], *made[m + 1 :])
+
+
+def _told(state: State, held: Held, move: Move) -> State:
+    """One array more, that the others tell or that has no derivative."""
+    whole = [x for x in state if not _moving(x)]
+    x = next(x for x in state if _moving(x))
+    k = whole[move.i % len(whole)] if whole else fnp.broadcast_to(held.flag, x.shape)
+    return *state, (squashed(k.astype(x.dtype)), fnp.ones_like(x), sine(x), alike(held.w, x))[move.j % 4]
 
 
 # ---------------------------------------------------------------------------------------------- with rules of their own
@@ -416,6 +422,7 @@ SIMPLE: Final[Mapping[str, Apply]] = MappingProxyType(
         "widen": _widened(_WIDER),
         "number": _widened(_NUMBER),
         "join": _joined,
+        "told": _told,
         "parts": _each(lambda x, *_: (fnp.real(x), fnp.imag(x)), _complex),
     }
 )
@@ -431,6 +438,6 @@ NESTED: Final[Mapping[str, tuple[Apply, int]]] = MappingProxyType(
 )
 APPLY: Final[Mapping[str, Apply]] = MappingProxyType({**SIMPLE, **{k: f for k, (f, _) in NESTED.items()}})
 # without a log-determinant; with other types than before, so not in bodies whose types are to stay
-UNMEASURED: Final = frozenset({"custom", "ivjp", "ruled", "number"})
-RETYPING: Final = frozenset({"widen", "number", "join", "parts"})
+UNMEASURED: Final = frozenset({"custom", "ivjp", "ruled", "number", "told"})
+RETYPING: Final = frozenset({"widen", "number", "join", "told", "parts"})
 STEADY: Final = frozenset({"cond", "scan", "fori"})

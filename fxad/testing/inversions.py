@@ -32,6 +32,7 @@ class Inversion:
 
     measured: its log-determinant is known.
     chain:    the steps it was made of, for messages: programs with bodies of bodies are long.
+    turn:     how many results come last that were first.
     """
 
     program: Jaxpr
@@ -40,6 +41,7 @@ class Inversion:
     seed: int = 0
     measured: bool = False
     chain: tuple[Move, ...] = ()
+    turn: int = 0
 
     @staticmethod
     def of(f: Callable[..., object], *args: object, keep: Names = (), measured: bool = False) -> Inversion:
@@ -115,6 +117,14 @@ def inversions(draw: st.DrawFn, *, depth: int = 2, size: int = 4, measured: bool
     avals = [*state, x, Aval((n, n), dtypes.real_part(dtype)), Aval((), dtypes.bool_)]
     args = tuple([sample(a, domain, seed, k) for k, a in enumerate(avals)])
 
+    return inversion(chain, args, count, turn, seed, measured)
+
+
+def inversion(
+    chain: tuple[Move, ...], args: Sequence[NDArray], count: int, turn: int = 0, seed: int = 0, measured: bool = False
+) -> Inversion:
+    """The program of a chain at operands: `count` that move, then three that are held; `turn` results come last."""
+
     def f(*given: Array) -> State:
         results = through(chain, given[:count], Held(*given[count:]))
         k = turn % len(results)
@@ -123,4 +133,4 @@ def inversions(draw: st.DrawFn, *, depth: int = 2, size: int = 4, measured: bool
     program = trace(f, *args)
     kept = (True,) * len(program.bound) + (False,) * count + (True,) * 3
     values = (*[np.asarray(b) for b in program.bound], *args)
-    return Inversion(program.jaxpr, values, kept, seed, measured, chain)
+    return Inversion(program.jaxpr, values, kept, seed, measured, chain, turn)

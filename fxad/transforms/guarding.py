@@ -149,13 +149,17 @@ def _largest(b: Builder, xs: Sequence[Atom]) -> Atom:
 
 
 def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
-    """Values as they are, or with nan as their first elements if a reconstruction is off.
+    """Values as they are, or with nan as their first elements if a reconstruction is off. A derivative that is 0
+    whatever was there (of a literal, of what only integers say) is computed from no reconstruction: it stays a literal.
 
     That element times 1 or nan, which is linear; written where it stands, because an array that was multiplied as a
     whole would be there twice, and the gradients of all blocks would be held until the last is reconstructed.
     """
     out: list[Atom] = []
     for x in values:
+        if isinstance(x, Lit):
+            out.append(x)
+            continue
         one = x.aval.with_shape(())
         factor = _chosen(b, right, Lit.of(1.0, one), Lit.of(math.nan, one))
         if not x.aval.ndim:

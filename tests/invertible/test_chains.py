@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.interpret import run
 from fxad.primitives.custom import CustomCall
-from fxad.program import trace
 from fxad.testing import check_stack, stacks
 from fxad.testing.derivative_laws import check_same_derivatives
-from fxad.testing.inverse_steps import Held, Move, through
-from fxad.testing.inversions import moves
+from fxad.testing.inverse_steps import Move
+from fxad.testing.inversions import Inversion, inversion, inversions
 from fxad.testing.programs import Case
 from fxad.transforms import chained
 from fxad.typecheck import typecheck
@@ -200,32 +198,26 @@ def test_what_is_stored() -> None:
 # ----------------------------------------------------------------------------------------------------- generated chains
 
 
-def _case(chain: Sequence[Move], seed: int, single: bool) -> Case:
-    rng = np.random.default_rng(seed)
-    args = (*rng.uniform(-1.5, 1.5, (3, 3)), rng.uniform(-1.5, 1.5, (3, 3)), np.asarray(bool(seed % 2)))
-    each = [Move("invertible", m.i, m.j, ((m,),)) for m in chain] if single else chain
-
-    def f(x: Any, y: Any, w: Any, a: Any, flag: Any) -> Any:
-        return through(each, (x, y), Held(w, a, flag))
-
-    return Case(trace(f, *args).jaxpr, tuple(map(np.asarray, args)), seed, True)
+def _wrapped(case: Inversion) -> Inversion:
+    """The same chain with each of its links as an `invertible`."""
+    links = tuple([Move("invertible", bodies=((link,),)) for link in case.chain])
+    return inversion(links, case.args, case.kept.count(False), case.turn, case.seed)
 
 
 @share(4)
-@given(moves(depth=1, size=4), st.integers(0, 1 << 20))
-def test_generated(chain: tuple[Move, ...], seed: int) -> None:
+@given(inversions(depth=1))
+def test_generated(case: Inversion) -> None:
     """A chain whose links are wrapped one by one has the derivatives of the plain one."""
-    case = _case(chain, seed, True)
-    joined = chained(case.program)
-    typecheck(joined)
-    check_same_derivatives(_case(chain, seed, False), case.program, 1e-6)
+    links = _wrapped(case)
+    typecheck(chained(links.program))
+    check_same_derivatives(case.case, links.program, 1e-6)
 
 
 @share(4)
-@given(moves(depth=1, size=3), st.integers(0, 1 << 20), stacks(2))
-def test_generated_stacks(chain: tuple[Move, ...], seed: int, stack: tuple[str, ...]) -> None:
-    case = _case(chain, seed, True)
-    check_stack(stack, Case(chained(case.program), case.args, seed, True))
+@given(inversions(depth=1, size=3), stacks(2))
+def test_generated_stacks(case: Inversion, stack: tuple[str, ...]) -> None:
+    links = _wrapped(case)
+    check_stack(stack, links.over(chained(links.program), links.args))
 
 
 def test_effects_between_blocks_stay_in_order() -> None:

@@ -16,7 +16,10 @@ from fxad.builder import Builder
 from fxad.errors import ArgumentError
 from fxad.interpret import run
 from fxad.ir import Aval
+from fxad.testing import Inversion, check_invertible, check_stack
+from fxad.transforms import jvp
 from fxad.transforms.guarding import agree, sketch, sketched, tolerated
+from fxad.transforms.invertible import invertible
 
 X = np.linspace(-1.5, 1.5, 6)
 
@@ -135,3 +138,20 @@ def test_what_is_no_tolerance(tolerance: Any) -> None:
     assert e.value.remedy == (
         "give the relative error that gradients may be made from; infinity, and none is looked for"
     )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [lambda k: fnp.sin(k.astype("complex128")), lambda k: k.astype("float64"), lambda k: fnp.ones(()), lambda k: 1.5j],
+)
+def test_what_has_no_derivative_has_none_in_either_mode(other: Any) -> None:
+    """A result that only an integer says, or nobody, is guarded by nothing: there is nothing to reconstruct."""
+
+    def f(x: Any, k: Any) -> Any:
+        return fnp.sinh(x), k + 1, fnp.asarray(other(k))
+
+    case = Inversion.of(f, X, np.arange(6))
+    lean = invertible(case.program, case.kept)
+    check_stack(("linearize", "transpose"), case.over(lean, case.args))
+    assert jvp(lean, (True, False))[1] == (True, False, False)
+    check_invertible(case)
