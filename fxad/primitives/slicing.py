@@ -34,6 +34,7 @@ from fxad.ir import (
 from fxad.primitives.attrs import i64, i64s
 from fxad.primitives.checks import axis_of, operands, ranks_of
 from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import (
     Rearrange,
     ReduceSum,
@@ -171,9 +172,12 @@ class Pad(Linear):
         # every example has its own value: pad with zero, then choose
         at = 0 if dim is None else dim
         inside = self._inside(ctx, x.aval if dim is None else Aval(_without(x.aval.shape, dim), x.aval.dtype))
-        kept: Atom = ctx.one(pad, x, Lit(bytes(x.aval.dtype.itemsize), value.aval.with_shape(())))
         shape = put(inside.aval.shape, at, ctx.size)
-        kept = broadcast_to_axis(ctx, kept, dim, ctx.size, at)
+        zero = Zero(x.aval.with_shape(shape)).instantiate()
+        # the literal zero stays one: `pad` of it and a tangent is linear, `select_n` of anything else is not
+        kept: Atom = zero
+        if not is_zero(x):
+            kept = broadcast_to_axis(ctx, ctx.one(pad, x, zero.with_aval(())), dim, ctx.size, at)
         inside = broadcast_to_axis(ctx, inside, None, ctx.size, at)
         return (ctx.one(SELECT_N, inside, spread(ctx, value, shape, (at,)), kept),), (at,)
 

@@ -59,6 +59,7 @@ from fxad.testing.inversions import Inversion, inversions
 from fxad.testing.memory_laws import check_partial_eval, check_plan, check_policy, check_segments, some_policies
 from fxad.testing.primitive_laws import (
     check_batch,
+    check_batched_linear,
     check_jvp,
     check_lowering,
     check_primitive,
@@ -103,6 +104,7 @@ __all__ = [
     "cases",
     "check_adjoint",
     "check_batch",
+    "check_batched_linear",
     "check_cse",
     "check_dce",
     "check_grad",

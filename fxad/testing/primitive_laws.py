@@ -12,16 +12,17 @@ A primitive of your own is checked the same way; draw its applications with `app
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 
 from fxad import dtypes
+from fxad.builder import Builder
 from fxad.errors import NotDifferentiableError
 from fxad.interpret import run
-from fxad.ir import Jaxpr, Linear, NDArray
+from fxad.ir import Jaxpr, Linear, NDArray, Zero
 from fxad.primitives.linearity import is_linear
 from fxad.testing.applications import Application
 from fxad.testing.compare import (
@@ -168,15 +169,50 @@ def check_batch(application: Application, dims: Dims | None = None, size: int = 
     """Batched equals the loop, stacked: for `dims`, or for a sample of the axes at which each operand can be mapped."""
     program, args = application.program, application.args
     for at in [dims] if dims is not None else _choices(args):
-        rows = [[_varied(a, i) if d is not None else a for a, d in zip(args, at, strict=True)] for i in range(size)]
-        stacked = [np.stack([r[k] for r in rows], d) if d is not None else args[k] for k, d in enumerate(at)]
-        batched, out_dims = vmap(program, size, at)
-        typecheck(batched)
-        wants = [run(program, r) for r in rows]
-        for k, (have, d) in enumerate(zip(run(batched, stacked), out_dims, strict=True)):
-            want = wants[0][k] if d is None else np.stack([w[k] for w in wants], d)
-            if problem := differ([have], [want]):
-                fail(f"batch differs from the loop, operands mapped at {at}: {problem}", program, args, batched)
+        _check_rows(program, args, at, size)
+
+
+def _check_rows(program: Jaxpr, args: tuple[NDArray, ...], at: Dims, size: int) -> Jaxpr:
+    """The program batched, which equals the loop, stacked."""
+    rows = [[_varied(a, i) if d is not None else a for a, d in zip(args, at, strict=True)] for i in range(size)]
+    stacked = [np.stack([r[k] for r in rows], d) if d is not None else args[k] for k, d in enumerate(at)]
+    batched, out_dims = vmap(program, size, at)
+    typecheck(batched)
+    wants = [run(program, r) for r in rows]
+    for k, (have, d) in enumerate(zip(run(batched, stacked), out_dims, strict=True)):
+        want = wants[0][k] if d is None else np.stack([w[k] for w in wants], d)
+        if problem := differ([have], [want]):
+            fail(f"batch differs from the loop, operands mapped at {at}: {problem}", program, args, batched)
+    return batched
+
+
+def check_batched_linear(application: Application, size: int = 2) -> None:
+    """Batched, an equation is linear where it was: in each set of operands that the primitive is linear in, and in what
+    is left of it when the others of the set are the literal zero, as where their tangents vanish."""
+    prim, args = application.prim, application.args
+    if not isinstance(prim, Linear):
+        return
+    masks = [m for m in _masks(application) if prim.linear_in(m)]
+    for whole, moving in product(masks, _masks(application)):
+        if any([m and not w for m, w in zip(moving, whole, strict=True)]):
+            continue
+        zero = [w and not m for m, w in zip(moving, whole, strict=True)]
+        program = _with_zeros(application, zero)
+        mask = tuple([m for m, z in zip(moving, zero, strict=True) if not z])
+        assert is_linear(program, mask)
+        left = tuple([a for a, z in zip(args, zero, strict=True) if not z])
+        for at in _choices(left):
+            batched = _check_rows(program, left, at, size)
+            if not is_linear(batched, mask):
+                fail(f"mapped at {at}, not linear any more in operands {mask}", program, left, batched)
+
+
+def _with_zeros(application: Application, zero: Sequence[bool]) -> Jaxpr:
+    """The program of the equation with the literal zero for some operands."""
+    b = Builder()
+    avals = application.avals
+    ins = [Zero(a).instantiate() if z else b.input(a) for a, z in zip(avals, zero, strict=True)]
+    return b.build(b(application.prim, *ins), application.prim.name)
 
 
 def _choices(args: tuple[NDArray, ...], most: int = 6) -> list[Dims]:
@@ -195,4 +231,4 @@ def _masks(application: Application) -> Iterator[tuple[bool, ...]]:
     return (m for m in product(*choices) if any(m))
 
 
-LAWS = (check_types, check_text, check_lowering, check_jvp, check_transpose, check_batch)
+LAWS = (check_types, check_text, check_lowering, check_jvp, check_transpose, check_batch, check_batched_linear)

@@ -18,7 +18,7 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, Jaxpr, JvpCtx, NDArray, Primitive, Tangent, primitive
 from fxad.primitives.elementwise import LOGISTIC, MUL, NEG, SIN, Add, Sin
 from fxad.primitives.elementwise.family import Unary
-from fxad.primitives.shape import ReduceSum
+from fxad.primitives.shape import ReduceSum, broadcast_to_axis
 from fxad.testing import Application, Case, Domain, Spec, applications, cases, check_primitive, check_rewrite, shapes
 
 
@@ -53,7 +53,16 @@ def test_a_primitive_of_ones_own(application: Application) -> None:
 
 
 AT = Application(Softplus(), (np.array([[0.3, -1.2], [2.0, 0.5]]),), smooth=True)
+PAIR = Application(Add(), (np.linspace(0.1, 0.7, 7), np.linspace(2.0, 3.0, 7)), smooth=True)
 SUM = Application(ReduceSum((1,)), AT.args, smooth=True)
+
+
+def _unknown_zeros(
+    self: Primitive, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    """Right values; but what was the literal zero is the result of an equation."""
+    stacks = [broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
+    return (ctx.one(self, *[ctx.one(NEG, ctx.one(NEG, x)) for x in stacks]),), (0,)
 
 
 def _batch(
@@ -69,6 +78,7 @@ FAULTS: list[tuple[type, str, object, Callable[[Application], None], Application
     (Softplus, "compute", lambda self, x: np.expm1(x), testing.check_lowering, AT, "lower differs from impl"),
     (Softplus, "tangent", lambda self, ctx, x, y, t: t, testing.check_jvp, AT, "central difference"),
     (Unary, "batch", _batch, testing.check_batch, AT, "batch differs from the loop"),
+    (Add, "batch", _unknown_zeros, testing.check_batched_linear, PAIR, "not linear any more in operands"),
     (ReduceSum, "transpose_to", lambda self, emit, ct, x: emit.one(NEG, ct), testing.check_transpose,
      SUM, "not the adjoint|operands could not be broadcast"),
     (Add, "transpose", lambda self, ctx, cts, args: (cts[0], ctx.one(NEG, cts[0])), testing.check_transpose,

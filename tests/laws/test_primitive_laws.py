@@ -12,6 +12,7 @@ from fxad.testing import (
     Application,
     calls,
     check_batch,
+    check_batched_linear,
     check_jvp,
     check_lowering,
     check_text,
@@ -71,5 +72,15 @@ def test_batch(kind: type[Primitive]) -> None:
     @given(calls(kind))
     def law(application: Application) -> None:
         check_batch(application)
+
+    law()
+
+
+@linear
+def test_batched_linear(kind: type[Primitive]) -> None:
+    @share(2)
+    @given(calls(kind, smooth=True))
+    def law(application: Application) -> None:
+        check_batched_linear(application)
 
     law()

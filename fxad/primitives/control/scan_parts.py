@@ -121,5 +121,9 @@ def stopping(steps: Steps, guard: Jaxpr | None) -> Steps:
     operands = (*fixed, *state, *slices)
     outs = b.inline(body, operands) if guard is None else b.inline(guard, (taken, *operands))
     others: list[Atom] = [*state, *[Zero(a.aval).instantiate() for a in outs[n:]]]
-    kept = [b.one(SELECT_N, spread(b, taken, a.aval.shape, ()), o, a) for a, o in zip(outs, others, strict=True)]
+    # a carry that is handed on and a result that is zero stay: the literal zero is linear in anything, a choice is not
+    kept = [
+        a if a == o else b.one(SELECT_N, spread(b, taken, a.aval.shape, ()), o, a)
+        for a, o in zip(outs, others, strict=True)
+    ]
     return Steps(b.build(kept, body.name), steps.n_consts + 1, n)
