@@ -49,8 +49,8 @@ def _inexact_positional(program: Program[Any, Any], argnums: Argnums | None, wha
     """Places of the argument leaves that have tangents, among the chosen arguments. Raises: ArgumentError."""
     n = len(positional(program))
     numbers = tuple(range(n)) if argnums is None else normalise(what, program, argnums)
-    ranges = leaf_ranges(program)
-    return [k for i in sorted(numbers) for k in ranges[i] if program.in_avals[k].inexact]
+    ranges, avals = leaf_ranges(program), program.in_avals
+    return [k for i in sorted(numbers) for k in ranges[i] if avals[k].inexact]
 
 
 # ----------------------------------------------------------------------------------------------------------- jvp
@@ -184,9 +184,9 @@ def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearize
     split = transforms.linearize(transforms.chained(program.jaxpr), mask_of(program, set(moved)))
     residuals = tree.structure((0,) * split.n_res)
     primal = program.replace(split.primal, out_tree=compose(program.out_tree, residuals))
-    trees, ranges = positional(program), leaf_ranges(program)
+    trees, ranges, avals = positional(program), leaf_ranges(program), program.in_avals
     numbers = range(len(trees)) if argnums is None else sorted(normalise("linearize", program, argnums))
-    tangents = compose(*[tangent_tree(trees[i], [program.in_avals[k] for k in ranges[i]]) for i in numbers])
+    tangents = compose(*[tangent_tree(trees[i], [avals[k] for k in ranges[i]]) for i in numbers])
     found = iter(split.linear.outs)
     dots = [
         next(found) if nz else Zero(a).instantiate()
@@ -355,10 +355,11 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
     trees, ranges = positional(program), leaf_ranges(program)
     numbers = tuple(range(len(trees))) if argnums is None else normalise("transpose", program, argnums)
     chosen = {k for n in numbers for k in ranges[n]}
+    avals = program.in_avals
     for k in sorted(chosen):
-        if not program.in_avals[k].inexact:
+        if not avals[k].inexact:
             raise DTypeError(
-                f"transpose: argument {program.paths[k]} of {program.name} has type {program.in_avals[k]},"
+                f"transpose: argument {program.paths[k]} of {program.name} has type {avals[k]},"
                 " in which nothing is linear",
                 remedy="choose the arguments that are floating or complex: argnums=...",
             )

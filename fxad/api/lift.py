@@ -97,8 +97,9 @@ def mask_of(program: Program[Any, Any], chosen: set[int]) -> tuple[bool, ...]:
 
 def check_real(what: str, program: Program[Any, Any], leaves: Sequence[int]) -> None:
     """Raises: NotDifferentiableError naming the first of the argument leaves that is not real floating."""
+    avals = program.in_avals
     for k in leaves:
-        aval = program.in_avals[k]
+        aval = avals[k]
         if aval.dtype not in FLOATING:
             remedy = (
                 "for complex arguments use vjp or jvp, whose conventions are explicit"
