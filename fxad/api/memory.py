@@ -7,7 +7,7 @@ from typing import Any, final
 
 from fxad import transforms, tree
 from fxad.api.lift import Argnums, args_tree, compose, leaf_ranges, mask_of, normalise, positional
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, NotDifferentiableError
 from fxad.program import Program, counted
 from fxad.records import dataclass
 from fxad.transforms.partial_eval import Halves, Passed
@@ -23,13 +23,23 @@ def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Res
     respect to everything floating, arrays that the program closes over included.
 
     Law:    `remat(program, plan=residuals(program).without(k))` has the same gradients and does not store row k.
-    Raises: ArgumentError for what is not a Program.
+    Raises: ArgumentError for what is not a Program, and for argnums that do not fit it; NotDifferentiableError for an
+            argument without anything floating in it.
     """
     _check_program("residuals", program)
     if argnums is None:
         return transforms.residuals(program.jaxpr, tuple([a.inexact for a in program.jaxpr.in_avals]))
-    ranges = leaf_ranges(program)
-    chosen = {k for n in normalise("residuals", program, argnums) for k in ranges[n]}
+    ranges, chosen = leaf_ranges(program), set[int]()
+    for n in normalise("residuals", program, argnums):
+        floating = [k for k in ranges[n] if program.in_avals[k].inexact]
+        if ranges[n] and not floating:
+            k = ranges[n][0]
+            raise NotDifferentiableError(
+                f"residuals: argument {program.paths[k]} of {program.name} has type {program.in_avals[k]}, which has no"
+                " tangent",
+                remedy="choose other argnums, or convert the argument to a floating dtype",
+            )
+        chosen.update(floating)
     return transforms.residuals(program.jaxpr, mask_of(program, chosen))
 
 

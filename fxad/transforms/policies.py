@@ -12,14 +12,17 @@ vmap, which gives it one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, final
 
+import numpy as np
+
 from fxad.errors import ArgumentError, described
-from fxad.ir import Eqn
+from fxad.ir import Eqn, place
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.naming import Name
 from fxad.records import dataclass
+from fxad.transforms.located import describe
 
 
 class Policy(ABC):
@@ -44,15 +47,39 @@ class Policy(ABC):
     def __invert__(self) -> Policy:
         return Not(self)
 
+    def __bool__(self) -> bool:
+        raise ArgumentError(
+            f"the policy {self} is neither true nor false", remedy="combine policies by |, & and ~, not by or, and, not"
+        )
+
 
 def check_policy(what: str, policy: object) -> Policy:
     """Raises: ArgumentError for what is not a policy."""
     if isinstance(policy, Policy):
         return policy
-    remedy = "see fxad.policies; policies.where(predicate) makes one of a function" if callable(policy) else (
-        "policies.names(...) chooses by name" if isinstance(policy, str) else "see fxad.policies"
-    )  # fmt: skip
+    remedy = "one of fxad.policies: nothing, everything, dots, names(...), where(predicate), ..."
+    if isinstance(policy, type) and issubclass(policy, Policy):
+        remedy = f"make one of the class: {policy.__name__}(...)"
+    elif callable(policy):
+        remedy = "policies.where(predicate) makes one of a function of equations"
+    elif isinstance(policy, str):
+        remedy = "policies.names(...) chooses by name"
     raise ArgumentError(f"{what}: {described(policy)} is not a policy: {policy!r:.60}", remedy=remedy)
+
+
+def decided(policy: Policy, eqn: Eqn) -> bool:
+    """What a policy says of an equation. Raises: ArgumentError for an answer that is no bool."""
+    return _answer(policy, policy.keeps(eqn), eqn)
+
+
+def _answer(policy: Policy, answer: object, eqn: Eqn) -> bool:
+    if isinstance(answer, bool | np.bool_):
+        return bool(answer)
+    where = place(eqn.source)
+    raise ArgumentError(
+        f"remat: the policy {policy} answers {described(answer)}, not a bool: {answer!r:.60}",
+        remedy="return True for what is stored and False for the rest; without a return a function gives None",
+    ).located(equation=describe(eqn), where=str(where or ""))
 
 
 @final
@@ -117,7 +144,12 @@ class Where(Policy):
     text: str
 
     def keeps(self, eqn: Eqn) -> bool:
-        return bool(self.predicate(eqn))
+        try:
+            answer = self.predicate(eqn)
+        except Exception as e:
+            e.add_note(f"raised by the policy {self} of remat, asked about the equation {describe(eqn)}")
+            raise
+        return _answer(self, answer, eqn)
 
     def __str__(self) -> str:
         return f"where({self.text})"
@@ -194,7 +226,17 @@ def where(predicate: Callable[[Eqn], bool], name: str = "") -> Policy:
     top of a module, and not as a lambda where it is used. It sees equations, with primitive, operands and types.
     """
     if not callable(predicate):
-        raise ArgumentError(f"where: {described(predicate)} is not a function: {predicate!r:.60}")
+        raise ArgumentError(
+            f"where: {described(predicate)} is not a function: {predicate!r:.60}",
+            remedy="pass a function of an equation that returns a bool; policies.names(...) chooses by name",
+        )
+    if not isinstance(predicate, Hashable):
+        raise ArgumentError(
+            f"where: {described(predicate)} has no hash, and a policy is part of a key: {predicate!r:.60}",
+            remedy="pass a function, or give the class a __hash__",
+        )
+    if not isinstance(name, str):
+        raise ArgumentError(f"where: the name is {described(name)}, not a str: {name!r:.60}", remedy='name="mine"')
     return Where(predicate, name or str(getattr(predicate, "__name__", type(predicate).__name__)))
 
 

@@ -14,7 +14,7 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.naming import Keep, Mark
-from fxad.transforms.policies import Policy, nothing
+from fxad.transforms.policies import Policy, decided, nothing
 
 
 @by_value
@@ -54,7 +54,7 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
             outs = b(eqn.prim.with_bodies(tuple([keeping(x, policy) if a else x for x, a in pairs])), *ins)
         else:
             outs = b.copy(eqn, ins)
-        if not isinstance(eqn.prim, Keep | Call) and policy.keeps(eqn):
+        if not isinstance(eqn.prim, Keep | Call) and decided(policy, eqn):
             outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
         env.update(zip(eqn.outs, outs, strict=True))
     return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
@@ -102,7 +102,7 @@ def _chosen(policy: Policy, value: Atom, made: Mapping[Atom, Eqn]) -> bool:
     """Whether a policy keeps a value, for what computes it or for a name that it has."""
     while value in made:
         eqn = made[value]
-        if not isinstance(eqn.prim, Keep) and policy.keeps(eqn):
+        if not isinstance(eqn.prim, Keep) and decided(policy, eqn):
             return True
         if not isinstance(eqn.prim, Mark):
             return False

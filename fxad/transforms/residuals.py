@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os.path import basename
-from typing import final, overload
+from typing import SupportsIndex, final, overload
 
 from fxad.builder import Builder
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Place, Primitive, Var, place
 from fxad.liveness import dce, narrow
 from fxad.memo import by_value
@@ -56,10 +56,11 @@ class Residuals(Sequence[Residual]):
     """The residuals of a program, in the order in which they are made; arguments first. `print` shows a table.
 
     `without(k, ...)` and `keep(k, ...)` give a copy in which rows are computed again, or stored; such a copy is a plan
-    for `remat(program, plan=...)`.
+    for `remat(program, plan=...)`. `wrt` marks the operands with respect to which derivatives are meant.
     """
 
     jaxpr: Jaxpr
+    wrt: tuple[bool, ...]
     rows: tuple[Residual, ...]
 
     @overload
@@ -80,30 +81,42 @@ class Residuals(Sequence[Residual]):
         """Bytes of what is stored, without arguments, which are there anyway."""
         return sum([r.bytes for r in self.rows if r.stored and not r.is_argument])
 
-    def without(self, *rows: int) -> Residuals:
+    def without(self, *rows: SupportsIndex) -> Residuals:
         """A copy in which these rows are computed again. Raises: ArgumentError for no row, and for an argument."""
         return self._with(rows, False)
 
-    def keep(self, *rows: int) -> Residuals:
+    def keep(self, *rows: SupportsIndex) -> Residuals:
         """A copy in which these rows are stored. Raises: ArgumentError for no row."""
         return self._with(rows, True)
 
-    def _with(self, rows: tuple[int, ...], stored: bool) -> Residuals:
+    def _with(self, rows: tuple[SupportsIndex, ...], stored: bool) -> Residuals:
         out = list(self.rows)
-        for k in rows:
-            if not isinstance(k, int) or isinstance(k, bool):
+        for row in rows:
+            if not isinstance(row, SupportsIndex) or isinstance(row, bool):
                 raise ArgumentError(
-                    f"residuals: {k!r:.60} is not the number of a row", remedy="the table numbers its rows from 0"
+                    f"residuals: {row!r:.60} is not the number of a row",
+                    remedy="rows are numbered from 0: table.without(*[k for k, r in enumerate(table) if ...])",
                 )
+            k = row.__index__()
             if not -len(out) <= k < len(out):
-                raise ArgumentError(f"residuals: row {k} does not exist: there are {len(out)}")
+                raise ArgumentError(
+                    f"residuals: row {k} does not exist: there are {len(out)}",
+                    remedy="rows are numbered from 0, as print(table) shows them",
+                )
             if out[k].is_argument and not stored:
                 raise ArgumentError(
                     f"residuals: row {k} is an argument of {self.jaxpr.name}: it is stored by whoever passes it",
                     remedy="leave out rows that the program computes",
                 )
             out[k] = replace(out[k], stored=stored)
-        return Residuals(self.jaxpr, tuple(out))
+        return replace(self, rows=tuple(out))
+
+    def __repr__(self) -> str:
+        return f"<Residuals of {self.jaxpr.name}: {_rows(self.rows)}, {self._total}>"
+
+    @property
+    def _total(self) -> str:
+        return f"{self.bytes:,} bytes beside the arguments"
 
     def __str__(self) -> str:
         head = ("", "bytes", "type", "made by", "where", "read by", "decided by")
@@ -112,13 +125,16 @@ class Residuals(Sequence[Residual]):
         lines = [
             "  ".join([_aligned(i, c, w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]) for row in table
         ]
-        return "\n".join([*[line.rstrip() for line in lines], f"{self.bytes:,} bytes beside the arguments"])
+        return "\n".join([*[line.rstrip() for line in lines], self._total])
 
 
 def _cells(k: int, r: Residual) -> tuple[str, ...]:
-    where = f"{basename(r.where.file)}:{r.where.line}" if r.where else ""
     decided = r.decided_by if r.stored else "plan: computed again"
-    return str(k), f"{r.bytes:,}", str(r.aval), r.made_by, where, r.read_by, decided
+    return str(k), f"{r.bytes:,}", str(r.aval), r.made_by, _line(r), r.read_by, decided
+
+
+def _line(r: Residual) -> str:
+    return f"{basename(r.where.file)}:{r.where.line}" if r.where else ""
 
 
 def _aligned(column: int, text: str, width: int) -> str:
@@ -158,7 +174,7 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
             else:
                 what = f"argument {primal.ins.index(root)}"
                 rows[root] = Residual(a.aval, what, None, reader, "argument", (), is_argument=True)
-    return Residuals(jaxpr, tuple([rows[a] for a in (*primal.ins, *made) if a in rows]))
+    return Residuals(jaxpr, wrt, tuple([rows[a] for a in (*primal.ins, *made) if a in rows]))
 
 
 def _named(prim: Primitive) -> str:
@@ -214,18 +230,47 @@ def _values(value: Var, home: dict[Atom, Var], made: dict[Var, Eqn]) -> tuple[Va
     return tuple(out)
 
 
-@by_value
 def planned(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
     """The program, its calls inlined, as one `remat` equation that stores what a plan says, and its operands.
 
-    Raises: ArgumentError for a plan of another program.
+    Raises: ArgumentError for a plan of another program, and for rows that are not those of its table.
     """
     if plan.jaxpr is not jaxpr:
         raise ArgumentError(
             f"remat: the plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
             remedy="make it with residuals(program) of this very program",
         )
-    chosen = {v for r in plan.rows if r.stored for v in r.values}
+    table, rows = residuals(jaxpr, plan.wrt).rows, tuple(plan.rows)
+    remedy = "edit a table by without(...) and keep(...), which leave every row in its place"
+    if len(rows) != len(table):
+        raise ArgumentError(
+            f"remat: the plan has {_rows(rows)}, residuals({jaxpr.name}) gives {len(table)}",
+            remedy=remedy,
+        )
+    for k, (row, own) in enumerate(zip(rows, table, strict=True)):
+        if row != own and (own.is_argument or row != replace(own, stored=False)):
+            raise ArgumentError(
+                f"remat: row {k} of the plan is {_brief(row)}, that of residuals({jaxpr.name}) is {_brief(own)}",
+                remedy=remedy,
+            )
+    return _planned(jaxpr, frozenset([v for r in rows if r.stored for v in r.values]))
+
+
+def _rows(rows: Sequence[object]) -> str:
+    return f"{len(rows)} row{'s' * (len(rows) != 1)}"
+
+
+def _brief(row: object) -> str:
+    """A row of a plan, which may be anything."""
+    if not isinstance(row, Residual):
+        return f"{described(row)}: {row!r:.60}"
+    where = f" ({line})" if (line := _line(row)) else ""
+    return f"{row.made_by} {row.aval}{where}{'' if row.stored else ', computed again'}"
+
+
+@by_value
+def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
+    """The program, its calls inlined, as one `remat` equation that stores the chosen values, and its operands."""
     body = chained(inline(jaxpr))
     b = Builder.like(body)
     env: dict[Atom, Atom] = {}

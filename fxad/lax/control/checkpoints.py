@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from fxad import tree
-from fxad.array import binder
+from fxad.array import aval_of, binder
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Atom, Jaxpr, Var
@@ -27,7 +27,7 @@ Y = TypeVar("Y")
 def checkpoint_name(x: T, name: str) -> T:
     """x, a pytree of arrays, under a name by which policies of `remat` can choose it; the value is the same.
 
-    Raises: ArgumentError for a name that is not a string.
+    Raises: ArgumentError for a name that is not a string, and for a leaf that is no array.
     """
     if not isinstance(name, str):
         raise ArgumentError(
@@ -35,6 +35,8 @@ def checkpoint_name(x: T, name: str) -> T:
             remedy='checkpoint_name(x, "mlp")',
         )
     leaves, structure = tree.flatten(x)
+    for a, path in zip(leaves, tree.paths(structure, "x"), strict=True):
+        aval_of(a, f"checkpoint_name: {path}")
     return cast(T, structure.unflatten([binder().bind(Name(name), (a,))[0] for a in leaves]))
 
 

@@ -108,7 +108,7 @@ def slices_of(what: str, leaves: Sequence[object], xs_tree: Structure, length: i
         if not a.shape:
             raise ShapeError(
                 f"{what}: {path} is {a}, without an axis to run over",
-                remedy="close over what is the same for all steps" if what == "scan" else "",
+                remedy="f may close over what is the same for all steps",
             )
         if a.shape[0] != avals[0].shape[0]:
             raise ShapeError(
@@ -122,7 +122,7 @@ def slices_of(what: str, leaves: Sequence[object], xs_tree: Structure, length: i
     elif avals:
         n = avals[0].shape[0]
     else:
-        remedy = "give length" if what == "scan" else "give arrays to run over"
+        remedy = "give arrays to run over" if what == "map" else "give length"
         raise ArgumentError(f"{what}: xs has no leaves to tell the number of steps", remedy=remedy)
     return n, [a.with_shape(a.shape[1:]) for a in avals]
 
