@@ -237,7 +237,8 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
 
 
 def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
-    """Another program with the same results has the same gradient, tangents and second derivatives, within `rtol`."""
+    """Another program with the same results has the same gradient, tangents and second derivatives (forward over
+    reverse and reverse over reverse), within `rtol`."""
     program, args, mask, n = case.program, case.args, wrt(case), len(case.program.outs)
     dots, cts = dots_of(case), directions([a for a in program.out_avals if a.inexact], case.seed + 1)
     backward = [vjp_fused(f, mask) for f in (program, other)]
@@ -253,8 +254,12 @@ def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
         fail(f"other tangents: {problem}", program, args, other)
     second: list[list[NDArray]] = []
     for f in (program, other) if has_gradient(scalarized(program), mask) else ():
-        slope, nonzero = jvp(grad(scalarized(f), mask), mask)
-        outs = slope.out_avals[: len(nonzero)]
-        second.append(filled(run(slope, [*args, *dots])[len(nonzero) :], nonzero, outs))
+        slope = grad(scalarized(f), mask)
+        forward, nonzero = jvp(slope, mask)
+        ahead = run(forward, [*args, *dots])[len(nonzero) :]
+        again = run(
+            vjp_fused(slope, mask), [*args, *directions([a for a in slope.out_avals if a.inexact], case.seed + 2)]
+        )
+        second.append([*filled(ahead, nonzero, slope.out_avals), *again])
     if second and (problem := differ(second[1], second[0], slack=100 * room)):
         fail(f"another second derivative: {problem}", program, args, other)

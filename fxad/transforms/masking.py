@@ -32,7 +32,11 @@ MOVES: Final[tuple[type[Primitive], ...]] = (BroadcastInDim, Reshape, ExpandDims
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mask:
-    """Where a mask is 1; the zeros that it leaves, nan where it is neither; ones where it is 0, nan elsewhere."""
+    """Where a mask is 1; zeros, and ones, both nan where it is neither 0 nor 1.
+
+    Those ones are also where the mask is 1 and nobody reads what they are multiplied with: in reverse mode a cotangent
+    of 0 comes from there, and 0 * nan would be nan.
+    """
 
     one: Atom
     nothing: Atom
@@ -168,8 +172,10 @@ class _Rewriting:
             mask = one(still(aval), mask)
             ones, zeros = one(EQ, mask, Lit.of(1.0, aval)), one(EQ, mask, Lit.of(0.0, aval))
             nan = Lit.of(math.nan, aval)
-            nothing = one(SELECT_N, ones, one(SELECT_N, zeros, nan, Lit.of(0.0, aval)), Lit.of(0.0, aval))
-            self.masks[key] = _Mask(ones, nothing, one(SELECT_N, zeros, nan, Lit.of(1.0, aval)))
+            each = [
+                one(SELECT_N, ones, one(SELECT_N, zeros, nan, v), v) for v in (Lit.of(0.0, aval), Lit.of(1.0, aval))
+            ]
+            self.masks[key] = _Mask(ones, *each)
 
     def _bare(self, a: Atom, of: tuple[Key, bool]) -> Atom:
         """A value without the mask, which is the value where the mask is 1."""

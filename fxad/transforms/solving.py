@@ -251,7 +251,8 @@ class _Search:
         if isinstance(found, Refused):
             return found
         (value,) = [x for x in found if x is not None]
-        assert not isinstance(value, Part), "it is a rule of single elements"
+        if isinstance(value, Part):  # of elements that were chosen, the real or the imaginary part
+            return APART
         if scratch.measured:
             self._measure(scratch, eqn, rule, found, part)
         return chosen_part(value, part.chosen)

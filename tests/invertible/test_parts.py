@@ -15,6 +15,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.array import Array
 from fxad.errors import NotInvertibleError
+from fxad.testing import Inversion, check_inverse
 from tests.invertible.rules import near
 
 RNG = np.random.default_rng(0)
@@ -158,3 +159,18 @@ def test_any_windows_that_cover(data: st.DataObject) -> None:
     windows = data.draw(st.permutations(windows))
     f = fx.trace(lambda x: tuple([x[w] * (k + 1) for k, w in enumerate(windows)]), x)
     near(np.asarray(fx.interpret(fx.inverse(f), fx.interpret(f, x))), x, rtol=1e-15)
+
+
+def test_parts_of_complex_numbers_that_change_places() -> None:
+    """Of an element that was chosen of the real parts the imaginary one is not known: it is not followed further."""
+
+    def f(z: Any, b: Any) -> Any:
+        z = z * 2.0
+        return fnp.where(b, fnp.real(z), fnp.imag(z)), fnp.where(b, fnp.imag(z), fnp.real(z))
+
+    check_inverse(Inversion.of(f, np.array([1.0 + 2.0j, -0.5j]), np.array([True, False]), keep="b"))
+
+
+def test_a_roll_of_a_roll_has_a_log_determinant() -> None:
+    """A concatenation of which some operands are known has fewer columns than rows, and is square in the others."""
+    check_inverse(Inversion.of(lambda x: fnp.roll(fnp.roll(x, 1), 1), np.arange(3.0), measured=True))

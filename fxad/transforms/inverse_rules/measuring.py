@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fxad import dtypes
 from fxad.builder import Builder
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Eqn, Zero
+from fxad.ir import Atom, Aval, Eqn, Lit, Var, Zero
 from fxad.primitives.elementwise import ADD, ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms.inverse_rules.assembling import chosen_part, written
@@ -28,9 +28,10 @@ def log_det_of(
 ) -> Atom | Refused | None:
     """The log-determinant of an equation whose rule gave `found` for its operands, of the elements in `part` alone if
     there is one; None where it is 0."""
-    sizes = numbers([v.aval for v in eqn.outs]), numbers([x.aval for x in found if x and not isinstance(x, Part)])
-    if sizes[0] != sizes[1] and part is None and not any([isinstance(x, Part) for x in found]):
-        return Refused(not_square(*sizes))
+    for x in found if len(found) == 1 else ():
+        sizes = numbers([v.aval for v in eqn.outs]), numbers([x.aval] if isinstance(x, Var | Lit) else ())
+        if isinstance(x, Var | Lit) and sizes[0] != sizes[1] and part is None:
+            return Refused(not_square(*sizes))
     if rule.log_det == VOLUME:
         return None
     if rule.log_det is None or any([isinstance(x, Part) for x in found]):
