@@ -62,10 +62,11 @@ def fail(law: str, jaxpr: Jaxpr, args: Values = (), also: Jaxpr | None = None) -
     raise AssertionError("\n".join(lines))
 
 
-def differ(have: Values, want: Values, *, slack: float = 0.0, exact: bool = False) -> str:
+def differ(have: Values, want: Values, *, slack: float = 0.0, exact: bool = False, signs: bool = True) -> str:
     """How two lists of results differ in number, type or value; empty when they do not.
 
     `exact`: bit for bit, but for the payloads of nans. Else floats within the tolerance of their dtype, or `slack`.
+    `signs`: of zeros too. That of a cotangent is not determined: 0.0 + -0.0 is 0.0, and nothing added leaves -0.0.
     """
     if len(have) != len(want):
         return f"{len(have)} results, expected {len(want)}"
@@ -73,20 +74,21 @@ def differ(have: Values, want: Values, *, slack: float = 0.0, exact: bool = Fals
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"result {k} is {Aval(a.shape, a.dtype)}, expected {Aval(b.shape, b.dtype)}"
         exactly = exact or a.dtype not in dtypes.INEXACT
-        same = _identical(a, b) if exactly else close(a, b, max(tolerance(a.dtype), slack))
+        same = _identical(a, b, signs) if exactly else close(a, b, max(tolerance(a.dtype), slack))
         if not same:
             return f"result {k}: got {a.tolist()}, expected {b.tolist()}"
     return ""
 
 
-def _identical(a: NDArray, b: NDArray) -> bool:
+def _identical(a: NDArray, b: NDArray, signs: bool) -> bool:
     if a.dtype in dtypes.COMPLEX:
-        return _identical(np.real(a), np.real(b)) and _identical(np.imag(a), np.imag(b))
+        return _identical(np.real(a), np.real(b), signs) and _identical(np.imag(a), np.imag(b), signs)
     if a.dtype not in dtypes.FLOATING:
         return bool(np.array_equal(a, b))
     bits = f"u{a.dtype.itemsize}"
     one, other = np.ascontiguousarray(a).view(bits), np.ascontiguousarray(b).view(bits)
-    return bool(np.all((one == other) | (np.isnan(a) & np.isnan(b))))
+    same = (one == other) | (np.isnan(a) & np.isnan(b))
+    return bool(np.all(same if signs else same | ((a == 0) & (b == 0))))
 
 
 def close(a: NDArray, b: NDArray, tol: float) -> bool:
@@ -163,24 +165,56 @@ def along(args: Values, dots: Values, mask: Sequence[bool], t: float) -> list[ND
     return [narrow(wide(a) + t * wide(next(given)), a.dtype) if m else a for a, m in zip(args, mask, strict=True)]
 
 
-# Small steps see less of what bends, large ones less of what rounds; a kink is as far away as chance wills.
+# Small steps see less of what bends, large ones less of what rounds.
 _STEPS: Final = (1e-4, 1e-5, 1e-6)
 
 
 def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1e-5) -> str:
-    """How `tangents` differ from the derivative of `f` at 0; empty when one step size says they agree."""
-    worst = ""
+    """How `tangents` differ from the derivative of `f` at 0; empty when for each of them one step size says they agree.
+
+    At a kink, or nearer to one than the smallest step, a derivative is between the slopes on its two sides.
+    """
+    bad = [*range(len(tangents))]
+    found: list[Wide] = []
     for h in _STEPS:
         found = slopes(f, h)
-        pairs = list(enumerate(zip(tangents, found, strict=True)))
-        # where the function is infinite (the maximum of nothing), a difference says nothing
-        bad = [k for k, (t, s) in pairs if not close(np.where(np.isfinite(s), t, s), s, tol)]
+        bad = [k for k in bad if not _between(tangents[k], found[k], found[k], tol)]
         if not bad:
             return ""
-        k = bad[0]
-        slope = narrow(found[k], tangents[k].dtype)
-        worst = f"tangent {k}: got {tangents[k].tolist()}, central difference {slope.tolist()}"
-    return worst
+    # the slopes of what bends differ by the step times the curvature: at the smallest step that is next to nothing
+    left, right = one_sided(f, _STEPS[-1])
+    for k in bad:
+        if not _between(tangents[k], left[k], right[k], tol):
+            slope, *sides = [narrow(x[k], tangents[k].dtype).tolist() for x in (found, left, right)]
+            return f"tangent {k}: got {tangents[k].tolist()}, central difference {slope}, on the two sides {sides}"
+    return ""
+
+
+def one_sided(f: Callable[[float], Values], h: float) -> tuple[list[Wide], list[Wide]]:
+    """The slopes of `f` on the left and on the right of 0."""
+    at = [[wide(y) for y in f(k * h)] for k in (-1, 0, 1)]
+    with np.errstate(all="ignore"):
+        pairs = [((y - a) / h, (b - y) / h) for a, y, b in zip(*at, strict=True)]
+    return [left for left, _ in pairs], [right for _, right in pairs]
+
+
+def _between(t: NDArray, one: Wide, other: Wide, tol: float) -> bool:
+    """Whether a derivative lies between two slopes, within `tol` relative to 1 and to the largest of them. Where the
+    function is infinite (the maximum of nothing), a difference says nothing."""
+    x = wide(t)
+    return all([
+        _parts_between(x.real, one.real, other.real, tol),
+        _parts_between(x.imag, one.imag, other.imag, tol),
+    ])  # fmt: skip
+
+
+def _parts_between(
+    x: npt.NDArray[np.float64], one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], tol: float
+) -> bool:
+    known = np.isfinite(one) & np.isfinite(other)
+    low, high = np.minimum(one, other)[known], np.maximum(one, other)[known]
+    room = tol * max(1.0, float(np.max(np.abs([low, high]), initial=0.0)))
+    return bool(np.all((low - room <= x[known]) & (x[known] <= high + room)))
 
 
 def pairing(xs: Values, ys: Values) -> float:

@@ -1,4 +1,4 @@
-"""How many examples a law gets, as a share of the profile's (25 by default, 2,000 in `make deep`).
+"""How many examples a law gets, as a share of the profile's (20 by default, 2,000 in `make deep`).
 
 `FXAD_EXAMPLES` is a number for every law, shares or not: `make deep-laws`.
 """
