@@ -10,29 +10,35 @@ The rule (`repeated`), for the body of a call that is reached more than once whe
 2. compiling it once saves `WORTH` equations or more;
 3. unless the units inside it leave no more than half of it to compile: then they are the units;
 
-and for all of it: it takes twice that time, or there is no use in looking (`large_enough`); and what is compiled with
-units is at most `AT_MOST` of what is compiled without them, and takes `SAVES` milliseconds less (`pays`). For a step
-of linked units is slower where blocks are cheap (24 layers of 128 x 128: by a tenth), and XLA compiles these fast. A
-program that gives operands up, or computes values again, need not save that: as units it holds less.
+and for all of it: it takes twice that time, or there is no use in looking (`large_enough`); and with units XLA compiles
+for `SAVES` milliseconds less, by the estimate of `fxad.units.kernels` (`pays`). That counts distinct kernels. XLA
+compiles equal ones once by itself, so units save nothing where layers are a product and a tanh (50 of them: 0.3 s
+either way), and much where each layer is fused with what is before it, as sums of a residual stream are, or reads
+another slice. And steps of linked units are slower where blocks are cheap: those 50 layers by a half. What is compiled
+with units is at most `AT_MOST` of the equations without them, too, unless it saves `CERTAIN`. A program that gives
+operands up, or computes values again, need not save time: as units it holds less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from math import inf
 from typing import Final, TypeAlias
 
 from fxad.ir import Eqn, Jaxpr, distinct
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
-from fxad.units.weight import FIXED, FIXED_MS, Weight, weigh, weight
+from fxad.units.kernels import milliseconds
+from fxad.units.weight import FIXED, Weight, weigh, weight
 
 DISPATCH: Final = 400.0  # microseconds; a call of a unit costs 8 at most, and estimates are up to 3 times too high
 GROUPED: Final = 700.0
 FUSES: Final = 8.0
 WORTH: Final = 24  # equations
 AT_MOST: Final = 0.6
-SAVES: Final = 300.0  # milliseconds, by estimates that are up to 3 times too low
+SAVES: Final = 500.0  # milliseconds
+CERTAIN: Final = 2000.0
 
 # Decides whether calls of a body are a unit.
 Predicate: TypeAlias = Callable[[Jaxpr], bool]
@@ -88,14 +94,15 @@ def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:
 
 
 def pays(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVES) -> bool:
-    """Whether compiling these units is enough cheaper than compiling the whole: in proportion, and by `saves`
-    milliseconds."""
-    apart = [weight(body) for body in units]
-    w = weight(whole)
-    saved = w.milliseconds + FIXED_MS - sum([a.milliseconds + FIXED_MS for a in apart])
-    return sum([a.equations + FIXED for a in apart]) <= AT_MOST * (w.equations + FIXED) and saved >= saves
+    """Whether compiling these units is enough cheaper than compiling the whole: by `saves` milliseconds, and in
+    proportion where it is not `CERTAIN`."""
+    bodies = tuple(units)
+    if sum([weigh(body).equations + FIXED for body in bodies]) > AT_MOST * (weigh(whole).equations + FIXED):
+        saves = max(saves, CERTAIN)
+    return saves == -inf or milliseconds(whole) - sum([milliseconds(body) for body in bodies]) >= saves
 
 
-def large_enough(w: Weight, saves: float = SAVES) -> bool:
-    """Whether a program of this weight can have units that pay at all: nothing else is looked at otherwise."""
-    return w.microseconds >= 2 * DISPATCH and w.equations > WORTH and w.milliseconds > saves
+def large_enough(jaxpr: Jaxpr, saves: float = SAVES) -> bool:
+    """Whether a program can have units that pay at all: nothing else is looked at otherwise."""
+    w = weigh(jaxpr)
+    return w.microseconds >= 2 * DISPATCH and w.equations > WORTH and (saves == -inf or milliseconds(jaxpr) > saves)

@@ -154,7 +154,7 @@ def single(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
 def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | None:
     """The plan with several steps, or None where there is one only."""
     saves = -inf if donate or recomputes(jaxpr) else SAVES
-    if isinstance(choice, str) and not large_enough(weigh(jaxpr), saves):
+    if isinstance(choice, str) and not large_enough(jaxpr, saves):
         return None
     # before calls that are reached once are written out: the first layer's may be nearly those of the others
     whole = outline(flat(reunited(jaxpr, WASTE)), GROUPED, WASTE) if isinstance(choice, str) else jaxpr
@@ -162,13 +162,14 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | Non
     if not units:
         return None
     pieces = cut_up(whole, units, donate)
-    bodies = dict.fromkeys([p.body for p in pieces.pieces])
-    if len(pieces.pieces) < 2 or (isinstance(choice, str) and not pays(bodies, jaxpr, saves)):
+    if len(pieces.pieces) < 2:
         return None
     plan = _planned(pieces, donate, jaxpr.name)
     early = sooner(pieces, donate)
     other = plan if early is pieces else _planned(early, donate, jaxpr.name)
-    return _lighter(early, other) if other.peak_bytes < plan.peak_bytes else _lighter(pieces, plan)
+    plan = _lighter(early, other) if other.peak_bytes < plan.peak_bytes else _lighter(pieces, plan)
+    # last, as units that hand over less have fewer kernels
+    return plan if not isinstance(choice, str) or pays([u.body for u in plan.units], jaxpr, saves) else None
 
 
 def _lighter(pieces: Pieces, plan: Plan) -> Plan:

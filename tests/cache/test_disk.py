@@ -136,7 +136,7 @@ def loss(params, x):
     return N.mean(x * x)
 
 layer = np.linspace(-1, 1, 128 * 128, dtype=np.float32).reshape(128, 128), np.ones(128, np.float32)
-args = [layer] * 12, np.linspace(0, 1, 64 * 128, dtype=np.float32).reshape(64, 128)
+args = [layer] * 18, np.linspace(0, 1, 64 * 128, dtype=np.float32).reshape(64, 128)
 program = fx.value_and_grad(fx.trace(loss, *args))
 plan = fx.lower(program).units
 assert len(plan.steps) > len(plan.units) > 1, plan

@@ -68,7 +68,7 @@ def repeating(draw: st.DrawFn) -> list[int]:
     tail = st.lists(st.integers(0, len(BOUNDED) - 1), min_size=4, max_size=8)
     layer = [0, 1, 2, 3, 4, 0, 2, 4, 1, 3, 0, 3, 1, 4, 2, 2, 0, 4, 3, 1, *draw(tail)]
     own = st.lists(st.integers(0, len(BOUNDED) - 1), max_size=3)
-    return [*draw(own), *layer * draw(st.integers(18, 20)), *draw(own)]
+    return [*draw(own), *layer * draw(st.integers(26, 28)), *draw(own)]
 
 
 @share(4)

@@ -396,8 +396,9 @@ def test_an_equal_program_is_planned_once(budget: int, monkeypatch: pytest.Monke
 
     def made() -> Any:
         def deep(ws: list[Any], v: Any) -> Any:
-            for w in ws:
-                v = fnp.tanh(v @ w) / (1 + fnp.exp(-v)) * fnp.cos(v) + v * fnp.sin(v) - fnp.sqrt(1 + v * v)
+            rows = v  # other rows in each layer: XLA would compile equal layers once by itself
+            for k, w in enumerate(ws):
+                v = fnp.tanh(v @ w + rows[k]) / (1 + fnp.exp(-v)) * fnp.cos(v) + v * fnp.sin(v) - fnp.sqrt(1 + v * v)
             return v
 
         return fx.jit(deep)

@@ -1,0 +1,222 @@
+"""How long XLA compiles, estimated: what is equal counts once; what is fused, with all that it is fused with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, nn
+from fxad.builder import Builder
+from fxad.ir import Aval, Jaxpr
+from fxad.primitives import elementwise as ew
+from fxad.primitives.control.call import Call
+from fxad.units.fused import BESIDE, LARGEST, Inlined, Kernel, Kernels, Kind
+from fxad.units.kernels import (
+    AT_MOST,
+    EQUATION_MS,
+    FIXED_MS,
+    KERNEL_MS,
+    LIBRARY_MS,
+    cost,
+    milliseconds,
+)
+from fxad.units.plan import plan_of
+from tests.laws.words import program
+
+SQUARE = fx.Spec((64, 64))
+
+
+def kernels(f: Callable[..., Any], *specs: Any) -> list[Kernel]:
+    jaxpr = fx.simplify(fx.trace(f, *specs)).jaxpr
+    return list(Kernels(Inlined(jaxpr, AT_MOST), cost).found.values())
+
+
+def of(f: Callable[..., Any], *specs: Any) -> float:
+    return milliseconds(fx.simplify(fx.trace(f, *specs)).jaxpr)
+
+
+def layers(widths: Sequence[int], depth: int) -> Jaxpr:
+    """Products and tanh, from each width to the next and round again."""
+    sizes = [widths[k % len(widths)] for k in range(depth + 1)]
+
+    def f(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = fnp.tanh(x @ w)
+        return x
+
+    return fx.trace(f, [fx.Spec(pair) for pair in pairwise(sizes)], fx.Spec((64, widths[0]))).jaxpr
+
+
+def chain(f: Callable[[Any], Any], n: int) -> Jaxpr:
+    def many(x: Any) -> Any:
+        for _ in range(n):
+            x = f(x)
+        return x
+
+    return fx.trace(many, SQUARE).jaxpr
+
+
+# ------------------------------------------------------------------------------------------------------------- kernels
+
+
+def test_equal_kernels_count_once() -> None:
+    one, many = layers([64], 2), layers([64], 40)
+    assert milliseconds(many) - milliseconds(one) == pytest.approx(EQUATION_MS * (len(many.eqns) - len(one.eqns)))
+
+
+def test_kernels_of_other_shapes_and_types_count() -> None:
+    many, least = layers([64 + 8 * k for k in range(31)], 30), 30 * (KERNEL_MS + LIBRARY_MS)
+    assert milliseconds(many) > least > 8 * milliseconds(layers([64], 30))
+    assert len(kernels(lambda x, y: (fnp.sin(x), fnp.sin(y)), SQUARE, SQUARE)) == 1
+    assert len(kernels(lambda x, y: (fnp.sin(x), fnp.sin(y)), SQUARE, fx.Spec((64, 64), "float16"))) == 2
+    assert len(kernels(lambda x: (x[1], x[2], x[1] * 2, x[2] * 2, x[2] * 3), SQUARE)) == 5
+
+
+def test_what_is_cheap_is_compiled_into_each_reader() -> None:
+    """The sum of a residual stream: a product's operand in every layer, and longer each time."""
+
+    def stream(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = x + x @ w
+        return x
+
+    found = kernels(stream, [SQUARE] * 6, SQUARE)
+    sums = [k.milliseconds for k in found if k.kind is Kind.CHEAP]
+    assert len(sums) == 6
+    assert sums == pytest.approx([sums[0] * (k + 1) for k in range(6)])
+    assert len([k for k in found if k.kind is Kind.KERNEL]) == 1
+
+
+def test_what_is_dear_is_computed_once() -> None:
+    found = kernels(lambda x: [y * k for y in [fnp.tanh(x)] for k in range(2, 5)], SQUARE)
+    assert sorted(k.kind.name for k in found) == ["CHEAP", "CHEAP", "CHEAP", "DEAR"]
+    assert len(kernels(lambda x: fnp.tanh(x) * 2, SQUARE)) == 1
+
+
+def test_an_expression_ends_where_it_is_large() -> None:
+    for n, count in ((LARGEST, 1), (LARGEST + 1, 1), (LARGEST + 2, 2)):
+        assert len(Kernels(Inlined(chain(fnp.negative, n), AT_MOST), cost).found) == count
+    doubled = chain(lambda x: x * x + x, 60)  # computed where it is read, it would be 2 ** 60 operations
+    assert milliseconds(doubled) < 120 * KERNEL_MS
+
+
+def test_a_reduction_does_little_things_to_its_operand() -> None:
+    def sums(n: int) -> Callable[[Any], Any]:
+        def f(x: Any) -> Any:
+            for k in range(n):
+                x = x * (k + 2)
+            return fnp.sum(x, axis=0)
+
+        return f
+
+    assert [k.kind for k in kernels(sums(BESIDE), SQUARE)] == [Kind.REDUCTION]
+    assert [k.kind for k in kernels(sums(BESIDE + 1), SQUARE)] == [Kind.CHEAP, Kind.REDUCTION]
+
+
+def test_what_is_no_kernel_costs_next_to_nothing() -> None:
+    x = fx.Spec((8, 8))
+    assert of(lambda x: x.reshape(64)[:, None], x) == pytest.approx(FIXED_MS + EQUATION_MS)
+    assert of(lambda x: x @ x, x) < of(fnp.sin, x) < of(lambda x: fnp.cumsum(x, axis=0), x)
+    assert of(lambda x: fnp.sum(x, 0), x) < of(fnp.sin, x)
+    # a product reads a matrix either way
+    assert of(lambda x: x @ x.T, x) < of(lambda x: x @ x, x) + 1
+    assert of(lambda x: (x @ x).T, x) < of(lambda x: x @ x, x) + 1
+
+
+@pytest.mark.parametrize("f", [lax.lgamma, lax.digamma, lax.erfc, lax.erf_inv, lambda x: lax.igamma(x, x)])
+def test_special_functions_in_a_row_add_up(f: Callable[[Any], Any]) -> None:
+    """They are one kernel, of all their polynomials: 22 ms each for a log-gamma, where a sine adds 1."""
+    one, ten = milliseconds(chain(f, 1)), milliseconds(chain(f, 10))
+    assert ten - one > 8 * (one - KERNEL_MS - FIXED_MS) > 100
+    assert milliseconds(chain(fnp.sin, 10)) - milliseconds(chain(fnp.sin, 1)) < 20
+
+
+def test_a_loop_is_compiled_once() -> None:
+    def scanned(n: int) -> float:
+        return of(lambda x: lax.scan(lambda c, _: (fnp.sin(c) @ c, None), x, None, length=n)[0], SQUARE)
+
+    assert scanned(5) == scanned(500) > of(lambda x: fnp.sin(x) @ x, SQUARE)
+
+
+# ------------------------------------------------------------------------------------------------------------- calls
+
+
+def test_calls_are_looked_through() -> None:
+    layer = fx.jit(lambda x, w: x + nn.softmax(x @ w))
+
+    def stream(f: Callable[..., Any]) -> Any:
+        def g(ws: Any, x: Any) -> Any:
+            for w in ws:
+                x = f(x, w)
+            return x
+
+        return fx.trace(g, [SQUARE] * 5, SQUARE)
+
+    called = stream(layer)
+    inline = fx.inline(called)
+    assert len(called.jaxpr.eqns) == 5 < len(inline.jaxpr.eqns)
+    assert milliseconds(called.jaxpr) == pytest.approx(milliseconds(inline.jaxpr) + 5 * EQUATION_MS)
+
+
+def test_nested_calls_of_nothing_end() -> None:
+    """Each calls the one before twice: 2 ** 3000 calls of a body without equations."""
+    b = Builder()
+    nested = b.build(b.inputs([Aval((256, 256), "float32")]))
+    for _ in range(3000):
+        b = Builder()
+        (x,) = b.inputs(nested.in_avals)
+        for _ in range(2):
+            (x,) = b(Call(nested), x)
+        nested = b.build([x])
+    before = time.process_time()
+    assert milliseconds(nested) == pytest.approx(FIXED_MS + EQUATION_MS * AT_MOST)
+    assert len(plan_of(nested, "auto").steps) == 1
+    assert time.process_time() - before < 10
+
+
+def test_a_program_that_goes_on_is_looked_at_in_part() -> None:
+    n = AT_MOST
+    assert (
+        milliseconds(chain(fnp.sin, n)) == milliseconds(chain(fnp.sin, n + 100)) > milliseconds(chain(fnp.sin, n - 1))
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- monotone
+
+
+LETTERS = (ew.SIN, ew.COS, ew.TANH, ew.NEG, ew.ABS, ew.LGAMMA)
+
+
+@given(st.lists(st.integers(0, len(LETTERS) - 1), min_size=1, max_size=20), st.integers(0, len(LETTERS) - 1))
+def test_more_is_never_less(word: list[int], letter: int) -> None:
+    aval = Aval((64,), "float32")
+    longer = program([*word, letter], aval, LETTERS)
+    assert milliseconds(longer) > milliseconds(program(word, aval, LETTERS)) > FIXED_MS
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_a_network_takes_no_less_than_its_layers(depth: int) -> None:
+    layer = fx.jit(lambda p, x: x + fnp.tanh((x - fnp.mean(x, axis=1, keepdims=True)) @ p))
+
+    def loss(ps: Any, x: Any) -> Any:
+        for p in ps:
+            x = layer(p, x)
+        return fnp.mean(x * x)
+
+    def gradient(depth: int) -> Jaxpr:
+        jaxpr: Jaxpr = fx.value_and_grad(fx.trace(loss, [SQUARE] * depth, SQUARE)).jaxpr
+        return jaxpr
+
+    both = gradient(depth)
+    bodies = [e.prim.body for e in both.eqns if isinstance(e.prim, Call)]
+    assert len(set(bodies)) >= 2
+    assert milliseconds(both) >= max([milliseconds(b) for b in bodies])
+    assert milliseconds(gradient(depth + 1)) > milliseconds(both)
