@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from fxad.errors import NotInvertibleError
-from fxad.ir import HigherOrder, Jaxpr, place
+from fxad.errors import NotDifferentiableError, NotInvertibleError
+from fxad.ir import Jaxpr
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import marked
 from fxad.transforms.inverse_rules import INVERSE_RULES
@@ -15,8 +15,8 @@ from fxad.transforms.inverse_rules.arithmetic import BOTH
 from fxad.transforms.inverse_rules.contract import InverseRules, Refused
 from fxad.transforms.inverse_rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
 from fxad.transforms.inverse_rules.totals import not_square, numbers
-from fxad.transforms.located import describe
-from fxad.transforms.slimming import traced_back, way_into
+from fxad.transforms.located import describe, named_in
+from fxad.transforms.slimming import origin_of, traced_back
 from fxad.transforms.solving import PARTLY, Marks, determine, solve
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
@@ -99,14 +99,16 @@ def named(jaxpr: Jaxpr, held: Marks, outs: Marks, rules: InverseRules, k: int, w
 def _looked_up(jaxpr: Jaxpr, why: Refused) -> Refused:
     """What only derivatives ask for is refused in a form that the program does not have: it keeps the user's line, and
     the equation that was written there, if there is one of that name."""
-    for eqn in jaxpr.eqns:
-        if eqn.prim.name == why.name and str(place(eqn.source) or "") == why.where:
-            return Refused(why.reason, why.name, describe(eqn), why.where)
-        for body in eqn.prim.bodies if isinstance(eqn.prim, HigherOrder) else ():
-            found = _looked_up(body, why)
-            if found.equation:
-                return found.within(way_into(eqn, body))
-    return Refused(why.reason, why.name, "", why.where)
+    found = origin_of(jaxpr, why.name, "", why.where)
+    known = Refused(why.reason, why.name, describe(found.eqn) if found else "", why.where)
+    return known.within(*found.inside) if found else known
+
+
+def in_the_program(jaxpr: Jaxpr, e: NotDifferentiableError) -> NotDifferentiableError:
+    """The error of a derivative rule, with the equation as the program has it and the bodies that it is in."""
+    if not e.inside and (found := origin_of(jaxpr, named_in(e.equation), e.equation, e.where)):
+        e.equation, e.inside = describe(found.eqn), found.inside
+    return e
 
 
 def not_invertible(what: str, which: str, why: Refused, remedy: str = "") -> NotInvertibleError:

@@ -16,7 +16,7 @@ from typing import Final, final
 
 from fxad import dtypes
 from fxad.builder import Builder
-from fxad.errors import FxadError, NotInvertibleError
+from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lin, Lit, Tangent, Var, Zero, lin, place
 from fxad.liveness import dce
 from fxad.memo import by_value
@@ -24,7 +24,7 @@ from fxad.primitives.control.bodies import filled_linear, marked, over
 from fxad.primitives.custom import CustomCall
 from fxad.records import dataclass
 from fxad.transforms.guarding import agree, compared, sketch, sketched, where_right
-from fxad.transforms.inverse import named, not_invertible
+from fxad.transforms.inverse import in_the_program, named, not_invertible
 from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import InverseRules
 from fxad.transforms.linearize import SplitCtx, linearize
@@ -54,12 +54,21 @@ def invertible(
     largest magnitude in it, is more than `tolerance` (0: what `guarding.tolerated` says; infinity: they are not made).
 
     Law:    same value; the gradient of the plain program, within the error of the reconstruction.
-    Raises: NotInvertibleError that names the equation, for a value that the gradient needs and the results do not give.
+    Raises: NotInvertibleError that names the equation, for a value that the gradient needs and the results do not give;
+            NotDifferentiableError, likewise, for an equation without a derivative.
     """
+    try:
+        return _with_rules(jaxpr, kept, labels, tolerance, rules)
+    except NotDifferentiableError as e:
+        raise in_the_program(jaxpr, e)
+
+
+def _with_rules(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...], tolerance: float, rules: InverseRules) -> Jaxpr:
     every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
     held = with_integers(jaxpr, kept, rules)
     moving = tuple([a.inexact for a in jaxpr.in_avals])
     names = labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))])
+    through = linearize(jaxpr, moving)  # first: what has no derivative is then met in the program as it is
     back = retraced(jaxpr, held, every, moving, False, names, tolerance, rules)
     ahead = pushed(jaxpr, held, moving, names, tolerance, rules)
     n_known = n + sum(held)
@@ -70,7 +79,6 @@ def invertible(
         _beside(program, found.watched, watched)
         for program, found in ((ahead.program, ahead), (reorder_ins(back.program, order), back))
     ]
-    through = linearize(jaxpr, moving)
     inexact = tuple([a.inexact for a in jaxpr.out_avals])
     inverse = determine(jaxpr, held, every, rules)
     both: tuple[Jaxpr, ...] = ()

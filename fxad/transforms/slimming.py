@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, place
 from fxad.liveness import dce
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
@@ -14,6 +15,7 @@ from fxad.primitives.elementwise import SelectN
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.records import dataclass
 from fxad.transforms.cse import cse
+from fxad.transforms.located import describe
 
 POINTWISE: Final[tuple[type[Primitive], ...]] = (Unary, Binary, Compare, SelectN)
 
@@ -106,3 +108,17 @@ def way_into(eqn: Eqn, body: Jaxpr) -> str:
     if isinstance(prim, Cond):
         return f"branch {next((k for k, own in enumerate(prim.branches) if own is body), 0)} of cond"
     return f"{'call' if isinstance(prim, CustomCall) else prim.name} of {body.name}"
+
+
+def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> Origin | None:
+    """The equation of a program that something is said about which was found in another form of it: the one that reads
+    the same, or the first of that name that was written there. With the bodies it is in; None where there is none."""
+    met = [o for o in _every(jaxpr, ()) if o.eqn.prim.name == name and str(place(o.eqn.source) or "") == where]
+    return next((o for o in met if describe(o.eqn) == equation), met[0] if met else None)
+
+
+def _every(jaxpr: Jaxpr, inside: tuple[str, ...]) -> Iterator[Origin]:
+    for eqn in jaxpr.eqns:
+        yield Origin(eqn, inside)
+        for body in eqn.prim.bodies if isinstance(eqn.prim, HigherOrder) else ():
+            yield from _every(body, (*inside, way_into(eqn, body)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import NotInvertibleError
+from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, place
 from fxad.program import trace
 from fxad.testing.inverse_steps import Held, Move, through
@@ -35,12 +35,12 @@ def at(program: Jaxpr, inside: tuple[str, ...]) -> list[Jaxpr]:
     return [found for e, b in entered if way_into(e, b) == inside[0] for found in at(b, inside[1:])]
 
 
-def the_equation(program: Jaxpr, e: NotInvertibleError) -> Eqn:
+def the_equation(program: Jaxpr, e: FxadError) -> Eqn:
     """The one that an error names. It is there, and was written where the error says."""
     found = [eqn for body in at(program, e.inside) for eqn in body.eqns if describe(eqn) == e.equation]
     assert found, f"no {e.equation} inside {e.inside} of\n{program}"
     assert e.where in {str(place(eqn.source) or "") for eqn in found}
-    assert re.search(rf"(^|: ){found[0].prim.name} is not inverted", e.message)
+    assert re.search(rf"(^|: ){found[0].prim.name}( is not inverted|: .* has no derivative)", e.message)
     return found[0]
 
 
@@ -137,6 +137,62 @@ def test_the_equation_without_a_log_determinant() -> None:
     assert (e.value.equation, e.value.inside) == ("%1:f64[3,3] = cholesky %0:f64[3,3]", ("call of <lambda>",))
 
 
+def measured(v: Any) -> Any:
+    """What no derivative is known of."""
+    return fx.pure_callback(np.cos, fx.Spec(v.shape, v.dtype), v)
+
+
+def beside(x: Any, w: Any) -> Any:
+    _ = w * 3
+    return fnp.arcsinh(x + fnp.sin(w) + fnp.sin(w)) + measured(w * 2)
+
+
+def beside_in_all(x: Any, w: Any) -> Any:
+    def again(c: Any) -> Any:
+        inner: Any = fx.jit(beside)
+        return inner(c, w)
+
+    def step(c: Any, r: Any) -> tuple[Any, None]:
+        return lax.cond(r[0] > 0, fx.remat(again), lambda c: c * 2, c), None
+
+    return lax.scan(step, x * w, fnp.stack([w, w]))[0]
+
+
+def in_a_rule(x: Any, w: Any) -> Any:
+    _ = w * 3
+
+    def back(y: Any, ct: Any) -> Any:
+        return fnp.sinh(y), (ct * fnp.cosh(y),)
+
+    function: Any = fx.custom_ivjp(fnp.arcsinh, back)
+    return function(x) - beside(x * 0.0 + w, w)
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.parametrize(
+    ("f", "equation", "inside"),
+    [
+        (beside, "%7:f64[3] = host_call %arg0:u64[] %6:f64[3]", ()),
+        (
+            beside_in_all,
+            "%7:f64[3] = host_call %arg0:u64[] %6:f64[3]",
+            ("scan of step", "branch 1 of cond", "remat of again", "call of beside"),
+        ),
+        (in_a_rule, "%11:f64[3] = host_call %arg0:u64[] %10:f64[3]", ()),
+    ],
+    ids=lambda f: getattr(f, "__name__", ""),
+)
+def test_an_equation_without_a_derivative(f: Any, equation: str, inside: tuple[str, ...]) -> None:
+    """It is named as the program has it, not as the form does that is run backwards."""
+    program = fx.trace(f, X, W)
+    with pytest.raises(NotDifferentiableError) as e:
+        fx.invertible(program, keep="w")
+    assert the_equation(program.jaxpr, e.value).prim.name == "host_call"
+    assert (e.value.equation, e.value.inside) == (equation, inside)
+    assert e.value.where.endswith("in measured")
+    assert e.value.remedy.startswith("give it one with custom_jvp")
+
+
 @given(moves(depth=2, size=3, steady=True), st.integers(0, 1 << 20))
 def test_generated(chain: tuple[Move, ...], seed: int) -> None:
     """A step that has no inverse, somewhere in a program, is found in it."""
@@ -155,3 +211,22 @@ def test_generated(chain: tuple[Move, ...], seed: int) -> None:
         with pytest.raises(NotInvertibleError) as e:
             transform(program, marks)
         assert the_equation(program, e.value).prim.name == "sin"
+
+
+@given(moves(depth=2, size=3, steady=True), st.booleans())
+def test_generated_without_a_derivative(chain: tuple[Move, ...], called: bool) -> None:
+    """So is one somewhere in a program."""
+    args = (X, W, np.outer(X, W), np.asarray(True))
+
+    def f(x: Any, w: Any, a: Any, flag: Any) -> Any:
+        def by(x: Any, w: Any) -> Any:
+            return x + measured(w * 2.0) + fnp.sin(w) * fnp.sin(w)
+
+        start: Any = fx.jit(by) if called else by
+        return through(chain, (start(x, w),), Held(w, a, flag))
+
+    program = trace(f, *args).jaxpr
+    kept = (*(True,) * (len(program.ins) - 4), False, True, True, True)
+    with pytest.raises(NotDifferentiableError) as e:
+        invertible(program, kept)
+    assert the_equation(program, e.value).prim.name == "host_call"
