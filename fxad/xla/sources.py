@@ -11,6 +11,7 @@ from fxad.durable import checksum
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import first_line, lower_jaxpr
 from fxad.lowering import portable
+from fxad.lowering.nesting import check_nesting
 from fxad.records import dataclass
 from fxad.xla import custom_calls
 from fxad.xla.client import Device
@@ -82,6 +83,7 @@ def compiled(source: Source, options: CompileOptions, device: Device) -> Compile
         module = portable.restored(source.portable, source.stablehlo)
         program = compile_artifact(module, source.calls, source, options, device)
         return Compiled(program, source.calls, len(source.portable))
+    check_nesting(source)
     lowered = lower_jaxpr(source)
     program = compile_module(lowered, options, device)
     text = len(lowered.body) + len(lowered.locations)

@@ -1,0 +1,50 @@
+"""How deeply bodies may be nested in what is compiled.
+
+XLA reads a module by recursion, in a thread with 2 MB of stack, and ends the process where that is not enough: measured
+with jaxlib 0.10.2, at 185 calls in each other, and at 97 branches or 63 scans each of which has a call in it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fxad.errors import CompileError
+from fxad.ir import HigherOrder, Jaxpr, Primitive, distinct, place
+from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.scan import Scan
+
+# In calls: what is left is for other versions of jaxlib.
+_LIMIT: Final = 150
+
+
+def check_nesting(jaxpr: Jaxpr) -> None:
+    """Raises: CompileError for a program that XLA could not read, naming the outermost equation of the nest."""
+    deep: dict[Jaxpr, tuple[int, int]] = {}  # how much stack, in calls, and how many bodies in each other
+    for body in distinct(jaxpr):
+        below = [_below(eqn.prim, deep) for eqn in body.eqns if isinstance(eqn.prim, HigherOrder)]
+        deep[body] = max(below, default=(0, 0))
+    stack, levels = deep[jaxpr]
+    if stack <= _LIMIT:
+        return
+    eqn = next(e for e in jaxpr.eqns if isinstance(e.prim, HigherOrder) and _below(e.prim, deep) == (stack, levels))
+    raise CompileError(
+        f"compile: bodies are nested {levels} deep in {jaxpr.name}, and XLA has stack for"
+        f" {_LIMIT * levels // stack} of this kind",
+        remedy="fxad.inline opens calls; let segments, branches and loops follow each other, or loop over one body",
+    ).located(equation=f"{eqn.prim.name} of {len(eqn.ins)} operands", where=str(place(eqn.source) or ""))
+
+
+def _below(prim: HigherOrder, deep: dict[Jaxpr, tuple[int, int]]) -> tuple[int, int]:
+    stack, levels = max([deep[body] for body in prim.bodies], default=(0, 0))
+    return stack + _calls(prim), levels + 1
+
+
+def _calls(prim: Primitive) -> int:
+    """How many calls take as much stack as one such equation."""
+    match prim:
+        case Remat():
+            return 1 + prim.opaque
+        case Scan():
+            return 2
+        case _:
+            return 1
