@@ -7,15 +7,17 @@ taken around. Whoever keeps what was traced finds out whether that was asked: `w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias, TypeVar, cast, final
 
 _sizes: Final[ContextVar[tuple[int, ...]]] = ContextVar("fxad_mapped_sizes", default=())
 _orders: Final[ContextVar[int]] = ContextVar("fxad_orders", default=0)
 _watch: Final[ContextVar[Watch | None]] = ContextVar("fxad_watch", default=None)
+_tape: Final[ContextVar[Tape | None]] = ContextVar("fxad_tape", default=None)
+T = TypeVar("T")
 
 
 Surroundings: TypeAlias = tuple[tuple[int, ...], int]
@@ -93,3 +95,46 @@ def watching() -> Iterator[Watch]:
         if outer is not None:
             outer.asked |= mine.asked
             outer.inside |= mine.inside
+
+
+# -------------------------------------------------------------------------------------------------- traced once more
+
+
+@final
+@dataclass(slots=True)
+class Tape:
+    """What a trace made anew, in order: a function that is traced once more is given the same."""
+
+    made: list[tuple[object, object]]
+    at: int = 0
+
+    def taken(self, key: object, make: Callable[[], T]) -> T:
+        """What was made here the last time, where it was made for the same key."""
+        if self.at == len(self.made) or self.made[self.at][0] != key:
+            self.made[self.at :] = [(key, make())]
+        found = self.made[self.at][1]
+        self.at += 1
+        return cast("T", found)
+
+
+@contextmanager
+def traced_again() -> Iterator[Callable[[], None]]:
+    """Within, the same function is traced several times: it calls what it is given before each time."""
+    outer = _tape.get()
+    tape = Tape([]) if outer is None else outer
+    start = tape.at
+
+    def rewind() -> None:
+        tape.at = start
+
+    token = _tape.set(tape)
+    try:
+        yield rewind
+    finally:
+        _tape.reset(token)
+
+
+def same_again(key: object, make: Callable[[], T]) -> T:
+    """What `make` gives, or gave when what is traced was traced before. The `key` says what it is made for."""
+    tape = _tape.get()
+    return make() if tape is None else tape.taken(key, make)

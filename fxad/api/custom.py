@@ -88,7 +88,9 @@ class CustomFunction(Generic[P, R]):
     def defjvp(self, jvp: F, symbolic_zeros: bool = False) -> F:
         """Give the tangents: `jvp(*nondiff, primals, tangents) -> (results, tangents of results)`; as in JAX.
 
-        It must be linear in the tangents, which is checked where it is traced. It is traced once, with a tangent for
+        It must be linear in the tangents, which is checked where it is traced. Where it runs a loop without a bound or
+        a function of the host on tangents it is taken at its word, and reverse mode finds its transpose by applying it
+        to unit vectors. What it prints of tangents happens in forward mode only. It is traced once, with a tangent for
         each argument; which of them vanish is known where it is used, and what they lead to is dropped from the program
         there, equation by equation. With `symbolic_zeros` it may look itself: it is traced for each set of arguments
         (of more than three: for each argument, and for all), and tangents of the others are a `SymbolicZero`.
@@ -139,7 +141,9 @@ class CustomFunction(Generic[P, R]):
         tuple with the cotangent of each argument that is not in `nondiff_argnums`; as in JAX.
 
         None may stand for a cotangent that vanishes. `bwd` must be linear in the cotangents, which is checked where it
-        is traced; its transpose serves forward mode. `fwd` and `bwd` are specialised, equation by equation, to the
+        is traced; its transpose serves forward mode. Where it runs a loop without a bound or a function of the host on
+        cotangents it is taken at its word: reverse mode runs it as it is, and where the transpose is needed (forward
+        mode, higher orders) it is found by applying it to unit vectors. `fwd` and `bwd` are specialised, equation by equation, to the
         cotangents that are asked for and to those of the results that are given; what is then not needed is neither
         computed nor stored. With `symbolic_zeros`, `fwd` may look itself which are asked for: its arguments are
         `CustomVJPPrimal`s, and it is traced for sets of them as in `defjvp`. The cotangents of the results that `bwd`

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, count
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
@@ -37,7 +37,7 @@ from fxad.array import Array, aval_of
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands
-from fxad.mapped import ask_orders, ask_sizes, inside_rule
+from fxad.mapped import ask_orders, ask_sizes, inside_rule, traced_again
 from fxad.primitives.custom import CustomCall
 from fxad.program import argument_path, name_of
 from fxad.records import dataclass
@@ -47,6 +47,7 @@ from fxad.tree import Structure
 Rule: TypeAlias = Callable[..., Any]
 Key: TypeAlias = tuple[str, int | tuple[bool, ...]]
 DEPTH: Final = 3
+_RETRACED: Final = 8  # times that a rule is traced to find out what it closes over
 
 
 @final
@@ -186,16 +187,22 @@ class Call:
         A reference to the function closes over what the function and all its rules do, which is known when they are
         traced: then they are traced once more.
         """
+        with traced_again() as rewind:
+            return self._settled(body, rewind)
+
+    def _settled(self, body: Body, rewind: Callable[[], None]) -> tuple[CustomCall, tuple[object, ...]]:
         function = _Open(self, body)
-        while True:
+        for times in count():
+            rewind()
             with _entered(function):
                 rules = self._rules()
             bodies = _same_constants([body, *[b for rule in rules.values() for b in rule.bodies]])
             jaxprs, captured = common_operands(bodies)
             if not function.met or _places(captured) == _places(function.operands):
                 return self._made(rules, jaxprs, len(captured)), captured
-            wider = len(captured) > len(function.operands)
+            wider = len(captured) > len(function.operands) and times < _RETRACED
             function = _Open(self, replace(body, jaxpr=jaxprs[0], captured=captured), closed=not wider)
+        raise AssertionError("a function that is not referred to is not met")
 
     def _made(self, rules: dict[Key, TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> CustomCall:
         body, *rest = jaxprs

@@ -25,6 +25,7 @@ from fxad.ir import (
 from fxad.liveness import narrow, sweep
 from fxad.primitives.control.bodies import marked, over
 from fxad.primitives.control.call import Applied, Call, check_operands
+from fxad.primitives.control.silent import silent
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_zero, without
 from fxad.primitives.shape import ReduceSum
@@ -41,6 +42,7 @@ class LinearCall(Applied, Linear):
     Type: (linear operands, then others) -> results of `body`, where
           `adjoint`: (cotangents of the results, then the others) -> cotangents of the linear operands.
     Rule: transposed, the two change places. With respect to the other operands, the derivative is that of `body`.
+          Effects happen where the operands are values, and not once more where they are tangents.
     """
 
     name: ClassVar[str] = "linear_call"
@@ -87,12 +89,12 @@ class LinearCall(Applied, Linear):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        n = self.n_linear
+        n, quiet = self.n_linear, silent(self.body)
         outs, known = ctx(self, *primals), primals[n:]
-        dots = ctx.lin(self, *tangents[:n], *known)
+        dots = ctx.lin(LinearCall(quiet, self.adjoint, n), *tangents[:n], *known)
         if any([isinstance(t, Lin) for t in tangents[n:]]):
             fixed = tuple([Zero(a) for a in self.body.in_avals[:n]])
-            _, more = Call(self.body).jvp(ctx, primals, (*fixed, *tangents[n:]))
+            _, more = Call(quiet).jvp(ctx, primals, (*fixed, *tangents[n:]))
             dots = tuple([ctx.add(a, b) for a, b in zip(dots, more, strict=True)])
         return outs, dots
 

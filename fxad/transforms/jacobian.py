@@ -17,7 +17,7 @@ from fxad.transforms.vjp import vjp
 from fxad.transforms.vmap import vmap
 
 
-def _basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
+def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
     """The standard basis of the direct sum of `avals`: one stack for each, of shape (total size, *shape)."""
     total = sum([a.size for a in avals])
     out: list[Atom] = []
@@ -33,7 +33,7 @@ def _basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
     return out
 
 
-def _blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[Atom]:
+def blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[Atom]:
     """Cut axis 0 of `x` (total size, *rest) into blocks, one for each of `avals`, with the block's axis unfolded into
     the aval's shape: (*rest, *shape) if `last`, else (*shape, *rest)."""
     rest = x.aval.shape[1:]
@@ -77,7 +77,7 @@ def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
     dims: tuple[int | None, ...] = (None,) * len(jaxpr.ins) + (0,) * len(avals)
     _, where = vmap(forward, size, dims)
     pushed, _ = vmap(forward, size, dims, where[:n] + (0,) * sum(nonzero))
-    both = b.inline(pushed, [*jaxpr.ins, *_basis(b, avals)])
+    both = b.inline(pushed, [*jaxpr.ins, *basis(b, avals)])
     # an equation that computes values and tangents together may have given the values the mapped axis
     outs = both[:n] if where[:n].count(None) == n else b.inline(jaxpr, jaxpr.ins)
     dots = iter(both[n:])
@@ -87,7 +87,7 @@ def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
         if stack is None:
             found.extend([Lit.of(0, Aval((*aval.shape, *a.shape), aval.dtype)) for a in avals])
         else:
-            found.extend(_blocks(b, stack, avals, last=True))
+            found.extend(blocks(b, stack, avals, last=True))
     return b.build([*outs, *found], f"jacfwd_{jaxpr.name}")
 
 
@@ -105,7 +105,7 @@ def jacrev(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
     outs, residuals = primal[: len(jaxpr.outs)], primal[len(jaxpr.outs) :]
     seeds_of = jaxpr.out_avals[:n_out]
     size = sum([a.size for a in seeds_of])
-    seeds = iter(_basis(b, seeds_of))
+    seeds = iter(basis(b, seeds_of))
     cts: list[Atom] = []
     for k, a in enumerate(jaxpr.out_avals):
         if k < n_out:
@@ -114,6 +114,6 @@ def jacrev(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
             cts.append(Lit.of(0, Aval((size, *a.shape), a.dtype)))
     dims = (0,) * len(cts) + (None,) * both.n_res
     pulled, _ = vmap(both.backward, size, dims, (0,) * len(avals))
-    by_operand = [_blocks(b, x, seeds_of, last=False) for x in b.inline(pulled, [*cts, *residuals])]
+    by_operand = [blocks(b, x, seeds_of, last=False) for x in b.inline(pulled, [*cts, *residuals])]
     found = [by_operand[j][i] for i in range(n_out) for j in range(len(avals))]
     return b.build([*outs, *found], f"jacrev_{jaxpr.name}")

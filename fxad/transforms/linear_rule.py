@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad.builder import Builder
-from fxad.errors import NotLinearError
+from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Zero, place
 from fxad.liveness import narrow, sweep
 from fxad.memo import by_value
+from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.silent import silent
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.host import HostCall
 from fxad.primitives.linearity import is_linear, is_zero
-from fxad.transforms.dce import dce, prune
+from fxad.transforms.as_whole import apart, by_units, in_one, opaque
+from fxad.transforms.dce import dce
 from fxad.transforms.inline import inline
 from fxad.transforms.jvp import jvp
 from fxad.transforms.linearize import linearize
@@ -25,20 +28,28 @@ from fxad.transforms.transpose import transpose
 def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jaxpr, Jaxpr]:
     """A rule (operands, then `n_dots` tangents) -> (`n_out` results, then tangents of results), in two programs.
 
-    forward: operands -> results, then residuals. push: (tangents, residuals) -> tangents of results.
+    forward: operands -> results, then residuals. push: (tangents, residuals) -> tangents of results. What the rule does
+    with tangents beside its results is in `push`, and so happens where they are pushed.
 
     Raises: NotLinearError that names the equation, when the tangents are not linear in the tangents, or the results
             depend on them.
     """
     n_in = len(rule.ins) - n_dots
     mask = (False,) * n_in + (True,) * n_dots
-    for k in range(n_out):
-        if any(prune(rule, tuple([k == j for j in range(len(rule.outs))]))[1][n_in:]):
+    for k, out in enumerate(rule.outs[:n_out]):
+        if any(narrow(dce(silent(with_outs(rule, [out]))))[1][n_in:]):
             raise NotLinearError(
                 f"{what}: result {k} depends on the tangents",
                 remedy="return (results, tangents of the results), in this order",
             )
-    split = _split(dce(rule), mask, n_out, f"{what} is not linear in the tangents")
+    form = dce(rule)
+    try:
+        split = _split(form, mask, n_out, f"{what} is not linear in the tangents")
+    except (NotLinearError, NotDifferentiableError):
+        if not opaque(form, mask):
+            raise
+        forward, part = apart(form, n_out, n_dots)
+        return forward, cotangent_maps(part, n_dots, what, "the tangents")[1]
     push = Builder()
     ins = push.inputs(split.linear.in_avals)
     dots = _filled(split, push.inline(split.linear, ins), rule)[n_out:]
@@ -46,14 +57,37 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
 
 
 @by_value
-def cotangent_maps(rule: Jaxpr, n_cts: int, what: str) -> tuple[Jaxpr, Jaxpr]:
-    """A rule (`n_cts` cotangents, then residuals) -> cotangents of operands; returns (push, pull): its transpose, and
-    itself, free of equations that are linear in the cotangents only as a whole.
+def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangents") -> tuple[Jaxpr, Jaxpr]:
+    """A rule (`n` cotangents, then residuals) -> cotangents of operands; returns (push, pull): its transpose, and
+    itself, as a program whose equations are each linear in the cotangents where they depend on them.
+
+    Where it runs a loop without a bound, or a function of the host, on them, it is taken at its word: it is one
+    equation, whose transpose is found by unit vectors. What it does beside its results it does in `pull` only.
 
     Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents.
     """
-    pull = linear_form(rule, n_cts, what, "the cotangents")
-    return dce(transpose(pull, (True,) * n_cts + (False,) * (len(rule.ins) - n_cts))), pull
+    form = dce(rule)
+    quiet, mask = dce(silent(form)), (True,) * n + (False,) * (len(rule.ins) - n)
+    try:
+        pull = linear_form(quiet, n, what, operands)
+        push = dce(transpose(pull, mask))
+    except (NotLinearError, NotDifferentiableError):
+        if not opaque(quiet, mask):
+            raise
+        _check_results(quiet, mask, what, operands)
+        push = by_units(quiet, n)
+    else:
+        if quiet is form:
+            return push, pull
+    return push, in_one(form, push, n)
+
+
+def _check_results(rule: Jaxpr, mask: tuple[bool, ...], what: str, operands: str) -> None:
+    """Refuse results that are not linear by equations that can tell. Raises: NotLinearError."""
+    for k in range(len(rule.outs)):
+        alone = dce(with_outs(rule, rule.outs[k : k + 1]))
+        if not opaque(alone, mask):
+            linear_form(alone, sum(mask), what, operands)
 
 
 @by_value

@@ -17,6 +17,7 @@ from fxad.array import Array, asarray, binder
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.hosts import HOST
 from fxad.ir import Aval
+from fxad.mapped import same_again
 from fxad.primitives.host import IO, ORDERED, PURE, HostCall
 from fxad.program import name_of
 from fxad.trace import active
@@ -115,13 +116,18 @@ def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs:
             raise ArgumentError(f"{what}: {name_of(f)} gave another tree than it was declared to give: {difference}")
         return given
 
-    number = HOST.add(on_leaves)
-    holder = asarray(np.uint64(number))  # in a trace the program binds it; the function lives as long
-    HOST.forget_with(holder, number)
+    def held() -> Array:
+        number = HOST.add(on_leaves)
+        holder = asarray(np.uint64(number))  # in a trace the program binds it; the function lives as long
+        HOST.forget_with(holder, number)
+        return holder
+
+    # a rule that is traced once more calls the same function, not another one that does the same
+    holder = same_again((what, getattr(f, "__code__", f), results, in_tree, out_tree), held)
     prim = HostCall(name_of(f), results, effect, whole=whole)
     outs: Sequence[Array]
     if active() is None:
-        outs = [asarray(x) for x in prim.impl(np.asarray(np.uint64(number)), *[np.asarray(asarray(x)) for x in leaves])]
+        outs = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
     else:
         outs = binder().bind(prim, (holder, *leaves))
     out: R = tree.unflatten(out_tree, outs)

@@ -52,6 +52,10 @@ class Applied(HigherOrder):
         """Of how many of its first operands each body is a linear map that rules transpose; 0 for the other bodies."""
         return (0,) * len(self.bodies)
 
+    @property
+    def effects(self) -> frozenset[str]:
+        return self.value.effects  # those of rules happen where they are run
+
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return run(self.value, args)

@@ -1,0 +1,40 @@
+"""Programs without what they do besides their results."""
+
+from __future__ import annotations
+
+from fxad.builder import Builder
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
+from fxad.memo import by_value
+from fxad.primitives.control.call import Applied
+
+
+@by_value
+def silent(jaxpr: Jaxpr) -> Jaxpr:
+    """The same results without effects: for a program that is applied once more, to find out something about it.
+
+    What an effect gave and a result needs is still asked for: there is no result without it.
+    """
+    if not jaxpr.effects:
+        return jaxpr
+    live: set[Atom] = set(jaxpr.outs)
+    kept: list[Eqn] = []
+    for eqn in reversed(jaxpr.eqns):
+        if not live.isdisjoint(eqn.outs):
+            kept.append(silenced(eqn))
+            live.update(eqn.ins)
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in reversed(kept):
+        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+def silenced(eqn: Eqn) -> Eqn:
+    """The equation with bodies that are silent. What the rules of one do is not done where it stands."""
+    prim = eqn.prim
+    if not isinstance(prim, HigherOrder) or not prim.effects:
+        return eqn
+    n = 1 if isinstance(prim, Applied) else len(prim.bodies)
+    return Eqn(
+        prim.with_bodies((*[silent(j) for j in prim.bodies[:n]], *prim.bodies[n:])), eqn.ins, eqn.outs, eqn.source
+    )
