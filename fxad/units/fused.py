@@ -3,8 +3,11 @@
 A program is looked at as XLA gets it, calls inlined. Every value is an expression over values that are in memory. In
 memory is what a product, a sort or a loop makes or reads; what a reduction makes, and what it reads if that is much or
 is read by others too; a result of the program; what is dear to compute and read more than once; and an expression of
-more than `LARGEST` equations. All else is computed where it is read: of a residual stream each layer has all the sum.
+more than `LARGEST` equations. All else is computed where it is read, also where it is in memory for another reader:
+each layer has all the sum of a residual stream. But what joins two values, all read where one asks for it as it is.
 Equal expressions over values of equal types are one number, so equal kernels are found though they share no value.
+
+Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `EffectivelyAtMostUnary`), and what it was seen to do.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.control.call import Applied
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.shape import Transpose
+from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 from fxad.records import dataclass
 
 LARGEST: Final = 512
@@ -146,6 +149,7 @@ class Kernels:
     """
 
     __slots__ = (
+        "_asked",
         "_dear",
         "_milliseconds",
         "_number",
@@ -154,6 +158,7 @@ class Kernels:
         "_readers",
         "_reduced",
         "_size",
+        "_spread",
         "_turned",
         "found",
     )
@@ -165,6 +170,8 @@ class Kernels:
         self._readers = [0] * count
         self._reduced: set[_Value] = set()
         self._turned: set[_Value] = set()  # products, transposed
+        self._spread: set[_Value] = set(program.literals.values())
+        self._asked: set[_Value] = set(program.stored)  # in memory as they are, not as a product would have them
         costs = {kind: cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
         self._read(costs)
         # of what is computed where it is read: equations, milliseconds, whether one is dear; of what is in memory: none
@@ -182,7 +189,7 @@ class Kernels:
         """How often each value is read, and which are in memory for that."""
         turned: dict[_Value, _Value] = {}
         products: set[_Value] = set()
-        readers, stored = self._readers, self._program.stored
+        readers, stored, avals = self._readers, self._program.stored, self._program.avals
         for prim, ins, outs in self._program.ops:
             kind = costs[type(prim)][0]
             for a in set(ins) if len(ins) > 1 else ins:
@@ -190,8 +197,11 @@ class Kernels:
             if kind is Kind.REDUCTION:
                 self._reduced.update(ins)
             elif kind is Kind.KERNEL:
-                stored.update([turned.get(a, a) for a in ins] if type(prim) is DotGeneral else ins)
-                products.update(outs if type(prim) is DotGeneral else ())
+                product = type(prim) is DotGeneral
+                products.update(outs if product else ())
+                ins = tuple([turned.get(a, a) for a in ins]) if product else ins
+                stored.update(ins)
+                self._asked.update([a for a in ins if not product or len(avals[a].shape) <= 2])
             elif type(prim) is Transpose and len(prim.perm) == 2:  # a product reads and makes a matrix either way
                 turned[outs[0]] = ins[0]
                 if ins[0] in products:
@@ -212,14 +222,25 @@ class Kernels:
             size += self._size[a]
             milliseconds += self._milliseconds[a]
             dear = dear or self._dear[a]
+        if type(prim) is BroadcastInDim or type(prim) is Iota:
+            self._spread.update(outs)
         for k, out in enumerate(outs):
             number = number if not k else self._numbered((number, k))
+            self._size[out] = size
             apart = size > LARGEST or (dear and self._readers[out] > 1)
-            if not apart:
-                self._number[out], self._milliseconds[out] = number, milliseconds
-                self._size[out], self._dear[out] = size, dear
             if size and (apart or self._in_memory(out)):
                 self.found[number] = Kernel(kind, milliseconds)
+                apart = apart or (out in self._asked and self._joins(ins, out))
+            if apart:
+                self._size[out] = 0
+            else:
+                self._number[out], self._milliseconds[out], self._dear[out] = number, milliseconds, dear
+
+    def _joins(self, ins: tuple[_Value, ...], out: _Value) -> bool:
+        """Whether an equation reads more than one value as large as its result. What reads one only, XLA computes for
+        each reader again, also where it is in memory for another."""
+        rank = len(self._program.avals[out].shape)
+        return len([a for a in ins if a not in self._spread and len(self._program.avals[a].shape) >= rank]) > 1
 
     def _apart(self, op: _Op, kind: Kind, milliseconds: float) -> None:
         """What reads values in memory; a reduction may compute a little first."""

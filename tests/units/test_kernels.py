@@ -80,19 +80,32 @@ def test_kernels_of_other_shapes_and_types_count() -> None:
     assert len(kernels(lambda x: (x[1], x[2], x[1] * 2, x[2] * 2, x[2] * 3), SQUARE)) == 5
 
 
-def test_what_is_cheap_is_compiled_into_each_reader() -> None:
-    """The sum of a residual stream: a product's operand in every layer, and longer each time."""
+def residual(ws: Any, x: Any) -> Any:
+    for w in ws:
+        x = x + x @ w
+    return x
 
-    def stream(ws: Any, x: Any) -> Any:
-        for w in ws:
-            x = x + x @ w
-        return x
 
-    found = kernels(stream, [SQUARE] * 6, SQUARE)
+def scaled(ws: Any, x: Any) -> Any:
+    made = []
+    for k, w in enumerate(ws):
+        x = x * (k + 2)
+        made.append(x @ w)
+    return made
+
+
+@pytest.mark.parametrize(("f", "shape"), [(residual, (2, 64, 64)), (scaled, (64, 64))])
+def test_what_is_cheap_is_compiled_into_each_reader(f: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    """The sum of a residual stream, where products read it as a matrix, and what follows from one value: in every
+    layer there is all of it again."""
+    found = kernels(f, [SQUARE] * 6, fx.Spec(shape))
     sums = [k.milliseconds for k in found if k.kind is Kind.CHEAP]
-    assert len(sums) == 6
     assert sums == pytest.approx([sums[0] * (k + 1) for k in range(6)])
     assert len([k for k in found if k.kind is Kind.KERNEL]) == 1
+
+
+def test_a_sum_that_a_product_reads_as_it_is_is_made_once() -> None:
+    assert [k.kind for k in kernels(residual, [SQUARE] * 6, SQUARE)] == [Kind.KERNEL, Kind.CHEAP]
 
 
 def test_what_is_dear_is_computed_once() -> None:
