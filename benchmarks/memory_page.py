@@ -23,9 +23,9 @@ merges what `jax.checkpoint` computes again with the first computation, so of un
 gradient holds; in a scan they stay apart.
 
 `remat: nothing` stores what goes from block to block; the other policies store that and what they choose, `everything`
-also what the gradient does not need. `checkpointed_scan` is a loop: over the sequence of the
-RNN, and over the parameters of the other networks, stacked for it; it holds as many carries as its budget, and the
-slices (or the stacked parameters and their gradients) that its segments run over. `invertible` holds the last state.
+also what the gradient does not need. `checkpointed_scan` is a loop: over the sequence of the RNN, and in the tables of
+other networks that have such rows over their parameters, stacked for it. It holds as many carries as its budget, and
+the slices (or stacked parameters and their gradients) that its segments run over. `invertible` holds the last state.
 
 fxad compiles blocks that repeat once each, as units (`lower(..., units="auto")`, its default). What one unit hands to
 another lies in memory until its last use; what that is, is chosen so that it is least, and cheap arithmetic is done
