@@ -103,7 +103,8 @@ class CustomFunction(Generic[P, R]):
         """The kinds of rules that are told what vanishes. Raises: ParameterError for what is not a bool."""
         if not isinstance(symbolic, bool):
             raise ParameterError(
-                f"{what} of {name_of(self.fun)}: symbolic_zeros is {described(symbolic)}, not a bool: {symbolic!r:.60}"
+                f"{what} of {name_of(self.fun)}: symbolic_zeros is {described(symbolic)}, not a bool: {symbolic!r:.60}",
+                remedy="symbolic_zeros=True tells the rule what vanishes, False gives it zeros",
             )
         return self._given.zeros | {kind} if symbolic else self._given.zeros - {kind}
 
@@ -180,7 +181,10 @@ class CustomFunction(Generic[P, R]):
             return args[0]
         for size in args:
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                raise ParameterError(f"def_vmap of {name_of(self.fun)}: {size!r} is not an axis size")
+                raise ParameterError(
+                    f"def_vmap of {name_of(self.fun)}: {size!r} is not an axis size",
+                    remedy="an axis size is an int >= 0: f.def_vmap(32, 128)(rule); f.def_vmap(rule) is for any size",
+                )
         if not args:
             raise ParameterError(
                 f"def_vmap of {name_of(self.fun)}: no axis size is given",
@@ -261,7 +265,10 @@ class CustomFunction(Generic[P, R]):
         except (TypeError, ValueError):
             if not kwargs:
                 return args
-            raise ArgumentError(f"{name}: has no signature, so its arguments cannot be given by keyword") from None
+            raise ArgumentError(
+                f"{name}: has no signature, so its arguments cannot be given by keyword: {', '.join(kwargs)}",
+                remedy="give them by position",
+            ) from None
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as e:

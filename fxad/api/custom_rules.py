@@ -266,7 +266,8 @@ def stacked_rule(
                 have, want = aval_of(x), sig.out_avals[k]
                 if have.shape != want.shape and not is_scalar(x):
                     raise ShapeError(
-                        f"{what} returns {have} for {sig.out_paths[k]}, which is {want}, and is no stack by out_batched"
+                        f"{what} returns {have} for {sig.out_paths[k]}, which is {want}, and is no stack by out_batched",
+                        remedy=f"return {want} there, or say True for it in out_batched if it is a stack",
                     )
                 results[k] = broadcast_to(cast("ArrayLike", x), (size, *want.shape))
         return results
@@ -284,7 +285,10 @@ def stacked_rule(
 def pair(what: str, wanted: str, value: object) -> tuple[Any, Any]:
     """A value that must be a pair. Raises: TreeError."""
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise TreeError(f"{what} returns {tree.shape_text(tree.structure(value))}, not a pair {wanted}")
+        raise TreeError(
+            f"{what} returns {tree.shape_text(tree.structure(value))}, not a pair {wanted}",
+            remedy=f"return a tuple of two: {wanted}",
+        )
     return value[0], value[1]
 
 
@@ -292,7 +296,8 @@ def _results(what: str, sig: Signature, out: object) -> list[object]:
     leaves, found = tree.flatten(out)
     if found != sig.out_tree:
         raise TreeError(
-            f"{what} returns results {tree.shape_text(found)}, {sig.name} returns {tree.shape_text(sig.out_tree)}"
+            f"{what} returns results {tree.shape_text(found)}, {sig.name} returns {tree.shape_text(sig.out_tree)}",
+            remedy="a rule gives the results of its function, in the same tree",
         )
     for x, path in zip(leaves, sig.out_paths, strict=True):
         aval_of(x, f"{what}: {path}")
@@ -334,7 +339,10 @@ def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval
     for path, want, have in zip(paths, wants, found, strict=True):
         if have is not want:
             kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
-            raise kind(f"{what} returns {have} {verb} {path}, which is {want}")
+            raise kind(
+                f"{what} returns {have} {verb} {path}, which is {want}",
+                remedy=f"return {want} there" + ("" if kind is ShapeError else f": astype('{want.dtype.name}')"),
+            )
 
 
 # -------------------------------------------------------------------------------------- arguments that rules are not about
@@ -349,7 +357,10 @@ def static_places(name: str, nondiff_argnums: Sequence[int]) -> tuple[int, ...]:
         )
     for k in nondiff_argnums:
         if not isinstance(k, int) or isinstance(k, bool) or k < 0:
-            raise ArgumentError(f"custom rules of {name}: nondiff_argnums {nondiff_argnums!r} has {k!r}")
+            raise ArgumentError(
+                f"custom rules of {name}: nondiff_argnums {nondiff_argnums!r} has {k!r}",
+                remedy="number positional arguments from 0",
+            )
     return tuple(sorted(set(nondiff_argnums)))
 
 

@@ -44,7 +44,10 @@ def linear_call(
     """
     what = "linear_call"
     if not isinstance(as_whole, bool):
-        raise ArgumentError(f"{what}: as_whole is {described(as_whole)}, not a bool: {as_whole!r:.60}")
+        raise ArgumentError(
+            f"{what}: as_whole is {described(as_whole)}, not a bool: {as_whole!r:.60}",
+            remedy="as_whole=True takes functions that are linear only as a whole at their word",
+        )
     linear, linear_tree = tree.flatten(linear_args)
     residuals, residual_tree = tree.flatten(residual_args)
     paths = tree.paths(linear_tree, "linear_args")
@@ -56,18 +59,25 @@ def linear_call(
     outs = body.jaxpr.out_avals
     for path, aval in zip(tree.paths(body.out_tree, "result"), outs, strict=True):
         if not aval.inexact:
-            raise DTypeError(f"{what}: {path} of {body.name} is {aval}, which has no tangent")
+            raise DTypeError(
+                f"{what}: {path} of {body.name} is {aval}, which has no tangent",
+                remedy="return floating or complex arrays; compute the others outside of the linear function",
+            )
     back = traced_body(f"{what}: fun_transpose", fun_transpose, _pair(residual_tree, body.out_tree), [*known, *outs])
     if back.out_tree != linear_tree:
         raise TreeError(
             f"{what}: {back.name} returns {tree.shape_text(back.out_tree)}, "
-            f"linear_args is {tree.shape_text(linear_tree)}"
+            f"linear_args is {tree.shape_text(linear_tree)}",
+            remedy="the transpose gives a cotangent for each linear argument, in the tree of linear_args",
         )
     back = back.typed(avals)
     for path, want, have in zip(paths, avals, back.jaxpr.out_avals, strict=True):
         if want is not have:
             kind: type[FxadError] = ShapeError if want.shape != have.shape else DTypeError
-            raise kind(f"{what}: {back.name} returns {have} as cotangent of {path}, which is {want}")
+            raise kind(
+                f"{what}: {back.name} returns {have} as cotangent of {path}, which is {want}",
+                remedy="a cotangent has the type of its argument; nothing is converted silently",
+            )
     called = () if as_whole else (f"fun {name_of(fun)}", f"fun_transpose {name_of(fun_transpose)}")
     return cast("R", tree.unflatten(body.out_tree, _bound(body, back, residuals, linear, called)))
 

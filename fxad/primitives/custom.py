@@ -183,22 +183,34 @@ class CustomCall(Ruled):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         ins, outs = self.body.in_avals, self.body.out_avals
         if not 0 <= self.captured <= len(ins):
-            raise ParameterError(f"{self.name}: captured is {self.captured}, {self.body.name} has {len(ins)} operands")
+            raise ParameterError(
+                f"{self.name}: captured is {self.captured}, {self.body.name} has {len(ins)} operands",
+                remedy="captured operands come first in the body",
+            )
         if len(self.jvp_rule) not in (0, 2) or len(self.vjp_rule) not in (0, 3):
-            raise ParameterError(f"{self.name}: a jvp_rule is (forward, push), a vjp_rule (forward, push, pull)")
+            raise ParameterError(
+                f"{self.name}: a jvp_rule is (forward, push), a vjp_rule (forward, push, pull)",
+                remedy=f"give all of their programs, or none: got {len(self.jvp_rule)} and {len(self.vjp_rule)}",
+            )
         moving, inexact = marked(ins, self.moving), tuple([a for a in outs if a.inexact])
         for rule in self._derivatives:
             rule.check(self.name)
         for live, _ in self.partial:
             if len(live) != len(ins) or any([f and not m for f, m in zip(live, self.moving, strict=True)]):
-                raise ParameterError(f"{self.name}: a partial rule is about operands that its rules are not about")
+                raise ParameterError(
+                    f"{self.name}: a partial rule is about operands that its rules are not about",
+                    remedy="mark inexact operands behind the captured ones",
+                )
         n = self.captured
         for size, body in self.vmap_rules:
             stacks = (*ins[:n], *[_stacked(a, size) for a in ins[n:]])
             check_type(self.name, f"vmap rule of size {size}", body, stacks, tuple([_stacked(a, size) for a in outs]))
         self._check_inverse(moving, inexact)
         if self.again >= 0 and len(self.bodies) > 1:
-            raise ParameterError(f"{self.name}: a call in its own rule has the rules of its function, and none besides")
+            raise ParameterError(
+                f"{self.name}: a call in its own rule has the rules of its function, and none besides",
+                remedy="leave out the rules, or give again=-1",
+            )
         check_operands(self.name, self.body, avals)
         return outs
 
@@ -207,7 +219,8 @@ class CustomCall(Ruled):
         ins, outs, n = self.body.in_avals, self.body.out_avals, len(self.inverse_rule)
         if n > 2 or len(self.held) != (len(ins) if n else 0):
             raise ParameterError(
-                f"{self.name}: an inverse_rule is (inverse,) or (inverse, ivjp), with a mark in held for each operand"
+                f"{self.name}: an inverse_rule is (inverse,) or (inverse, ivjp), with a mark in held for each operand",
+                remedy=f"got {n} programs, and {len(self.held)} marks for {len(ins)} operands",
             )
         free = marked(ins, [not h for h in self.held]) if n else ()
         for inverse in self.inverse_rule[:1]:

@@ -88,11 +88,17 @@ class LinearSolve(Applied, Linear):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         n, ins = self.size, self.matvec.in_avals
         if len(self.adjoint) not in (0, 2):
-            raise ParameterError(f"{self.name}: adjoint is (transpose of matvec, its solver), or nothing")
+            raise ParameterError(
+                f"{self.name}: adjoint has {len(self.adjoint)} programs, it is (transpose of matvec, its solver)",
+                remedy="give both, or none",
+            )
         system = ins[:n]
         for k, aval in enumerate(system):
             if not aval.inexact:
-                raise ParameterError(f"{self.name}: operand {k} of {self.matvec.name} is {aval}, which has no tangent")
+                raise ParameterError(
+                    f"{self.name}: operand {k} of {self.matvec.name} is {aval}, which has no tangent",
+                    remedy="what is solved for is floating or complex",
+                )
         for role, body in zip(("matvec", "transpose of matvec", "transpose_solve"), self._maps, strict=False):
             check_type(self.name, role, body, ins, system)
         check_type(self.name, "solve", self.solve, ins, (*system, *self.solve.out_avals[n:]))
@@ -192,10 +198,14 @@ class Root(Applied):
         ins = self.equation.in_avals
         if not 0 <= self.captured < len(ins):
             raise ParameterError(
-                f"{self.name}: captured is {self.captured}, {self.equation.name} has {len(ins)} operands"
+                f"{self.name}: captured is {self.captured}, {self.equation.name} has {len(ins)} operands",
+                remedy="captured operands come first in the equation",
             )
         if len(self.system) not in (2, 4):
-            raise ParameterError(f"{self.name}: system is (matvec, solve), then perhaps those of the adjoint")
+            raise ParameterError(
+                f"{self.name}: system has {len(self.system)} programs, it is (matvec, solve), then perhaps adjoints",
+                remedy="give two programs, or four",
+            )
         guess, known = ins[self.captured :], ins[: self.captured]
         moving = tuple([a for a in guess if a.inexact])
         check_type(self.name, "equation", self.equation, ins, moving)

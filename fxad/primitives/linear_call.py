@@ -68,13 +68,19 @@ class LinearCall(Applied, Linear):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         n, outs = self.n_linear, self.body.out_avals
         if not 0 < n <= len(self.body.ins):
-            raise ParameterError(f"{self.name}: n_linear is {n}, {self.body.name} has {len(self.body.ins)} operands")
+            raise ParameterError(
+                f"{self.name}: n_linear is {n}, {self.body.name} has {len(self.body.ins)} operands",
+                remedy="at least one operand is linear, and linear ones come first",
+            )
         linear, known = self.body.in_avals[:n], self.body.in_avals[n:]
         check_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
         for what, found in (("linear operand", linear), ("result", outs)):
             for k, aval in enumerate(found):
                 if not aval.inexact:
-                    raise ParameterError(f"{self.name}: {what} {k} of {self.body.name} is {aval}, which has no tangent")
+                    raise ParameterError(
+                        f"{self.name}: {what} {k} of {self.body.name} is {aval}, which has no tangent",
+                        remedy="linear operands and results are floating or complex",
+                    )
         check_operands(self.name, self.body, avals)
         return outs
 
@@ -176,4 +182,7 @@ def check_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], outs: 
     for verb, have, want in (("takes", jaxpr.in_avals, ins), ("returns", jaxpr.out_avals, outs)):
         if have != want:
             found, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
-            raise ParameterError(f"{name}: {role} {jaxpr.name} {verb} ({found}), expected ({wanted})")
+            raise ParameterError(
+                f"{name}: {role} {jaxpr.name} {verb} ({found}), expected ({wanted})",
+                remedy="the bodies of one equation belong together: trace the function again",
+            )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from fxad.builder import Builder
 from fxad.errors import (
     ArgumentError,
     DTypeError,
+    FxadError,
     NotDifferentiableError,
     NotLinearError,
     ParameterError,
@@ -49,7 +52,7 @@ def vjp_rule(fwd: Callable[..., Any], bwd: Callable[..., Any]) -> fx.CustomFunct
     return made
 
 
-TANGENTS: list[tuple[Callable[..., Any], type[Exception], str]] = [
+TANGENTS: list[tuple[Callable[..., Any], type[FxadError], str]] = [
     (lambda p, t: f(*p), TreeError, "defjvp of f: rule returns {'n': *, 'y': *}, not a pair (results, tangents)"),
     (
         lambda p, t: (p[0], t[0]),
@@ -110,13 +113,14 @@ TANGENTS: list[tuple[Callable[..., Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("rule", "kind", "message"), TANGENTS, ids=[m for _, _, m in TANGENTS])
-def test_rules_for_tangents(rule: Callable[..., Any], kind: type[Exception], message: str) -> None:
+def test_rules_for_tangents(rule: Callable[..., Any], kind: type[FxadError], message: str) -> None:
     with pytest.raises(kind) as e:
         fx.trace(jvp_rule(rule), X, 1)
     assert str(e.value).startswith(message)
+    assert e.value.remedy
 
 
-COTANGENTS: list[tuple[Callable[..., Any], Callable[..., Any], type[Exception], str]] = [
+COTANGENTS: list[tuple[Callable[..., Any], Callable[..., Any], type[FxadError], str]] = [
     (
         lambda x, n: f(x, n),
         lambda r, ct: (ct["y"], None),
@@ -170,11 +174,12 @@ COTANGENTS: list[tuple[Callable[..., Any], Callable[..., Any], type[Exception], 
 
 @pytest.mark.parametrize(("fwd", "bwd", "kind", "message"), COTANGENTS, ids=[m for *_, m in COTANGENTS])
 def test_rules_for_cotangents(
-    fwd: Callable[..., Any], bwd: Callable[..., Any], kind: type[Exception], message: str
+    fwd: Callable[..., Any], bwd: Callable[..., Any], kind: type[FxadError], message: str
 ) -> None:
     with pytest.raises(kind) as e:
         fx.trace(vjp_rule(fwd, bwd), X, 1)
     assert str(e.value).startswith(message)
+    assert e.value.remedy
 
 
 def test_what_is_not_linear_is_named_with_its_line() -> None:
@@ -453,3 +458,132 @@ def test_each_decorator_of_a_function_announces_a_rule() -> None:
         made(2.0)
     made.defvjp(lambda x: (made(x), ()), lambda _, ct: (5 * ct,))
     assert float(fx.grad(made)(2.0)) == 5, "a derivative was given, whichever its mode"
+
+
+def made(name: str) -> Any:
+    decorators: dict[str, Any] = {"jvp": fx.custom_jvp, "vmap": fx.custom_vmap}
+    return decorators[name](f)
+
+
+def stacked_wrongly() -> None:
+    g = made("vmap")
+    g.def_vmap(2)(lambda size, mapped, x, n: (f(x, n), {"y": False, "n": True}))
+    fx.trace(g, X, 1)
+
+
+ONE: Any = 1
+THREE: Any = 3
+REMEDIES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
+    (
+        lambda: made("jvp").defjvp(lambda p, t: (p, t), symbolic_zeros=1),
+        ParameterError,
+        "defjvp of f: symbolic_zeros is an int, not a bool: 1",
+        "symbolic_zeros=True tells the rule what vanishes, False gives it zeros",
+    ),
+    (
+        lambda: made("vmap").def_vmap(-1),
+        ParameterError,
+        "def_vmap of f: -1 is not an axis size",
+        "an axis size is an int >= 0: f.def_vmap(32, 128)(rule); f.def_vmap(rule) is for any size",
+    ),
+    (
+        lambda: fx.custom_jvp(f, nondiff_argnums=(-1,)),
+        ArgumentError,
+        "custom rules of f: nondiff_argnums (-1,) has -1",
+        "number positional arguments from 0",
+    ),
+    (
+        lambda: fx.trace(jvp_rule(lambda p, t: f(*p)), X, 1),
+        TreeError,
+        "defjvp of f: rule returns {'n': *, 'y': *}, not a pair (results, tangents)",
+        "return a tuple of two: (results, tangents)",
+    ),
+    (
+        lambda: fx.trace(jvp_rule(lambda p, t: (p[0], t[0])), X, 1),
+        TreeError,
+        "defjvp of f: rule returns results *, f returns {'n': *, 'y': *}",
+        "a rule gives the results of its function, in the same tree",
+    ),
+    (
+        lambda: fx.trace(jvp_rule(lambda p, t: (f(*p), {"y": t[0].astype("float32"), "n": None})), X, 1),
+        DTypeError,
+        "defjvp of f: rule returns f32[3] as tangent of result['y'], which is f64[3]",
+        "return f64[3] there: astype('float64')",
+    ),
+    (
+        lambda: fx.trace(jvp_rule(lambda p, t: (f(*p), {"y": fnp.sum(t[0]), "n": None})), X, 1),
+        ShapeError,
+        "defjvp of f: rule returns f64[] as tangent of result['y'], which is f64[3]",
+        "return f64[3] there",
+    ),
+    (
+        stacked_wrongly,
+        ShapeError,
+        "def_vmap of f: <lambda> returns f64[2,3] for result['y'], which is f64[3], and is no stack by out_batched",
+        "return f64[3] there, or say True for it in out_batched if it is a stack",
+    ),
+    (
+        lambda: lax.linear_call(lambda r, x: x, lambda r, x: x, (), X, as_whole=ONE),
+        ArgumentError,
+        "linear_call: as_whole is an int, not a bool: 1",
+        "as_whole=True takes functions that are linear only as a whole at their word",
+    ),
+    (
+        lambda: lax.linear_call(lambda r, x: x.astype("int32"), lambda r, x: x, (), X),
+        DTypeError,
+        "linear_call: result of <lambda> is i32[3], which has no tangent",
+        "return floating or complex arrays; compute the others outside of the linear function",
+    ),
+    (
+        lambda: lax.linear_call(lambda r, x: x, lambda r, x: (x, x), (), X),
+        TreeError,
+        "linear_call: <lambda> returns (*, *), linear_args is *",
+        "the transpose gives a cotangent for each linear argument, in the tree of linear_args",
+    ),
+    (
+        lambda: lax.linear_call(lambda r, x: x, lambda r, x: x[:2], (), X),
+        ShapeError,
+        "linear_call: <lambda> returns f64[2] as cotangent of linear_args, which is f64[3]",
+        "a cotangent has the type of its argument; nothing is converted silently",
+    ),
+    (
+        lambda: fx.checkpoint_name(X, THREE),
+        ArgumentError,
+        "checkpoint_name: the name is an int, not a str: 3",
+        'checkpoint_name(x, "mlp")',
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message", "remedy"), REMEDIES, ids=[m[:50] for _, _, m, _ in REMEDIES])
+def test_what_to_do(call: Callable[[], object], kind: type[FxadError], message: str, remedy: str) -> None:
+    with pytest.raises(kind) as e:
+        call()
+    assert (e.value.message, e.value.remedy) == (message, remedy)
+    assert __file__ in str(e.value), "the line that is to be changed"
+
+
+ROOMS = [
+    "fxad/api/custom*.py",
+    "fxad/lax/implicit/*.py",
+    "fxad/lax/linear.py",
+    "fxad/primitives/custom*.py",
+    "fxad/primitives/implicit.py",
+    "fxad/primitives/linear_call.py",
+    "fxad/lax/control/checkpoints.py",
+]
+
+
+def test_every_error_of_rules_and_implicit_functions_says_what_to_do() -> None:
+    root = Path(fx.__file__).parent.parent
+    found = 0
+    for path in [p for room in ROOMS for p in root.glob(room)]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Raise)
+                and isinstance(node.exc, ast.Call)
+                and "Assert" not in ast.dump(node.exc.func)
+            ):
+                found += 1
+                assert "remedy" in [k.arg for k in node.exc.keywords], f"{path}:{node.lineno}"
+    assert found > 50

@@ -224,6 +224,7 @@ def test_refused(call: Callable[[], Any], kind: type[FxadError], message: str) -
     with pytest.raises(kind) as e:
         call()
     assert e.value.message == message
+    assert e.value.remedy
 
 
 def test_an_equation_without_a_derivative() -> None:
@@ -286,15 +287,21 @@ def test_types_of_the_equations() -> None:
         with pytest.raises(ParameterError) as e:
             prim.abstract_eval(*prim.solve.in_avals)
         assert e.value.message == message
+        assert e.value.remedy
 
     takes = f"{two.name} takes (f32[3], f32[3]), expected (f32[3])"
-    fails(LinearSolve(one, one, (one,)), "linear_solve: adjoint is (transpose of matvec, its solver), or nothing")
+    fails(
+        LinearSolve(one, one, (one,)), "linear_solve: adjoint has 1 programs, it is (transpose of matvec, its solver)"
+    )
     fails(LinearSolve(program(1, 1, INDEX), one, ()), "linear_solve: operand 0 of body is i32[], which has no tangent")
     fails(LinearSolve(one, two, ()), f"linear_solve: solve {takes}")
     fails(LinearSolve(one, one, (two, one)), f"linear_solve: transpose of matvec {takes}")
     fails(LinearSolve(one, one, (one, two)), f"linear_solve: transpose_solve {takes}")
     fails(Root(one, one, one, (two, two), 1), f"root: captured is 1, {one.name} has 1 operands")
-    fails(Root(one, one, one, (two,), 0), "root: system is (matvec, solve), then perhaps those of the adjoint")
+    fails(
+        Root(one, one, one, (two,), 0),
+        "root: system has 1 programs, it is (matvec, solve), then perhaps adjoints",
+    )
     pair = program(1, 2)
     returns = f"root: equation {pair.name} returns (f32[3], f32[3]), expected (f32[3])"
     fails(Root(pair, one, one, (two, two), 0), returns)

@@ -41,8 +41,12 @@ def cg(
     """Solve A x = b by conjugate gradients, for a Hermitian positive definite A; returns (x, `Convergence`).
 
     A is a square matrix or a linear function, b any pytree of arrays, x0 a first guess of its type (0 by default), M
-    approximates the inverse of A, as a matrix or a function, and is Hermitian positive definite too. It ends when
-    |b - A x| <= max(tol |b|, atol), as in SciPy, or after `maxiter` steps (10 times the size of b by default).
+    approximates the inverse of A, as a matrix or a function, and is Hermitian positive definite too. That they are is
+    not checked: for a real A that is not symmetric, and any that is indefinite, use `gmres` or `bicgstab`.
+
+    It ends when |b - A x| <= max(tol |b|, atol), with the Euclidean norm over all leaves, as in SciPy, or after
+    `maxiter` steps (10 times the size of b by default). The residual is computed anew from x at the end, and the report
+    is about that: `iterations`, `residual_norm`, whether it `converged`, and why not (`Breakdown`).
 
     Rule:   derivatives with respect to b and what A closes over are those of the solution: each is one more solve, by
             the same method. x0, M, tolerances and the report have none.
@@ -286,7 +290,10 @@ def tolerance(what: str, name: str, value: Any, dtype: dtypes.DType) -> Array:
     """A tolerance, a number of the dtype. Raises: ArgumentError for what is not a real number."""
     aval = aval_of(value, f"{what}: {name}")
     if aval.shape or aval.dtype.kind == "c" or not (aval.inexact or isinstance(value, int)):
-        raise ArgumentError(f"{what}: {name} is {described(value)} of type {aval}, not a real number")
+        raise ArgumentError(
+            f"{what}: {name} is {described(value)} of type {aval}, not a real number",
+            remedy=f"a tolerance is one number for the whole system: {name}=1e-5",
+        )
     return splat(Lit.of(value, Aval((), dtype))) if is_scalar(value) else convert(asarray(value), dtype)
 
 

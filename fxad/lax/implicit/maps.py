@@ -188,7 +188,8 @@ class LinearMap:
         like = self.like
         if structure != like.structure:
             raise TreeError(
-                f"{self.__name__}: takes {tree.shape_text(like.structure)}, was given {tree.shape_text(structure)}"
+                f"{self.__name__}: takes {tree.shape_text(like.structure)}, was given {tree.shape_text(structure)}",
+                remedy="give what is solved for: its tree, with None for integers and bools",
             )
         for k, (value, want, path) in enumerate(zip(leaves, like.avals, like.paths, strict=True)):
             if is_scalar(value) and want.shape == () and promotion.scalar_dtype(value, want.dtype) is want.dtype:
@@ -268,4 +269,6 @@ def transposed_program(jaxpr: Jaxpr, n: int) -> Jaxpr | None:
 def check_flag(what: str, name: str, value: object) -> None:
     """Raises: ArgumentError for what is not a bool."""
     if not isinstance(value, bool):
-        raise ArgumentError(f"{what}: {name} is {described(value)}, not a bool: {value!r:.60}")
+        raise ArgumentError(
+            f"{what}: {name} is {described(value)}, not a bool: {value!r:.60}", remedy=f"{name}=True, or leave it out"
+        )

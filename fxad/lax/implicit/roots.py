@@ -130,7 +130,10 @@ def custom_minimize(
     if aval.shape != ():
         raise ShapeError(f"{what}: f {name_of(f)} returns {aval}, not a scalar", remedy="reduce the result (sum, mean)")
     if aval.dtype.kind == "c" or not aval.inexact:
-        raise DTypeError(f"{what}: f {name_of(f)} returns {aval}, not a real floating scalar")
+        raise DTypeError(
+            f"{what}: f {name_of(f)} returns {aval}, not a real floating scalar",
+            remedy="return a real number: convert an integer with astype, take abs or the real part of a complex one",
+        )
     mask = (*[False] * len(objective.captured), *like.moving)
     stationary = replace(objective, jaxpr=grad(objective.jaxpr, mask))
     problem = Problem(what, like, guess, stationary, name_of(f))
