@@ -10,6 +10,9 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad.interpret import run
+from fxad.testing import differ
+from fxad.transforms import vjp_fused
 from tests.api.refusals import X
 
 REWRITES: dict[str, Callable[[Any], Any]] = {
@@ -110,3 +113,19 @@ def test_remat_is_real_in_compiled_code() -> None:
     assert plain.memory().temp_bytes >= 60 * x.nbytes
     assert lean.memory().temp_bytes <= 18 * x.nbytes
     np.testing.assert_array_equal(lean(x, ws), plain(x, ws))
+
+
+def test_a_segment_of_values_with_one_tangent() -> None:
+    """x + 1 and x + 2 are two operands and move as one: what they add to the cotangent of x is added in one order."""
+
+    def pair(a: Any, b: Any) -> Any:
+        return fnp.sin(a), fnp.sin(b)
+
+    def model(inner: Any) -> Any:
+        return lambda x: (x, *inner(x + 1.0, x + 2.0))
+
+    rng = np.random.default_rng(0)
+    x, *cts = [rng.standard_normal(100) for _ in range(4)]
+    plain, lean = [vjp_fused(fx.trace(model(f), x).jaxpr, (True,)) for f in (pair, fx.remat(pair))]
+    have, want = run(lean, [x, *cts])[-1], run(plain, [x, *cts])[-1]
+    assert not differ([have], [want], exact=True)

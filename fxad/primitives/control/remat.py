@@ -128,6 +128,9 @@ class Remat(HigherOrder, Linear):
             both = ctx(self._keeping(split, of_primals[len(primals) :]), *primals)
             outs = both[:n_out]
             known = [*[a for a, n in zip((*lins, *primals), needed, strict=False) if n], *both[n_out:]]
+            # values that differ may have one tangent, x and x + 1: its cotangents are added up inside, in one order
+            back, places = once_each(back, known)
+            known = [known[k] for k in places]
             tangent.update(zip(own, ctx.lin(Remat(back, True), *known) if own else (), strict=True))
             dots = iter([tangent[a] for a in split.linear.outs])
         else:
@@ -157,9 +160,9 @@ class Remat(HigherOrder, Linear):
         return cotangents(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
 
 
-def once_each(body: Jaxpr, ins: tuple[Atom, ...]) -> tuple[Jaxpr, tuple[int, ...]]:
+def once_each(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr, tuple[int, ...]]:
     """The body with one operand where it is applied to one value twice, and which operands are left."""
-    first: dict[Atom, int] = {}
+    first: dict[Atom | Lin, int] = {}
     for k, a in enumerate(ins):
         first.setdefault(a, k)
     if len(first) == len(ins):
