@@ -23,6 +23,9 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive
 from fxad.primitives import ALL
 from fxad.primitives.dot import DotGeneral
+from fxad.primitives.host import HostCall
+from fxad.primitives.implicit import LinearSolve
+from fxad.primitives.linear_call import LinearCall
 from fxad.testing.calls import SPECS
 from fxad.transforms import jvp
 from fxad.transforms.inverse_rules import INVERSE_RULES
@@ -172,6 +175,11 @@ def inverse(cls: type[Primitive], found: Sequence[Asked]) -> str:
 UNSAID: Mapping[type[Primitive], str] = {
     DotGeneral: "the other operand is known to be triangular, unitary or an exponential; log-det"
 }
+# Where the transpose is carried, and no body need be linear by its equations.
+CARRIED: Mapping[type[Primitive], str] = {
+    LinearCall: "the first `n_linear` operands together, by `adjoint`",
+    LinearSolve: "b, by `adjoint` where there is one",
+}
 
 
 def operand(program: Jaxpr, k: int) -> str:
@@ -204,6 +212,8 @@ def who(cls: type[Primitive], question: str) -> str:
 
 def derivative(cls: type[Primitive], found: Sequence[Asked]) -> str:
     """The cell of the derivative."""
+    if cls is HostCall:  # drawn with integers, as the laws ask for derivatives
+        return f"{who(cls, 'derivative')}: refused; Zero, where its results are {DISCRETE}"
     if not any(any(a.operands) for a in found):
         what = "takes no operand" if not any(a.operands for a in found) else f"takes {DISCRETE}"
         return f"{who(cls, 'derivative')}: Zero, it {what}"
@@ -234,6 +244,10 @@ def state_text(states: set[str]) -> str:
 
 def linearity(cls: type[Primitive], found: Sequence[Asked]) -> str:
     """The cell of the transpose."""
+    if cls in CARRIED:
+        return f"{who(cls, 'transpose')}: {CARRIED[cls]}"
+    if cls is HostCall:
+        return "none: what the host computes is not known"
     if not issubclass(cls, Linear):
         if all(a.discrete for a in found):
             return f"none: its results are {DISCRETE}"

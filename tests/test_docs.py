@@ -83,6 +83,14 @@ def test_rule_matrix_is_fresh() -> None:
         assert generator["field_of"](cls, "Rule") in line, f"run `make docs`: {cls.__name__}"
 
 
+def test_rule_matrix_says_of_what_carries_programs_and_functions_what_they_decide() -> None:
+    page = (ROOT / "docs" / "rule-matrix.md").read_text(encoding="utf-8")
+    lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    assert "the first `n_linear` operands together, by `adjoint`" in lines["linear_call"]
+    assert "b, by `adjoint` where there is one" in lines["linear_solve"]
+    assert "own: refused; Zero, where its results are integers or bools" in lines["host_call"]
+
+
 def test_rule_matrix_has_no_empty_cell() -> None:
     page = (ROOT / "docs" / "rule-matrix.md").read_text(encoding="utf-8")
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in page.splitlines() if line.startswith("|")]
