@@ -22,7 +22,7 @@ from fxad.memo import by_value
 from fxad.primitives.control.bodies import marked
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import reshaped
-from fxad.transforms.inverse_rules.assembling import assembled, chosen_part, complete, within
+from fxad.transforms.inverse_rules.assembling import assembled, chosen_part, complete, where_chosen, within
 from fxad.transforms.inverse_rules.contract import Determined, InverseRule, InverseRules, Part, Refused
 from fxad.transforms.inverse_rules.measuring import log_det_of, total
 from fxad.transforms.inverse_rules.placing import reads_part, through_places, windows_of, with_places
@@ -246,7 +246,7 @@ class _Search:
         holes = [a for a in eqn.ins if self._unknown(a)]
         if len(holes) != 1:
             return TWICE
-        args = tuple([Hole(a.aval) if self._unknown(a) else a for a in eqn.ins])
+        args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part.chosen) for a in eqn.ins])
         found = rule.solve(scratch, eqn.prim, args, (part.value,))
         if isinstance(found, Refused):
             return found

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import NotInvertibleError
+from fxad.testing import Inversion, check_inverse
+from fxad.testing.derivative_laws import check_same_derivatives
+from fxad.transforms.invertible import invertible
 from tests.invertible.rules import near
 
 RNG = np.random.default_rng(0)
@@ -124,3 +127,19 @@ def test_an_inverse_of_an_inverse() -> None:
         near(np.asarray(again(x)), np.asarray(there(x)), rtol=1e-9)
     with pytest.raises(NotInvertibleError, match="the result does not say which case was chosen"):
         fx.inverse(fx.trace(lambda x: fnp.where(x > 0, x, 0.0), X))
+
+
+def test_what_is_not_chosen_has_no_part_in_derivatives_of_any_order() -> None:
+    """Where w is 0 it is not chosen: what is reconstructed there divides by it, and 0 * nan is nan in reverse mode."""
+    w, m = np.array([0.3, 0.0, 0.7]), np.array([True, False, True])
+    x = np.array([0.5, -1.25, 0.75])
+
+    def f(x: Any, w: Any, m: Any) -> Any:
+        return fnp.where(m, fnp.arctan(x * w), x * 2.0)
+
+    case = Inversion.of(f, x, w, m, keep=("w", "m"), measured=True)
+    check_inverse(case)
+    check_same_derivatives(case.case, invertible(case.program, case.kept), 1e-6)
+    back = fx.inverse(fx.trace(f, x, w, m), log_det=True)
+    slope = fx.interpret(fx.trace(fx.grad(lambda w: back(f(x, w, m), w, m)[1]), w), w)
+    assert np.isfinite(np.asarray(slope)).all()

@@ -38,7 +38,7 @@ from fxad.primitives.elementwise import (
     Xor,
 )
 from fxad.primitives.elementwise.formula import Formula
-from fxad.transforms.inverse_rules.assembling import chosen_part
+from fxad.transforms.inverse_rules.assembling import chosen_part, where_chosen
 from fxad.transforms.inverse_rules.contract import (
     VOLUME,
     Args,
@@ -230,8 +230,8 @@ def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved 
         return (None, *[outs[0] if k in holes else None for k in range(len(cases))])
     if isinstance(which, Hole):
         return Refused("the result does not say which case was chosen")
-    n = len(cases)
-    return (None, *[chosen_part(outs[0], (which, k, n)) if k in holes else None for k in range(n)])
+    shares = [(which, k, len(cases)) for k in range(len(cases))]
+    return (None, *[chosen_part(where_chosen(ctx, outs[0], s), s) if s[1] in holes else None for s in shares])
 
 
 def _nan(a: Atom | Hole) -> bool:

@@ -81,6 +81,16 @@ def chosen_part(value: Atom, share: tuple[Atom, int, int]) -> Part:
     return Part(value, write=write, share=share)
 
 
+def where_chosen(emit: Emit, a: Atom, share: tuple[Atom, int, int]) -> Atom:
+    """A value of which only those elements are read where a selector chose case k of n: elsewhere it is some number
+    that most functions are finite at. What it was there may have no preimage, and the derivative there would be nan; in
+    reverse mode that meets a cotangent of 0, and stops here."""
+    selector, k, n = share
+    if isinstance(a, Lit) or not a.aval.inexact:
+        return a
+    return emit.one(SELECT_N, selector, *[a if j == k else Lit.of(0.5, a.aval) for j in range(n)])
+
+
 def _full(parts: Sequence[Part], axis: int, size: int) -> bool:
     """Whether every part has all of an axis."""
     return size > 0 and all([len(p.box[axis]) == size for p in parts])

@@ -15,7 +15,7 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, Lit, Var, Zero
 from fxad.primitives.elementwise import ADD, ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
-from fxad.transforms.inverse_rules.assembling import chosen_part, written
+from fxad.transforms.inverse_rules.assembling import chosen_part, where_chosen, written
 from fxad.transforms.inverse_rules.contract import VOLUME, Constant, InverseCtx, InverseRule, Part, Refused
 from fxad.transforms.inverse_rules.totals import not_square, numbers
 from fxad.transforms.inverse_rules.totals import total as sum_of
@@ -37,13 +37,18 @@ def log_det_of(
     if rule.log_det is None or any([isinstance(x, Part) for x in found]):
         return UNMEASURED
     unknown = tuple([x is not None for x in found])
-    args = tuple([a if x is None else x for a, x in zip(eqn.ins, found, strict=True) if not isinstance(x, Part)])
+    chosen = part.chosen if part else None
+    args = tuple([
+        x or (where_chosen(ctx, a, chosen) if chosen else a)
+        for a, x in zip(eqn.ins, found, strict=True)
+        if not isinstance(x, Part)
+    ])  # fmt: skip
     assert not isinstance(rule.log_det, Constant), "VOLUME is the only one"
     measured = rule.log_det(ctx, eqn.prim, args, unknown, (part.value,) if part else eqn.outs)
     if not isinstance(eqn.prim, Unary | Binary):
         return measured
-    if part is not None and part.chosen:
-        measured = written(ctx, chosen_part(measured, part.chosen), Zero(measured.aval).instantiate())
+    if chosen:
+        measured = written(ctx, chosen_part(measured, chosen), Zero(measured.aval).instantiate())
     return sum_of(ctx, measured)
 
 
