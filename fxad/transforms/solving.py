@@ -17,11 +17,11 @@ from typing import Final, final
 
 from fxad.builder import Builder
 from fxad.errors import FxadError
-from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, Zero, place
+from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, place
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import marked
 from fxad.primitives.elementwise.family import Binary, Unary
-from fxad.primitives.shape import reshaped
+from fxad.primitives.shape import BroadcastInDim, reshaped
 from fxad.transforms.inverse_rules.assembling import assembled, chosen_part, complete, where_chosen, within
 from fxad.transforms.inverse_rules.contract import Determined, InverseRule, InverseRules, Part, Refused
 from fxad.transforms.inverse_rules.measuring import log_det_of, total
@@ -120,7 +120,10 @@ class _Search:
             self.know(a, None)
         for v in self.graph.ins:
             if not v.aval.size and v not in self.ways:  # there is one array without elements
-                self._settle((), Scratch(self.graph, self.rules, False), {v: Zero(v.aval).instantiate()})
+                # by an equation: a literal zero among what a linear call holds fixed would be taken for one that moves
+                scratch = Scratch(self.graph, self.rules, False)
+                zero = Lit.of(0, v.aval.with_shape(()))
+                self._settle((), scratch, {v: scratch.one(BroadcastInDim(v.aval.shape, ()), zero)})
         while self.forward or self.masked or self.backward:
             if self.forward:
                 eqn = self.graph.eqns[self.forward.popleft()]

@@ -220,6 +220,13 @@ def test_generated_stacks(case: Inversion, stack: tuple[str, ...]) -> None:
     check_stack(stack, links.over(chained(links.program), links.args))
 
 
+def test_a_chain_over_arrays_without_elements() -> None:
+    """What is known of them beforehand was a literal zero, which reverse over reverse took for a cotangent."""
+    args = (*[np.zeros(0)] * 3, np.zeros((0, 0)), np.asarray(False))
+    case = inversion((Move("add", 0, 1), Move("add", 0, 1)), args, 2)
+    check_same_derivatives(case.case, _wrapped(case).program, 1e-6)
+
+
 def test_effects_between_blocks_stay_in_order() -> None:
     """Also one that reads what is inside of the chain, before one that does not."""
     said: list[str] = []
