@@ -387,3 +387,45 @@ def test_a_function_of_the_host_of_what_is_stored_has_no_derivative() -> None:
     close(interpreted(gradient(lambda x: fnp.sum(f(x))), B), 2 * B)
     with pytest.raises(NotDifferentiableError, match="has no derivative: it runs outside of the program"):
         fx.jacfwd(fx.grad(lambda x: fnp.sum(f(x))))(B)
+
+
+def test_a_loop_over_results_and_tangents_side_by_side() -> None:
+    @fx.custom_jvp
+    def f(x: Any) -> Any:
+        return x**8
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        def squared(s: Any) -> Any:
+            return s[0] + 1, s[1] * s[1], 2 * s[1] * s[2]
+
+        return lax.while_loop(lambda s: s[0] < 3, squared, (0, *primals, *tangents))[1:]
+
+    f.defjvp(rule)
+    x = np.float64(1.5)
+    close(interpreted(pushed(f), x), 8 * x**8)
+    close(interpreted(gradient(f), x), 8 * x**7)
+    close(interpreted(pushed(pushed(f)), x), 8 * x**8 + 56 * x**8)
+
+
+def test_functions_in_each_others_rules_that_call_the_host_are_traced_to_an_end() -> None:
+    seen: list[float] = []
+    sine: Any = fx.custom_vjp(fnp.sin)
+    cosine: Any = fx.custom_vjp(fnp.cos)
+
+    def told(x: Any, sign: float, f: Any, ct: Any) -> Any:
+        fx.debug_callback(lambda v: seen.append(float(v)), ct)
+        return (sign * f(x) * ct,)
+
+    sine.defvjp(lambda x: (sine(x), x), lambda x, ct: told(x, 1.0, cosine, ct))
+    cosine.defvjp(lambda x: (cosine(x), x), lambda x, ct: told(x, -1.0, sine, ct))
+    x = np.float64(0.3)
+    close(interpreted(gradient(gradient(gradient(sine))), x), -np.cos(0.3))
+    seen.clear()
+    close(interpreted(gradient(sine), x), np.cos(0.3))
+    assert seen == [1.0]
+
+
+def test_what_is_the_same_for_all_examples() -> None:
+    f = by_loop("vjp", Host())
+    found = interpreted(gradient(lambda b: fnp.sum(fx.vmap(lambda n: f(b) * n)(np.arange(3.0)))), B)
+    close(found, 3 * INVERSE.T @ np.ones(2))
