@@ -13,6 +13,8 @@ from fxad.primitives.control.bodies import marked
 from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.arithmetic import BOTH
 from fxad.transforms.inverse_rules.contract import InverseRules, Refused
+from fxad.transforms.inverse_rules.control import STEPS, TAKEN
+from fxad.transforms.inverse_rules.conversion import LOST
 from fxad.transforms.inverse_rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
 from fxad.transforms.inverse_rules.totals import not_square, numbers
 from fxad.transforms.located import describe, named_in
@@ -26,14 +28,14 @@ MASKS: Final = "write a coupling by a mask as where(m, x, ...), or m * x + (1 - 
 SLICES: Final = "write to a slice, such as x.at[..., 1::2], or choose by where(m, x, ...)"
 HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {
-        (
-            "add",
-            BOTH,
-        ): "write a coupling by a mask as where(m, x, ...), or m * x + (1 - m) * (...) with m an fxad array",
+        ("add", BOTH): MASKS,
         ("scatter", LEFT_OUT): SLICES,
         ("scatter_add", ADDED): SLICES,
         ("scatter_mul", MULTIPLIED): SLICES,
         ("", PARTLY.reason): "return the other elements too, as they are or changed by what stays",
+        ("", LOST): "return the integer or the bool too",
+        ("", TAKEN): "choose by what is held",
+        ("", STEPS): "take a number of steps that is known: fori_loop or scan",
     }
 )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import lax
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, NotInvertibleError, ParameterError, TreeError
 from fxad.ir import Aval, Jaxpr
@@ -59,3 +62,32 @@ def test_rules_that_do_not_fit() -> None:
     with pytest.raises(ParameterError) as e:
         CustomCall(one, 0, (), (), (), False, (two,), (False,)).abstract_eval(*one.in_avals)
     assert e.value.message == f"custom_call: inverse {two.name} takes (f32[3], f32[3]), expected (f32[3])"
+
+
+def as_float(k: Any) -> Any:
+    return k.astype("float64") * 2.0
+
+
+def by_branch(x: Any) -> Any:
+    return lax.cond(x[0] > 0, lambda x: x * 2, lambda x: x * 3, x)
+
+
+def by_steps(x: Any) -> Any:
+    return lax.while_loop(lambda x: x[0] < 5, lambda x: x * 2, x)
+
+
+@pytest.mark.parametrize(
+    ("f", "x", "hint"),
+    [
+        (as_float, np.arange(3, dtype=np.int32), "return the integer or the bool too"),
+        (by_branch, X, "choose by what is held"),
+        (by_steps, X, "take a number of steps that is known: fori_loop or scan"),
+    ],
+)
+def test_what_to_do(f: Any, x: Any, hint: str) -> None:
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(fx.trace(f, x))
+    rest = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
+    assert e.value.remedy == f"{hint}; or {rest}"
+    assert e.value.equation
+    assert e.value.where.endswith(f"in {f.__name__}")

@@ -29,6 +29,9 @@ from fxad.transforms.inverse_rules.contract import (
 from fxad.transforms.inverse_rules.loops import retreat
 from fxad.transforms.vmap import over_stack
 
+TAKEN: Final = "which branch was taken depends on what is to be reconstructed"
+STEPS: Final = "how many steps were taken is not known from its results"
+
 
 def _why(found: Determined) -> Refused:
     return found.refused or Refused("its results are not known")
@@ -83,7 +86,7 @@ def _unmeasured(body: Refused) -> Refused:
 def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     index, operands = args[0], args[1:]
     if isinstance(index, Hole):
-        return Refused("which branch was taken depends on what is to be reconstructed")
+        return Refused(TAKEN)
     found = [ctx.recur(branch, known(operands), known(outs)) for branch in prim.branches]
     solved = tuple([all(marks) for marks in zip(*[d.solved for d in found], strict=True)])
     if not any(solved):
@@ -128,7 +131,7 @@ def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
 
 
 def _while(_ctx: BodyCtx, _prim: While, _args: Args, _outs: Args) -> Refused:
-    return Refused("how many steps were taken is not known from its results")
+    return Refused(STEPS)
 
 
 CONTROL: Final[tuple[InverseRule, ...]] = (
