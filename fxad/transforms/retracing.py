@@ -90,7 +90,7 @@ class Fused:
         known = [value(a) for a in marked(eqn.ins, self.known)]
         if isinstance(prim, Cond):
             branches = [recur(body, self.known[1:], every, wrt[1:]) for body in prim.branches]
-            results = b(prim.with_bodies(tuple(branches)), known[0], *outs, *known[1:], *cts)
+            results = b(prim.backward(tuple(branches)), known[0], *outs, *known[1:], *cts)
         else:
             assert isinstance(prim, Call | Remat)
             results = b(Call(recur(prim.body, self.known, every, wrt)), *outs, *known, *cts)

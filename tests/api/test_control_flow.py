@@ -37,6 +37,17 @@ equal: Any = np.testing.assert_array_equal
 # ------------------------------------------------------------------------------------------------------ cond, switch
 
 
+def test_the_gradient_of_a_gradient_of_what_is_picked() -> None:
+    """A branch that is not picked finds no residuals of its own, and must not divide by what stands in their place."""
+    x, p = np.array([2.0, 0.5]), np.array([False, True])
+
+    def slope(x: Any, p: Any) -> Any:
+        return fx.grad(lambda x: lax.cond(p, fnp.arctan, lambda x: x * 3.0, x) ** 2)(x)
+
+    second = fx.trace(fx.grad(lambda x: fnp.sum(fx.vmap(slope)(x, p))), x)
+    close(fx.interpret(second, x), [18.0, (2 - 4 * 0.5 * np.arctan(0.5)) / (1 + 0.5**2) ** 2], rtol=1e-12)
+
+
 @pytest.mark.parametrize("pred", [True, np.True_, np.array(True), fnp.asarray(True)])
 def test_cond_takes_any_bool(pred: object) -> None:
     assert lax.cond(pred, lambda x: x + 1, lambda x: x * 2, 3.0).item() == 4.0

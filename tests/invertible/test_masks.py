@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import lax
 from fxad.errors import NotInvertibleError
 from fxad.testing import Inversion, check_inverse
 from fxad.testing.derivative_laws import check_same_derivatives
 from fxad.transforms.invertible import invertible
+from fxad.transforms.vmap import vmap
 from tests.invertible.rules import near
 
 RNG = np.random.default_rng(0)
@@ -147,3 +149,22 @@ def test_what_is_not_chosen_has_no_part_in_derivatives_of_any_order() -> None:
 
     slope = fx.interpret(fx.trace(fx.grad(log_det), w), w)
     assert np.isfinite(np.asarray(slope)).all()
+
+
+@pytest.mark.parametrize("slope", [0.5, 0.0])
+@pytest.mark.parametrize("chosen", [False, True])
+def test_a_branch_that_is_not_chosen_is_not_reconstructed(chosen: bool, slope: float) -> None:
+    """Results of the first branch are beyond those of arctan; where w is 0, the other has no preimage at all."""
+
+    def f(x: Any, w: Any, p: Any) -> Any:
+        return lax.cond(p, lambda x: fnp.arctan((x + fnp.sin(w)) * 0.5), lambda x: x + 2.0 * w, x + fnp.sin(w))
+
+    def g(x: Any, w: Any, p: Any) -> Any:
+        return lax.cond(p, lambda x: x * w, lambda x: x + 2.0 * w, x + fnp.sin(w))
+
+    x, w = np.array([[0.5, 2.0, 0.7], [1.5, 0.25, 1.0]]), np.array([[1.1, slope, 0.9], [0.5, 1.5, 0.25]])
+    for h, p in ((f, chosen), (g, False)):
+        one = Inversion.of(h, x[0], w[0], np.array(p), keep=("w", "p"))
+        both = Inversion.of(fx.vmap(h), x, w, np.array([p, True]), keep=("w", "p"))
+        lean = vmap(invertible(one.program, one.kept), 2, (0, 0, 0), (0,))[0]
+        check_same_derivatives(both.case, lean, 1e-6)

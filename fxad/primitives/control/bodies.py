@@ -90,9 +90,10 @@ def placed(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
 
 
 def with_places_out(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], places: Sequence[Aval]) -> Jaxpr:
-    """The branch with the results that are not for places shared by all, then those, zeros where it has none."""
+    """The branch with the results that are not for places shared by all, then those, ones where it has none: mapped
+    over, a branch that is not chosen may divide by what it finds there, and in reverse mode 0 / 0 is nan."""
     pairs = zip(values, places, strict=True)
-    return with_outs(branch, (*branch.outs[:n_out], *[Zero(a).instantiate() if v is None else v for v, a in pairs]))
+    return with_outs(branch, (*branch.outs[:n_out], *[Lit.of(1, a) if v is None else v for v, a in pairs]))
 
 
 def with_places_in(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxpr:

@@ -64,6 +64,7 @@ from fxad.primitives.shape import spread
 INDEX: Final = Aval((), dtypes.int32)
 SELECT: Final = "select"
 LOOP: Final = "loop"
+APART: Final = "apart"
 
 
 @final
@@ -73,7 +74,8 @@ class Cond(HigherOrder, Linear):
 
     Type: (index i32[], operands of every branch) -> results of every branch.
     Rule: linear where every branch is. Batched with an index that varies: as `batched` says, "select" (every branch
-          runs for all examples, results are picked) or "loop" (one example after the other, each its branch only).
+          runs for all examples, results are picked), "loop" (one example after the other, each its branch only), or
+          "apart" (as "select", and a branch is given 0.5 in examples that do not choose it: it is not linear then).
           Linearized, the branches share the places of their residuals, so what is stored is the most that a branch
           needs of each type, not the sum.
     Source: stablehlo.case
@@ -90,6 +92,10 @@ class Cond(HigherOrder, Linear):
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Cond:
         return Cond(bodies, self.batched)
 
+    def backward(self, branches: tuple[Jaxpr, ...]) -> Cond:
+        """Branches run backwards: where one is not chosen, what it would start from may have no preimage."""
+        return Cond(branches, LOOP if self.batched == LOOP else APART)
+
     def pick(self, index: int) -> Jaxpr:
         """The branch of an index."""
         return self.branches[min(max(index, 0), len(self.branches) - 1)]
@@ -97,7 +103,7 @@ class Cond(HigherOrder, Linear):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if not self.branches:
             raise ParameterError("cond: has no branch", remedy="give at least one")
-        if self.batched not in (SELECT, LOOP):
+        if self.batched not in (SELECT, LOOP, APART):
             raise ParameterError(f"cond: batched is {self.batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
         first = self.branches[0]
         for k, branch in enumerate(self.branches):
@@ -172,7 +178,8 @@ class Cond(HigherOrder, Linear):
         cases: list[Sequence[Var]] = []
         for k, branch in enumerate(self.branches):
             if not checks(branch):
-                cases.append(ctx(Call(ctx.recur(branch, tuple(where), (0,) * n_out)[0]), *operands))
+                given = self._apart(ctx, index, k, operands, where) if self.batched == APART else operands
+                cases.append(ctx(Call(ctx.recur(branch, tuple(where), (0,) * n_out)[0]), *given))
                 continue
             guard = guarded(branch)
             if guard is None:
@@ -188,6 +195,18 @@ class Cond(HigherOrder, Linear):
         """For which examples the branch is chosen."""
         first, last, this = [Lit.of(n, index.aval) for n in (0, len(self.branches) - 1, k)]
         return ctx.one(EQ, ctx.one(CLAMP, first, index, last), this)
+
+    def _apart(
+        self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
+    ) -> list[Atom]:
+        """What a branch is given: in examples that do not choose it, some number that most functions are finite at."""
+        chosen = self._chosen(ctx, index, k)
+        return [
+            a
+            if d is None or isinstance(a, Lit) or not a.aval.inexact
+            else ctx.one(SELECT_N, spread(ctx, chosen, a.aval.shape, (d,)), Lit.of(0.5, a.aval), a)
+            for a, d in zip(operands, dims, strict=True)
+        ]
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
@@ -224,7 +243,8 @@ class Cond(HigherOrder, Linear):
         shared = _Residuals(splits, n)
         both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
         given = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
-        linear = self.with_bodies(tuple([shared.linear(split, reached) for split in splits]))
+        branches = tuple([shared.linear(split, reached) for split in splits])
+        linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)  # put apart, it is not linear
         return both[:n], spread_tangents(ctx.lin(linear, primals[0], *lins, *given), reached, avals)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:

@@ -93,7 +93,7 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
         return next((d for d in [d.refused for d in found] if d), _why(found[0]))
     wants = [*solved, ctx.measured]
     branches = [_picked(d, wants) for d in found]
-    results = ctx(prim.with_bodies(tuple(branches)), index, *atoms(outs), *atoms(operands))
+    results = ctx(prim.backward(tuple(branches)), index, *atoms(outs), *atoms(operands))
     if ctx.measured:
         ctx.measure(results[-1])
     return None, *spread(results, solved)
