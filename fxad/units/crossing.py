@@ -63,16 +63,39 @@ class Formula:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Where a variable of a body stands: among its operands or its results, and at which place."""
+
+    operand: bool
+    place: int
+
+    def of(self, p: Piece) -> Atom:
+        """What stands there for a piece with that body."""
+        return (p.ins if self.operand else p.outs)[self.place]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The last piece that reads a value as an operand that is to be computed `again`, and as another."""
+
+    again: dict[Atom, int]
+    otherwise: dict[Atom, int]
+
+
+@final
 class Crossing:
     """Who makes and reads what, and how long it lives; of pieces whose bodies are `plain`."""
 
-    __slots__ = ("_always", "_idle", "_lasting", "pieces", "readers", "source", "uses")
+    __slots__ = ("_always", "_idle", "_lasting", "_standing", "pieces", "readers", "source", "uses")
 
     def __init__(self, pieces: Pieces, donate: Sequence[int]) -> None:
         self.pieces = tuple([replace(p, body=plain(p.body)) for p in pieces.pieces])
         self.source: dict[Atom, tuple[int, int]] = {}  # the piece that makes a value, and the number of its result
         self.readers: dict[Atom, list[tuple[int, int]]] = {}
         self.uses: dict[Jaxpr, list[int]] = {}
+        self._standing: dict[Jaxpr, dict[Atom, _Row]] = {}
         self._lasting: tuple[Atom, ...] = tuple([v for k, v in enumerate(pieces.ins) if k not in donate])
         self._always: set[Atom] = {*self._lasting, *pieces.constants, *pieces.outs}
         for k, p in enumerate(self.pieces):
@@ -92,8 +115,9 @@ class Crossing:
         again = {port for body in self.uses for n in range(len(body.ins)) if self._waits(port := (body, n))}
         while again:
             found: dict[Port, Formula] = {}
+            read = self._read(again)
             for maker in dict.fromkeys([self.maker(k, n)[0] for port in again for k, n in self.at(port)]):
-                found.update(self._of_results(maker, again))
+                found.update(self._of_results(maker, read))
             same = {port for port in again if self._same(port, found)}
             if same == again:
                 return again, found
@@ -150,12 +174,12 @@ class Crossing:
                 return False
         return far
 
-    def _of_results(self, body: Jaxpr, again: set[Port]) -> dict[Port, Formula]:
+    def _of_results(self, body: Jaxpr, read: _Read) -> dict[Port, Formula]:
         """The results of a body that follow from what is best handed over."""
         made: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if type(e.prim) in CHEAP}
         until: dict[Var, list[int]] = {}  # for each use, the last piece that is to compute something from a value
         for n, v in enumerate(body.outs):
-            last = [self._last(self.pieces[k].outs[n], again, waiting=True) for k in self.uses[body]]
+            last = [read.again.get(self.pieces[k].outs[n], -1) for k in self.uses[body]]
             if isinstance(v, Var) and max(last) >= 0:
                 until[v] = [max(p) for p in zip(last, until.get(v, last), strict=True)]
         needed = tuple(until)
@@ -167,35 +191,47 @@ class Crossing:
                         until[a] = [max(p) for p in zip(last, until.get(a, last), strict=True)]
         values = tuple(until)
         number: dict[Atom, int] = {v: k for k, v in enumerate(values)}
-        weights = [v.aval.nbytes * self._longer(body, v, until[v], again) for v in values]
+        weights = [v.aval.nbytes * self._longer(body, v, until[v], read) for v in values]
         edges = [(number[a], number[v]) for v in values if v in made for a in made[v].ins if isinstance(a, Var)]
         chosen = separator(weights, edges, [number[v] for v in values if v not in made], [number[v] for v in needed])
         leaves = {values[k] for k in chosen}
         formulas = {v: f for v in needed if v not in leaves and (f := _formula(v, made, leaves))}
         return {(body, n): formulas[v] for n, v in enumerate(body.outs) if v in formulas}
 
-    def _longer(self, body: Jaxpr, v: Var, until: Sequence[int], again: set[Port]) -> int:
+    def _longer(self, body: Jaxpr, v: Var, until: Sequence[int], read: _Read) -> int:
         """For how many pieces more than anyway a value of a body lives when it is there until then, at all uses."""
+        row = self._rows(body).get(v)
+        if row is None:  # lives while its piece runs
+            return sum([max(0, last - k) for k, last in zip(self.uses[body], until, strict=True)])
         longer = 0
         for k, last in zip(self.uses[body], until, strict=True):
-            a = self.outside(k, v)
-            anyway = k if a is None else max(self._last(a, again), self.source.get(a, (0, 0))[0])
-            longer += max(0, last - anyway)
+            a = row.of(self.pieces[k])
+            anyway = len(self.pieces) if a in self._always else read.otherwise.get(a, -1)
+            longer += max(0, last - max(anyway, self.source.get(a, (0, 0))[0]))
         return longer
 
-    def _last(self, a: Atom, again: set[Port], *, waiting: bool = False) -> int:
-        """The last piece that reads a value as an operand in `again` (`waiting`), or as another; -1 for none."""
-        if not waiting and a in self._always:
-            return len(self.pieces)
-        at = [k for k, n in self.readers.get(a, ()) if ((self.pieces[k].body, n) in again) is waiting]
-        return max(at, default=-1)
+    def _read(self, again: set[Port]) -> _Read:
+        """The last readers, where the operands in `again` are to be computed again."""
+        computed = {body: [(body, n) in again for n in range(len(body.ins))] for body in self.uses}
+        read = _Read({}, {})
+        for k, p in enumerate(self.pieces):
+            for a, c in zip(p.ins, computed[p.body], strict=True):
+                (read.again if c else read.otherwise)[a] = k
+        return read
 
     def outside(self, k: int, v: Var) -> Atom | None:
         """What a variable of the body of piece `k` is among operands and results; None where it is none of them."""
         p = self.pieces[k]
-        if v in p.body.ins:
-            return p.ins[p.body.ins.index(v)]
-        return p.outs[p.body.outs.index(v)] if v in p.body.outs else None
+        row = self._rows(p.body).get(v)
+        return None if row is None else row.of(p)
+
+    def _rows(self, body: Jaxpr) -> Mapping[Atom, _Row]:
+        """Where the operands and the results of a body stand; what is both is an operand."""
+        known = self._standing.get(body)
+        if known is None:
+            known = self._standing[body] = {a: _Row(False, n) for n, a in reversed([*enumerate(body.outs)])}
+            known.update({a: _Row(True, n) for n, a in reversed([*enumerate(body.ins)])})
+        return known
 
 
 @by_value
