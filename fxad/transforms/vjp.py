@@ -90,7 +90,8 @@ def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
         if nz:
             seeds.append(Lit.of(1, aval) if k == 0 else Zero(jaxpr.outs[k].aval))
     bars = backward(b, lin.linear, mask, lin.primal.outs[n_out:], seeds)
-    return b.build([*lin.primal.outs[:n_out], *instantiate(bars)], f"value_and_grad_{jaxpr.name}")
+    # what a segment gives and nobody reads would be computed twice: forward, and again for its derivative
+    return dce(b.build([*lin.primal.outs[:n_out], *instantiate(bars)], f"value_and_grad_{jaxpr.name}"))
 
 
 @by_value

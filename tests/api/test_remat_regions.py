@@ -123,6 +123,43 @@ def test_the_forward_program_of_a_rule_keeps_what_a_policy_chooses() -> None:
         np.testing.assert_array_equal(gradient(f(policy), X), gradient(lambda x: fnp.sum(fnp.tanh(special(x))), X))
 
 
+@fx.custom_vjp
+def clipped(x: Any) -> Any:
+    return fnp.sin(x)
+
+
+clipped.defvjp(lambda x: (fnp.sin(x) + 1, fnp.cos(x)), lambda c, ct: (3 * c * ct,))
+
+
+@fx.custom_jvp
+def doubled(x: Any) -> Any:
+    return fnp.exp(x)
+
+
+doubled.defjvp(lambda p, t: (fnp.exp(p[0]), 2 * t[0] * fnp.exp(p[0])))
+
+
+@pytest.mark.parametrize("policy", [policies.nothing, policies.everything], ids=str)
+@pytest.mark.parametrize("rule", [clipped, doubled])
+def test_a_rule_of_a_function_is_asked_once_whatever_is_differentiated_again(rule: Any, policy: Any) -> None:
+    """The first derivative takes the rule, and the second differentiates what the rule says, within a segment too."""
+
+    def twice(f: Any) -> tuple[Any, Any]:
+        once = fx.trace(lambda x: fnp.sum(f(x) ** 2), X)
+        again = fx.grad(fx.trace(lambda x: fnp.sum(fx.grad(once)(x) ** 2), X))
+        both = fx.trace(fx.value_and_grad(once), X)
+        return fx.interpret(both, X)[0], fx.interpret(again, X)
+
+    for got, want in zip(twice(fx.remat(rule, policy=policy)), twice(rule), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_what_a_segment_gives_and_nobody_reads_is_not_computed_again() -> None:
+    lean = fx.remat(lambda x: (fnp.sin(x), fnp.tanh(x)))
+    done = work(fx.value_and_grad(fx.trace(lambda x: fnp.sum(lean(x)[0] * x), X)).jaxpr)
+    assert (done["sin"], done["cos"], done["tanh"]) == (1, 1, 0)
+
+
 NESTS: dict[str, Any] = {
     "cond in scan": lambda wrap: (
         lambda x: fnp.sum(

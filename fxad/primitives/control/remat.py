@@ -48,6 +48,7 @@ from fxad.liveness import dce, narrow, sweep
 from fxad.memo import by_value
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, slim_call
 from fxad.primitives.control.kept import cut
+from fxad.primitives.custom import CustomCall
 from fxad.primitives.linearity import is_linear
 
 
@@ -142,8 +143,12 @@ class Remat(HigherOrder, Linear):
         )
 
     def _keeping(self, split: LinearizedBody, needed: tuple[bool, ...]) -> Remat:
-        """This call with those values as further results that its body keeps and a recomputation needs."""
-        if not any(needed):
+        """This call with those values as further results that its body keeps and a recomputation needs.
+
+        Where the body has a function with derivatives of its own, it is what their rules say from here on, as it is
+        without the segment: what is differentiated once more must not ask them again.
+        """
+        if not any(needed) and not has_rules(self.body):
             return self
         saving, _ = cut(split.primal)
         n = len(self.body.outs)
@@ -179,6 +184,19 @@ def whole_segment(jaxpr: Jaxpr) -> Remat | None:
     (eqn,) = jaxpr.eqns
     alone = isinstance(eqn.prim, Remat) and eqn.ins == jaxpr.ins and eqn.outs == jaxpr.outs
     return cast(Remat, eqn.prim) if alone else None
+
+
+@by_value
+def has_rules(jaxpr: Jaxpr) -> bool:
+    """Whether a program uses a function with derivatives of its own, its bodies included."""
+    return any(
+        [
+            (isinstance(e.prim, CustomCall) and bool(e.prim.jvp_rule or e.prim.vjp_rule))
+            or any([has_rules(body) for body in e.prim.bodies])
+            for e in jaxpr.eqns
+            if isinstance(e.prim, HigherOrder)
+        ]
+    )
 
 
 @by_value
