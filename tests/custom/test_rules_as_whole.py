@@ -429,3 +429,45 @@ def test_what_is_the_same_for_all_examples() -> None:
     f = by_loop("vjp", Host())
     found = interpreted(gradient(lambda b: fnp.sum(fx.vmap(lambda n: f(b) * n)(np.arange(3.0)))), B)
     close(found, 3 * INVERSE.T @ np.ones(2))
+
+
+# ---------------------------------------------------------------------------------------------------------- checks
+
+
+def _small(ct: fx.Array) -> fx.Array:
+    return fx.error_if(ct, fnp.abs(ct) > 2.0, "large: {}", ct)
+
+
+def _halved(ct: fx.Array) -> fx.Array:
+    return lax.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, s[1] / 2.0), (0, ct))[1]
+
+
+BACKWARD: dict[str, Fun] = {
+    "equations": lambda x, ct: _small(4.0 * ct) / 4.0 * fnp.cos(x),
+    "steps": lambda x, ct: (
+        lax.scan(lambda c, _: (_small(c) * 1.0, None), 4.0 * ct, None, length=2)[0] / 4.0 * fnp.cos(x)
+    ),
+    "a loop": lambda x, ct: _halved(_small(4.0 * ct)) / 2.0 * fnp.cos(x),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+def test_a_check_of_cotangents_is_of_those_that_are_given_and_no_part_of_the_map(name: str) -> None:
+    """A unit vector, or the derivative of a cotangent, is not what the user checks."""
+    f: Any = fx.custom_vjp(fnp.sin)
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (BACKWARD[name](x, ct),))
+    x: Any = np.float32(2.0)
+    small: Any = np.float32(0.25)
+    pull = interpreted(lambda x, ct: fx.vjp(f, x)[1](ct)[0], x, small)
+    np.testing.assert_allclose(pull, small * np.cos(x), rtol=1e-6)
+    assert interpreted(lambda x: fx.jvp(f, (x,), (np.float32(5.0),))[1], x) == pytest.approx(5.0 * np.cos(x))
+
+    def slope(x: Any) -> Any:
+        return fx.vjp(f, x)[1](small)[0]
+
+    second = interpreted(fx.grad(slope), x)
+    np.testing.assert_allclose(second, -small * np.sin(x), rtol=1e-6)
+    moved = interpreted(lambda x, ct: fx.jvp(lambda ct: fx.vjp(f, x)[1](ct)[0], (ct,), (ct * 20.0,))[1], x, small)
+    np.testing.assert_allclose(moved, 20.0 * small * np.cos(x), rtol=1e-6)
+    with pytest.raises(fx.errors.CheckError, match=r"error_if: large: 4\.0"):
+        interpreted(fx.grad(f), x)

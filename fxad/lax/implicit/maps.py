@@ -70,7 +70,7 @@ def unknown(what: str, name: str, value: object) -> tuple[Unknown, list[object]]
         found = ", ".join(map(str, avals))
         raise DTypeError(
             f"{what}: {name} has no floating or complex leaf ({found}), so there is no derivative",
-            remedy="call the solver itself, or convert with astype('float32')",
+            remedy="convert with astype('float32'), or, where you give the solver, call it by itself",
         )
     arrays = [splat(Lit.of(x, a)) if is_scalar(x) else x for x, a in zip(leaves, avals, strict=True)]
     return Unknown(structure, avals, paths), arrays

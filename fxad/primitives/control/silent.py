@@ -5,6 +5,7 @@ from __future__ import annotations
 from fxad.builder import Builder
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
 from fxad.memo import by_value
+from fxad.primitives.checking import Check, checking, checks
 from fxad.primitives.control.call import Applied
 
 
@@ -26,6 +27,27 @@ def silent(jaxpr: Jaxpr) -> Jaxpr:
     env: dict[Atom, Atom] = {}
     for eqn in reversed(kept):
         env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+@by_value
+def unchecked(jaxpr: Jaxpr) -> Jaxpr:
+    """The same results without checks: for a program applied to what its user did not give, such as unit vectors."""
+    if not checks(jaxpr):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        b.source, prim = eqn.source, eqn.prim
+        outs: tuple[Atom, ...]
+        if isinstance(prim, Check):
+            outs = ins[1 + prim.n_fields :]
+        elif isinstance(prim, HigherOrder) and checking(prim):
+            outs = b(prim.with_bodies(tuple([unchecked(body) for body in prim.bodies])), *ins)
+        else:
+            outs = b.copy(eqn, ins)
+        env.update(zip(eqn.outs, outs, strict=True))
     return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
