@@ -227,6 +227,15 @@ def test_a_chain_over_arrays_without_elements() -> None:
     check_same_derivatives(case.case, _wrapped(case).program, 1e-6)
 
 
+@pytest.mark.parametrize("inside", [Move("scale"), Move("call", bodies=((Move("scale"),),))], ids=["scale", "call"])
+def test_a_zero_that_comes_back_as_a_rounding_error(inside: Move) -> None:
+    """Forward mode in a chain made its blocks compare that with what they reconstruct of it, which is as small."""
+    x, w = np.float32(0.0), np.float32(-1.2575278)
+    args = tuple(map(np.asarray, (x, False, w, np.zeros((3, 3), np.float32), False)))
+    case = inversion((Move("softplus"), Move("add"), inside, Move("add")), args, 2)
+    check_same_derivatives(case.case, _wrapped(case).program, 1e-6)
+
+
 def test_effects_between_blocks_stay_in_order() -> None:
     """Also one that reads what is inside of the chain, before one that does not."""
     said: list[str] = []
