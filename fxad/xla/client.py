@@ -11,8 +11,11 @@ import os
 import threading
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from importlib.util import find_spec
+from operator import methodcaller
 from typing import Final, final
+from weakref import proxy
 
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.door import _jax, xla_client
@@ -47,7 +50,7 @@ class Device:
 class _Clients:
     """The clients of this process, one a platform. Thread-safe."""
 
-    __slots__ = ("_cpu_devices", "_devices", "_forked", "_lock", "default")
+    __slots__ = ("__weakref__", "_cpu_devices", "_devices", "_forked", "_lock", "default")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -154,9 +157,19 @@ def _cuda_client() -> _jax.Client:
     )
 
 
+def tell_forked(one: object) -> None:
+    """Call the method `after_fork` of an object in every forked child.
+
+    What is registered is never let go, with all that it refers to: a function with the values of its module. So nothing
+    but a weak reference and code in C is: the clients end with the interpreter, and each waits in its end for what it
+    still computes. One that does not end computes on while the process goes.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=partial(methodcaller("after_fork"), proxy(one)))
+
+
 _clients: Final = _Clients()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_clients.after_fork)
+tell_forked(_clients)
 
 
 def devices(platform: str | None = None) -> tuple[Device, ...]:

@@ -1,29 +1,30 @@
 """Compilations under way in this process, its end, and what a fork leaves of both.
 
 The process must not end while XLA computes either: its threads would run code that is gone.
-A daemon thread that is inside XLA when the interpreter ends is ended there, and the process aborts. So the end waits
-for what is being compiled; a thread that then begins or finishes a compilation stays where it is, as daemon threads do.
+A client of XLA waits in its own end, after the last array and program, for what it computes; results that are held are
+waited for before. A daemon thread that is inside XLA when the interpreter ends is ended there, and the process aborts.
+So the end waits for what is being compiled; a thread that then begins or finishes a compilation stays where it is, as
+daemon threads do.
 A forked child has none of XLA's threads, and would wait for them for ever.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, final
 
-from fxad.xla.client import check_process, settle
+from fxad.xla.client import check_process, settle, tell_forked
 
 
 @final
 class _Work:
     """The compilations that run, by thread, and whether more may begin."""
 
-    __slots__ = ("_changed", "_over", "_running")
+    __slots__ = ("__weakref__", "_changed", "_over", "_running")
 
     def __init__(self) -> None:
         self._over = False
@@ -66,8 +67,7 @@ class _Work:
 
 _work: Final = _Work()
 atexit.register(_work.end)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_work.after_fork)
+tell_forked(_work)
 
 # `with under_way("compile"):` around what XLA does in a thread of the caller.
 # Raises: ExecutionError in a forked child.

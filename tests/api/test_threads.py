@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -212,6 +214,33 @@ print("asked for")
 """
     for _ in range(3):
         assert in_a_process(text) == "asked for\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_end_of_the_interpreter_waits_for_what_is_computed_for_nobody() -> None:
+    """The last thing that a process does, after the interpreter, is to wait here: XLA's threads must be gone. In their
+    end they wait for what they compute, also where nobody holds a result. One that goes on then computes with what is
+    gone: 1 process of 3 like this died of it."""
+    text = """
+import ctypes
+ctypes.pythonapi.Py_AtExit(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))
+x = np.full((400, 400), 0.01, np.float32)
+step = fx.jit(fx.grad(lambda x: fnp.sum(fnp.tanh(x @ x))))
+held, own = step(x), [fx.asarray(X)]
+own.append(own)
+step(held * 2.0)
+print(len(os.listdir("/proc/self/task")), flush=True)
+"""
+    command = [sys.executable, "-W", "error", "-c", START + text]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            at_work, end = int(process.stdout.readline()), time.monotonic() + 60
+            while (left := len(os.listdir(f"/proc/{process.pid}/task"))) >= at_work and time.monotonic() < end:
+                time.sleep(0.01)
+        finally:
+            process.kill()
+    assert left < at_work
 
 
 def test_a_forked_child_says_that_it_cannot_compute() -> None:
