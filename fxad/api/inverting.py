@@ -190,7 +190,8 @@ def invertible(f: Any = None, *, keep: Names = (), tolerance: float | None = Non
     the dtype are to be left: 5e-6 in float64, 4e-3 in float32, 0.08 in float16, 0.16 in bfloat16.
 
     Law:    same value; the gradient of the plain function, within the error that `reconstruction_error` measures, or nan;
-            forward mode is that of the plain function. Memory does not grow with the number of steps.
+            forward mode is that of the plain function. Memory does not grow with the number of steps; from the second
+            order on it does where functions have derivatives of their own, as without `invertible`.
     Cost:   about one more forward computation in the backward program.
     Raises: NotInvertibleError for a value that the gradient needs and the results do not determine, naming the equation
             that is not inverted, the user's line and the argument; ArgumentError for what `keep` names. What is refused

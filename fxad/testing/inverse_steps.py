@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, final
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.api.custom import CustomFunction
+from fxad.api.custom import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.inverting import custom_inverse, custom_ivjp, invertible
 from fxad.api.jit import jit
 from fxad.api.rewrite import remat
@@ -347,6 +347,22 @@ def _ruled(state: State, held: Held, _: Move) -> State:
     return function(state, held.w)
 
 
+def _bent(x: Array, held: Held, move: Move) -> Array:
+    """A derivative that is not the function's: of another function, scaled by what is held, or the operand's own."""
+    if move.j % 3 == 2:
+        passed = custom_vjp(_root)
+        passed.defvjp(lambda x: (passed(x), x), lambda x, ct: (ct * fnp.cos(x),))
+        return by_parts(passed)(x)
+    if move.j % 3:
+        bent = custom_jvp(_root)
+        bent.defjvp(lambda primals, tangents: (bent(*primals), tangents[0] * bent(*primals)))
+        return by_parts(bent)(x)
+    scaled = custom_jvp(lambda x, w: _root(x) + w)
+    scaled.defjvp(lambda primals, tangents: (_root(primals[0]) + primals[1], tangents[0] * primals[1] - tangents[1]))
+    shift = fnp.real(held.w)
+    return by_parts(lambda x: scaled(x, alike(shift, x)))(x)
+
+
 # -------------------------------------------------------------------------------------------------------- with bodies
 
 
@@ -436,7 +452,9 @@ NESTED: Final[Mapping[str, tuple[Apply, int]]] = MappingProxyType(
         "fori": (_stepped, 1),
     }
 )
-APPLY: Final[Mapping[str, Apply]] = MappingProxyType({**SIMPLE, **{k: f for k, (f, _) in NESTED.items()}})
+# with derivatives that are not the function's: no law of differences holds of these
+BENT: Final[Mapping[str, Apply]] = MappingProxyType({"bent": _each(_bent)})
+APPLY: Final[Mapping[str, Apply]] = MappingProxyType({**SIMPLE, **BENT, **{k: f for k, (f, _) in NESTED.items()}})
 # without a log-determinant; with other types than before, so not in bodies whose types are to stay
 UNMEASURED: Final = frozenset({"custom", "ivjp", "ruled", "number", "told"})
 RETYPING: Final = frozenset({"widen", "number", "join", "told", "parts"})

@@ -6,7 +6,7 @@ Each is well conditioned, so that what comes back is what was there within a sma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -18,7 +18,7 @@ from fxad.api.inverting import Names, chosen, leaves_of
 from fxad.array import Array
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.program import Program, trace
-from fxad.testing.inverse_steps import NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, Held, Move, State, through
+from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, Held, Move, State, through
 from fxad.testing.programs import Case
 from fxad.testing.values import SEEDS, Domain, sample
 
@@ -77,35 +77,40 @@ class Inversion:
 
 @st.composite
 def moves(
-    draw: st.DrawFn, *, depth: int = 2, size: int = 4, measured: bool = False, steady: bool = False
+    draw: st.DrawFn, *, depth: int = 2, size: int = 4, measured: bool = False, steady: bool = False, bent: bool = False
 ) -> tuple[Move, ...]:
     """Chains of up to `size` steps with bodies nested to `depth`; with `measured`, of those with log-determinants; with
-    `steady`, of those that keep the types of the state."""
+    `steady`, of those that keep the types of the state; `bent`, with functions whose derivatives are not their own."""
     names = [
         n
-        for n in (*SIMPLE, *(NESTED if depth else ()))
+        for n in (*(BENT if bent else ()), *SIMPLE, *(NESTED if depth else ()))
         if not ((measured and n in UNMEASURED) or (steady and n in RETYPING))
     ]
     out = []
     for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=size)):
         n = NESTED[name][1] if name in NESTED else 0
-        inside = moves(depth=depth - 1, size=2, measured=measured, steady=steady or name in STEADY)
+        inside = moves(depth=depth - 1, size=2, measured=measured, steady=steady or name in STEADY, bent=bent)
         bodies = [draw(inside) for _ in range(n)]
         out.append(Move(name, draw(st.integers(0, 5)), draw(st.integers(0, 5)), tuple(bodies)))
     return tuple(out)
 
 
 @st.composite
-def inversions(draw: st.DrawFn, *, depth: int = 2, size: int = 4, measured: bool = False) -> Inversion:
+def inversions(
+    draw: st.DrawFn, *, depth: int = 2, size: int = 4, measured: bool = False, bent: bool = False
+) -> Inversion:
     """Programs of 1 to 3 arrays of numbers that move, integers and bools beside, and three operands that are held: the
     others come back when they are run backwards.
 
     Elements, slices and whole arrays are coupled, permuted, scaled by what is held, multiplied by triangular matrices,
     converted; in calls, branches, loops, `remat` and `invertible`, and by a `custom_inverse` or a `custom_ivjp`.
     Numbers are real or complex, in single or double precision; arrays may be without axes or without elements.
-    `measured`: with log-determinants.
+    `measured`: with log-determinants. `bent`: a step, or one in every body of the last, has a derivative that is not
+    the function's.
     """
-    chain = draw(moves(depth=depth, size=size, measured=measured))
+    chain = draw(moves(depth=depth, size=size, measured=measured, bent=bent))
+    if bent:
+        chain = (*chain[:-1], _with_bent(chain[-1], draw(st.integers(0, 5))))
     n = draw(st.sampled_from((3, 2, 1, 4, 0)))
     shape = draw(st.sampled_from(((n,), (2, n), ())))
     dtype = draw(st.sampled_from((dtypes.float64, dtypes.complex128, dtypes.float32, dtypes.complex64)))
@@ -118,6 +123,12 @@ def inversions(draw: st.DrawFn, *, depth: int = 2, size: int = 4, measured: bool
     args = tuple([sample(a, domain, seed, k) for k, a in enumerate(avals)])
 
     return inversion(chain, args, count, turn, seed, measured)
+
+
+def _with_bent(move: Move, j: int) -> Move:
+    """A step with one that is bent in its bodies; instead of it where it has none."""
+    bent = Move("bent", j=j)
+    return replace(move, bodies=tuple([(bent, *body) for body in move.bodies])) if move.bodies else bent
 
 
 def inversion(

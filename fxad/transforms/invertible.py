@@ -30,6 +30,7 @@ from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import InverseRules
 from fxad.transforms.linearize import SplitCtx, linearize
 from fxad.transforms.located import describe
+from fxad.transforms.own_rules import has_own_rules, moving_as
 from fxad.transforms.plans import Plan
 from fxad.transforms.reorder import reorder_ins
 from fxad.transforms.retracing import Fused, Retrace, fused_steps
@@ -85,11 +86,12 @@ def _with_rules(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...], tolerance: f
     both: tuple[Jaxpr, ...] = ()
     if all([h or s for h, s in zip(held, inverse.solved, strict=True)]):
         both = inverse.program, retraced(jaxpr, held, every, moving, True, names, math.inf, rules).program
+    rule = _forward(jaxpr, held, watched), push, pull
     prim = CustomCall(
         jaxpr,
         0,
         (through.primal, filled_linear(through, inexact)),
-        (_forward(jaxpr, held, watched), push, pull),
+        moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) else rule,
         (),
         False,
         both,

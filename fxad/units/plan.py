@@ -18,6 +18,7 @@ from fxad.lower import aliases
 from fxad.memo import by_value
 from fxad.records import dataclass
 from fxad.transforms.outline import WASTE, outline
+from fxad.transforms.own_rules import as_run
 from fxad.transforms.reunite import reunited
 from fxad.units.blocks import GROUPED, SAVES, large_enough, pays, repeated
 from fxad.units.order import sooner
@@ -153,6 +154,7 @@ def single(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
 @by_value
 def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | None:
     """The plan with several steps, or None where there is one only."""
+    jaxpr = as_run(jaxpr) if isinstance(choice, str) else jaxpr
     saves = -inf if donate or recomputes(jaxpr) else SAVES
     if isinstance(choice, str) and not large_enough(jaxpr, saves):
         return None

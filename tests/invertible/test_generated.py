@@ -36,6 +36,12 @@ def test_invertible(case: Inversion) -> None:
     check_invertible(case)
 
 
+@share(2)
+@given(inversions(size=3, depth=1, bent=True))
+def test_invertible_with_derivatives_that_are_not_the_functions(case: Inversion) -> None:
+    check_invertible(case)
+
+
 @share(4)
 @given(inversions(size=3, depth=1), stacks(2))
 def test_stacks_over_invertible(case: Inversion, stack: tuple[str, ...]) -> None:

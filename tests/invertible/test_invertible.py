@@ -12,6 +12,10 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ArgumentError, NotInvertibleError
+from fxad.interpret import run
+from fxad.testing.compare import differ
+from fxad.transforms.own_rules import as_run
+from fxad.units.weight import weigh
 
 X = np.array([0.5, -1.25, 2.0])
 W = np.array([0.25, -0.5, 1.5])
@@ -190,8 +194,23 @@ def energy(x: Any) -> Any:
     return fnp.sum(x[0] * x[1])
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_memory_does_not_grow_with_unrolled_blocks(wrapped: bool) -> None:
+@fx.custom_jvp
+def squashed(x: Any) -> Any:
+    return fnp.tanh(x)
+
+
+squashed.defjvp(lambda primals, tangents: (squashed(*primals), tangents[0] * (1.0 - 0.5 * squashed(*primals) ** 2)))
+
+
+def bent(x: Any, w: Any) -> Any:
+    """With a derivative that is not the function's: what is stored for second derivatives is not for first ones."""
+    a, b = x
+    a = a + squashed(b @ w)
+    return a, b + squashed(a @ w)
+
+
+@pytest.mark.parametrize(("wrapped", "layer"), [(False, layer), (True, layer), (False, bent), (True, bent)])
+def test_memory_does_not_grow_with_unrolled_blocks(wrapped: bool, layer: Callable[..., Any]) -> None:
     one = fx.invertible(layer, keep="w") if wrapped else layer
 
     def chain(x: Any, ws: Any) -> Any:
@@ -220,6 +239,44 @@ def test_memory_does_not_grow_with_the_steps_of_a_loop() -> None:
     lean = fx.invertible(chain, keep="ws")
     assert needs(lean, 8) == needs(lean, 256)
     assert needs(chain, 256) > needs(chain, 8) + 240 * 2 * STATE[0].nbytes
+
+
+def test_operands_for_second_derivatives_are_not_stored_for_first_ones() -> None:
+    def chain(layer: Callable[..., Any]) -> Callable[..., Any]:
+        one = fx.invertible(layer, keep="w")
+        return lambda x, ws: energy(lax.scan(lambda c, w: (one(c, w), None), one(x, ws[0]), ws)[0])
+
+    ws = np.ones((4, 16, 16), np.float32)
+    plain, own = [fx.trace(chain(f), STATE, ws) for f in (layer, bent)]
+    assert [r.aval for r in fx.residuals(own)] == [r.aval for r in fx.residuals(plain)]
+    back = fx.grad(own).jaxpr
+    runs = as_run(back)
+    assert as_run(runs) is runs
+    assert weigh(runs).equations < weigh(back).equations
+    values = [*fx.tree.leaves(STATE), ws]
+    assert not differ(run(runs, values), run(back, values), exact=True)
+    assert as_run(plain.jaxpr) is plain.jaxpr
+
+
+def test_a_derivative_that_is_zero_everywhere() -> None:
+    """There is no inverse of such a rule; the function has one."""
+
+    @fx.custom_jvp
+    def still(x: Any) -> Any:
+        return fnp.sinh(x)
+
+    still.defjvp(lambda primals, tangents: (still(*primals), 0.0 * tangents[0]))
+
+    def f(x: Any) -> Any:
+        return still(2.0 * x) * 3.0
+
+    def next_order(g: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x: fnp.sum(fx.grad(g)(x) ** 2)
+
+    plain, lean = [lambda x, g=g: fnp.sum(g(x) * x**2) for g in (f, fx.invertible(f))]
+    for _ in range(3):
+        close(at(fx.grad(lean), X), at(fx.grad(plain), X))
+        plain, lean = next_order(plain), next_order(lean)
 
 
 def test_memory_of_a_leapfrog_integrator() -> None:

@@ -1,0 +1,134 @@
+"""Second derivatives of what runs backwards, where functions have derivatives of their own.
+
+A reconstruction undoes the function itself. So it moves as the function does, and a derivative that is not the
+function's own (a straight-through or a scaled one, say) would be undone by another: the reconstructed operand would not
+move as the operand does. There the derivatives of a reconstructing program are stated: they are those of the plain
+one, over the operands. These are residuals that only such a derivative reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from fxad.builder import Builder
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, distinct
+from fxad.liveness import dce, prune
+from fxad.memo import by_value
+from fxad.primitives.control.bodies import filled_linear, marked, over
+from fxad.primitives.control.silent import silent
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.linear_call import LinearCall
+from fxad.transforms.as_whole import in_one
+from fxad.transforms.linearize import linearize
+from fxad.transforms.transpose import transpose
+
+Rule: TypeAlias = tuple[Jaxpr, Jaxpr, Jaxpr]
+
+
+@by_value
+def has_own_rules(jaxpr: Jaxpr) -> bool:
+    """Whether a program uses a function whose derivatives may be others than its own, its bodies included. Those that
+    `invertible` states are the function's own."""
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, CustomCall) and prim.tolerance is not None:
+            if has_own_rules(prim.body):
+                return True
+        elif isinstance(prim, HigherOrder) and (
+            (isinstance(prim, CustomCall) and bool(prim.jvp_rule or prim.vjp_rule))
+            or any([has_own_rules(body) for body in prim.bodies])
+        ):
+            return True
+    return False
+
+
+def moving_as(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Rule:
+    """A rule (forward, push, pull) of a program, whose own derivatives are those of the program as it is linearized.
+
+    Rule: the operands are further residuals. Values are those of the rule given; only derivatives read the operands:
+          `as_run` leaves them out again.
+    """
+    forward, push, pull = rule
+    n, ins = len(jaxpr.outs), jaxpr.in_avals
+    inexact = tuple([a.inexact for a in jaxpr.out_avals])
+    known = forward.out_avals[n:]  # the results once more come first
+    b = Builder()
+    given = b.inputs(ins)
+    found = b.inline(forward, given)
+    outs = b(_results(through, found[:n], ins), *found[:n], *given)
+    ahead = b.build([*outs, *outs, *found[2 * n :], *given], forward.name)
+    linear = filled_linear(through, inexact)
+    n_dots = len(linear.ins) - through.n_res
+    adjoint = transpose(linear, (True,) * n_dots + (False,) * through.n_res)
+    primal = silent(through.primal)
+    both = [_moved(program, _plain(of, primal, n, known), ins) for program, of in ((push, linear), (pull, adjoint))]
+    return ahead, in_one(both[0], both[1], n_dots), in_one(both[1], both[0], sum(inexact))
+
+
+def _results(through: LinearizedBody, outs: Sequence[Atom], ins: tuple[Aval, ...]) -> CustomCall:
+    """(results, operands) -> the results. They move with the operands, as those of the linearized program do."""
+    n, primal = len(outs), silent(through.primal)
+    b = Builder()
+    same = b.build([*b.inputs([a.aval for a in outs]), *b.inputs(ins)][:n], primal.name)
+    inner = Jaxpr(primal.ins, primal.eqns, primal.outs[:n], primal.name)
+    plain = over(inner, (False,) * n + (True,) * len(ins), same.in_avals, (True,) * len(same.ins))
+    return _moving(same, plain)
+
+
+def _plain(of: Jaxpr, primal: Jaxpr, n: int, known: tuple[Aval, ...]) -> Jaxpr:
+    """(tangents or cotangents, what is stored, operands) -> what a linear program makes of them at the operands."""
+    b = Builder()
+    lins = b.inputs(of.in_avals[: len(of.ins) - len(primal.outs) + n])
+    b.inputs(known)
+    residuals = b.inline(primal, b.inputs(primal.in_avals))[n:]
+    return b.build(b.inline(of, [*lins, *residuals]), of.name)
+
+
+def _moved(program: Jaxpr, plain: Jaxpr, ins: tuple[Aval, ...]) -> Jaxpr:
+    """A program of tangents or cotangents and of what is stored, over the operands too, which moves as `plain` does."""
+    every = len(plain.ins)
+    has = (True,) * (every - len(ins)) + (False,) * len(ins)
+    b = Builder()
+    prim = _moving(over(program, has, plain.in_avals, (True,) * every), plain)
+    return b.build(b(prim, *b.inputs(plain.in_avals)), program.name)
+
+
+def _moving(body: Jaxpr, plain: Jaxpr) -> CustomCall:
+    """A program with the derivatives of another."""
+    split = linearize(plain, tuple([a.inexact for a in plain.in_avals]))
+    push = filled_linear(split, tuple([a.inexact for a in plain.out_avals]))
+    return CustomCall(body, 0, (split.primal, push), (), ())
+
+
+# ------------------------------------------------------------------------------------------------------- as they run
+
+
+@by_value
+def as_run(jaxpr: Jaxpr) -> Jaxpr:
+    """The program without what only derivatives of it read: for one that is not differentiated any more.
+
+    Rule: an equation whose value needs fewer operands than its rules has no rules any more.
+    """
+    if not any([_shadowed(e) for body in distinct(jaxpr) for e in body.eqns]):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        ins, prim = tuple([env.get(a, a) for a in eqn.ins]), eqn.prim
+        if isinstance(prim, CustomCall | LinearCall):
+            value, needed = prune(as_run(prim.value), (True,) * len(eqn.outs))
+            if not all(needed) or value != prim.value:
+                prim, ins = CustomCall(value, 0, (), (), ()), marked(ins, needed)
+        elif isinstance(prim, HigherOrder):
+            prim = prim.with_bodies(tuple([as_run(body) for body in prim.bodies]))
+        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
+    return dce(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
+
+
+def _shadowed(eqn: Eqn) -> bool:
+    prim = eqn.prim
+    # not isinstance: it takes a microsecond for a class with abstract bases, and this is asked of every equation
+    if type(prim) is not CustomCall and type(prim) is not LinearCall:
+        return False
+    return not all(prune(prim.value, (True,) * len(eqn.outs))[1])
