@@ -8,44 +8,30 @@ small tolerance; functions that grow where complex numbers do are applied to rea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.api.custom import CustomFunction, custom_jvp, custom_vjp
-from fxad.api.inverting import custom_inverse, custom_ivjp, invertible
+from fxad.api.inverting import invertible
 from fxad.api.jit import jit
 from fxad.api.rewrite import remat
 from fxad.array import Array
-
-State: TypeAlias = tuple[Array, ...]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Operands that are not reconstructed: an array like the state, a matrix, and a bool."""
-
-    w: Array
-    a: Array
-    flag: Array
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A step of a chain: its name, numbers that it is free to use, and the steps of its bodies."""
-
-    name: str
-    i: int = 0
-    j: int = 0
-    bodies: tuple[tuple[Move, ...], ...] = ()
-
-
-Apply: TypeAlias = Callable[[State, Held, Move], State]
-Function: TypeAlias = Callable[[Array], Array]
+from fxad.testing.inverse_given import bent, cubic, fused, ruled
+from fxad.testing.inverse_state import (
+    Apply,
+    Function,
+    Held,
+    Move,
+    State,
+    alike,
+    by_parts,
+    is_complex,
+    moving,
+    sine,
+    slope,
+    squashed,
+)
 
 
 def through(moves: Sequence[Move], state: State, held: Held) -> State:
@@ -62,20 +48,12 @@ def _replaced(state: State, k: int, *values: Array) -> State:
     return (*state[:k], *values, *state[k + 1 :])
 
 
-def _moving(x: Array) -> bool:
-    return x.dtype in dtypes.INEXACT
-
-
 def _whole(x: Array) -> bool:
     return x.dtype in dtypes.INTEGER
 
 
 def _logical(x: Array) -> bool:
     return x.dtype == dtypes.bool_
-
-
-def _complex(x: Array) -> bool:
-    return x.dtype in dtypes.COMPLEX
 
 
 def _any(_: Array) -> bool:
@@ -85,7 +63,7 @@ def _any(_: Array) -> bool:
 Suits: TypeAlias = Callable[[Array], bool]
 
 
-def _each(function: Callable[[Array, Held, Move], Array | State], suits: Suits = _moving) -> Apply:
+def _each(function: Callable[[Array, Held, Move], Array | State], suits: Suits = moving) -> Apply:
     """A step that changes one array of the state, of those that suit it; no array where there are none."""
 
     def apply(state: State, held: Held, move: Move) -> State:
@@ -103,7 +81,7 @@ def _coupled(function: Callable[[Array, Array], Array]) -> Apply:
     """A step that changes one array by what another and the array held say; alone, by the latter."""
 
     def apply(state: State, held: Held, move: Move) -> State:
-        there = [k for k, x in enumerate(state) if _moving(x)]
+        there = [k for k, x in enumerate(state) if moving(x)]
         k, by = there[move.i % len(there)], move.j % len(state)
         x = state[k]
         other = held.w if k == by else squashed(alike(state[by], x)) * alike(held.w, x)
@@ -117,27 +95,6 @@ def _along(function: Callable[[Array, Held, Move], Array], alone: Function) -> C
     return lambda x, held, move: function(x, held, move) if x.ndim else alone(x)
 
 
-def alike(x: Array, like: Array) -> Array:
-    """In the dtype of another array; of complex numbers the real part, where that is real."""
-    if _complex(x) and not _complex(like):
-        x = fnp.real(x)
-    return x if x.dtype == like.dtype else x.astype(like.dtype)
-
-
-def by_parts(function: Function) -> Function:
-    """A function of real numbers, of complex ones part by part."""
-    return lambda x: lax.complex(function(fnp.real(x)), function(fnp.imag(x))) if _complex(x) else function(x)
-
-
-sine: Final = by_parts(fnp.sin)
-squashed: Final = by_parts(fnp.tanh)
-
-
-def _slope(x: Array) -> Array:
-    """A factor between 1/2 and 3/2, that depends on x; a complex one about as large."""
-    return 1.0 + 0.5 * sine(x)
-
-
 # ------------------------------------------------------------------------------------------------ of numbers that move
 
 
@@ -146,7 +103,7 @@ def _halves(x: Array, held: Held, move: Move) -> Array:
     cut, w = move.j % (x.shape[-1] + 1), alike(held.w, x)
     first, second = x[..., :cut], x[..., cut:]
     by = fnp.sum(sine(first), axis=-1, keepdims=True)
-    return fnp.concatenate([first, second * _slope(by) + by * w[..., cut:]], axis=-1)
+    return fnp.concatenate([first, second * slope(by) + by * w[..., cut:]], axis=-1)
 
 
 def _split(x: Array, _: Held, move: Move) -> Array:
@@ -182,7 +139,7 @@ def _turned(x: Array, held: Held, move: Move) -> Array:
 
 def _scaled(x: Array, held: Held, move: Move) -> Array:
     """By a factor that is chosen, or by one for each element."""
-    return (x * _slope(alike(held.w, x)), x * fnp.where(held.flag, 2.0, 0.5).astype(x.dtype), -x / 1.5)[move.j % 3]
+    return (x * slope(alike(held.w, x)), x * fnp.where(held.flag, 2.0, 0.5).astype(x.dtype), -x / 1.5)[move.j % 3]
 
 
 def _exchanged(state: State, held: Held, move: Move) -> State:
@@ -242,7 +199,7 @@ def _rearranged(x: Array, _: Held, move: Move) -> Array:
 
 def _blended(state: State, _: Held, move: Move) -> State:
     """A number changed by what an integer or a bool beside it says."""
-    whole, there = [x for x in state if not _moving(x)], [k for k, x in enumerate(state) if _moving(x)]
+    whole, there = [x for x in state if not moving(x)], [k for k, x in enumerate(state) if moving(x)]
     if not whole:
         return state
     k, by = there[move.i % len(there)], whole[move.j % len(whole)]
@@ -289,78 +246,10 @@ def _joined(state: State, _: Held, move: Move) -> State:
 
 def _told(state: State, held: Held, move: Move) -> State:
     """One array more, that the others tell or that has no derivative."""
-    whole = [x for x in state if not _moving(x)]
-    x = next(x for x in state if _moving(x))
+    whole = [x for x in state if not moving(x)]
+    x = next(x for x in state if moving(x))
     k = whole[move.i % len(whole)] if whole else fnp.broadcast_to(held.flag, x.shape)
     return *state, (squashed(k.astype(x.dtype)), fnp.ones_like(x), sine(x), alike(held.w, x))[move.j % 4]
-
-
-# ---------------------------------------------------------------------------------------------- with rules of their own
-
-
-def _root(x: Array) -> Array:
-    """The t for which t + t^3 / 4 is x, by the hyperbolic form of its root: no rule knows the way back. In this
-    direction numbers do not grow, however often the step is taken."""
-    size: float = 2.0 / 3.0**0.5
-    return 2.0 * size * fnp.sinh(fnp.arcsinh(x * (1.5 / size)) / 3.0)
-
-
-def _power(t: Array) -> Array:
-    return t + t * t * t * 0.25
-
-
-def _cubic(x: Array, held: Held, move: Move) -> Array:
-    """An inverse that is given; beside what is held, too."""
-    if move.j % 2:
-        function: CustomFunction[[Array], Array] = custom_inverse(_root, _power)
-        return by_parts(function)(x)
-    shift = fnp.real(held.w)
-    shifted: CustomFunction[[Array, Array], Array] = custom_inverse(
-        lambda x, w: _root(x) + w, lambda y, w: _power(y - w), keep=1
-    )
-    return by_parts(lambda x: shifted(x, alike(shift, x)))(x)
-
-
-def _fused(x: Array, *_: object) -> Array:
-    """Inverse and gradient at once."""
-
-    def both(y: Array, ct: Array) -> tuple[Array, tuple[Array]]:
-        return _power(y), (ct / (1.0 + 0.75 * y * y),)
-
-    function: CustomFunction[[Array], Array] = custom_ivjp(_root, both)
-    return by_parts(function)(x)
-
-
-def _ruled(state: State, held: Held, _: Move) -> State:
-    """All arrays of the state as the arguments of one function with an inverse of its own, integers among them."""
-    turns = tuple([_moving(x) for x in state])
-
-    def ahead(given: State, w: Array) -> State:
-        return tuple([by_parts(_root)(x) * _slope(alike(w, x)) if m else x for m, x in zip(turns, given, strict=True)])
-
-    def back(results: State, w: Array) -> State:
-        return tuple(
-            [by_parts(_power)(y / _slope(alike(w, y))) if m else y for m, y in zip(turns, results, strict=True)]
-        )
-
-    function: CustomFunction[[State, Array], State] = custom_inverse(ahead, back, keep=1)
-    return function(state, held.w)
-
-
-def _bent(x: Array, held: Held, move: Move) -> Array:
-    """A derivative that is not the function's: of another function, scaled by what is held, or the operand's own."""
-    if move.j % 3 == 2:
-        passed = custom_vjp(_root)
-        passed.defvjp(lambda x: (passed(x), x), lambda x, ct: (ct * fnp.cos(x),))
-        return by_parts(passed)(x)
-    if move.j % 3:
-        bent = custom_jvp(_root)
-        bent.defjvp(lambda primals, tangents: (bent(*primals), tangents[0] * bent(*primals)))
-        return by_parts(bent)(x)
-    scaled = custom_jvp(lambda x, w: _root(x) + w)
-    scaled.defjvp(lambda primals, tangents: (_root(primals[0]) + primals[1], tangents[0] * primals[1] - tangents[1]))
-    shift = fnp.real(held.w)
-    return by_parts(lambda x: scaled(x, alike(shift, x)))(x)
 
 
 # -------------------------------------------------------------------------------------------------------- with bodies
@@ -398,7 +287,7 @@ def _looped(state: State, held: Held, move: Move) -> State:
 
 def _stepped(state: State, held: Held, move: Move) -> State:
     """A loop with a counter."""
-    k = next(k for k, x in enumerate(state) if _moving(x))
+    k = next(k for k, x in enumerate(state) if moving(x))
 
     def step(i: Array, s: State) -> State:
         return through(move.bodies[0], _replaced(s, k, s[k] + 0.25 * i.astype(s[k].dtype)), held)
@@ -412,13 +301,13 @@ SIMPLE: Final[Mapping[str, Apply]] = MappingProxyType(
     {
         "add": _coupled(lambda x, by: x + sine(by)),
         "scale": _coupled(lambda x, by: x * fnp.exp(0.5 * squashed(by))),
-        "affine": _coupled(lambda x, by: (x - by) / _slope(by)),
+        "affine": _coupled(lambda x, by: (x - by) / slope(by)),
         "from": _coupled(lambda x, by: by - x),
         "asinh": _each(lambda x, *_: by_parts(fnp.arcsinh)(x)),
         "atan": _each(lambda x, *_: by_parts(fnp.arctan)(x * 0.5)),
         "softplus": _each(lambda x, *_: by_parts(lambda x: fnp.log1p(fnp.exp(fnp.arcsinh(x))))(x)),
         "weigh": _each(_scaled),
-        "turn": _each(_turned, _complex),
+        "turn": _each(_turned, is_complex),
         "exchange": _exchanged,
         "blend": _blended,
         "count": _each(_counted, _whole),
@@ -432,14 +321,14 @@ SIMPLE: Final[Mapping[str, Apply]] = MappingProxyType(
         "update": _each(_along(_updated, lambda x: x * 2.0)),
         "product": _each(_along(_product, lambda x: x * 1.5)),
         "cumsum": _each(_along(lambda x, *_: fnp.cumsum(x, axis=-1), lambda x: x)),
-        "custom": _each(_cubic),
-        "ivjp": _each(_fused),
-        "ruled": _ruled,
+        "custom": _each(cubic),
+        "ivjp": _each(fused),
+        "ruled": ruled,
         "widen": _widened(_WIDER),
         "number": _widened(_NUMBER),
         "join": _joined,
         "told": _told,
-        "parts": _each(lambda x, *_: (fnp.real(x), fnp.imag(x)), _complex),
+        "parts": _each(lambda x, *_: (fnp.real(x), fnp.imag(x)), is_complex),
     }
 )
 NESTED: Final[Mapping[str, tuple[Apply, int]]] = MappingProxyType(
@@ -453,7 +342,7 @@ NESTED: Final[Mapping[str, tuple[Apply, int]]] = MappingProxyType(
     }
 )
 # with derivatives that are not the function's: no law of differences holds of these
-BENT: Final[Mapping[str, Apply]] = MappingProxyType({"bent": _each(_bent)})
+BENT: Final[Mapping[str, Apply]] = MappingProxyType({"bent": _each(bent)})
 APPLY: Final[Mapping[str, Apply]] = MappingProxyType({**SIMPLE, **BENT, **{k: f for k, (f, _) in NESTED.items()}})
 # without a log-determinant; with other types than before, so not in bodies whose types are to stay
 UNMEASURED: Final = frozenset({"custom", "ivjp", "ruled", "number", "told"})

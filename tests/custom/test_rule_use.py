@@ -286,7 +286,7 @@ def test_dce_of_rules_changes_no_result_and_no_derivative(case: Case, kind: str,
     if any(mask) and inexact:
         operands = [*case.args, *directions(inexact, case.seed)]
         found, want = [run(transforms.vjp_fused(j, mask), operands) for j in (slim, whole)]
-        assert differ(found, want, exact=True) == ""
+        assert differ(found, want, exact=True, signs=False) == ""  # fewer zeros are added up
         dots = [*case.args, *directions([a for a, m in zip(whole.in_avals, mask, strict=True) if m], case.seed)]
         pairs = [transforms.jvp(j, mask) for j in (slim, whole)]
         assert pairs[0][1] == pairs[1][1]

@@ -16,7 +16,7 @@ from fxad.interpret import run
 from fxad.primitives.custom import CustomCall
 from fxad.testing import check_stack, stacks
 from fxad.testing.derivative_laws import check_same_derivatives
-from fxad.testing.inverse_steps import Move
+from fxad.testing.inverse_state import Move
 from fxad.testing.inversions import Inversion, inversion, inversions
 from fxad.testing.programs import Case
 from fxad.transforms import chained

@@ -16,7 +16,8 @@ from fxad import lax
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, place
 from fxad.program import trace
-from fxad.testing.inverse_steps import Held, Move, through
+from fxad.testing.inverse_state import Held, Move
+from fxad.testing.inverse_steps import through
 from fxad.testing.inversions import moves
 from fxad.transforms.inverse import inverse
 from fxad.transforms.invertible import invertible

@@ -1,0 +1,69 @@
+"""What the steps of programs that are run backwards share: their state, and functions of real and complex numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, final
+
+import fxad.numpy as fnp
+from fxad import dtypes, lax
+from fxad.array import Array
+
+State: TypeAlias = tuple[Array, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Operands that are not reconstructed: an array like the state, a matrix, and a bool."""
+
+    w: Array
+    a: Array
+    flag: Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A step of a chain: its name, numbers that it is free to use, and the steps of its bodies."""
+
+    name: str
+    i: int = 0
+    j: int = 0
+    bodies: tuple[tuple[Move, ...], ...] = ()
+
+
+Apply: TypeAlias = Callable[[State, Held, Move], State]
+Function: TypeAlias = Callable[[Array], Array]
+
+
+def moving(x: Array) -> bool:
+    """Whether an array has a tangent."""
+    return x.dtype in dtypes.INEXACT
+
+
+def is_complex(x: Array) -> bool:
+    """Whether it has complex numbers."""
+    return x.dtype in dtypes.COMPLEX
+
+
+def alike(x: Array, like: Array) -> Array:
+    """In the dtype of another array; of complex numbers the real part, where that is real."""
+    if is_complex(x) and not is_complex(like):
+        x = fnp.real(x)
+    return x if x.dtype == like.dtype else x.astype(like.dtype)
+
+
+def by_parts(function: Function) -> Function:
+    """A function of real numbers, of complex ones part by part."""
+    return lambda x: lax.complex(function(fnp.real(x)), function(fnp.imag(x))) if is_complex(x) else function(x)
+
+
+sine: Final = by_parts(fnp.sin)
+squashed: Final = by_parts(fnp.tanh)
+
+
+def slope(x: Array) -> Array:
+    """A factor between 1/2 and 3/2, that depends on x; a complex one about as large."""
+    return 1.0 + 0.5 * sine(x)
