@@ -29,14 +29,13 @@ def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Res
     _check_program("residuals", program)
     if argnums is None:
         return transforms.residuals(program.jaxpr, tuple([a.inexact for a in program.jaxpr.in_avals]))
-    ranges, chosen = leaf_ranges(program), set[int]()
+    ranges, avals, chosen = leaf_ranges(program), program.in_avals, set[int]()
     for n in normalise("residuals", program, argnums):
-        floating = [k for k in ranges[n] if program.in_avals[k].inexact]
+        floating = [k for k in ranges[n] if avals[k].inexact]
         if ranges[n] and not floating:
             k = ranges[n][0]
             raise NotDifferentiableError(
-                f"residuals: argument {program.paths[k]} of {program.name} has type {program.in_avals[k]}, which has no"
-                " tangent",
+                f"residuals: argument {program.paths[k]} of {program.name} has type {avals[k]}, which has no tangent",
                 remedy="choose other argnums, or convert the argument to a floating dtype",
             )
         chosen.update(floating)

@@ -189,18 +189,19 @@ class CustomCall(Ruled):
             )
         if len(self.jvp_rule) not in (0, 2) or len(self.vjp_rule) not in (0, 3):
             raise ParameterError(
-                f"{self.name}: a jvp_rule is (forward, push), a vjp_rule (forward, push, pull)",
-                remedy=f"give all of their programs, or none: got {len(self.jvp_rule)} and {len(self.vjp_rule)}",
+                f"{self.name}: a jvp_rule is (forward, push), a vjp_rule (forward, push, pull), got "
+                f"{len(self.jvp_rule)} and {len(self.vjp_rule)} programs",
+                remedy="give all programs of a rule, or none",
             )
         moving, inexact = marked(ins, self.moving), tuple([a for a in outs if a.inexact])
-        for rule in self._derivatives:
-            rule.check(self.name)
         for live, _ in self.partial:
             if len(live) != len(ins) or any([f and not m for f, m in zip(live, self.moving, strict=True)]):
                 raise ParameterError(
                     f"{self.name}: a partial rule is about operands that its rules are not about",
                     remedy="mark inexact operands behind the captured ones",
                 )
+        for rule in self._derivatives:
+            rule.check(self.name)
         n = self.captured
         for size, body in self.vmap_rules:
             stacks = (*ins[:n], *[_stacked(a, size) for a in ins[n:]])
@@ -219,8 +220,9 @@ class CustomCall(Ruled):
         ins, outs, n = self.body.in_avals, self.body.out_avals, len(self.inverse_rule)
         if n > 2 or len(self.held) != (len(ins) if n else 0):
             raise ParameterError(
-                f"{self.name}: an inverse_rule is (inverse,) or (inverse, ivjp), with a mark in held for each operand",
-                remedy=f"got {n} programs, and {len(self.held)} marks for {len(ins)} operands",
+                f"{self.name}: an inverse_rule is (inverse,) or (inverse, ivjp), with a mark in held for each operand, "
+                f"got {n} programs, and {len(self.held)} marks for {len(ins)} operands",
+                remedy="give the inverse, or it and the ivjp, and a mark for each operand; or neither",
             )
         free = marked(ins, [not h for h in self.held]) if n else ()
         for inverse in self.inverse_rule[:1]:

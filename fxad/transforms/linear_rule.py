@@ -156,7 +156,11 @@ def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> Lin
     outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
     primal = sweep(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
     if any([read and m for read, m in zip(narrow(dce(primal))[1], mask, strict=True)]):
-        raise NotLinearError(problem, remedy="a derivative is linear in its direction: a body here is not")
+        raise NotLinearError(
+            problem,
+            remedy="a body here is not linear in its direction: leave out what is not, or use lax.linear_call with "
+            "as_whole=True",
+        )
     b = Builder()
     args: list[Atom] = [
         Zero(v.aval).instantiate() if m else b.input(v.aval) for v, m in zip(primal.ins, mask, strict=True)

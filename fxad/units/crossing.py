@@ -80,8 +80,8 @@ class _Row:
 class _Read:
     """The last piece that reads a value as an operand that is to be computed `again`, and as another."""
 
-    again: dict[Atom, int]
-    otherwise: dict[Atom, int]
+    again: Mapping[Atom, int]
+    otherwise: Mapping[Atom, int]
 
 
 @final
@@ -213,11 +213,12 @@ class Crossing:
     def _read(self, again: set[Port]) -> _Read:
         """The last readers, where the operands in `again` are to be computed again."""
         computed = {body: [(body, n) in again for n in range(len(body.ins))] for body in self.uses}
-        read = _Read({}, {})
+        repeated: dict[Atom, int] = {}
+        otherwise: dict[Atom, int] = {}
         for k, p in enumerate(self.pieces):
             for a, c in zip(p.ins, computed[p.body], strict=True):
-                (read.again if c else read.otherwise)[a] = k
-        return read
+                (repeated if c else otherwise)[a] = k
+        return _Read(repeated, otherwise)
 
     def outside(self, k: int, v: Var) -> Atom | None:
         """What a variable of the body of piece `k` is among operands and results; None where it is none of them."""
