@@ -18,7 +18,7 @@ from fxad.memo import by_value
 from fxad.primitives.control.bodies import filled_linear, marked, over
 from fxad.primitives.control.silent import silent
 from fxad.primitives.custom import CustomCall
-from fxad.primitives.linear_call import LinearCall
+from fxad.primitives.linear_call import LinearCall, narrowed
 from fxad.transforms.as_whole import in_one
 from fxad.transforms.linearize import linearize
 from fxad.transforms.transpose import transpose
@@ -105,8 +105,9 @@ def _moving(body: Jaxpr, plain: Jaxpr) -> CustomCall:
 
 
 @by_value
-def as_run(jaxpr: Jaxpr) -> Jaxpr:
-    """The program without what only derivatives of it read: for one that is not differentiated any more.
+def as_run(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
+    """The program without what only derivatives of it read: for one that is not differentiated any more. One that is
+    linear may still be `turned`: transposed.
 
     Rule: an equation whose value needs fewer operands than its rules has no rules any more.
     """
@@ -116,12 +117,15 @@ def as_run(jaxpr: Jaxpr) -> Jaxpr:
     env: dict[Atom, Atom] = {}
     for eqn in jaxpr.eqns:
         ins, prim = tuple([env.get(a, a) for a in eqn.ins]), eqn.prim
-        if isinstance(prim, CustomCall | LinearCall):
+        if turned and isinstance(prim, LinearCall):
+            maps, needed = narrowed([as_run(body) for body in prim.bodies], prim.linear_bodies)
+            prim, ins = prim.with_bodies(tuple(maps)), (*ins[: prim.n_linear], *marked(ins[prim.n_linear :], needed))
+        elif isinstance(prim, CustomCall | LinearCall):
             value, needed = prune(as_run(prim.value), (True,) * len(eqn.outs))
             if not all(needed) or value != prim.value:
                 prim, ins = CustomCall(value, 0, (), (), ()), marked(ins, needed)
         elif isinstance(prim, HigherOrder):
-            prim = prim.with_bodies(tuple([as_run(body) for body in prim.bodies]))
+            prim = prim.with_bodies(tuple([as_run(body, turned) for body in prim.bodies]))
         env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
     return dce(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
 

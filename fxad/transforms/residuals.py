@@ -157,7 +157,7 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
     n_all, n_dots = n + len(values), sum(wrt)
     tangents = split.linear.outs[: sum(split.out_nonzero[:n])]
     linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, body.name))
-    needed = narrow(as_run(linear))[1][n_dots:]
+    needed = narrow(as_run(linear, True))[1][n_dots:]
     before = sources(primal.eqns)
     home: dict[Atom, Var] = {}
     for a, v in zip(primal.outs[n:n_all], values, strict=True):

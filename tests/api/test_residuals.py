@@ -59,6 +59,21 @@ def test_with_respect_to_some_arguments() -> None:
     assert fx.residuals(program, argnums=(0, 1)) == fx.residuals(program)
 
 
+def test_what_only_the_transpose_of_a_linear_function_reads_is_stored() -> None:
+    def scaled(x: Any) -> Any:
+        mask = fnp.exp(x)
+
+        def back(mask: Any, ct: Any) -> Any:
+            return fnp.where(mask > 1.0, ct, 0.0)
+
+        return fnp.sum(lax.linear_call(lambda _, t: t, back, mask, fnp.sin(x)))
+
+    wants = [("exp", "linear_call", "no policy"), ("cos", "mul", "no policy")]
+    assert rows(fx.residuals(fx.trace(scaled, X))) == wants
+    looped = fx.trace(lambda x: lax.scan(lambda c, x: (c + scaled(x), None), x[0, 0], x)[0], X)
+    assert [r[0] for r in rows(fx.residuals(looped))] == ["exp", "cos"]
+
+
 def test_a_plan() -> None:
     program = fx.trace(loss, X, W)
     table = fx.residuals(program)
