@@ -140,8 +140,9 @@ class LinearSolve(Applied, Linear):
     ) -> tuple[Cotangent | None, ...]:
         if not self.adjoint:
             raise NotDifferentiableError(
-                f"custom_linear_solve: {self.solve.name} has no transpose, which reverse mode needs",
-                remedy="give transpose_solve, or symmetric=True where matvec is its own transpose",
+                f"{self.name}: {self.solve.name} has no transpose, which reverse mode needs",
+                remedy="give custom_linear_solve a transpose_solve, or symmetric=True where matvec is its own transpose;"
+                " let a tangent_solve(g, y) solve with the g that it is given",
             )
         given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         known = [a for a in args if not isinstance(a, Hole)]
