@@ -141,8 +141,8 @@ class LinearSolve(Applied, Linear):
         if not self.adjoint:
             raise NotDifferentiableError(
                 f"{self.name}: {self.solve.name} has no transpose, which reverse mode needs",
-                remedy="give custom_linear_solve a transpose_solve, or symmetric=True where matvec is its own transpose;"
-                " let a tangent_solve(g, y) solve with the g that it is given",
+                remedy="give custom_linear_solve a transpose_solve, or symmetric=True where matvec is its own "
+                "transpose; let a tangent_solve(g, y) solve with the g that it is given",
             )
         given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         known = [a for a in args if not isinstance(a, Hole)]
