@@ -64,6 +64,8 @@ class _Clients:
         self._lock = threading.Lock()
         self._forked = bool(self._devices)
         self.default = None
+        if self._forked:  # a client that ends waits for its threads: in a child it must not
+            never_let_go(self)
 
     def check_process(self, what: str) -> None:
         if self._forked:
@@ -166,6 +168,11 @@ def tell_forked(one: object) -> None:
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=partial(methodcaller("after_fork"), proxy(one)))
+
+
+def never_let_go(one: _Clients) -> None:
+    """Keep clients beyond the end of the interpreter."""
+    os.register_at_fork(after_in_child=one.after_fork)
 
 
 _clients: Final = _Clients()

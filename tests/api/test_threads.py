@@ -270,6 +270,21 @@ np.asarray(x * 2.5)
     ]
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_a_forked_child_ends_by_itself(held: bool) -> None:
+    """It does not wait for XLA's threads, which are its parent's."""
+    text = f"""
+step = fx.jit(lambda x: fnp.tanh(x @ x))
+y = step(X)
+{"" if held else "del y"}
+pid = os.fork()
+if pid == 0:
+    raise SystemExit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    assert in_a_process(text) == "3\n"
+
+
 def test_a_child_forked_before_anything_is_computed_computes() -> None:
     text = """
 program = fx.trace(lambda x: x * 2, X)
