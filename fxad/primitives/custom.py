@@ -47,13 +47,14 @@ class CustomCall(Ruled):
 
     Type: (operands of `body`) -> (results of `body`).
     Rule: forward mode takes `jvp_rule`, or else `vjp_rule`; linearize and reverse mode `vjp_rule`, or else `jvp_rule`;
-          with neither, the derivative is that of `body`. The first `captured` operands are values that function or
-          rules closed over: the rules say nothing about their derivatives, so a tangent there is refused. Batched,
-          every rule is batched; `vmap_rules` are (axis size, body over stacks along the first axis). A call that is
-          `exhausted` stands in the rule of a rule, as deep as such are traced: no further derivative is known.
-          `inverse_rule` is (inverse,) or (inverse, ivjp). inverse: results, then the operands marked in `held` -> the
-          other operands. ivjp: results, held operands, cotangents of the inexact results -> the other operands, then
-          cotangents of the moving ones. Batched, all operands that are not held are mapped.
+          with neither, the derivative is that of `body`; a `jvp_rule` of one program says that it is that of this. The
+          first `captured` operands are values that function or rules closed over: the rules say nothing about their
+          derivatives, so a tangent there is refused. Batched, every rule is batched; `vmap_rules` are (axis size, body
+          over stacks along the first axis). A call that is `exhausted` stands in the rule of a rule, as deep as such
+          are traced: no further derivative is known. `inverse_rule` is (inverse,) or (inverse, ivjp). inverse:
+          results, then the operands marked in `held` -> the other operands. ivjp: results, held operands, cotangents
+          of the inexact results -> the other operands, then cotangents of the moving ones. Batched, all operands that
+          are not held are mapped.
           A call with `again` >= 0 stands in a rule of its own function, so many levels of rules below it; `stacks`
           says how it was since batched and slimmed. `reads`: for each result the operands that it needs, in the
           function or in a rule; () where that is not known. `origin`: the function that such calls in the rules stand
@@ -65,7 +66,7 @@ class CustomCall(Ruled):
     name: ClassVar[str] = "custom_call"
     body: Jaxpr
     captured: int
-    jvp_rule: tuple[Jaxpr, ...]  # () or (forward, push)
+    jvp_rule: tuple[Jaxpr, ...]  # () or (forward, push) or (program,)
     vjp_rule: tuple[Jaxpr, ...]  # () or (forward, push, pull)
     vmap_rules: tuple[tuple[int, Jaxpr], ...]
     exhausted: bool = False
@@ -187,9 +188,9 @@ class CustomCall(Ruled):
                 f"{self.name}: captured is {self.captured}, {self.body.name} has {len(ins)} operands",
                 remedy="captured operands come first in the body",
             )
-        if len(self.jvp_rule) not in (0, 2) or len(self.vjp_rule) not in (0, 3):
+        if len(self.jvp_rule) > 2 or len(self.vjp_rule) not in (0, 3):
             raise ParameterError(
-                f"{self.name}: a jvp_rule is (forward, push), a vjp_rule (forward, push, pull), got "
+                f"{self.name}: a jvp_rule is (forward, push) or (program,), a vjp_rule (forward, push, pull), got "
                 f"{len(self.jvp_rule)} and {len(self.vjp_rule)} programs",
                 remedy="give all programs of a rule, or none",
             )

@@ -7,7 +7,8 @@ All have one form, whoever gave them:
 - `pull`: cotangents of the inexact results, then residuals -> cotangents of the moving operands.
 
 A rule for tangents is (forward, push), its pull is the transpose; a rule for cotangents is (forward, push, pull), where
-`push` is the transpose of what was given. So either of them serves forward mode and reverse mode.
+`push` is the transpose of what was given. So either of them serves forward mode and reverse mode. A rule of one
+program, operands -> results, says that the derivatives are those of that program, which may have none.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from fxad.records import dataclass
 @final
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A rule: () or (forward, push) or (forward, push, pull), about the operands marked in `moving` of a function from
-    `ins` to `outs`."""
+    """A rule: () or (program,) or (forward, push) or (forward, push, pull), about the operands marked in `moving` of a
+    function from `ins` to `outs`."""
 
     rule: tuple[Jaxpr, ...]
     moving: tuple[bool, ...]
@@ -47,7 +48,9 @@ class Given:
 
     def check(self, name: str) -> None:
         """Raises: ParameterError for a rule that does not fit the function."""
-        if not self.rule:
+        if len(self.rule) < 2:
+            for plain in self.rule:
+                check_type(name, "program of derivatives", plain, self.ins, self.outs)
             return
         forward, push, *pulls = self.rule
         moving, inexact = marked(self.ins, self.moving), marked(self.outs, self.inexact)
@@ -61,8 +64,13 @@ class Given:
 
     def slim(self, used: tuple[bool, ...], prune: Prune) -> tuple[tuple[Jaxpr, ...], tuple[bool, ...]]:
         """The rule about the results in use, with all operands; and which of them it reads, the tangents included."""
-        if not self.rule:
-            return (), (False,) * len(self.ins)
+        if len(self.rule) < 2:
+            rule: tuple[Jaxpr, ...] = ()
+            reads = (False,) * len(self.ins)
+            for plain in self.rule:
+                slim, reads = prune(plain, used)
+                rule = (over(slim, reads, self.ins, (True,) * len(reads)),)
+            return rule, reads
         forward, push, *pulls = self.rule
         n, given = len(used), marked(used, self.inexact)
         if not all(given):
@@ -80,8 +88,8 @@ class Given:
 
     def result_dims(self, ctx: BatchCtx, dims: Dims) -> list[Dims]:
         """Where results of the forward program, and their tangents, carry the mapped axis by themselves."""
-        if not self.rule:
-            return []
+        if len(self.rule) < 2:
+            return [ctx.recur(plain, dims)[1] for plain in self.rule]
         n = len(self.outs)
         forward = ctx.recur(self.rule[0], dims)[1]
         push = iter(ctx.recur(self.rule[1], (*marked(dims, self.moving), *forward[n:]))[1])
@@ -90,8 +98,8 @@ class Given:
 
     def batched(self, ctx: BatchCtx, dims: Dims, out_dims: Dims) -> tuple[Jaxpr, ...]:
         """The rule over stacks; cotangents of operands that are the same for all examples are summed."""
-        if not self.rule:
-            return ()
+        if len(self.rule) < 2:
+            return tuple([ctx.recur(plain, dims, out_dims)[0] for plain in self.rule])
         residuals = ctx.recur(self.rule[0], dims)[1][len(out_dims) :]
         moving, inexact = marked(dims, self.moving), marked(out_dims, self.inexact)
         forward, _ = ctx.recur(self.rule[0], dims, (*out_dims, *residuals))
@@ -110,6 +118,8 @@ class Given:
         """Results and tangents by this rule, specialised to the tangents that do not vanish; None where all tangents of
         results do. `taken` is what is done with a program of the rule that leaves its equation."""
         forward, *maps = self.rule
+        if not maps:
+            return Call(taken(forward)).jvp(ctx, primals, tangents)
         lins = [t for t in tangents if isinstance(t, Lin)]
         live = marked([isinstance(t, Lin) for t in tangents], self.moving)
         push, reached = without(maps[0], live)

@@ -12,6 +12,7 @@ from fxad import dtypes
 from fxad.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
+from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.linear_call import LinearCall
 from fxad.testing.applications import Spec, Specs
@@ -42,12 +43,13 @@ def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
     forward, push = _derivative(aval)
     n = len(push.ins) - 2
     pull = transpose(push, (True, True, *[False] * n))
-    kinds = draw(st.lists(st.sampled_from(["jvp", "vjp", "vmap"]), unique=True, max_size=3))
+    kinds = draw(st.lists(st.sampled_from(["jvp", "plain", "vjp", "vmap"]), unique=True, max_size=3))
+    plain = with_outs(forward, forward.outs[: len(body.outs)])
     stacked, _ = vmap(body, 2, (None, 0, 0, 0), (0, 0, 0))
     prim = CustomCall(
         body,
         1,
-        (forward, push) if "jvp" in kinds else (),
+        (forward, push) if "jvp" in kinds else (plain,) if "plain" in kinds else (),
         (forward, push, pull) if "vjp" in kinds else (),
         ((2, stacked),) if "vmap" in kinds else (),
         not kinds and draw(st.booleans()),

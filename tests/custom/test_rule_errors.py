@@ -432,8 +432,9 @@ def test_primitives_check_what_they_carry() -> None:
         CustomCall(one, 2, (), (), ()), "captured is 2, body has 1 operands", "captured operands come first in the body"
     )
     every = "give all programs of a rule, or none"
-    parts = "a jvp_rule is (forward, push), a vjp_rule (forward, push, pull), got"
-    fails(CustomCall(one, 0, (one,), (), ()), f"{parts} 1 and 0 programs", every)
+    parts = "a jvp_rule is (forward, push) or (program,), a vjp_rule (forward, push, pull), got"
+    fails(CustomCall(one, 0, (one, one, one), (), ()), f"{parts} 3 and 0 programs", every)
+    fails(CustomCall(one, 0, (two,), (), ()), f"program of derivatives {takes}")
     fails(CustomCall(one, 0, (), (one, one), ()), f"{parts} 0 and 2 programs", every)
     fails(CustomCall(one, 0, (two, one), (), ()), f"forward {takes}")
     fails(CustomCall(one, 0, (one, two), (), ()), f"push {takes}")

@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import ArgumentError, NotInvertibleError
+from fxad.errors import ArgumentError, NotDifferentiableError, NotInvertibleError
 from fxad.interpret import run
 from fxad.testing.compare import differ
 from fxad.transforms.own_rules import as_run
@@ -256,6 +256,22 @@ def test_operands_for_second_derivatives_are_not_stored_for_first_ones() -> None
     values = [*fx.tree.leaves(STATE), ws]
     assert not differ(run(runs, values), run(back, values), exact=True)
     assert as_run(plain.jaxpr) is plain.jaxpr
+
+
+def test_a_derivative_that_has_none() -> None:
+    """Computed by the host: only the second derivative asks for its own."""
+
+    def outside(x: Any) -> Any:
+        return fx.pure_callback(np.exp, fx.Spec((3,), "float64"), x)
+
+    forwards, backwards = fx.custom_jvp(fnp.exp), fx.custom_vjp(fnp.exp)
+    forwards.defjvp(lambda primals, tangents: (fnp.exp(*primals), tangents[0] * outside(*primals)))
+    backwards.defvjp(lambda x: (fnp.exp(x), x), lambda x, ct: (ct * outside(x),))
+    for f in (forwards, backwards):
+        once = fx.grad(lambda x, f=f: fnp.sum(fx.invertible(f)(x) ** 2))
+        close(at(once, X), 2 * np.exp(2 * X))
+        with pytest.raises(NotDifferentiableError, match=r"^host_call: exp has no derivative"):
+            fx.trace(fx.grad(lambda x, g=once: fnp.sum(g(x))), X)
 
 
 def test_a_derivative_that_is_zero_everywhere() -> None:
