@@ -110,7 +110,10 @@ def _resolved(what: str, where: int | str, placed: Sequence[str], known: Collect
         return where
     if not -n <= where < n and (known is not None or where < 0):
         takes = "any number of" if known is None else str(n)
-        raise ParameterError(f"{what}: donate has {where}, it takes {takes} positional arguments")
+        raise ParameterError(
+            f"{what}: donate has {where}, it takes {takes} positional arguments",
+            remedy="number them from 0, or give their names",
+        )
     return placed[where] if where < n else where
 
 
@@ -174,6 +177,6 @@ def check_operands(program: Program[..., object], operands: tuple[int, ...]) -> 
     if idle:
         warn(
             f"{program.name}: donated memory is of no use to its results: no result of its type is left for"
-            f" {', '.join(idle)}",
+            f" {', '.join(idle)}; leave it out of `donate`",
             DonationWarning,
         )

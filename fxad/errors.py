@@ -8,13 +8,15 @@ knows it (`located`), once; where that does not apply, the line that called fxad
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
 from types import FrameType
 from typing import Final, Self
 
-_HERE: Final = os.path.dirname(__file__) + os.sep
+# What is not the user's: fxad, and what stands between a `with` statement and a generator of fxad's.
+_HERE: Final = (os.path.dirname(__file__) + os.sep, contextlib.__file__)
 
 
 def _caller() -> tuple[str, str]:

@@ -22,7 +22,7 @@ from fxad.executable import Executable
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive, distinct
 from fxad.primitives.host import HostCall
 from fxad.program import Program
-from fxad.sections import Section, broken, read, write
+from fxad.sections import AGAIN, Section, broken, read, write
 from fxad.structures import Json, describe, rebuild
 from fxad.text import PRIMITIVES, parse, to_text
 from fxad.trace import Tracer
@@ -110,7 +110,7 @@ def _read_1(
 ) -> Program[..., Any]:
     names = [s.name for s in sections]
     if names[:2] != ["program", "text"] or names[2:] != [_ARRAY] * len(names[2:]):
-        raise FileFormatError(f"load: {path} is damaged: its sections are {', '.join(names) or 'none'}")
+        raise FileFormatError(f"load: {path} is damaged: its sections are {', '.join(names) or 'none'}", remedy=AGAIN)
     head, jaxpr = _head(path, sections[0]), _program(path, sections[1], primitives)
     if jaxpr.digest != head["digest"]:
         broken(path, sections[1].start, "the text is that of another program than its digest names")

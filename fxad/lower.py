@@ -99,7 +99,10 @@ def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) ->
     """
     for k in donate:
         if not 0 <= k < len(ins):
-            raise ParameterError(f"compile: donate: operand {k} does not exist, the program has {len(ins)}")
+            raise ParameterError(
+                f"compile: donate: operand {k} does not exist, the program has {len(ins)}",
+                remedy="number the operands from 0, or name arguments: compile(donate=...)",
+            )
     left: dict[Aval, list[int]] = {}
     for j, aval in enumerate(outs):
         left.setdefault(aval, []).append(j)

@@ -51,7 +51,10 @@ def read(path: str, newest: int) -> tuple[int, list[Section]]:
     end = found.find(b"\n", 0, _LONGEST)
     kind, _, number = found[: max(end, 0)].decode("ascii", "replace").rpartition(" ")
     if kind != _KIND or not number.isdecimal():
-        raise FileFormatError(f"load: {path} is not a file of fxad: it does not begin with {_KIND!r} and a version")
+        raise FileFormatError(
+            f"load: {path} is not a file of fxad: it does not begin with {_KIND!r} and a version",
+            remedy="load reads what fxad.save wrote",
+        )
     if int(number) > newest:
         raise FileFormatError(
             f"load: {path} is of version {int(number)}, this fxad reads versions up to {newest}",
@@ -84,4 +87,7 @@ def _section(path: str, found: bytes, at: int) -> Section:
 
 def broken(path: str, at: int, problem: str) -> NoReturn:
     """Raises: FileFormatError."""
-    raise FileFormatError(f"load: {path} is damaged: byte {at}: {problem}")
+    raise FileFormatError(f"load: {path} is damaged: byte {at}: {problem}", remedy=AGAIN)
+
+
+AGAIN: Final = "take another copy of the file, or save the program again"

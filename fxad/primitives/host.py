@@ -67,18 +67,27 @@ class HostCall(Primitive):
     def effects(self) -> frozenset[str]:
         found = _EFFECTS(self.effect)
         if found is None:
-            raise ParameterError(f"host_call: effect must be pure, io or ordered, got {self.effect!r}")
+            raise ParameterError(
+                f"host_call: effect must be pure, io or ordered, got {self.effect!r}",
+                remedy="pure: it may be left out; io: it may not; ordered: nor change places with another",
+            )
         return found
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if not avals or avals[0].dtype != NUMBER.dtype or avals[0].ndim != sum([marks[0] for marks in self.mapped]):
             got = ", ".join(map(str, avals)) or "nothing"
-            raise ArgumentError(f"host_call: the first operand is the number of a function, {NUMBER}, got {got}")
+            raise ArgumentError(
+                f"host_call: the first operand is the number of a function, {NUMBER}, got {got}",
+                remedy="use pure_callback, io_callback or debug_print, which number their function",
+            )
         _ = self.effects
         for k, aval in enumerate((avals[0], *avals[1 + self.token :])):
             axes = [size for size, marks in zip(self.sizes, self.mapped, strict=True) if marks[k]]
             if list(aval.shape[: len(axes)]) != axes:
-                raise ShapeError(f"host_call: operand {k} of {self.label} has mapped axes {axes}, got {aval}")
+                raise ShapeError(
+                    f"host_call: operand {k} of {self.label} has mapped axes {axes}, got {aval}",
+                    remedy="mapped axes come first, in the order of sizes",
+                )
         outs = tuple([a.with_shape(self.sizes + a.shape) for a in self.results])
         return (TOKEN, *outs) if self.token else outs
 
@@ -117,7 +126,8 @@ class HostCall(Primitive):
         """What the function gave, as it promised. Raises: ExecutionError."""
         if len(given) != len(self.results):
             raise ExecutionError(
-                f"host_call: {self.label} gave {len(given)} results, it was declared to give {len(self.results)}"
+                f"host_call: {self.label} gave {len(given)} results, it was declared to give {len(self.results)}",
+                remedy="correct the result types, or what the function returns",
             )
         outs = []
         for x, aval in zip(given, self.results, strict=True):

@@ -78,7 +78,10 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
                 return _import(capsule, aval, device)
             value = copy_out(capsule)
         else:
-            raise ArgumentError(f"to_buffer: a {type(value).__name__} is no array")
+            raise ArgumentError(
+                f"to_buffer: a {type(value).__name__} is no array",
+                remedy="give a NumPy array, a scalar, or an object with __dlpack__",
+            )
     array = cast(NDArray, value)
     _check(array.shape, array.dtype, aval)
     semantics = _COPY if array.flags.writeable or not _frozen(array) else _SHARE
@@ -94,7 +97,10 @@ def _host_put(
         # the last argument keeps 64-bit dtypes, whatever jax has set for the process
         return _put(ArrayType(aval), where, [array], [where._device], committed, False, semantics, True)
     except _jax.JaxRuntimeError as e:
-        raise ExecutionError(f"to_buffer: {aval} to {where._device}: {reason(e)}") from e
+        raise ExecutionError(f"to_buffer: {aval} to {where._device}: {reason(e)}", remedy=_ROOM) from e
+
+
+_ROOM: Final = "free memory of the device, or choose another device"
 
 
 def held_on(array: NDArray, aval: Aval, device: Device) -> Buffer:
@@ -106,14 +112,22 @@ def _scalar(value: Scalar | np.generic, aval: Aval) -> NDArray:
     try:
         return np.asarray(value, aval.dtype) if not isinstance(value, np.generic) else np.asarray(value)
     except (OverflowError, TypeError) as e:
-        raise DTypeError(f"to_buffer: {value!r} is no {aval.dtype.name}") from e
+        raise DTypeError(
+            f"to_buffer: {value!r} is no {aval.dtype.name}", remedy="give a number that the dtype has, or convert it"
+        ) from e
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], aval: Aval) -> None:
     if shape != aval.shape:
-        raise ShapeError(f"to_buffer: shapes differ: the array has {shape}, the program takes {aval.shape}")
+        raise ShapeError(
+            f"to_buffer: shapes differ: the array has {shape}, the program takes {aval.shape}",
+            remedy="trace for the other shape",
+        )
     if dtype != aval.dtype:
-        raise DTypeError(f"to_buffer: dtypes differ: the array has {dtype!r}, the program takes {aval.dtype!r}")
+        raise DTypeError(
+            f"to_buffer: dtypes differ: the array has {dtype!r}, the program takes {aval.dtype!r}",
+            remedy="convert the array: nothing is converted silently",
+        )
 
 
 def _frozen(array: NDArray) -> bool:
@@ -134,7 +148,7 @@ def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
     try:
         buffer = _jax.dlpack_managed_tensor_to_buffer(capsule, device.raw, None, True)
     except _jax.JaxRuntimeError as e:
-        raise ExecutionError(f"to_buffer: DLPack to {device}: {reason(e)}") from e
+        raise ExecutionError(f"to_buffer: DLPack to {device}: {reason(e)}", remedy=_ROOM) from e
     return buffer._rewrap_with_aval_and_sharding(ArrayType(aval), device.sharding)
 
 

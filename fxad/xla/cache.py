@@ -351,7 +351,7 @@ class _Counts:
 
 def _budget(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ParameterError(f"cache: {name} must be a number of bytes, got {value!r}")
+        raise ParameterError(f"cache: {name} must be a number of bytes, got {value!r}", remedy="give an int >= 0")
     return value
 
 

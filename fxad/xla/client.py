@@ -116,7 +116,10 @@ class _Clients:
             if platform in ("cuda", "gpu"):
                 return _cuda_client()
         except _jax.JaxRuntimeError as e:
-            raise ExecutionError(f"devices: no {platform} client: {reason(e)}") from e
+            raise ExecutionError(
+                f"devices: no {platform} client: {reason(e)}",
+                remedy="see that the device is there and free, or set FXAD_PLATFORM=cpu",
+            ) from e
         raise ParameterError(f"devices: {platform!r} is no platform", remedy="use cpu or cuda")
 
 
@@ -127,7 +130,9 @@ def _device(platform: str, client: _jax.Client, raw: _jax.Device) -> Device:
 def _cpu_devices_asked() -> int:
     text = os.environ.get("FXAD_CPU_DEVICES", "1")
     if not text.isdecimal() or not int(text):
-        raise ParameterError(f"devices: FXAD_CPU_DEVICES must be a number of devices, got {text!r}")
+        raise ParameterError(
+            f"devices: FXAD_CPU_DEVICES must be a number of devices, got {text!r}", remedy="set it to an int >= 1"
+        )
     return int(text)
 
 

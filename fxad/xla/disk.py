@@ -66,7 +66,10 @@ class Directory:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             problem = _unsafe(os.stat(self.path))
         except OSError as e:
-            raise CacheError(f"cache: {self.path} cannot be used: {e.strerror}") from e
+            raise CacheError(
+                f"cache: {self.path} cannot be used: {e.strerror}",
+                remedy="name a directory that you may make and write to",
+            ) from e
         if problem:
             raise CacheError(f"cache: {self.path} {problem}", remedy=_REMEDY)
 

@@ -89,7 +89,10 @@ def header(capsule: CapsuleType) -> Header:
         t = _Tensor.from_address(_pointer(capsule, b"dltensor"))
     dtype = _DTYPES.get((t.code, t.bits))
     if dtype is None or t.lanes != 1:
-        raise DTypeError(f"dlpack: type code {t.code} with {t.bits} bits and {t.lanes} lanes is not a dtype of fxad")
+        raise DTypeError(
+            f"dlpack: type code {t.code} with {t.bits} bits and {t.lanes} lanes is not a dtype of fxad",
+            remedy="convert it where it comes from",
+        )
     shape = tuple(t.shape[: t.ndim]) if t.ndim else ()
     strides = tuple(t.strides[: t.ndim]) if t.strides else None
     return Header(shape, dtype, strides, (t.data or 0) + t.byte_offset)

@@ -115,7 +115,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
             return LoadedProgram(raw, lowered, device, start)
         raw = device.client.compile_and_load(source, device.raw_list, given)
     except _jax.JaxRuntimeError as e:
-        raise CompileError(_explained(reason(e), source)) from e
+        raise CompileError(_explained(reason(e), source), remedy=_WITHOUT) from e
     return LoadedProgram(raw, lowered, device)
 
 
@@ -127,7 +127,7 @@ def compile_artifact(
     try:
         raw = device.client.compile_and_load(module, device.raw_list, _given(options, device))
     except _jax.JaxRuntimeError as e:
-        raise CompileError(f"compile: {reason(e)}") from e
+        raise CompileError(f"compile: {reason(e)}", remedy=_WITHOUT) from e
     return LoadedProgram(raw, program, device)
 
 
@@ -139,6 +139,9 @@ def _given(options: CompileOptions, device: Device) -> _jax.CompileOptions:
     if options.flags:
         given.env_option_overrides = list(options.flags)
     return given
+
+
+_WITHOUT: Final = "leave out flags of CompileOptions; if it stays, report it with the program: fx.lower(program).text()"
 
 
 def _explained(problem: str, source: str) -> str:

@@ -83,12 +83,14 @@ def failed(what: str, e: Exception, buffer: _jax.ArrayImpl) -> ExecutionError:
     if to is not None:
         return ExecutionError(f"{what}: the array was {to}; its memory is used again", remedy=_INSTEAD)
     if buffer.is_deleted():
-        return ExecutionError(f"{what}: the array is deleted")
+        return ExecutionError(f"{what}: the array is deleted", remedy=_KEEP)
     origin = buffer.aval.origin if isinstance(buffer.aval, ArrayType) else None
     return _explained(what, e, origin if isinstance(origin, Origin) else None)
 
 
 _INSTEAD: Final = "use the result in its place, or leave the argument out of `donate`"
+_KEEP: Final = "compute it again, or delete it when nobody uses it any more"
+_CHECK: Final = "the words are XLA's: check what the program is given, and what memory the device has left"
 
 
 def refused(
@@ -100,18 +102,18 @@ def refused(
             what, to = f"{origin.name}: {path(k)}" if path else f"execute: operand {k}", donated(b)
             if to is not None:
                 return ExecutionError(f"{what} was {to}", remedy=_INSTEAD)
-            return ExecutionError(f"{what} is deleted")
+            return ExecutionError(f"{what} is deleted", remedy=_KEEP)
     return _explained(origin.name if path else "execute", e, origin)
 
 
 def _explained(what: str, e: Exception, origin: Origin | None) -> ExecutionError:
     problem = reason(e)
     if origin is None:
-        return ExecutionError(f"{what}: {problem}")
+        return ExecutionError(f"{what}: {problem}", remedy=_CHECK)
     head = what if what == origin.name else f"{what}: {origin.name}"
     asked = _ASKED.search(problem)
     if asked is None:
-        return ExecutionError(f"{head}: {problem}", where=origin.where)
+        return ExecutionError(f"{head}: {problem}", where=origin.where, remedy=_CHECK)
     m = origin.memory
     return ExecutionError(
         f"{head}: out of memory: {int(asked[1]):,} bytes were asked for; at its peak the program needs"

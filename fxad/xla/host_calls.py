@@ -80,7 +80,11 @@ class _Callback:
         except FxadError as e:
             raise self._failures.add(e.located(where=self._where)) from e
         except BaseException as e:
-            error = ExecutionError(f"host_call: {self._call.label} raised {type(e).__name__}: {e}", where=self._where)
+            error = ExecutionError(
+                f"host_call: {self._call.label} raised {type(e).__name__}: {e}",
+                where=self._where,
+                remedy="correct the function: what it raised is the cause of this error, with its own lines",
+            )
             error.__cause__ = e
             raise self._failures.add(error) from e
 

@@ -34,6 +34,9 @@ def profile(path: str | PathLike[str]) -> Iterator[None]:
         try:
             session.export(data, fspath(path))
         except (_jax.JaxRuntimeError, RuntimeError) as e:
-            raise ExecutionError(f"profile: the trace was not written to {fspath(path)}: {reason(e)}") from e
+            raise ExecutionError(
+                f"profile: the trace was not written to {fspath(path)}: {reason(e)}",
+                remedy="name a directory that you may make and write to",
+            ) from e
     finally:
         _running.release()

@@ -1,0 +1,301 @@
+"""What lowering, compiling, running, exporting and the devices refuse: every message whole, with the user's line and
+what to do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import runtime
+from fxad.errors import (
+    ArgumentError,
+    CompileError,
+    DTypeError,
+    ExecutionError,
+    FileFormatError,
+    FxadError,
+    ParameterError,
+    ShapeError,
+)
+from fxad.exported import _MAGIC
+from fxad.hosts import HOST
+from fxad.ir import Aval
+from fxad.lower import lower_jaxpr
+from fxad.lowering import portable
+from fxad.primitives.host import HostCall
+from fxad.xla import client, custom_calls, host_calls
+from fxad.xla.cache import Cache
+from fxad.xla.dlpack import _pointer, _Tensor, copy_out
+from fxad.xla.executable import compile_artifact
+from tests.api.refusals import refused
+
+X = np.ones(4, np.float32)
+F4 = Aval((4,), "float32")
+SCALAR = Aval((), "int32")
+CPU = runtime.default_device()
+ELSEWHERE = replace(CPU, platform="abacus")
+fxa: Any = fx
+driver: Any = runtime
+
+
+def step(state: Any, grad: Any) -> Any:
+    return state - grad
+
+
+def cholesky(x: Any) -> Any:
+    return fnp.linalg.cholesky(x)
+
+
+LOWERED: Any = fx.lower(fx.trace(step, X, X))
+CLOSING = fx.lower(fx.trace(lambda x: x + fnp.asarray(X), X))
+FACTORED: Any = fx.lower(fx.trace(cholesky, np.eye(2)))
+DATA = LOWERED.export(platforms="cpu")
+SHOW = HostCall("show", (F4,), "pure")
+
+
+def changed(**entries: Any) -> bytes:
+    line, _, rest = DATA[len(_MAGIC) : -32].partition(b"\n")
+    body = _MAGIC + json.dumps({**json.loads(line), **entries}).encode() + b"\n" + rest
+    return bytes(body + hashlib.sha256(body).digest())
+
+
+def wide() -> object:
+    capsule = X.copy().__dlpack__()
+    _Tensor.from_address(_pointer(capsule, b"dltensor")).lanes = 4
+    return copy_out(capsule)
+
+
+def traced_call(x: Any) -> Any:
+    return LOWERED.compile()(x, x)
+
+
+def closing_over(x: Any) -> Any:
+    fx.lower(fx.trace(lambda y: x + y, X)).compile()
+    return x
+
+
+def exporting_over(x: Any) -> Any:
+    fx.lower(fx.trace(lambda y: x + y, X)).export()
+    return x
+
+
+def deleted() -> runtime.Buffer:
+    buffer = runtime.to_buffer(X, F4)
+    runtime.delete(buffer)
+    return buffer
+
+
+def nested() -> None:
+    with fx.profile("nowhere"), fx.profile("nowhere"):
+        pass
+
+
+Case = tuple[Callable[[], object], type[FxadError], str, str]
+TRACE = "trace the function first: lower(trace(f, *examples))"
+UNITS = "a predicate takes the body of a call, a Jaxpr, and says whether it is a unit"
+POSITION = "give a position, a name, a sequence of them, or {name: tree prefix of bools}"
+VERSION = f"leave it out for {portable.usual_version()}, which jaxlibs of the last twelve weeks read"
+NEWEST = portable.newest_version()
+RESULTS = "correct the result types, or convert what the function returns"
+KEEP = "compute it again, or delete it when nobody uses it any more"
+
+COMPILING: list[Case] = [
+    (lambda: fxa.lower(3), ArgumentError, "lower: takes a Program, got 3", TRACE),
+    (lambda: fxa.lower(LOWERED.program, "most"), ParameterError,
+     "lower: units must be 'auto', 'none' or a predicate, got 'most'", UNITS),
+    (lambda: fxa.jit(step, units=1), ParameterError, "jit: units must be 'auto', 'none' or a predicate, got 1", UNITS),
+    (lambda: fx.jit(LOWERED.program, static_argnums=0), ArgumentError,
+     "jit: step is a Program, which has no static arguments",
+     "jit the function, or give them to trace as static_argnames"),
+    (lambda: fx.jit(step, static_argnames="grad", donate="grad"), ParameterError,
+     "jit of step: the argument 'grad' is static and donated: a static value has no memory to give up",
+     "leave it out of `donate`"),
+    (lambda: fxa.jit(step, donate=1.5), ParameterError,
+     "jit of step: donate is 1.5, not a position or a name of an argument", POSITION),
+    (lambda: fx.jit(step, donate=2), ParameterError, "jit of step: donate has 2, it takes 2 positional arguments",
+     "number them from 0, or give their names"),
+    (lambda: fx.jit(step, donate="weights"), ParameterError,
+     "jit of step: donate has 'weights', which is no argument of it", "its arguments are state, grad"),
+    (lambda: fx.jit(lambda: X, donate="weights"), ParameterError,
+     "jit of <lambda>: donate has 'weights', which is no argument of it", "it takes no arguments"),
+    (lambda: LOWERED.compile(fx.CompileOptions(donate=(0,)), donate="grad"), ParameterError,
+     "compile of step: donate is given twice, by name and as operands of the options",
+     "leave it out of CompileOptions"),
+    (lambda: LOWERED.compile(fx.CompileOptions(donate=(9,))), ParameterError,
+     "compile: donate: operand 9 does not exist, the program has 2",
+     "number the operands from 0, or name arguments: compile(donate=...)"),
+    (lambda: CLOSING.compile(fx.CompileOptions(donate=(0,))), ParameterError,
+     "compile of <lambda>: operand 0 is an array that it closes over, which is not donated",
+     "number the argument leaves from 1, or name them: compile(donate=...)"),
+    (lambda: LOWERED.compile(device="cpu:0"), ArgumentError, "compile of step: a str is not a device: 'cpu:0'",
+     "use fxad.devices()"),
+    (lambda: fx.trace(traced_call, X), ArgumentError,
+     "step: argument state is Tracer<f32[4]>; a compiled program is not traced",
+     "call the Program, or the function, inside a trace; compile the outer program"),
+    (lambda: fx.trace(closing_over, X), ArgumentError,
+     "compile: <lambda> closes over Tracer<f32[4]> of an enclosing trace",
+     "call the program inside that trace instead, and compile the outer one"),
+    (lambda: custom_calls.provide({"fxad_potrf_f32"}, "abacus"), CompileError,
+     "compile: fxad_potrf_f32 has no implementation on abacus",
+     "run this part of the program on the CPU: fx.devices('cpu')"),
+    (lambda: host_calls.compiled("", [(SHOW, "")], ELSEWHERE, driver.CompileOptions()), CompileError,
+     "compile: a program on abacus cannot call show, a function of this process",
+     "leave it out of what does not run here, on a CPU"),
+]  # fmt: skip
+
+EXPORTING: list[Case] = [
+    (lambda: fx.load_exported(b"junk"), FileFormatError, "load_exported: these are not bytes that `export` wrote",
+     "pass all of them"),
+    (lambda: fxa.load_exported("junk"), ArgumentError, "load_exported: a str is not bytes",
+     "read the file in binary mode"),
+    (lambda: fx.load_exported(DATA[:-1]), FileFormatError,
+     "load_exported: the bytes are damaged: their checksum differs", "export it again"),
+    (lambda: fx.load_exported(changed(format=2)), FileFormatError,
+     "load_exported: the bytes have format 2, this fxad reads up to 1", "install a newer fxad"),
+    (lambda: fx.load_exported(changed(stablehlo="99.0.0")), FileFormatError,
+     f"load_exported: the program is in StableHLO 99.0.0, this jaxlib reads up to {NEWEST}",
+     f"install a newer jaxlib, or export with version={NEWEST!r}"),
+    (lambda: fx.load_exported(changed(platforms=["abacus"])), ParameterError,
+     f"load_exported: step was exported for abacus, the platform in force is {CPU.platform}",
+     "export it with platforms=..., or set FXAD_PLATFORM"),
+    (lambda: LOWERED.export(platforms="abacus"), ParameterError, "export: step does not run on 'abacus'",
+     "export for cpu, cuda"),
+    (lambda: LOWERED.export(platforms=()), ParameterError, "export: step is to run on no platform",
+     "export for cpu, cuda"),
+    (lambda: FACTORED.export(platforms="cuda"), ParameterError,
+     "export: cholesky does not run on 'cuda', which has no fxad_potrf_f64", "export for cpu"),
+    (lambda: LOWERED.export(version="new"), ParameterError,
+     f"export: version must be a version of StableHLO from 0.9.0 to {NEWEST}, got 'new'", VERSION),
+    (lambda: fx.trace(exporting_over, X), ArgumentError,
+     "export: <lambda> closes over Tracer<f32[4]> of an enclosing trace", "export the outer program"),
+]  # fmt: skip
+
+RUNNING: list[Case] = [
+    (lambda: driver.to_buffer([1, 2], F4), ArgumentError, "to_buffer: a list is no array",
+     "give a NumPy array, a scalar, or an object with __dlpack__"),
+    (lambda: runtime.to_buffer(np.ones(3, np.float32), F4), ShapeError,
+     "to_buffer: shapes differ: the array has (3,), the program takes (4,)", "trace for the other shape"),
+    (lambda: runtime.to_buffer(np.ones(4), F4), DTypeError,
+     "to_buffer: dtypes differ: the array has dtype('float64'), the program takes dtype('float32')",
+     "convert the array: nothing is converted silently"),
+    (lambda: runtime.to_buffer(300, Aval((), "int8")), DTypeError, "to_buffer: 300 is no int8",
+     "give a number that the dtype has, or convert it"),
+    (wide, DTypeError, "dlpack: type code 2 with 32 bits and 4 lanes is not a dtype of fxad",
+     "convert it where it comes from"),
+    (lambda: runtime.to_numpy(deleted()), ExecutionError, "to_numpy: the array is deleted", KEEP),
+    (lambda: runtime.cache(LOWERED.program.jaxpr, CPU).execute([deleted(), deleted()]), ExecutionError,
+     "execute: operand 0 is deleted", KEEP),
+    (lambda: runtime.devices("abacus"), ParameterError, "devices: 'abacus' is no platform", "use cpu or cuda"),
+    (lambda: runtime.set_cpu_devices(64), ParameterError,
+     f"set_cpu_devices: 64 asked for, the CPU is in use with {len(runtime.devices('cpu'))}",
+     "call it before the first program runs, or set FXAD_CPU_DEVICES"),
+    (lambda: fxa.numpy.asarray(X).to_device(CPU, stream=3), ParameterError,
+     "to_device: stream 3: fxad orders its own work", "leave `stream` out"),
+    (lambda: Cache(max_bytes=-1), ParameterError, "cache: max_bytes must be a number of bytes, got -1",
+     "give an int >= 0"),
+    (nested, ParameterError, "profile: another profile is running in this process", "end that one first"),
+    (lambda: HOST.call(-1, "show", ()), ExecutionError,
+     "host_call: show is gone: it is of another process, or nobody holds its program",
+     "keep the program, or trace it again"),
+    (lambda: replace(SHOW, effect="often").effects, ParameterError,
+     "host_call: effect must be pure, io or ordered, got 'often'",
+     "pure: it may be left out; io: it may not; ordered: nor change places with another"),
+    (lambda: SHOW.abstract_eval(), ArgumentError,
+     "host_call: the first operand is the number of a function, u64[], got nothing",
+     "use pure_callback, io_callback or debug_print, which number their function"),
+    (lambda: SHOW._checked((X, X), ()), ExecutionError, "host_call: show gave 2 results, it was declared to give 1",
+     "correct the result types, or what the function returns"),
+    (lambda: SHOW._checked((X[:2],), ()), ExecutionError,
+     "host_call: show gave float32[2], it was declared to give f32[4]", RESULTS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message", "remedy"), [*COMPILING, *EXPORTING, *RUNNING], ids=lambda x: str(x)[:50]
+)
+def test_refusals(call: Callable[[], object], error: type[FxadError], message: str, remedy: str) -> None:
+    assert refused(call, error, message).remedy == remedy
+
+
+def test_the_line_of_a_with_statement_is_the_users() -> None:
+    found = refused(nested, ParameterError, "profile: another profile is running in this process")
+    assert found.caller.endswith(" in nested")
+
+
+def test_a_profile_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ExecutionError) as e, fx.profile(tmp_path / "file"):
+        pass
+    assert e.value.message.startswith(f"profile: the trace was not written to {tmp_path / 'file'}: ")
+    assert e.value.remedy == "name a directory that you may make and write to"
+
+
+def test_a_function_that_this_jaxlib_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom_calls, "_targets", custom_calls._Targets())
+    monkeypatch.setattr("fxad.xla.custom_calls._lapack.registrations", dict)
+    found = refused(
+        lambda: FACTORED.compile(fx.CompileOptions(optimization_level=0)),
+        CompileError,
+        "compile: fxad_potrf_f64 has no implementation in this jaxlib",
+    )
+    assert found.remedy == "install a newer jaxlib"
+
+
+def test_a_client_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(**_: object) -> object:
+        raise runtime.Refused("UNAVAILABLE: no threads")
+
+    monkeypatch.setattr("fxad.xla.client.xla_client.make_cpu_client", fails)
+    with pytest.raises(ExecutionError) as e:
+        client._Clients().devices("cpu")
+    assert e.value.message == "devices: no cpu client: UNAVAILABLE: no threads"
+    assert e.value.remedy == "see that the device is there and free, or set FXAD_PLATFORM=cpu"
+
+
+@pytest.mark.parametrize("count", ["0", "many", "-1", ""])
+def test_a_number_of_devices_that_is_none(count: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FXAD_CPU_DEVICES", count)
+    with pytest.raises(ParameterError) as e:
+        client._Clients().devices("cpu")
+    assert e.value.message == f"devices: FXAD_CPU_DEVICES must be a number of devices, got {count!r}"
+    assert e.value.remedy == "set it to an int >= 1"
+
+
+def test_a_process_that_was_forked_has_no_devices() -> None:
+    clients = client._Clients()
+    clients.devices("cpu")
+    clients.after_fork()
+    with pytest.raises(ExecutionError) as e:
+        clients.devices("cpu")
+    assert e.value.message == (
+        "devices: this process was forked from one that had begun to compute, and has none of XLA's threads"
+    )
+    assert e.value.remedy == (
+        "start processes with 'spawn' or 'forkserver' of multiprocessing, or fork before computing"
+    )
+
+
+def test_what_xla_says_comes_with_what_to_do() -> None:
+    lowered = lower_jaxpr(LOWERED.program.jaxpr)
+    options = fx.CompileOptions(flags=(("xla_no_such_flag", True),))
+    remedy = "leave out flags of CompileOptions; if it stays, report it with the program: fx.lower(program).text()"
+    with pytest.raises(CompileError, match="No such compile option: 'xla_no_such_flag'") as e:
+        runtime.compile_module(lowered, options, CPU)
+    assert e.value.remedy == remedy
+    with pytest.raises(CompileError, match=r"^compile: ") as e:
+        compile_artifact(b"nonsense", (), lowered, fx.CompileOptions(), CPU)
+    assert e.value.remedy == remedy
+    program, buffer = runtime.cache(LOWERED.program.jaxpr, CPU), runtime.to_buffer(X, F4)
+    with pytest.raises(ExecutionError, match="supplied 1 arguments but compiled program expected 2") as refused_call:
+        program.execute([buffer])
+    check = "the words are XLA's: check what the program is given, and what memory the device has left"
+    assert refused_call.value.remedy == check
