@@ -18,7 +18,9 @@ from typing import Final
 from fxad import dtypes
 from fxad.builder import Builder
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Lit
+from fxad.ir import Atom, Aval, Jaxpr, Lit
+from fxad.primitives.barrier import OPTIMIZATION_BARRIER
+from fxad.primitives.checking import Check
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
 from fxad.primitives.elementwise import (
     ABS,
@@ -172,3 +174,26 @@ def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
         else:
             out.append(x)
     return out
+
+
+# ---------------------------------------------------------------------------------------------------------- checks
+
+
+def after_checks(rule: tuple[Jaxpr, Jaxpr, Jaxpr], n: int) -> tuple[Jaxpr, Jaxpr, Jaxpr]:
+    """A rule (forward, push, pull) of a program with `n` results and with checks: derivatives wait for the forward
+    program, which checks, where they need none of what it computes.
+
+    Rule: a bool that is false is stored with the results, and is the predicate of a check of the derivatives.
+    """
+    forward, push, pull = rule
+    b = Builder()
+    found = b.inline(forward, b.inputs(forward.in_avals))
+    *_, failed = b(OPTIMIZATION_BARRIER, *found[:n], Lit.of(False, Aval((), dtypes.bool_)))
+    return b.build([*found, failed], forward.name), _waiting(push), _waiting(pull)
+
+
+def _waiting(jaxpr: Jaxpr) -> Jaxpr:
+    b = Builder()
+    found = b.inline(jaxpr, b.inputs(jaxpr.in_avals))
+    check = Check(f"a check in {jaxpr.name}", "", "")
+    return b.build(b(check, b.input(Aval((), dtypes.bool_)), *found), jaxpr.name)

@@ -18,7 +18,7 @@ from fxad.transforms.inverse_rules.conversion import LOST
 from fxad.transforms.inverse_rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
 from fxad.transforms.inverse_rules.totals import not_square, numbers
 from fxad.transforms.located import describe, named_in
-from fxad.transforms.slimming import origin_of, traced_back
+from fxad.transforms.slimming import origin_of, traced_back, unobserved
 from fxad.transforms.solving import PARTLY, Marks, determine, solve
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
@@ -91,7 +91,7 @@ def named(jaxpr: Jaxpr, held: Marks, outs: Marks, rules: InverseRules, k: int, w
     """
     assert why is not None, "something is not determined"
     traced, origins = traced_back(Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name))
-    plan = solve(traced, (*marked(jaxpr.ins, held), *traced.outs), rules, False, origins)
+    plan = solve(unobserved(traced), (*marked(jaxpr.ins, held), *traced.outs), rules, False, origins)
     reasons = list(plan.reasons(traced.ins[k]))
     same = [r for r in reasons if (r.name, r.reason) == (why.name, why.reason)]
     there = [r for r in same if r.where == why.where]

@@ -21,10 +21,11 @@ from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Tangent, Var, Zero, lin, place
 from fxad.liveness import dce
 from fxad.memo import by_value
+from fxad.primitives.checking import checks
 from fxad.primitives.control.bodies import filled_linear, marked, over
 from fxad.primitives.custom import CustomCall
 from fxad.records import dataclass
-from fxad.transforms.guarding import agree, compared, sketch, sketched, where_right
+from fxad.transforms.guarding import after_checks, agree, compared, sketch, sketched, where_right
 from fxad.transforms.inverse import in_the_program, named, not_invertible
 from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import InverseRules
@@ -34,7 +35,7 @@ from fxad.transforms.own_rules import has_own_rules, moving_as
 from fxad.transforms.plans import Plan
 from fxad.transforms.reorder import reorder_ins
 from fxad.transforms.retracing import Fused, Retrace, fused_steps
-from fxad.transforms.slimming import slim_of
+from fxad.transforms.slimming import slim_of, unobserved
 from fxad.transforms.solving import Demand, Marks, determine, solve
 from fxad.transforms.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
 
@@ -87,6 +88,7 @@ def _with_rules(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...], tolerance: f
     if all([h or s for h, s in zip(held, inverse.solved, strict=True)]):
         both = inverse.program, retraced(jaxpr, held, every, moving, True, names, math.inf, rules).program
     rule = _forward(jaxpr, held, watched), push, pull
+    rule = after_checks(rule, n) if checks(jaxpr) else rule
     prim = CustomCall(
         jaxpr,
         0,
@@ -226,7 +228,7 @@ def pushed(
     """Forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) -> tangents of
     the inexact results."""
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
-    ctx, slim = _Split.like(jaxpr), _trusting(slim_of(jaxpr))
+    ctx, slim = _Split.like(jaxpr), _trusting(unobserved(slim_of(jaxpr)))
     # of what is split a body may say less than before (a mask is computed outside the loop): it is run forward
     apart = frozenset(fused_steps(slim, _known_ways(slim, kept, n, every, rules), rules))
     results = ctx.run(slim, moving, {}, apart)
@@ -337,7 +339,7 @@ def retraced(
 
     Raises: NotInvertibleError that names the equation.
     """
-    slim, n = slim_of(jaxpr), len(jaxpr.outs)
+    slim, n = unobserved(slim_of(jaxpr)), len(jaxpr.outs)
     fused = fused_steps(slim, _known_ways(slim, ins, n, outs, rules), rules)
     ctx = _Split.like(slim)
     results = ctx.run(slim, wrt, fused)

@@ -8,8 +8,11 @@ from typing import Final, final
 from fxad.builder import Builder
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, place
 from fxad.liveness import dce
+from fxad.primitives.barrier import OPTIMIZATION_BARRIER
+from fxad.primitives.checking import Check, checks
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.silent import quiet
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise import SelectN
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
@@ -27,6 +30,22 @@ def slim_of(jaxpr: Jaxpr) -> Jaxpr:
           known that were chosen, and it is run backwards for them, element by element.
     """
     return cse(dce(_opened(jaxpr)))
+
+
+def unobserved(jaxpr: Jaxpr) -> Jaxpr:
+    """The program, in the same variables, without effects and checks: for one that is not run but run backwards.
+
+    They were where it ran. A check of what is reconstructed could fail by a rounding error.
+    """
+    if not jaxpr.effects and not checks(jaxpr):
+        return jaxpr
+    eqns = []
+    for eqn in jaxpr.eqns:
+        if isinstance(eqn.prim, Check):
+            eqns.append(Eqn(OPTIMIZATION_BARRIER, eqn.ins[1 + eqn.prim.n_fields :], eqn.outs, eqn.source))
+        elif eqn.outs:
+            eqns.append(quiet(eqn))
+    return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
 
 
 def _opened(jaxpr: Jaxpr) -> Jaxpr:

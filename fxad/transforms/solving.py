@@ -30,7 +30,7 @@ from fxad.transforms.inverse_rules.structure import box_of
 from fxad.transforms.located import describe
 from fxad.transforms.masking import with_choices
 from fxad.transforms.plans import UNUSED, Graph, Plan, Step
-from fxad.transforms.slimming import Origin, slim_of, traced_back, way_into
+from fxad.transforms.slimming import Origin, slim_of, traced_back, unobserved, way_into
 
 Marks = tuple[bool, ...]
 Path = tuple[int, ...]
@@ -427,7 +427,7 @@ def determine(
     """
     asked = Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name)
     slim, origins = traced_back(asked) if traced else (slim_of(asked), NOWHERE)
-    held = marked(jaxpr.ins, ins)
+    slim, held = unobserved(slim), marked(jaxpr.ins, ins)
     plan = solve(slim, (*held, *slim.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
