@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+from itertools import chain, combinations
+from typing import Final
+
 from fxad.builder import Builder
 from fxad.ir import Atom, Eqn, Jaxpr, Linear, Lit, Zero
 from fxad.liveness import sweep
 from fxad.memo import by_value
+
+_FEW: Final = 6
 
 
 @by_value
@@ -23,12 +29,27 @@ def is_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
     return all([a in linear or is_zero(a) for a in jaxpr.outs])
 
 
-def _is_linear(eqn: Eqn, linear: set[Atom]) -> bool:
+def _is_linear(eqn: Eqn, linear: Container[Atom]) -> bool:
     prim = eqn.prim
     if not isinstance(prim, Linear):
         return False
     mask = tuple([a in linear for a in eqn.ins])
-    return prim.linear_in(mask) or prim.linear_in(tuple([m or is_zero(a) for m, a in zip(mask, eqn.ins, strict=True)]))
+    return prim.linear_in(mask) or linear_with_zeros(prim, eqn, mask) is not None
+
+
+def linear_with_zeros(prim: Linear, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
+    """Operands in which an equation is linear, taken together: those marked, and literal zeros.
+
+    A zero is linear in anything, and known: `concatenate(x_dot, 0)` is linear in both, a map of `x_dot` and 0 over a
+    residual that is 0 in the first two. So all zeros count, or, of a few, some.
+    """
+    zeros = [k for k, a in enumerate(eqn.ins) if not mask[k] and is_zero(a)]
+    sizes = range(1, len(zeros)) if len(zeros) <= _FEW else ()
+    for chosen in chain([tuple(zeros)], *[combinations(zeros, n) for n in sizes]):
+        places = tuple([m or k in chosen for k, m in enumerate(mask)])
+        if prim.linear_in(places):
+            return places
+    return None
 
 
 def is_zero(a: Atom) -> bool:

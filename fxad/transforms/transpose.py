@@ -10,7 +10,7 @@ from fxad.errors import FxadError, NotLinearError
 from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Var, Zero, place
 from fxad.memo import by_value
 from fxad.primitives.elementwise import ADD
-from fxad.primitives.linearity import is_zero
+from fxad.primitives.linearity import linear_with_zeros
 from fxad.transforms.located import describe
 
 
@@ -29,10 +29,10 @@ def _linear_places(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
     if isinstance(prim, Linear):
         if prim.linear_in(mask):
             return mask
-        # a zero is linear too: `concatenate(x_dot, 0)`; nobody asks for its cotangent, but a body must know
-        zeros = tuple([m or is_zero(a) for m, a in zip(mask, eqn.ins, strict=True)])
-        if prim.linear_in(zeros):
-            return zeros if isinstance(prim, HigherOrder) else mask
+        # nobody asks for the cotangent of a zero that counts as linear, but a body must know
+        places = linear_with_zeros(prim, eqn, mask)
+        if places is not None:
+            return places if isinstance(prim, HigherOrder) else mask
     where = place(eqn.source)
     raise NotLinearError(
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",

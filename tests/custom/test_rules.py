@@ -12,10 +12,16 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, random
-from fxad.ir import Jaxpr, distinct
+from fxad.builder import Builder
+from fxad.interpret import run
+from fxad.ir import Aval, Jaxpr, Lit, distinct
+from fxad.primitives.control.call import Call
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.elementwise import ADD, MUL
 from fxad.primitives.linear_call import LinearCall
+from fxad.primitives.linearity import is_linear
 from fxad.testing import check_adjoint, check_rule
+from fxad.transforms.transpose import transpose
 
 X = np.array([0.3, -1.2, 2.0])
 Y = np.array([1.5, 0.4, -0.7])
@@ -395,6 +401,27 @@ def test_a_rule_that_runs_a_loop_over_primals_and_tangents() -> None:
 
     check_rule(power, X)
     np.testing.assert_allclose(np.asarray(fx.grad(lambda x: fnp.sum(power(x)))(X)), 3 * X**2)
+
+
+def test_a_linear_call_of_zeros() -> None:
+    """A literal zero among the linear operands is linear, one among the residuals is known."""
+
+    def twice(x: Any, y: Any) -> Any:
+        there = lambda r, xs: xs[0] * 2.0 + xs[1] * fnp.cos(r)  # noqa: E731
+        return fnp.sum(lax.linear_call(there, lambda r, ct: (2.0 * ct, ct * fnp.cos(r)), 0.0, (x, y)))
+
+    for f in (lambda x: twice(x, X), lambda x: twice(x, fnp.zeros_like(x))):
+        np.testing.assert_array_equal(fx.interpret(fx.trace(fx.grad(f), X), X), np.full(3, 2.0))
+    # of two zeros one is linear: the body knows which
+    aval = Aval((3,), "float64")
+    b = Builder()
+    x, y, r = b.inputs((aval,) * 3)
+    body = b.build([b.one(ADD, x, b.one(MUL, y, r))], "body")
+    b = Builder()
+    zero = Lit.of(0.0, aval)
+    program = b.build(b(Call(body), b.input(aval), zero, zero), "called")
+    assert is_linear(program, (True,))
+    assert run(transpose(program, (True,)), [np.ones(3)])[0].tolist() == [1.0] * 3
 
 
 def test_linear_call() -> None:
