@@ -31,8 +31,8 @@ from fxad.hosts import HOST
 from fxad.ir import Aval
 from fxad.lower import lower_jaxpr
 from fxad.lowering import portable
-from fxad.primitives.host import HostCall
-from fxad.xla import client, custom_calls, host_calls
+from fxad.primitives.host import NUMBER, HostCall
+from fxad.xla import buffers, client, custom_calls, host_calls
 from fxad.xla.cache import Cache
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
 from fxad.xla.executable import compile_artifact
@@ -212,6 +212,8 @@ RUNNING: list[Case] = [
     (lambda: SHOW.abstract_eval(), ArgumentError,
      "host_call: the first operand is the number of a function, u64[], got nothing",
      "use pure_callback, io_callback or debug_print, which number their function"),
+    (lambda: replace(SHOW, sizes=(3,), mapped=((False, True),)).abstract_eval(NUMBER, F4), ShapeError,
+     "host_call: operand 1 of show has mapped axes [3], got f32[4]", "mapped axes come first, in the order of sizes"),
     (lambda: SHOW._checked((X, X), ()), ExecutionError, "host_call: show gave 2 results, it was declared to give 1",
      "correct the result types, or what the function returns"),
     (lambda: SHOW._checked((X[:2],), ()), ExecutionError,
@@ -299,3 +301,32 @@ def test_what_xla_says_comes_with_what_to_do() -> None:
         program.execute([buffer])
     check = "the words are XLA's: check what the program is given, and what memory the device has left"
     assert refused_call.value.remedy == check
+
+
+def test_what_no_version_of_stablehlo_says_or_reads() -> None:
+    with pytest.raises(CompileError) as said:
+        portable.serialized(LOWERED.text(), "0.0.1")
+    assert said.value.message.startswith("export: the program cannot be said in StableHLO 0.0.1: ")
+    assert said.value.remedy == "export for a newer version"
+    with pytest.raises(FileFormatError) as read:
+        portable.restored(b"nonsense", NEWEST)
+    assert read.value.message.startswith(f"load_exported: the StableHLO {NEWEST} of the program cannot be read: ")
+    assert read.value.remedy == "export it again"
+
+
+def test_memory_that_a_device_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of the size of the machine would be needed; XLA's answer is put in its place."""
+
+    def full(*_: object) -> object:
+        raise runtime.Refused("RESOURCE_EXHAUSTED: no memory")
+
+    monkeypatch.setattr("fxad.xla.buffers._put", full)
+    monkeypatch.setattr("fxad.xla.buffers._jax.dlpack_managed_tensor_to_buffer", full)
+    with pytest.raises(ExecutionError) as put:
+        runtime.to_buffer(X, F4)
+    assert put.value.message == f"to_buffer: f32[4] to {CPU.raw}: RESOURCE_EXHAUSTED: no memory"
+    with pytest.raises(ExecutionError) as imported:
+        buffers._import(X.copy().__dlpack__(), F4, CPU)
+    assert imported.value.message == f"to_buffer: DLPack to {CPU}: RESOURCE_EXHAUSTED: no memory"
+    for e in (put, imported):
+        assert e.value.remedy == "free memory of the device, or choose another device"

@@ -188,9 +188,11 @@ def test_static_data_that_no_file_can_hold(tmp_path: Path) -> None:
     layer = Layer(w=X, b=X, sizes=np.sin)
     e = refused(ArgumentError, lambda: fx.save(fx.trace(lambda p: p.w, layer), tmp_path / "f"))
     assert e.message == ("save: what Layer keeps beside its children has <ufunc 'sin'>, which a file cannot hold")
+    assert e.remedy == "None, bools, numbers, strings, bytes, dtypes and tuples of these are what a file holds"
     d: Any = collections.defaultdict(lambda: 0, {"a": X})
     e = refused(ArgumentError, lambda: fx.save(fx.trace(lambda p: p["a"], d), tmp_path / "f"))
     assert re.fullmatch("save: a defaultdict makes its values with <function .*, which a file cannot hold", e.message)
+    assert e.remedy == "use one of list, dict, tuple, set, int, float, complex, str, bool, or a dict"
 
 
 def rebuilt(described: Any, imports: bool = False) -> Any:
@@ -277,6 +279,7 @@ def test_what_is_saved(tmp_path: Path) -> None:
 
     e = refused(ArgumentError, lambda: fx.trace(outer, X))
     assert e.message == "save: <lambda> closes over Tracer<f32[3]> of an enclosing trace"
+    assert e.remedy == "a file holds values: save the program of the whole function"
 
 
 def test_programs_with_functions_of_the_host(tmp_path: Path) -> None:
@@ -286,6 +289,7 @@ def test_programs_with_functions_of_the_host(tmp_path: Path) -> None:
     program = fx.trace(lambda x: fx.trace(lambda y: fx.pure_callback(note, fx.Spec((3,)), y), X)(x), X)
     e = refused(ArgumentError, lambda: fx.save(program, tmp_path / "f"))
     assert e.message == "save: <lambda> calls the Python function note, which a file cannot hold"
+    assert e.remedy == "save the parts around it"
     assert "host_call" in e.equation
 
 
@@ -361,6 +365,15 @@ def test_missing_files_are_os_errors(tmp_path: Path) -> None:
         fx.save(network(), tmp_path / "not" / "there")
 
 
+AGAIN = "take another copy of the file, or save the program again"
+REMEDIES = {
+    "is damaged: byte ": AGAIN,
+    "is damaged: its sections are ": AGAIN,
+    "is not a file of fxad: it does not begin with 'fxad program' and a version": "load reads what fxad.save wrote",
+    "is of version ": "install a newer fxad, or save the program again with this one",
+}
+
+
 def test_every_byte_that_is_flipped_is_noticed(tmp_path: Path) -> None:
     """Never another program: the message names the section and the place, or the file loads as what it was."""
     path, table = tmp_path / "f", np.array([1.5, -2.0], np.float32)
@@ -370,7 +383,8 @@ def test_every_byte_that_is_flipped_is_noticed(tmp_path: Path) -> None:
     for k in range(len(whole)):
         path.write_bytes(whole[:k] + bytes([whole[k] ^ 4]) + whole[k + 1 :])
         e = refused(FileFormatError, lambda: fx.load(path))
-        assert re.match(rf"load: {path} (is damaged: (byte \d+: |its sections)|is not a file|is of version)", e.message)
+        (remedy,) = [text for kind, text in REMEDIES.items() if e.message.startswith(f"load: {path} {kind}")]
+        assert e.remedy == remedy
     for n in range(len(whole)):
         path.write_bytes(whole[:n])
         assert str(path) in refused(FileFormatError, lambda: fx.load(path)).message

@@ -45,7 +45,10 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
             arrays, and where the fields of `message` do not fit the arguments.
     """
     if not isinstance(message, str):
-        raise ArgumentError(f"error_if: the message is {described(message)}, not a str: {message!r:.60}")
+        raise ArgumentError(
+            f"error_if: the message is {described(message)}, not a str: {message!r:.60}",
+            remedy='error_if(x, x < 0, "negative: {}", x)',
+        )
     if args or kwargs:
         check_format("error_if", message, len(args), kwargs)
     fields = (*args, *kwargs.values())

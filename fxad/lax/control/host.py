@@ -42,7 +42,10 @@ def pure_callback(
     """
     whole = _METHODS(vmap_method)
     if whole is None:
-        raise ParameterError(f"pure_callback: vmap_method must be 'sequential' or 'broadcast_all', got {vmap_method!r}")
+        raise ParameterError(
+            f"pure_callback: vmap_method must be 'sequential' or 'broadcast_all', got {vmap_method!r}",
+            remedy="sequential: an example at a time; broadcast_all: the whole stack at once",
+        )
     return _called("pure_callback", f, result_types, args, kwargs, PURE, whole)
 
 
@@ -92,7 +95,9 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
 def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> None:
     """Raises: ArgumentError where the fields of a format are not those of `n` values and of the named ones."""
     if not isinstance(fmt, str):
-        raise ArgumentError(f"{what}: the format is {described(fmt)}, not a str: {fmt!r:.60}")
+        raise ArgumentError(
+            f"{what}: the format is {described(fmt)}, not a str: {fmt!r:.60}", remedy='debug_print("x is {}", x)'
+        )
     names = [f.partition(".")[0].partition("[")[0] for _, f, _, _ in string.Formatter().parse(fmt) if f is not None]
     wanted = max([names.count(""), *[int(k) + 1 for k in names if k.isdecimal()]])
     missing = sorted({k for k in names if k and not k.isdecimal()} ^ {*kwargs})
@@ -103,7 +108,10 @@ def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> N
 
 def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs: object, effect: str, whole: bool) -> R:
     if not callable(f):
-        raise ArgumentError(f"{what}: {described(f)} is not a function: {f!r:.60}")
+        raise ArgumentError(
+            f"{what}: {described(f)} is not a function: {f!r:.60}",
+            remedy="pass a function of arrays, which runs on the host",
+        )
     leaves, in_tree = tree.flatten((args, kwargs))
     specs, out_tree = tree.flatten(types)
     results = tuple([_aval(what, x, k, out_tree) for k, x in enumerate(specs)])
@@ -113,7 +121,10 @@ def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs:
         given, shape = tree.flatten(f(*args, **kwargs))
         if shape != out_tree:
             difference = tree.difference(out_tree, shape)
-            raise ArgumentError(f"{what}: {name_of(f)} gave another tree than it was declared to give: {difference}")
+            raise ArgumentError(
+                f"{what}: {name_of(f)} gave another tree than it was declared to give: {difference}",
+                remedy="correct the result types, or what the function returns",
+            )
         return given
 
     def held() -> Array:

@@ -1,0 +1,77 @@
+"""Every error of the rooms below says what to do, and every piece of its text and of its remedy stands in some test.
+
+This is the net, not the pin: the tests that meet an error compare its message whole. A message that is new, or that was
+changed without its test, is caught here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import fxad as fx
+from fxad import errors
+
+ROOMS: Final = (
+    # rules, implicit functions, solvers
+    "api/custom*.py", "lax/implicit/*.py", "lax/linear.py", "primitives/custom*.py", "primitives/implicit.py",
+    "primitives/linear_call.py", "transforms/linear_rule.py", "transforms/own_rules.py", "transforms/as_whole.py",
+    # memory: remat, policies, plans, residuals, invertible, inverse, partial_eval
+    "api/memory.py", "api/rewrite.py", "api/inverting.py", "lax/control/checkpoints.py", "primitives/control/remat.py",
+    "primitives/naming.py", "transforms/in*.py", "transforms/partial_eval.py", "transforms/policies.py",
+    "transforms/plans.py", "transforms/remat.py", "transforms/residuals.py", "transforms/solving.py",
+    "transforms/guarding.py", "transforms/chain*.py", "transforms/inverse_rules/*.py",
+    # the driver: lowering, compiling, running, devices, the cache, files, export
+    "lower.py", "lowering/*.py", "executable.py", "exported.py", "files.py", "sections.py", "structures.py",
+    "donation.py", "placement.py", "places.py", "calling.py", "hosts.py", "runtime.py", "units/*.py", "xla/*.py",
+    "api/jit.py", "api/exported.py", "api/placing.py", "primitives/host.py", "lax/control/host.py",
+)  # fmt: skip
+RAISED: Final = {n for n, e in vars(errors).items() if isinstance(e, type) and issubclass(e, errors.FxadError)}
+ROOT: Final = Path(fx.__file__).parent
+EDGES: Final = " \n.,:;()[]{}'\"`"
+
+
+def raised() -> Iterator[tuple[str, ast.Call]]:
+    """The errors that are made in the rooms, and where; constants of their module stand in place of their names."""
+    for path in sorted({p for room in ROOMS for p in ROOT.glob(room)}):
+        module = ast.parse(path.read_text())
+        constants = {
+            n.target.id: n.value
+            for n in module.body
+            if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name) and n.value is not None
+        }
+        for node in ast.walk(module):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RAISED:
+                for k in node.keywords:
+                    k.value = constants.get(k.value.id, k.value) if isinstance(k.value, ast.Name) else k.value
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
+def pieces(node: ast.expr) -> list[str]:
+    """The text in an expression, without what is filled in and without its edges."""
+    found = [n.value.strip(EDGES) for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return [text for text in found if len(text) > 3]
+
+
+def written() -> str:
+    """The text of all tests; strings that go on in the next line are joined, escapes are taken out."""
+    tests = Path(__file__).parent
+    whole = "\n".join([p.read_text() for p in sorted(tests.rglob("*.py")) if p != Path(__file__)])
+    return re.sub(r"""["']\s*\n\s*[rf]{0,2}["']""", "", whole).replace("\\", "")
+
+
+def test_every_error_says_what_to_do() -> None:
+    silent = [where for where, call in raised() if "remedy" not in [k.arg for k in call.keywords]]
+    assert not silent
+
+
+def test_every_piece_of_a_message_stands_in_a_test() -> None:
+    tests, unpinned = written(), list[str]()
+    for where, call in raised():
+        parts = [*call.args[:1], *[k.value for k in call.keywords if k.arg == "remedy"]]
+        unpinned += [f"{where}: {text}" for part in parts for text in pieces(part) if text not in tests]
+    assert not unpinned
+    assert len(list(raised())) > 150, "the rooms are found"
