@@ -188,15 +188,18 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     """The first equation that is not linear in the marked operands, or the place of the first result after `n_out` that
     is constant and not zero. A body may compute primal values and tangents side by side."""
     linear: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    zeros: set[Atom] = set()  # what a linear equation makes of zeros, as of a symbolic zero that was filled in
     for eqn in jaxpr.eqns:
         here = tuple([a in linear for a in eqn.ins])
+        also = tuple([h or a in zeros or is_zero(a) for h, a in zip(here, eqn.ins, strict=True)])
         if not any(here):
+            zeros.update(eqn.outs if any(also) and _is_linear(eqn, also) else ())
             continue
-        if not _is_linear(eqn, here) and not isinstance(eqn.prim, HigherOrder):
+        if not (_is_linear(eqn, here) or _is_linear(eqn, also) or isinstance(eqn.prim, HigherOrder)):
             return eqn
         linear.update(_reached(eqn, here, eqn.outs))
     for k, a in enumerate(jaxpr.outs[n_out:]):
-        if a not in linear and not is_zero(a):
+        if a not in linear and a not in zeros and not is_zero(a):
             return k
     return None
 

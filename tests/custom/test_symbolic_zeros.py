@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import lax
 from fxad.builder import Builder
-from fxad.errors import DTypeError, ParameterError
+from fxad.errors import DTypeError, NotLinearError, ParameterError
 from fxad.interpret import run
 from fxad.ir import Aval
 from fxad.primitives.custom import CustomCall
@@ -200,3 +201,44 @@ def test_messages() -> None:
     g.defjvp(lambda p, t: (p[1], t[0]), symbolic_zeros=True)
     with pytest.raises(DTypeError, match="returns a tangent of result, which is i32"):
         fx.trace(g, np.float64(1), 2)
+
+
+def zeros_of(x: Any) -> dict[str, Any]:
+    """Zeros, and numbers that are not, beside a tangent that does not depend on them."""
+    z = fnp.zeros_like(x)
+    first = z.at[0].set(x[0])
+    return {
+        "scaled": (2.0 * z, True),
+        "product": (0.0 * x, True),
+        "joined": (fnp.concatenate([z, z])[: len(x)], True),
+        "loop": (lax.scan(lambda c, _: (2.0 * c, None), z, None, length=2)[0], True),
+        "sum": (z + x, False),
+        "chosen": (fnp.where(x > 0, z, x), False),
+        "written": (first, False),
+        "looped": (lax.scan(lambda c, _: (c + x, None), z, None, length=2)[0], False),
+    }
+
+
+@pytest.mark.parametrize("name", zeros_of(np.ones(3)))
+@pytest.mark.parametrize("added", [False, True])
+def test_zeros_that_a_rule_fills_in_are_linear(name: str, added: bool) -> None:
+    """A symbolic zero that is made an array, `where t is zero: t = zeros_like(x)`, goes on through the rule."""
+
+    @fx.custom_jvp
+    def f(x: Any) -> Any:
+        return fnp.sin(x), fnp.cos(x)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        zero, _ = zeros_of(primals[0])[name]
+        return f(*primals), (tangents[0], 3.0 * tangents[0] + zero if added else zero)
+
+    f.defjvp(rule)
+    x = np.array([0.5, -1.0, 2.0])
+    if not zeros_of(x)[name][1]:
+        with pytest.raises(NotLinearError):
+            fx.jvp(f, (x,), (x,))
+        return
+    program = fx.trace(lambda x: fx.jvp(f, (x,), (x,))[1], x)
+    np.testing.assert_array_equal(fx.interpret(program, x), [x, 3.0 * x if added else 0.0 * x])
+    back = fx.trace(lambda x: fx.vjp(f, x)[1]((x, x)), x)
+    np.testing.assert_array_equal(fx.interpret(back, x)[0], 4.0 * x if added else x)
