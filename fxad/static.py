@@ -56,7 +56,10 @@ class Statics:
     def _checked(self, given: Any, kind: type[Any], role: str, one: str) -> Sequence[Any]:
         out = (given,) if isinstance(given, kind) else given
         if not isinstance(out, tuple | list) or not all(isinstance(k, kind) and not isinstance(k, bool) for k in out):
-            raise ParameterError(f"{self.what}: {role} is {given!r:.60}, not {one} or a sequence of them")
+            raise ParameterError(
+                f"{self.what}: {role} is {given!r:.60}, not {one} or a sequence of them",
+                remedy="static_argnums takes ints, static_argnames takes strings",
+            )
         return out
 
     def split(

@@ -48,7 +48,7 @@ def unflatten(structure: Structure, leaves: Iterable[object]) -> Any:
     try:
         return structure.unflatten(leaves)
     except ValueError as e:
-        raise TreeError(f"unflatten: {e}") from None
+        raise TreeError(f"unflatten: {e}", remedy="give as many leaves as the structure has") from None
 
 
 def leaves(tree: object) -> list[Any]:
@@ -71,7 +71,10 @@ def map(fn: Callable[..., object], tree: T, *rest: object) -> T:
     for k, r in enumerate(rest):
         xs, s = flatten(r)
         if s != shape:
-            raise TreeError(f"tree.map: tree {k + 1} differs from the first: {difference(shape, s)}")
+            raise TreeError(
+                f"tree.map: tree {k + 1} differs from the first: {difference(shape, s)}",
+                remedy="give trees of one structure",
+            )
         others.append(xs)
     out: T = unflatten(shape, [fn(*xs) for xs in zip(flat, *others, strict=True)])
     return out
@@ -93,7 +96,10 @@ def ravel(tree: T) -> tuple[Any, Callable[[Any], T]]:
             arrays.append(numpy.asarray(x))
         except FxadError as e:
             path = paths(shape, "tree")[k]
-            raise ArgumentError(f"tree.ravel: {path} is {described(x)}, not an array: {x!r:.60}") from e
+            raise ArgumentError(
+                f"tree.ravel: {path} is {described(x)}, not an array: {x!r:.60}",
+                remedy="ravel a tree of arrays and numbers",
+            ) from e
     # of the leaves themselves: Python numbers among them take the dtype of the arrays
     dtype = numpy.result_type(*flat) if flat else numpy.float32
     vector = numpy.concat([x.astype(dtype).reshape(-1) for x in arrays]) if arrays else numpy.zeros(0, dtype)
@@ -105,9 +111,15 @@ def _unravel(
 ) -> Callable[[Any], Any]:
     def unravel(vector: Any) -> Any:
         if not hasattr(vector, "dtype"):
-            raise ArgumentError(f"unravel: {described(vector)} is not a vector: {vector!r:.60}")
+            raise ArgumentError(
+                f"unravel: {described(vector)} is not a vector: {vector!r:.60}",
+                remedy="give an array like the vector that ravel made",
+            )
         if tuple(vector.shape) != (size,):
-            raise ShapeError(f"unravel: the vector has shape {tuple(vector.shape)}, the tree needs ({size},)")
+            raise ShapeError(
+                f"unravel: the vector has shape {tuple(vector.shape)}, the tree needs ({size},)",
+                remedy="give a vector with an element for each element of the tree",
+            )
         if vector.dtype != dtype:
             raise DTypeError(
                 f"unravel: the vector has dtype {vector.dtype}, that of the tree has {dtype.name}",
@@ -278,7 +290,9 @@ def register(
     try:
         optree.register_pytree_node(cls, flatten_node, unflatten_node, path_entry_type=entry, namespace=_NAMESPACE)
     except ValueError as e:
-        raise ParameterError(f"tree.register: {e}") from None
+        raise ParameterError(
+            f"tree.register: {e}", remedy="register a class once, and none that is a container already"
+        ) from None
 
 
 def _sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
@@ -317,7 +331,10 @@ def _register_records(found: Sequence[object]) -> bool:
         if issubclass(cls, PRecord):
             register(cls, _flatten_map, _make_record(cls))
         else:
-            raise TreeError(f"tree: {cls.__qualname__} is a subclass of a pyrsistent container that fxad does not know")
+            raise TreeError(
+                f"tree: {cls.__qualname__} is a subclass of a pyrsistent container that fxad does not know",
+                remedy="register the class: fxad.tree.register",
+            )
     return bool(new)
 
 

@@ -367,7 +367,10 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
     jaxpr = transforms.dce(program.jaxpr)  # a result that is not linear, but that nobody uses, does no harm
     if not is_linear(jaxpr, mask):
         transforms.transpose(jaxpr, mask)  # names the equation, where there is one to name
-        raise NotLinearError(f"transpose: {program.name} is not linear in the chosen arguments")
+        raise NotLinearError(
+            f"transpose: {program.name} is not linear in the chosen arguments",
+            remedy="choose others: argnums=..., or linearize the program first",
+        )
     adjoint = transforms.transpose(jaxpr, mask)
     # operands: cotangents, then bound and other arguments -> bound, cotangents, other arguments
     n_ct, n_bound = len(program.out_avals), len(program.bound)

@@ -200,7 +200,10 @@ def _index(bounds: dict[str, ArrayLike]) -> Aval:
     arrays = {k: aval_of(v) for k, v in bounds.items() if isinstance(v, Array | np.ndarray)}
     for name, a in arrays.items():
         if a.shape:
-            raise ShapeError(f"fori_loop: {name} is {a}, not a single number")
+            raise ShapeError(
+                f"fori_loop: {name} is {a}, not a single number",
+                remedy="a bound is the same for all: reduce it, or use vmap",
+            )
         if not is_integer(a.dtype):
             raise DTypeError(f"fori_loop: {name} is {a}, not an integer", remedy="convert it with astype('int32')")
     found = list(arrays.values())
