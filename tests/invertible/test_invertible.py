@@ -258,6 +258,26 @@ def test_operands_for_second_derivatives_are_not_stored_for_first_ones() -> None
     assert as_run(plain.jaxpr) is plain.jaxpr
 
 
+def test_what_examples_share_with_a_branch_they_do_not_pick() -> None:
+    """What that branch would reconstruct is nan, and no part of a derivative with respect to w."""
+
+    def f(x: Any, w: Any, flag: Any) -> Any:
+        return lax.cond(flag, lambda x: x * (2 + fnp.sin(w)), lambda x: fnp.arctan(x * fnp.cos(w / 9)) - w, x)
+
+    def twice(g: Callable[..., Any]) -> Any:
+        def once(w: Any) -> Any:
+            return fnp.sum(fx.vmap(g, in_axes=(0, None, 0))(np.stack([X, X / 2]), w, np.array([True, False])) ** 3)
+
+        def slope(w: Any) -> Any:
+            return fnp.sum(fnp.sin(fx.grad(once)(w)))
+
+        return at(fx.grad(slope), np.full(3, 3.0))
+
+    plain = twice(f)
+    assert np.isfinite(plain).all()
+    close(twice(fx.invertible(f, keep=(1, 2))), plain, 1e-7)
+
+
 def test_a_derivative_that_has_none() -> None:
     """Computed by the host: only the second derivative asks for its own."""
 

@@ -59,7 +59,7 @@ from fxad.primitives.control.guarded import guarded
 from fxad.primitives.control.scan import one_by_one
 from fxad.primitives.elementwise import CLAMP, EQ, SELECT_N
 from fxad.primitives.linearity import is_linear
-from fxad.primitives.shape import spread
+from fxad.primitives.shape import broadcast_to_axis, spread
 
 INDEX: Final = Aval((), dtypes.int32)
 SELECT: Final = "select"
@@ -178,8 +178,10 @@ class Cond(HigherOrder, Linear):
         cases: list[Sequence[Var]] = []
         for k, branch in enumerate(self.branches):
             if not checks(branch):
-                given = self._apart(ctx, index, k, operands, where) if self.batched == APART else operands
-                cases.append(ctx(Call(ctx.recur(branch, tuple(where), (0,) * n_out)[0]), *given))
+                given, at_which = (
+                    self._apart(ctx, index, k, operands, where) if self.batched == APART else (operands, where)
+                )
+                cases.append(ctx(Call(ctx.recur(branch, tuple(at_which), (0,) * n_out)[0]), *given))
                 continue
             guard = guarded(branch)
             if guard is None:
@@ -198,15 +200,18 @@ class Cond(HigherOrder, Linear):
 
     def _apart(
         self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
-    ) -> list[Atom]:
-        """What a branch is given: in examples that do not choose it, some number that most functions are finite at."""
-        chosen = self._chosen(ctx, index, k)
-        return [
-            a
-            if d is None or isinstance(a, Lit) or not a.aval.inexact
-            else ctx.one(SELECT_N, spread(ctx, chosen, a.aval.shape, (d,)), Lit.of(0.5, a.aval), a)
-            for a, d in zip(operands, dims, strict=True)
-        ]
+    ) -> tuple[Sequence[Atom], Sequence[int | None]]:
+        """What a branch is given, and where it is mapped: in examples that do not choose it, some number that most
+        functions are finite at. What all examples share too: nan would come into its derivative from any of them."""
+        chosen, where = self._chosen(ctx, index, k), list(dims)
+        given = list(operands)
+        for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
+            if a.aval.inexact and not isinstance(a, Lit):
+                every = broadcast_to_axis(ctx, a, d, ctx.size, 0) if d is None else a
+                where[j] = at = d or 0
+                one = Lit.of(0.5, every.aval)
+                given[j] = ctx.one(SELECT_N, spread(ctx, chosen, every.aval.shape, (at,)), one, every)
+        return given, where
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
