@@ -124,13 +124,16 @@ def rebuild(described: Json, what: str, imports: bool) -> Structure:
     return tree.structure(_tree(described, _Reader(what, imports)))
 
 
+_AGAIN: Final = "take another copy of what was saved, or save the program again"
+
+
 class _Reader:
     """What is read, for messages, and whether modules may be imported for it."""
 
     def __init__(self, what: str, imports: bool) -> None:
         self.what, self.imports = what, imports
 
-    def fail(self, problem: str, remedy: str = "") -> FileFormatError:
+    def fail(self, problem: str, remedy: str = _AGAIN) -> FileFormatError:
         return FileFormatError(f"load: {self.what}: {problem}", remedy=remedy)
 
     def pytree(self, name: object) -> type[Any]:
@@ -141,7 +144,7 @@ class _Reader:
             try:
                 found = import_module(module)
             except ImportError as e:
-                raise self.fail(f"the class {name} of a pytree cannot be imported: {e}") from None
+                raise self.fail(f"the class {name} of a pytree cannot be imported: {e}", _THERE) from None
         if found is None:
             raise self.fail(
                 f"the class {name} of a pytree is in a module that is not imported",
@@ -149,8 +152,12 @@ class _Reader:
             )
         cls = _attribute(found, qualname)
         if not isinstance(cls, type):
-            raise self.fail(f"the class {name} of a pytree is not there", "the module has changed since it was saved")
+            raise self.fail(f"the class {name} of a pytree is not there", _AS_IT_WAS)
         return cls
+
+
+_THERE: Final = "install what has the module, and put it on sys.path"
+_AS_IT_WAS: Final = "define the class as it was when the program was saved, or save the program again"
 
 
 def _tree(d: Json, reader: _Reader) -> object:
@@ -181,7 +188,9 @@ def _instance(d: dict[str, Json], reader: _Reader) -> object:
     if "namedtuple" in d:
         cls = reader.pytree(d["namedtuple"])
         if not _is_namedtuple(cls) or list(cls._fields) != d.get("fields"):
-            raise reader.fail(f"{d['namedtuple']} is not the namedtuple of the fields {d.get('fields')} that was saved")
+            raise reader.fail(
+                f"{d['namedtuple']} is not the namedtuple of the fields {d.get('fields')} that was saved", _AS_IT_WAS
+            )
         return cls._make(children)
     if "class" not in d:
         raise reader.fail(f"{d!r:.60} describes no pytree")
@@ -195,9 +204,9 @@ def _instance(d: dict[str, Json], reader: _Reader) -> object:
         made = make(data, children)
         found = tuple(tree.opened(tree.structure(made)).keys)
     except Exception as e:  # the user's code
-        raise reader.fail(f"the class {name} does not take what was saved: {type(e).__name__}: {e}") from e
+        raise reader.fail(f"the class {name} does not take what was saved: {type(e).__name__}: {e}", _AS_IT_WAS) from e
     if found != entries:
-        raise reader.fail(f"the class {name} has changed: its children were {entries}, they are {found}")
+        raise reader.fail(f"the class {name} has changed: its children were {entries}, they are {found}", _AS_IT_WAS)
     return made
 
 

@@ -484,9 +484,13 @@ def test_dlpack_before_version_1_is_a_copy() -> None:
     copied = copy_out(runtime.to_dlpack(buffer))
     np.testing.assert_array_equal(copied, np.arange(4))
     with pytest.raises(
-        BufferError, match=r"(?m)^an immutable float32 array cannot be exported this way without a copy$"
+        BufferError,
+        match=r"(?m)^an immutable float32 array is not exported so without a copy: leave out copy=False$",
     ):
         runtime.to_dlpack(buffer, copy=False)
+    elsewhere = r"^the array is on DLPack device \(1, 0\), and goes there or to the host only: leave out dl_device$"
+    with pytest.raises(BufferError, match=elsewhere):
+        runtime.to_dlpack(buffer, dl_device=(2, 0))
 
 
 @given(st.data())

@@ -189,11 +189,13 @@ def to_dlpack(
     block(buffer, "to_dlpack")
     here = dlpack_device(buffer)
     if dl_device is not None and dl_device != here and dl_device[0] not in _HOST:
-        raise BufferError(f"the array is on DLPack device {here}, and is exported there or to the host only")
+        raise BufferError(
+            f"the array is on DLPack device {here}, and goes there or to the host only: leave out dl_device"
+        )
     dtype = buffer.aval.dtype
     old = max_version is None or max_version < (1, 0)
     if copy is False and (old or dtype in _NO_PROTOCOL or dl_device not in (None, here)):
-        raise BufferError(f"an immutable {dtype.name} array cannot be exported this way without a copy")
+        raise BufferError(f"an immutable {dtype.name} array is not exported so without a copy: leave out copy=False")
     if here[0] not in _HOST and dl_device in (None, here):
         return _jax.buffer_to_dlpack_managed_tensor(_twin(buffer), stream)
     array = to_numpy(buffer)

@@ -212,27 +212,52 @@ def test_classes_are_looked_up_and_not_imported(tmp_path: Path, monkeypatch: pyt
     assert rebuild(described, "f", imports=True).num_leaves == 1
     assert "never_imported" in sys.modules
     described["namedtuple"] = "no_such_module:Pair"
+    remedy = "install what has the module, and put it on sys.path"
     message = "load: f: the class no_such_module:Pair of a pytree cannot be imported: No module named 'no_such_module'"
-    assert rebuilt(described, imports=True).message == message
+    e = rebuilt(described, imports=True)
+    assert (e.message, e.remedy) == (message, remedy)
 
 
 def test_classes_that_are_not_what_they_were() -> None:
     here = "tests.files.classes"
-    assert rebuilt({"class": f"{here}:Gone", "children": []}).message == (
-        f"load: f: the class {here}:Gone of a pytree is not there"
-    )
-    assert rebuilt({"namedtuple": f"{here}:Pair", "fields": ["left"], "children": ["*"]}).message == (
-        f"load: f: {here}:Pair is not the namedtuple of the fields ['left'] that was saved"
-    )
-    assert rebuilt({"class": f"{here}:Plain", "data": None, "entries": [], "children": []}).message == (
-        f"load: f: the class {here}:Plain is not a pytree here"
-    )
+    changed = "define the class as it was when the program was saved, or save the program again"
+    e = rebuilt({"class": f"{here}:Gone", "children": []})
+    assert e.message == f"load: f: the class {here}:Gone of a pytree is not there"
+    assert e.remedy == changed
+    e = rebuilt({"namedtuple": f"{here}:Pair", "fields": ["left"], "children": ["*"]})
+    assert e.message == f"load: f: {here}:Pair is not the namedtuple of the fields ['left'] that was saved"
+    assert e.remedy == changed
+    e = rebuilt({"class": f"{here}:Plain", "data": None, "entries": [], "children": []})
+    assert e.message == f"load: f: the class {here}:Plain is not a pytree here"
+    assert e.remedy == "register it with fxad.tree, as when it was saved"
     old = {"class": f"{here}:Layer", "data": {"tuple": ["dense", {"tuple": []}]}, "entries": ["w"], "children": ["*"]}
-    assert rebuilt(old).message.startswith(f"load: f: the class {here}:Layer does not take what was saved: ValueError")
+    e = rebuilt(old)
+    assert e.message.startswith(f"load: f: the class {here}:Layer does not take what was saved: ValueError")
+    assert e.remedy == changed
     old |= {"entries": ["w", "bias"], "children": ["*", "*"]}
-    assert rebuilt(old).message == (
-        f"load: f: the class {here}:Layer has changed: its children were ('w', 'bias'), they are ('w', 'b')"
+    e = rebuilt(old)
+    assert (
+        e.message
+        == f"load: f: the class {here}:Layer has changed: its children were ('w', 'bias'), they are ('w', 'b')"
     )
+    assert e.remedy == changed
+
+
+MALFORMED: list[tuple[Any, str]] = [
+    (3, "3 describes no pytree"),
+    ({"children": []}, "{'children': []} describes no pytree"),
+    ({"tuple": 3}, "3 is not a list"),
+    ({"dict": [["a"]]}, "[['a']] describes no keys and values"),
+    ({"dict": [[["a"], "*"]]}, "['a'] is not a value"),
+    ({"dict": [[{"float": "x"}, "*"]]}, "{'float': 'x'} is not a value"),
+]
+
+
+@pytest.mark.parametrize(("described", "problem"), MALFORMED)
+def test_the_part_that_describes_nothing(described: Any, problem: str) -> None:
+    e = rebuilt(described)
+    assert e.message == f"load: f: {problem}"
+    assert e.remedy == "take another copy of what was saved, or save the program again"
 
 
 @pytest.mark.parametrize(
