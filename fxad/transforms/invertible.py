@@ -31,7 +31,7 @@ from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import InverseRules
 from fxad.transforms.linearize import SplitCtx, linearize
 from fxad.transforms.located import describe
-from fxad.transforms.own_rules import has_own_rules, moving_as
+from fxad.transforms.own_rules import bends, has_own_rules, moving_as
 from fxad.transforms.plans import Plan
 from fxad.transforms.reorder import reorder_ins
 from fxad.transforms.retracing import Fused, Retrace, fused_steps
@@ -93,7 +93,7 @@ def _with_rules(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...], tolerance: f
         jaxpr,
         0,
         (through.primal, filled_linear(through, inexact)),
-        moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) else rule,
+        moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) or ahead.bends or back.bends else rule,
         (),
         False,
         both,
@@ -107,10 +107,12 @@ def _with_rules(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...], tolerance: f
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Guarded:
-    """A program whose last operands are sketches of values `watched` in the forward program."""
+    """A program whose last operands are sketches of values `watched` in the forward program. If it `bends`, what it
+    reconstructs may move otherwise than what was there."""
 
     program: Jaxpr
     watched: tuple[Var, ...] = ()
+    bends: bool = False
 
 
 def _place(v: Var) -> int:
@@ -244,7 +246,7 @@ def pushed(
     asked.give(results, found)
     residuals = [asked.value(a) for a in ctx.residuals]
     moved, watched = _guarded(b, ctx, asked, found, b.inline(linear, [*given, *residuals]), tolerance)
-    return Guarded(dce(b.build(moved, f"push_{jaxpr.name}")), watched)
+    return Guarded(dce(b.build(moved, f"push_{jaxpr.name}")), watched, _bends(asked))
 
 
 @by_value
@@ -356,18 +358,27 @@ def retraced(
             ct = b.input(a.aval)
             if a in ctx.tangents:
                 accumulate(b, bars, ctx.tangents[a].var, ct)
-    _walk_back(b, ctx, asked, bars, partial(_body, rules), rules)
+    inner: list[bool] = []
+    _walk_back(b, ctx, asked, bars, partial(_body, rules, inner), rules)
     others = [asked.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
     moved = [ctx.tangents[v].var for v in marked(slim.ins, wrt)]
     bar_of = [bars.get(t) for t in moved]
     right, watched = _guarded(b, ctx, asked, given, [a for a in bar_of if a], tolerance)
     live = iter(right)
     found = instantiate([next(live) if a else Zero(t.aval) for a, t in zip(bar_of, moved, strict=True)])
-    return Guarded(dce(b.build([*others, *found], f"retrace_{jaxpr.name}")), watched)
+    apart = any(inner) or any([bends(e) for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)])
+    return Guarded(dce(b.build([*others, *found], f"retrace_{jaxpr.name}")), watched, apart or _bends(asked))
 
 
-def _body(rules: InverseRules, body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks) -> Jaxpr:
-    return retraced(body, ins, outs, wrt, True, (), math.inf, rules).program
+def _bends(asked: _Asked) -> bool:
+    return any([bends(eqn) for step in asked.demand.steps for eqn in step.of])
+
+
+def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks) -> Jaxpr:
+    """A body run backwards with its gradient; whether it bends is noted in `inner`."""
+    made = retraced(body, ins, outs, wrt, True, (), math.inf, rules)
+    inner.append(made.bends)
+    return made.program
 
 
 def _walk_back(

@@ -8,16 +8,17 @@ one, over the operands. These are residuals that only such a derivative reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, distinct
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, distinct
 from fxad.liveness import dce, prune
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import filled_linear, marked, over
 from fxad.primitives.control.silent import silent
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall, narrowed
 from fxad.transforms.as_whole import in_one
 from fxad.transforms.transpose import transpose
@@ -25,21 +26,40 @@ from fxad.transforms.transpose import transpose
 Rule: TypeAlias = tuple[Jaxpr, Jaxpr, Jaxpr]
 
 
-@by_value
 def has_own_rules(jaxpr: Jaxpr) -> bool:
     """Whether a program uses a function whose derivatives may be others than its own, its bodies included. Those that
-    `invertible` states are the function's own."""
-    for eqn in jaxpr.eqns:
-        prim = eqn.prim
-        if isinstance(prim, CustomCall) and prim.tolerance is not None:
-            if has_own_rules(prim.body):
-                return True
-        elif isinstance(prim, HigherOrder) and (
-            (isinstance(prim, CustomCall) and bool(prim.jvp_rule or prim.vjp_rule))
-            or any([has_own_rules(body) for body in prim.bodies])
-        ):
-            return True
-    return False
+    `invertible` states are the function's own.
+
+    Where it is differentiated, the forward program of the rule takes its place: results move as that does.
+    """
+    return _inside(jaxpr, _own_rule)
+
+
+def bends(eqn: Eqn) -> bool:
+    """Whether what an equation gives that is run backwards may move otherwise than its operand: its derivative may be
+    another than that of the function, or its inverse be a program of the user's."""
+    return _has(eqn, _own_inverse)
+
+
+def _has(eqn: Eqn, such: Callable[[Primitive], bool]) -> bool:
+    prim = eqn.prim
+    if isinstance(prim, CustomCall) and prim.tolerance is not None:
+        return _inside(prim.body, such)
+    return such(prim) or (isinstance(prim, HigherOrder) and any([_inside(body, such) for body in prim.bodies]))
+
+
+@by_value
+def _inside(jaxpr: Jaxpr, such: Callable[[Primitive], bool]) -> bool:
+    return any([_has(eqn, such) for eqn in jaxpr.eqns])
+
+
+def _own_rule(prim: Primitive) -> bool:
+    return isinstance(prim, CustomCall) and bool(prim.jvp_rule or prim.vjp_rule)
+
+
+def _own_inverse(prim: Primitive) -> bool:
+    given = isinstance(prim, CustomCall) and bool(prim.inverse_rule)
+    return given or _own_rule(prim) or isinstance(prim, LinearCall | StopGradient)
 
 
 def moving_as(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Rule:

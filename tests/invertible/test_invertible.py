@@ -315,6 +315,65 @@ def test_a_derivative_that_is_zero_everywhere() -> None:
         plain, lean = next_order(plain), next_order(lean)
 
 
+@fx.custom_inverse
+def searched(x: Any) -> Any:
+    return fnp.sinh(x) + x
+
+
+def by_newton(y: Any) -> Any:
+    """The steps that it takes are not known: it has no derivative in reverse mode."""
+
+    def step(state: Any) -> Any:
+        x, _ = state
+        moved = (fnp.sinh(x) + x - y) / (fnp.cosh(x) + 1.0)
+        return x - moved, fnp.max(fnp.abs(moved))
+
+    start = fnp.zeros_like(y), fnp.ones((), y.dtype)
+    return lax.while_loop(lambda state: state[1] > 1e-13, step, start)[0]
+
+
+searched.definverse(by_newton)
+
+
+def reversed_in_gradients(x: Any) -> Any:
+    return lax.linear_call(lambda _, t: 2.0 * t, lambda _, ct: -3.0 * ct, (), x)
+
+
+@pytest.mark.parametrize(
+    "inner", [fx.stop_gradient, reversed_in_gradients, searched], ids=["stopped", "adjoint", "inverse"]
+)
+def test_what_is_undone_moves_as_the_operand_does(inner: Callable[..., Any]) -> None:
+    """A derivative that is stopped, an adjoint of one's own, and an inverse without the derivative of the inverse."""
+
+    def f(x: Any, w: Any) -> Any:
+        return 2.0 * inner(x), w * fnp.sin(x)
+
+    def loss(g: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, w: sum([fnp.sum(r**3) for r in g(x, w)])
+
+    def along(g: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, w: fx.jvp(g, (x, w), (w, x))[1]
+
+    def next_order(g: Callable[..., Any]) -> Callable[..., Any]:
+        slope: Callable[..., Any] = fx.grad(g, argnums=(0, 1))
+        return lambda x, w: sum([fnp.sum(d**2) for d in slope(x, w)])
+
+    plain, lean = loss(f), loss(fx.invertible(f))
+    for _ in range(3):
+        plain, lean = next_order(plain), next_order(lean)
+        close(at(lean, X, W), at(plain, X, W))
+        close(at(along(lean), X, W), at(along(plain), X, W))
+
+
+def test_a_derivative_that_is_stopped_and_not_undone_stores_nothing() -> None:
+    def f(x: Any) -> Any:
+        a, b = x
+        return a + fnp.sinh(fx.stop_gradient(b)), b
+
+    back = fx.trace(fx.grad(lambda x: energy(fx.invertible(f)(x))), (X, W)).jaxpr
+    assert as_run(back) is back
+
+
 def test_memory_of_a_leapfrog_integrator() -> None:
     def orbit(x: Any, v: Any, steps: int) -> Any:
         def step(_: Any, state: Any) -> Any:
