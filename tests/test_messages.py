@@ -19,7 +19,7 @@ ROOMS: Final = (
     # transformations: rules, implicit functions, solvers, derivatives, memory, inverses, vmap
     "api/*.py", "transforms/*.py", "transforms/inverse_rules/*.py", "lax/implicit/*.py", "lax/linear.py",
     "primitives/custom*.py", "primitives/implicit.py", "primitives/linear_call.py", "primitives/naming.py",
-    "primitives/control/remat.py",
+    "primitives/control/*.py",
     # programs, their arguments and loops
     "program.py", "static.py", "parameters.py", "tree.py", "trace.py", "mapped.py", "lax/control/*.py",
     # the driver: lowering, compiling, running, devices, the cache, files, export

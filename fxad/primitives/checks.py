@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Aval, Primitive
 
@@ -13,9 +15,13 @@ def operands(prim: Primitive, avals: tuple[Aval, ...], count: int) -> tuple[Aval
     return avals
 
 
+FITTING: Final = "give what the bodies take, or trace the function again; nothing is converted silently"
+TOGETHER: Final = "the bodies of one equation belong together: trace the function again"
+
+
 def mistyped(message: str, have: Aval, want: Aval) -> DTypeError | ShapeError:
     """The error for an operand of another type than the one wanted."""
-    return DTypeError(message) if have.dtype != want.dtype else ShapeError(message)
+    return (DTypeError if have.dtype != want.dtype else ShapeError)(message, remedy=FITTING)
 
 
 def axes_of(name: str, axes: tuple[int, ...], ndim: int) -> None:

@@ -23,6 +23,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.liveness import narrow, sweep
+from fxad.primitives.checks import TOGETHER
 from fxad.primitives.control.bodies import marked, over
 from fxad.primitives.control.call import Applied, Call, check_operands
 from fxad.primitives.control.silent import silent, unchecked
@@ -184,5 +185,5 @@ def check_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], outs: 
             found, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
             raise ParameterError(
                 f"{name}: {role} {jaxpr.name} {verb} ({found}), expected ({wanted})",
-                remedy="the bodies of one equation belong together: trace the function again",
+                remedy=TOGETHER,
             )

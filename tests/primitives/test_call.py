@@ -79,7 +79,11 @@ def test_only_the_zero_literal_is_linear(added: float, linear: bool) -> None:
 
 
 def test_messages() -> None:
-    with pytest.raises(ArgumentError, match=r"(?m)^call: f takes 2 operands, got 1$"):
+    with pytest.raises(ArgumentError) as count:
         Call(body()).abstract_eval(V)
-    with pytest.raises(ShapeError, match=r"(?m)^call: operand 1 of f is f64\[4\], its body takes f64\[3\]$"):
+    assert count.value.message == "call: f takes 2 operands, got 1"
+    with pytest.raises(ShapeError) as shape:
         Call(body()).abstract_eval(V, Aval((4,), np.float64))
+    assert shape.value.message == "call: operand 1 of f is f64[4], its body takes f64[3]"
+    for e in (count.value, shape.value):
+        assert e.remedy == "give what the bodies take, or trace the function again; nothing is converted silently"

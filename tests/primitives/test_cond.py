@@ -234,40 +234,48 @@ def test_text() -> None:
     assert 'cond[branches=(@branch, @branch#1, @branch#2), batched="loop"] %arg0, %arg1, %arg2' in to_text(p)
 
 
+FITTING = "give what the bodies take, or trace the function again; nothing is converted silently"
+TOGETHER = "the bodies of one equation belong together: trace the function again"
+
+
 @pytest.mark.parametrize(
-    ("prim", "avals", "error", "message"),
+    ("prim", "avals", "error", "message", "remedy"),
     [
-        (Cond(()), (INDEX,), ParameterError, "cond: has no branch"),
-        (Cond(THREE, "all"), (INDEX, V, V), ParameterError, "cond: batched is 'all'"),
-        (Cond(THREE), (INDEX, V), ArgumentError, "cond: takes an index and 2 operands, got 2 in all"),
+        (Cond(()), (INDEX,), ParameterError, "cond: has no branch", "give at least one"),
+        (Cond(THREE, "all"), (INDEX, V, V), ParameterError, "cond: batched is 'all'", "use 'select' or 'loop'"),
+        (Cond(THREE), (INDEX, V), ArgumentError, "cond: takes an index and 2 operands, got 2 in all", FITTING),
         (
             Cond(THREE),
             (Aval((), dtypes.bool_), V, V),
             DTypeError,
             "cond: the index must be i32[], got bool[]",
+            FITTING,
         ),
-        (Cond(THREE), (Aval((1,), "int32"), V, V), ShapeError, "cond: the index must be i32[], got i32[1]"),
+        (Cond(THREE), (Aval((1,), "int32"), V, V), ShapeError, "cond: the index must be i32[], got i32[1]", FITTING),
         (
             Cond(THREE),
             (INDEX, V, Aval((4,), "float64")),
             ShapeError,
             "cond: operand 1 is f64[4], its branches take f64[3]",
+            FITTING,
         ),
         (
             Cond((THREE[0], Jaxpr((), (), ()))),
             (INDEX,),
             ShapeError,
             "cond: branch 1 takes (), branch 0 takes (f64[3], f64[3])",
+            TOGETHER,
         ),
         (
             Cond((THREE[0], branch("x"))),
             (INDEX, V, V),
             ShapeError,
             "cond: branch 1 returns (f64[3]), branch 0 returns (f64[3], f64[3])",
+            TOGETHER,
         ),
     ],
 )
-def test_messages(prim: Cond, avals: tuple[Aval, ...], error: type[FxadError], message: str) -> None:
+def test_messages(prim: Cond, avals: tuple[Aval, ...], error: type[FxadError], message: str, remedy: str) -> None:
     with pytest.raises(error) as caught:
         prim.abstract_eval(*avals)
-    assert caught.value.message == message
+    assert (caught.value.message, caught.value.remedy) == (message, remedy)

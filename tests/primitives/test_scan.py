@@ -7,7 +7,7 @@ import pytest
 
 from fxad import dtypes
 from fxad.builder import Builder
-from fxad.errors import ArgumentError, DTypeError, NotLinearError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, NotLinearError, ParameterError, ShapeError
 from fxad.interpret import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Zero
 from fxad.lower import lower_jaxpr
@@ -429,26 +429,72 @@ def test_a_counter_is_not_batched() -> None:
 
 # --------------------------------------------------------------------------------------------------------- messages
 
+FITTING = "give what the bodies take, or trace the function again; nothing is converted silently"
+TOGETHER = "the bodies of one equation belong together: trace the function again"
+
 
 @pytest.mark.parametrize(
-    ("scan", "avals", "error", "message"),
+    ("scan", "avals", "error", "message", "remedy"),
     [
-        (Scan(linear_step(), 2, False, 1, 1, 1), (V, V), ArgumentError, "scan: linear takes 3 operands, got 2"),
-        (Scan(linear_step(), 2, False, 1, 1, 1), (I, V, V), DTypeError,
-         "scan: constant 0 of linear is i32[], its body takes f64[3]"),
-        (Scan(linear_step(), 2, False, 1, 1, 1), (V, I, V), DTypeError,
-         "scan: carry 0 of linear is i32[], its body takes f64[3]"),
-        (Scan(linear_step(), 2, False, 1, 1, 1), (V, V, V), ShapeError,
-         "scan: xs 0 of linear is f64[3], its body takes 2 slices f64[3]"),
-        (Scan(linear_step(), -1, False, 1, 1, 1), (V, V, V), ParameterError, "scan: length is -1, less than 0"),
-        (Scan(linear_step(), 2, False, 0, 1, 1), (V, V, V), ParameterError, "scan: unroll is 0, less than 1"),
-        (Scan(linear_step(), 2, False, 1, 1, 3), (V, V, V), ParameterError,
-         "scan: 1 constants and 3 carries do not fit linear, of 3 operands and 2 results"),
-        (Scan(step(), 2, False, 1, 0, 2), (V, V, I, V), ShapeError,
-         "scan: step takes f64[3] for carry 1 and gives i32[]"),
+        (
+            Scan(linear_step(), 2, False, 1, 1, 1),
+            (V, V),
+            ArgumentError,
+            "scan: linear takes 3 operands, got 2",
+            FITTING,
+        ),
+        (
+            Scan(linear_step(), 2, False, 1, 1, 1),
+            (I, V, V),
+            DTypeError,
+            "scan: constant 0 of linear is i32[], its body takes f64[3]",
+            FITTING,
+        ),
+        (
+            Scan(linear_step(), 2, False, 1, 1, 1),
+            (V, I, V),
+            DTypeError,
+            "scan: carry 0 of linear is i32[], its body takes f64[3]",
+            FITTING,
+        ),
+        (
+            Scan(linear_step(), 2, False, 1, 1, 1),
+            (V, V, V),
+            ShapeError,
+            "scan: xs 0 of linear is f64[3], its body takes 2 slices f64[3]",
+            FITTING,
+        ),
+        (
+            Scan(linear_step(), -1, False, 1, 1, 1),
+            (V, V, V),
+            ParameterError,
+            "scan: length is -1, less than 0",
+            "give an int from 0 on",
+        ),
+        (
+            Scan(linear_step(), 2, False, 0, 1, 1),
+            (V, V, V),
+            ParameterError,
+            "scan: unroll is 0, less than 1",
+            "give an int from 1 on",
+        ),
+        (
+            Scan(linear_step(), 2, False, 1, 1, 3),
+            (V, V, V),
+            ParameterError,
+            "scan: 1 constants and 3 carries do not fit linear, of 3 operands and 2 results",
+            TOGETHER,
+        ),
+        (
+            Scan(step(), 2, False, 1, 0, 2),
+            (V, V, I, V),
+            ShapeError,
+            "scan: step takes f64[3] for carry 1 and gives i32[]",
+            TOGETHER,
+        ),
     ],
-)  # fmt: skip
-def test_messages(scan: Scan, avals: tuple[Aval, ...], error: type[Exception], message: str) -> None:
+)
+def test_messages(scan: Scan, avals: tuple[Aval, ...], error: type[FxadError], message: str, remedy: str) -> None:
     with pytest.raises(error) as e:
         scan.abstract_eval(*avals)
-    assert str(e.value).splitlines()[0] == message
+    assert (e.value.message, e.value.remedy) == (message, remedy)

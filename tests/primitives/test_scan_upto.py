@@ -81,23 +81,25 @@ def test_rewriting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prim", "avals", "error", "message"),
+    ("prim", "avals", "error", "message", "remedy"),
     [
         (
             scan(),
             (V, V, V, XS),
             DTypeError,
             "scan: the count of slices to run over must be i32[], got f64[3]",
+            "give what the bodies take, or trace the function again; nothing is converted silently",
         ),
         (
             Scan(step(), 4, False, 2, 1, 1, True),
             (COUNT, V, V, XS),
             ParameterError,
             "scan: up to a count, unroll must be 1 and length less than 2**31, got 2 and 4",
+            "leave out unroll, or the count",
         ),
     ],
 )
-def test_messages(prim: Scan, avals: tuple[Aval, ...], error: type[FxadError], message: str) -> None:
+def test_messages(prim: Scan, avals: tuple[Aval, ...], error: type[FxadError], message: str, remedy: str) -> None:
     with pytest.raises(error) as caught:
         prim.abstract_eval(*avals)
-    assert caught.value.message == message
+    assert (caught.value.message, caught.value.remedy) == (message, remedy)

@@ -334,62 +334,80 @@ def test_text() -> None:
         assert f"while[cond=@more, body=@waves, n_cond=1, n_body=1, max_steps={bound or 'none'}] %arg0" in to_text(p)
 
 
+FITTING = "give what the bodies take, or trace the function again; nothing is converted silently"
+TOGETHER = "the bodies of one equation belong together: trace the function again"
+
+
 @pytest.mark.parametrize(
-    ("prim", "avals", "error", "message"),
+    ("prim", "avals", "error", "message", "remedy"),
     [
-        (While(until(V), waves(), 1, 1), (I, V, I), ArgumentError, "while: takes 4 operands, got 3"),
+        (While(until(V), waves(), 1, 1), (I, V, I), ArgumentError, "while: takes 4 operands, got 3", FITTING),
         (
             While(until(V), waves(), 1, 1),
             (I, V, I, S),
             ShapeError,
             "while: operand 3 (carry 1) is f64[], its bodies take f64[3]",
+            FITTING,
         ),
         (
             While(until(V), waves(), 1, 1),
             (V, V, I, V),
             ShapeError,
             "while: operand 0 (constant 0 of cond) is f64[3], its bodies take i32[]",
+            FITTING,
         ),
         (
             While(until(V), waves(), 1, 1),
             (I, V, S, V),
             DTypeError,
             "while: operand 2 (carry 0) is f64[], its bodies take i32[]",
+            FITTING,
         ),
-        (While(until(V), waves(), 1, 1, -1), (I, V, I, V), ParameterError, "while: max_steps is -1"),
+        (
+            While(until(V), waves(), 1, 1, -1),
+            (I, V, I, V),
+            ParameterError,
+            "while: max_steps is -1",
+            "give a number of steps >= 0",
+        ),
         (
             While(until(V), waves(), 9, 1),
             (),
             ParameterError,
             "while: 9 constants of 3 operands of cond, 1 constants of 3 operands of body",
+            TOGETHER,
         ),
         (
             While(until(V), waves(rows=True), 1, 1),
             (I, V, I, V),
             ParameterError,
             "while: body returns 2 rows beside the carry, so max_steps must be given",
+            "give max_steps, or return the carry alone",
         ),
         (
             While(until(V), waves(), 1, 2),
             (),
             ShapeError,
             "while: body takes the carry (f64[3]) and returns (i32[], f64[3])",
+            TOGETHER,
         ),
         (
             While(until(V, V), waves(), 1, 1),
             (),
             ShapeError,
             "while: cond takes the carry (i32[], f64[3], f64[3]), body (i32[], f64[3])",
+            TOGETHER,
         ),
         (
             While(waves(), waves(), 1, 1),
             (),
             DTypeError,
             "while: cond returns (i32[], f64[3]), not a bool without axes",
+            "let cond return one comparison",
         ),
     ],
 )
-def test_messages(prim: While, avals: tuple[Aval, ...], error: type[FxadError], message: str) -> None:
+def test_messages(prim: While, avals: tuple[Aval, ...], error: type[FxadError], message: str, remedy: str) -> None:
     with pytest.raises(error) as caught:
         prim.abstract_eval(*avals)
-    assert caught.value.message == message
+    assert (caught.value.message, caught.value.remedy) == (message, remedy)

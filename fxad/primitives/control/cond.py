@@ -38,6 +38,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.checking import checks
+from fxad.primitives.checks import FITTING, TOGETHER
 from fxad.primitives.control.bodies import (
     either,
     filled_linear,
@@ -112,12 +113,14 @@ class Cond(HigherOrder, Linear):
         wants = (INDEX, *first.in_avals)
         if avals != wants:
             if len(avals) != len(wants):
-                raise ArgumentError(f"cond: takes an index and {len(first.ins)} operands, got {len(avals)} in all")
+                raise ArgumentError(
+                    f"cond: takes an index and {len(first.ins)} operands, got {len(avals)} in all", remedy=FITTING
+                )
             k, have, want = next((k, a, w) for k, (a, w) in enumerate(zip(avals, wants, strict=True)) if a is not w)
             what = f"operand {k - 1} is {have}, its branches take {want}"
             if k == 0:
                 what = f"the index must be {want}, got {have}"
-            raise (ShapeError if have.shape != want.shape else DTypeError)(f"cond: {what}")
+            raise (ShapeError if have.shape != want.shape else DTypeError)(f"cond: {what}", remedy=FITTING)
         return first.out_avals
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -279,7 +282,7 @@ def _bar(found: Var | None, aval: Aval) -> Cotangent:
 def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...]) -> None:
     if have != want:
         mine, first = ", ".join(map(str, have)), ", ".join(map(str, want))
-        raise ShapeError(f"cond: branch {k} {verb} ({mine}), branch 0 {verb} ({first})")
+        raise ShapeError(f"cond: branch {k} {verb} ({mine}), branch 0 {verb} ({first})", remedy=TOGETHER)
 
 
 @final

@@ -38,7 +38,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.checking import checks
-from fxad.primitives.checks import mistyped
+from fxad.primitives.checks import FITTING, TOGETHER, mistyped
 from fxad.primitives.control import scan_lowering as loops
 from fxad.primitives.control.bodies import spread_tangents
 from fxad.primitives.control.guarded import guarded
@@ -105,7 +105,9 @@ class Scan(HigherOrder, Linear):
         if count not in ((), (COUNT,)):
             raise mistyped(f"scan: the count of slices to run over must be {COUNT}, got {count[0]}", count[0], COUNT)
         if len(operands) != len(self.body.ins):
-            raise ArgumentError(f"scan: {self.body.name} takes {len(self.body.ins)} operands, got {len(operands)}")
+            raise ArgumentError(
+                f"scan: {self.body.name} takes {len(self.body.ins)} operands, got {len(operands)}", remedy=FITTING
+            )
         consts, carry, xs = self.steps.split(operands)
         for group, have in (("constant", consts), ("carry", carry), ("xs", xs)):
             self._check_group(group, have)
@@ -115,21 +117,26 @@ class Scan(HigherOrder, Linear):
     def _check_parameters(self) -> None:
         for field, least in (("length", 0), ("unroll", 1), ("n_consts", 0), ("n_carry", 0)):
             if getattr(self, field) < least:
-                raise ParameterError(f"scan: {field} is {getattr(self, field)}, less than {least}")
+                raise ParameterError(
+                    f"scan: {field} is {getattr(self, field)}, less than {least}", remedy=f"give an int from {least} on"
+                )
         if self.upto and (self.unroll != 1 or self.length >= 1 << 31):
             raise ParameterError(
-                f"scan: up to a count, unroll must be 1 and length less than 2**31, got {self.unroll} and {self.length}"
+                "scan: up to a count, unroll must be 1 and length less than 2**31, got "
+                f"{self.unroll} and {self.length}",
+                remedy="leave out unroll, or the count",
             )
         n, n_out = self.n_consts + self.n_carry, len(self.body.outs)
         if n > len(self.body.ins) or self.n_carry > n_out:
             raise ParameterError(
                 f"scan: {self.n_consts} constants and {self.n_carry} carries do not fit {self.body.name}, of "
-                f"{len(self.body.ins)} operands and {n_out} results"
+                f"{len(self.body.ins)} operands and {n_out} results",
+                remedy=TOGETHER,
             )
         carry = self.body.in_avals[self.n_consts : n]
         for k, (have, want) in enumerate(zip(self.body.out_avals, carry, strict=False)):
             if have is not want:
-                raise ShapeError(f"scan: {self.body.name} takes {want} for carry {k} and gives {have}")
+                raise ShapeError(f"scan: {self.body.name} takes {want} for carry {k} and gives {have}", remedy=TOGETHER)
 
     def _check_group(self, group: str, avals: tuple[Aval, ...]) -> None:
         """Check the operands of one group. Raises: DTypeError, ShapeError."""

@@ -35,6 +35,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.checking import checks
+from fxad.primitives.checks import FITTING, TOGETHER
 from fxad.primitives.control.bodies import either, literals, marked, over, spread_tangents
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.guarded import guarded
@@ -117,37 +118,44 @@ class While(HigherOrder):
 
     def _operand_error(self, avals: tuple[Aval, ...], wants: tuple[Aval, ...]) -> FxadError:
         if len(avals) != len(wants):
-            return ArgumentError(f"while: takes {len(wants)} operands, got {len(avals)}")
+            return ArgumentError(f"while: takes {len(wants)} operands, got {len(avals)}", remedy=FITTING)
         k, have, want = next((k, a, w) for k, (a, w) in enumerate(zip(avals, wants, strict=True)) if a is not w)
         groups = self.parts(range(len(wants)))
         roles = ("constant {} of cond", "constant {} of body", "carry {}")
         role = next(r.format(k - g[0]) for r, g in zip(roles, groups, strict=True) if k in g)
         error = ShapeError if have.shape != want.shape else DTypeError
-        return error(f"while: operand {k} ({role}) is {have}, its bodies take {want}")
+        return error(f"while: operand {k} ({role}) is {have}, its bodies take {want}", remedy=FITTING)
 
     def _check_bodies(self) -> None:
         if not 0 <= self.n_cond <= len(self.cond.ins) or not 0 <= self.n_body <= len(self.body.ins):
             raise ParameterError(
                 f"while: {self.n_cond} constants of {len(self.cond.ins)} operands of cond, "
-                f"{self.n_body} constants of {len(self.body.ins)} operands of body"
+                f"{self.n_body} constants of {len(self.body.ins)} operands of body",
+                remedy=TOGETHER,
             )
         if self.max_steps is not None and self.max_steps < 0:
             raise ParameterError(f"while: max_steps is {self.max_steps}", remedy="give a number of steps >= 0")
         carry = self.carry
         if self.body.out_avals[: len(carry)] != carry:
             raise ShapeError(
-                f"while: body takes the carry ({_types(carry)}) and returns ({_types(self.body.out_avals)})"
+                f"while: body takes the carry ({_types(carry)}) and returns ({_types(self.body.out_avals)})",
+                remedy=TOGETHER,
             )
         if self.rows and self.max_steps is None:
             raise ParameterError(
-                f"while: body returns {len(self.rows)} rows beside the carry, so max_steps must be given"
+                f"while: body returns {len(self.rows)} rows beside the carry, so max_steps must be given",
+                remedy="give max_steps, or return the carry alone",
             )
         if self.cond.in_avals[self.n_cond :] != carry:
             raise ShapeError(
-                f"while: cond takes the carry ({_types(self.cond.in_avals[self.n_cond :])}), body ({_types(carry)})"
+                f"while: cond takes the carry ({_types(self.cond.in_avals[self.n_cond :])}), body ({_types(carry)})",
+                remedy=TOGETHER,
             )
         if self.cond.out_avals != (_BOOL,):
-            raise DTypeError(f"while: cond returns ({_types(self.cond.out_avals)}), not a bool without axes")
+            raise DTypeError(
+                f"while: cond returns ({_types(self.cond.out_avals)}), not a bool without axes",
+                remedy="let cond return one comparison",
+            )
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         of_cond, of_body, carry = self.parts(args)
