@@ -99,10 +99,11 @@ def depth(deep: int = 96, shallow: int = 12) -> list[Row]:
     for name, size in (("a sequence of 32", {"length": 32, "batch": 1}), ("4 sequences of 128", {})):
         few, many = transformer(shallow, **size), transformer(deep, **size)
         what = f"transformer, {deep} layers beside {shallow}, {name}"
-        least = min(ours_first(few)[0], ours_first(few)[0])
-        out.append(Row(f"first gradient: {what}", ours_first(many)[0], least, 1.5 if size else None, unit="ms"))
+        most, least = [min(ours_first(model)[0], ours_first(model)[0]) for model in (many, few)]
+        out.append(Row(f"first gradient: {what}", most, least, 1.5 if size else None, unit="ms"))
         if size:
-            out.append(Row(f"until it runs: {what}", ready(many), min(ready(few), ready(few)), 1.5, unit="ms"))
+            most, least = [min(ready(model), ready(model)) for model in (many, few)]
+            out.append(Row(f"until it runs: {what}", most, least, 1.5, unit="ms"))
     return out
 
 
