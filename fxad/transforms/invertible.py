@@ -22,7 +22,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Tangent, Var,
 from fxad.liveness import dce
 from fxad.memo import by_value
 from fxad.primitives.checking import checks
-from fxad.primitives.control.bodies import filled_linear, marked, over
+from fxad.primitives.control.bodies import marked, over
 from fxad.primitives.custom import CustomCall
 from fxad.records import dataclass
 from fxad.transforms.guarding import after_checks, agree, compared, sketch, sketched, where_right
@@ -31,7 +31,7 @@ from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import InverseRules
 from fxad.transforms.linearize import SplitCtx, linearize
 from fxad.transforms.located import describe
-from fxad.transforms.own_rules import bends, has_own_rules, moving_as
+from fxad.transforms.own_rules import bends, forward_rule, has_own_rules, moving_as
 from fxad.transforms.plans import Plan
 from fxad.transforms.reorder import reorder_ins
 from fxad.transforms.retracing import Fused, Retrace, fused_steps
@@ -82,7 +82,6 @@ def _with_rules(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...], tolerance: f
         _beside(program, found.watched, watched)
         for program, found in ((ahead.program, ahead), (reorder_ins(back.program, order), back))
     ]
-    inexact = tuple([a.inexact for a in jaxpr.out_avals])
     inverse = determine(jaxpr, held, every, rules)
     both: tuple[Jaxpr, ...] = ()
     if all([h or s for h, s in zip(held, inverse.solved, strict=True)]):
@@ -92,7 +91,7 @@ def _with_rules(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...], tolerance: f
     prim = CustomCall(
         jaxpr,
         0,
-        (through.primal, filled_linear(through, inexact)),
+        forward_rule(jaxpr, through),
         moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) or ahead.bends or back.bends else rule,
         (),
         False,

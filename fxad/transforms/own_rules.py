@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from fxad.builder import Builder
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, distinct
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, Zero, distinct
 from fxad.liveness import dce, prune
 from fxad.memo import by_value
 from fxad.primitives.control.bodies import filled_linear, marked, over
@@ -21,6 +21,7 @@ from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall, narrowed
 from fxad.transforms.as_whole import in_one
+from fxad.transforms.jvp import jvp
 from fxad.transforms.transpose import transpose
 
 Rule: TypeAlias = tuple[Jaxpr, Jaxpr, Jaxpr]
@@ -60,6 +61,30 @@ def _own_rule(prim: Primitive) -> bool:
 def _own_inverse(prim: Primitive) -> bool:
     given = isinstance(prim, CustomCall) and bool(prim.inverse_rule)
     return given or _own_rule(prim) or isinstance(prim, LinearCall | StopGradient)
+
+
+def forward_rule(jaxpr: Jaxpr, through: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
+    """The rule (forward, push) of forward mode: that of the linearized program.
+
+    Where a function has a rule for tangents beside one for cotangents, forward mode takes that, as it does elsewhere:
+    the operands are residuals, and the compiler merges what both programs compute.
+    """
+    inexact = tuple([a.inexact for a in jaxpr.out_avals])
+    if not _inside(jaxpr, _two_rules):
+        return through.primal, filled_linear(through, inexact)
+    n, ins = len(jaxpr.outs), jaxpr.in_avals
+    moving = tuple([a.inexact for a in ins])
+    both, nonzero = jvp(silent(jaxpr), moving)
+    b = Builder()
+    dots, given = b.inputs(marked(ins, moving)), b.inputs(ins)
+    found = iter(b.inline(both, [*given, *dots])[n:])
+    moved = [next(found) if nz else Zero(a).instantiate() for nz, a in zip(nonzero, jaxpr.out_avals, strict=True)]
+    push = dce(b.build(marked(moved, inexact), f"push_{jaxpr.name}"))
+    return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.ins), jaxpr.name), push
+
+
+def _two_rules(prim: Primitive) -> bool:
+    return isinstance(prim, CustomCall) and bool(prim.jvp_rule and prim.vjp_rule)
 
 
 def moving_as(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Rule:

@@ -365,6 +365,33 @@ def test_what_is_undone_moves_as_the_operand_does(inner: Callable[..., Any]) -> 
         close(at(along(lean), X, W), at(along(plain), X, W))
 
 
+def test_forward_mode_takes_the_rule_for_tangents() -> None:
+    """Of a function with two rules, which here are of different functions; in calls and loops as elsewhere."""
+
+    @fx.custom_jvp
+    def two(x: Any) -> Any:
+        return fnp.sinh(x)
+
+    two.defjvp(lambda primals, tangents: (two(*primals), 3.0 * primals[0] * tangents[0]))
+    two.defvjp(lambda x: (two(x), x), lambda x, ct: (5.0 * x * ct,))
+
+    def looped(x: Any, w: Any) -> Any:
+        return lax.scan(lambda c, _: ((two(c[0]), c[1] * c[0]), None), (x, w), None, length=2)[0]
+
+    for f in (lambda x, w: (two(x), w * x), looped):
+        lean = fx.invertible(f)
+        for g in (lean, fx.invertible(lambda x, w, lean=lean: lean(x, w))):
+            for h in (
+                lambda f: lambda x, w: fx.jvp(f, (x, w), (w, x))[1],
+                lambda f: lambda x, w: fx.linearize(f, x, w)[1](w, x),
+                lambda f: lambda x, w: fx.vjp(f, x, w)[1]((w, x)),
+                lambda f: lambda x, w: fx.jvp(lambda x, w: fx.vjp(f, x, w)[1]((w, x)), (x, w), (w, x))[1],
+                lambda f: lambda x, w: fx.vjp(lambda x, w: fx.jvp(f, (x, w), (w, x))[1], x, w)[1]((w, x)),
+                lambda f: lambda x, w: fx.vmap(lambda x, w: fx.jvp(f, (x, w), (w, x))[1], (0, None))(x, w[0]),
+            ):
+                close(at(h(g), X, W), at(h(f), X, W), rtol=1e-7)
+
+
 def test_a_derivative_that_is_stopped_and_not_undone_stores_nothing() -> None:
     def f(x: Any) -> Any:
         a, b = x
