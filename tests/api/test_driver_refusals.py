@@ -222,7 +222,9 @@ RUNNING: list[Case] = [
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message", "remedy"), [*COMPILING, *EXPORTING, *RUNNING], ids=lambda x: str(x)[:50]
+    ("call", "error", "message", "remedy"),
+    [*COMPILING, *EXPORTING, *RUNNING],
+    ids=lambda x: x[:50] if isinstance(x, str) else "",
 )
 def test_refusals(call: Callable[[], object], error: type[FxadError], message: str, remedy: str) -> None:
     assert refused(call, error, message).remedy == remedy
