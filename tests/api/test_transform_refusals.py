@@ -63,6 +63,12 @@ def sized(n: Any, x: Any) -> Any:
     return x * n
 
 
+def unravel(vector: object) -> object:
+    """Of a tree of one vector: computed here, as what is computed while tests are collected is never forgotten."""
+    back: Any = tree.ravel({"a": X})[1]
+    return back(vector)
+
+
 def body(aval: Aval, n_out: int = 1) -> Jaxpr:
     b = Builder()
     return b.build([b.input(aval)] * n_out, "body")
@@ -73,8 +79,6 @@ loops: Any = lax
 DOUBLE: Any = fx.trace(double, X)
 BOTH: Any = fx.trace(both, X, k=X)
 SCALAR: Any = fx.trace(double, 1.0)
-_, UNRAVEL = tree.ravel({"a": X})
-unravel: Any = UNRAVEL
 register: Any = tree.register
 F3, F7, I3, C0 = Aval((3,), "float32"), Aval((7,), "float32"), Aval((3,), "int32"), Aval((), "complex64")
 
@@ -214,9 +218,9 @@ TREES: list[Case] = [
      "register the class: fxad.tree.register"),
     (lambda: unravel([1.0]), ArgumentError, "unravel: a list is not a vector: [1.0]",
      "give an array like the vector that ravel made"),
-    (lambda: UNRAVEL(X[:2]), ShapeError, "unravel: the vector has shape (2,), the tree needs (3,)",
+    (lambda: unravel(X[:2]), ShapeError, "unravel: the vector has shape (2,), the tree needs (3,)",
      "give a vector with an element for each element of the tree"),
-    (lambda: UNRAVEL(np.ones(3)), DTypeError, "unravel: the vector has dtype float64, that of the tree has float32",
+    (lambda: unravel(np.ones(3)), DTypeError, "unravel: the vector has dtype float64, that of the tree has float32",
      "convert it with astype('float32'); nothing is converted silently"),
 ]  # fmt: skip
 
