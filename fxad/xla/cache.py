@@ -189,7 +189,7 @@ class Cache:
         with entry.lock:
             known = entry.found()
             if known is None:
-                with under_way(f"compile of {source.name}"):
+                with under_way(f"compile of {source.name}", key[1]):
                     return self._make((source, key), entry)
         with self._lock:  # another thread compiled it while this one waited
             return self._hit((source, key), entry, known)

@@ -243,6 +243,32 @@ print(len(os.listdir("/proc/self/task")), flush=True)
     assert left < at_work
 
 
+@pytest.mark.parametrize("device", [0, 1])
+def test_what_is_computed_for_nobody_ends_before_the_interpreter(device: int) -> None:
+    """Also where something keeps the client for ever, whose end would wait for it: here what is kept for children."""
+    early = """
+import atexit, time
+@atexit.register  # before fxad's own, so called after it
+def end():
+    before = time.process_time()
+    time.sleep(0.3)
+    print("idle" if time.process_time() - before < 0.1 else "at work", flush=True)
+"""
+    text = """
+x = fx.device_put(np.full((700, 700), 0.01, np.float32), fx.devices()[DEVICE])
+os.register_at_fork(after_in_child=lambda: x)
+step = fx.jit(lambda x: fx.lax.fori_loop(0, 100, lambda _, x: fnp.tanh(x @ x), x))
+step(x)
+step(x)
+print("asked for")
+"""
+    text = early + "import os; os.environ['FXAD_CPU_DEVICES'] = '2'" + START + text.replace("DEVICE", str(device))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", text], check=False, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "asked for\nidle\n", "")
+
+
 def test_a_forked_child_says_that_it_cannot_compute() -> None:
     """It would wait for threads that it does not have. What has been computed, and tracing, are there."""
     text = """
