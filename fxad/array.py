@@ -128,11 +128,14 @@ class Array(Typed, Conversions, Methods, Updatable):
     def __reduce__(self) -> tuple[object, ...]:
         return asarray, (np.array(self.__array__()),)
 
-    def __copy__(self) -> Array:
-        return self
+    def copy(self) -> Self:
+        """The value in memory of its own, to be donated apart; inside a trace, where nothing is, the array itself."""
+        return self if _binder.get() else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
 
-    def __deepcopy__(self, memo: object) -> Array:
-        return self
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.copy()
 
     def __contains__(self, value: ArrayLike) -> bool:
         hit: object = self == value

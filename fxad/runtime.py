@@ -18,6 +18,7 @@ from fxad.xla.buffers import (
     to_dlpack,
     to_numpy,
     transfer,
+    twin,
 )
 from fxad.xla.cache import Cache, CacheStats, cache, cache_in_force, compile_jaxpr
 from fxad.xla.client import Device, default_device, devices, set_cpu_devices
@@ -83,4 +84,5 @@ __all__ = [
     "to_dlpack",
     "to_numpy",
     "transfer",
+    "twin",
 ]

@@ -219,7 +219,7 @@ def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = Non
     else:
         out = as_array("asarray", cast("ArrayLike", obj))
         out = out if want is None or want is out.dtype else out.astype(want)
-    return placed("asarray", out, device)
+    return placed("asarray", out.copy() if copy and out is obj else out, device)
 
 
 def array(obj: Nested, /, dtype: object = None, *, copy: bool | None = None) -> Array:
@@ -236,7 +236,8 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
         raise ArgumentError(f"from_dlpack: {described(x)} has no __dlpack__", remedy="use asarray")
     if copy is False and not isinstance(x, Array):
         raise BufferError(f"from_dlpack: {described(x)} is copied, because others could write to its memory")
-    return placed("from_dlpack", as_array("from_dlpack", cast("ArrayLike", x)), device)
+    out = as_array("from_dlpack", cast("ArrayLike", x))
+    return placed("from_dlpack", out.copy() if copy and out is x else out, device)
 
 
 def _nested(x: Sequence[object], want: dtypes.DType | None) -> Array:

@@ -336,8 +336,8 @@ def _complex(dtype: DType) -> DType:
 
 
 def copy(x: ArrayLike, /) -> Array:
-    """The array: it cannot change, so it is its own copy."""
-    return as_array("copy", x)
+    """The values in memory of their own, which is donated apart. Inside a trace, where nothing is, the array itself."""
+    return as_array("copy", x).copy()
 
 
 __all__ = [

@@ -240,10 +240,6 @@ class Methods(Operators):
         """The same values in another dtype."""
         return self._apply(elementwise.astype, (), (dtypes.as_dtype(dtype),))
 
-    def copy(self) -> Self:
-        """The array itself: arrays are immutable."""
-        return self
-
     @property
     def real(self) -> Self:
         """The real part; real values are their own."""

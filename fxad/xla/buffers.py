@@ -197,7 +197,7 @@ def to_dlpack(
     if copy is False and (old or dtype in _NO_PROTOCOL or dl_device not in (None, here)):
         raise BufferError(f"an immutable {dtype.name} array is not exported so without a copy: leave out copy=False")
     if here[0] not in _HOST and dl_device in (None, here):
-        return _jax.buffer_to_dlpack_managed_tensor(_twin(buffer), stream)
+        return _jax.buffer_to_dlpack_managed_tensor(twin(buffer), stream)
     array = to_numpy(buffer)
     if dtype in _NO_PROTOCOL:
         # jaxlib aborts when a buffer is deleted that it has exported; nobody but the capsule holds this copy
@@ -208,14 +208,17 @@ def to_dlpack(
     return cast(_Versioned, array).__dlpack__(max_version=max_version, copy=None)
 
 
-def _twin(buffer: Buffer) -> Buffer:
-    """A copy on the same accelerator, held by nobody else."""
-    where = cast(OneDevice, buffer._sharding)
-    return _moved(buffer, where, _jax.ArrayCopySemantics.ALWAYS_COPY)
+def twin(buffer: Buffer) -> Buffer:
+    """A copy on the same device, held by nobody else; committed as the buffer is. Does not wait.
+
+    Raises: ExecutionError when it was deleted.
+    """
+    if buffer.is_deleted():
+        block(buffer, "copy")  # jaxlib crashes at the sight of it
+    return _moved(buffer, cast(OneDevice, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
 
 
 def _moved(buffer: Buffer, where: OneDevice, semantics: _jax.ArrayCopySemantics) -> Buffer:
-    commitments.any = True
     devices = [_jax.DeviceList((where._device,))]
     return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [where], [semantics])[0]
 
@@ -252,7 +255,11 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     if device.platform == "cpu" or _platform(buffer) != device.raw.platform:
         array = to_numpy(buffer)
         return to_buffer(array, Aval(array.shape, array.dtype), device)
-    return _moved(buffer, device.sharding, _jax.ArrayCopySemantics.REUSE_INPUT)
+    commitments.any = True
+    if buffer.is_deleted():
+        block(buffer, "transfer")  # as in `twin`
+    there = _moved(buffer, device.sharding, _jax.ArrayCopySemantics.REUSE_INPUT)
+    return there._rewrap_with_aval_and_sharding(there.aval, there._sharding)  # committed, as it was put there by name
 
 
 def block(buffer: Buffer, what: str = "block") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import pickle
@@ -248,6 +249,41 @@ def test_one_array_twice() -> None:
     with pytest.raises(ArgumentError, match=r"given a second time: closed-over array 0 and argument a\n"):
         closed(x)
     assert not gone(x), "refused before anything ran"
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "fnp.copy": fnp.copy,
+    "copy": lambda x: x.copy(),
+    "asarray": lambda x: fnp.asarray(x, copy=True),
+    "array": lambda x: fnp.array(x, copy=True),
+    "from_dlpack": lambda x: fnp.from_dlpack(x, copy=True),
+    "shallow": copy.copy,
+    "deep": lambda x: copy.deepcopy({"x": x})["x"],
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_a_copy_is_given_up_by_itself(way: str) -> None:
+    """It is what the refusal of one array twice asks for, and how a state is kept."""
+    x = ones()
+    kept = COPIES[way](x)
+    assert kept.committed is x.committed
+    total, rest = fx.jit(lambda a, b: (a + b, a - b), donate=(0, 1))(x, kept)
+    assert (gone(x), gone(kept)) == (True, True)
+    assert (total[0], rest[0]) == (2.0, 0.0)
+    x = fx.device_put(ones(), HERE)
+    kept = COPIES[way](x)
+    fx.jit(lambda a: a + 1, donate=0)(x)
+    assert (kept.committed, kept.device, gone(kept), float(kept[0])) == (True, HERE, False, 1.0)
+    with pytest.raises(ExecutionError, match=r"^copy: the array was donated to .*; its memory is used again\n"):
+        COPIES[way](x)
+
+
+def test_a_copy_inside_a_trace_is_no_equation() -> None:
+    x = ones()
+    program = fx.trace(lambda a: (a.copy() + fnp.copy(x)) * (fnp.asarray(a, copy=True) + x), F)
+    assert [e.prim.name for e in program.jaxpr.eqns] == ["add", "add", "mul"]
+    assert len(program.bound) == 1
     fx.jit(lambda a, b: a + b)(x, x)
 
 
