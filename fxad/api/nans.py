@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from fxad.errors import ArgumentError
-from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, Place, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Place, place
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -43,7 +43,9 @@ class Made:
     def __str__(self) -> str:
         """Some lines, as in an error."""
         of = f"{self.count} of {self.result.size} elements" if self.result.ndim else "its result"
-        lines = [f"{self.what} was made in {of}, and no operand has one", f"  equation      {self.equation}"]
+        written = any([_any(np.isnan, x) for x in self.operands]) and self.what == "nan"
+        how = "from one that is written in the program" if written else "and no operand has one"
+        lines = [f"{self.what} was made in {of}, {how}", f"  equation      {self.equation}"]
         if self.where:
             lines.append(f"  traced at     {self.where}")
         lines += [f"  inside        {', '.join(self.inside)}"] if self.inside else []
@@ -71,7 +73,7 @@ def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExp
     """The equation that makes the first nan when a program runs on these arguments; None when none does.
 
     The program is interpreted in NumPy, equation by equation, into calls, the steps of loops and the branch that is taken.
-    A nan that an argument has is not made by the program. What is found need not reach a result: a nan that `where` leaves
+    A nan that an argument has is not made by the program; one that is written in it is made where it is first read. What is found need not reach a result: a nan that `where` leaves
     out of the value comes back in the gradient.
 
     >>> import fxad as fx
@@ -133,7 +135,7 @@ class _Walker:
                 return self.run(prim.branches[k], ins[1:], (*inside, f"branch {k} of cond"))
             case Scan():
                 return self._scan(prim, ins, inside)
-            case While() if prim.max_steps is None:
+            case While():
                 return self._while(prim, ins, inside)
             case _:
                 return None
@@ -142,31 +144,37 @@ class _Walker:
         count, operands = prim.counted(ins)
         n, m = prim.n_consts, prim.n_consts + prim.n_carry
         consts, carry, xs = operands[:n], list(operands[n:m]), operands[m:]
+        rows = _blank(prim.length, prim.body.out_avals[prim.n_carry :])
         steps = range(min(int(count[0]), prim.length) if count else prim.length)
         for k in reversed(steps) if prim.reverse else steps:
             outs = self.run(prim.body, [*consts, *carry, *[x[k] for x in xs]], (*inside, f"step {k} of scan"))
             if self._done():
                 return []
-            carry = outs[: prim.n_carry]
-        return [np.asarray(x) for x in prim.impl(*ins)]
+            carry = _filled(rows, k, outs, prim.n_carry)
+        return [*carry, *rows]
 
     def _while(self, prim: While, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
-        n, m = prim.n_cond, prim.n_cond + prim.n_body
-        carry, k = ins[m:], 0
-        while True:
-            go = self.run(prim.cond, [*ins[:n], *carry], (*inside, f"predicate {k} of while"))
+        of_cond, of_body, start = prim.parts(ins)
+        rows = _blank(prim.max_steps or 0, prim.rows)
+        carry, k = list(start), 0
+        while k != prim.max_steps:
+            go = self.run(prim.cond, [*of_cond, *carry], (*inside, f"predicate {k} of while"))
             if self._done() or not go[0]:
-                return [] if self._done() else list(carry)
-            carry = self.run(prim.body, [*ins[n:m], *carry], (*inside, f"step {k} of while"))
+                break
+            outs = self.run(prim.body, [*of_body, *carry], (*inside, f"step {k} of while"))
             if self._done():
-                return []
-            k += 1
+                break
+            carry, k = _filled(rows, k, outs, len(carry)), k + 1
+        return [] if self._done() else [*carry, *rows]
 
     def _judge(self, eqn: Eqn, ins: list[NDArray], outs: list[NDArray], inside: tuple[str, ...]) -> None:
         for what, has in (("inf", np.isinf), ("nan", np.isnan)):
             if what == "inf" and (self.inf or any([_any(np.isnan, x) for x in ins])):
                 continue
-            if any([_any(has, x) for x in ins]):
+            # a nan that is written in the program came from nowhere else; an inf often is, and harms nobody
+            if any(
+                [_any(has, x) for a, x in zip(eqn.ins, ins, strict=True) if what == "inf" or not isinstance(a, Lit)]
+            ):
                 continue
             for out in outs:
                 if _any(has, out):
@@ -178,6 +186,17 @@ class _Walker:
                     else:
                         self.nan = made
                     break
+
+
+def _blank(length: int, avals: Sequence[Aval]) -> list[NDArray]:
+    return [np.zeros((length, *a.shape), a.dtype) for a in avals]
+
+
+def _filled(rows: list[NDArray], k: int, outs: list[NDArray], n_carry: int) -> list[NDArray]:
+    """The carry that step k gives; its rows are in their places then."""
+    for row, x in zip(rows, outs[n_carry:], strict=True):
+        row[k] = x
+    return outs[:n_carry]
 
 
 def _comparable(x: NDArray) -> NDArray:

@@ -50,6 +50,15 @@ def test_no_nan_and_nans_that_came_in() -> None:
     assert explain(lambda n: n + 1, np.arange(3)) is None
 
 
+def test_a_nan_that_is_written_in_the_program() -> None:
+    found = explain(lambda x: fnp.where(x > 0, x, np.nan) * 2, X)
+    assert (found.nan.at, found.nan.count) == ((1,), 2)
+    assert str(found).startswith(
+        "explain_nan: nan was made in 2 of 3 elements, from one that is written in the program\n  equation      %1"
+    )
+    assert explain(lambda x: fnp.where(x > -9, x, np.nan) * 2, X) is None
+
+
 def bad(x: Any) -> Any:
     return fnp.log(x)
 
@@ -63,6 +72,14 @@ INSIDE: dict[str, tuple[Any, tuple[str, ...]]] = {
     "a step": (lambda x: lax.scan(lambda c, y: (c, bad(y)), 0.0, x), ("step 2 of scan",)),
     "a reversed step": (lambda x: lax.scan(lambda c, y: (c, bad(y)), 0.0, x, reverse=True), ("step 2 of scan",)),
     "a while": (lambda x: lax.while_loop(lambda c: c > -3, lambda c: bad(c) - 1, x[0]), ("step 1 of while",)),
+    "a bounded while": (
+        lambda x: lax.while_loop(lambda c: c > -3, lambda c: bad(c) - 1, x[0], max_steps=9),
+        ("step 1 of while",),
+    ),
+    "its derivative": (
+        lambda x: fx.grad(lambda x: lax.while_loop(lambda c: c > -3, lambda c: bad(c) - 1, x, max_steps=9))(x[0]),
+        ("step 1 of while",),
+    ),
     "a scan in a call": (
         lambda x: fx.jit(lambda x: lax.scan(lambda c, y: (c, fx.jit(bad)(y)), 0.0, x))(x),
         ("call of <lambda>", "step 2 of scan", "call of bad"),
@@ -87,6 +104,24 @@ def test_every_kind_of_float(dtype: str) -> None:
     found = explain(lambda x: x / x, zero)
     assert found is not None
     assert (found.nan.count, found.nan.at) == (2, (0,))
+
+
+def test_a_loop_does_what_it_does_once() -> None:
+    seen: list[float] = []
+
+    def outer(c: Any, _: None) -> tuple[Any, Any]:
+        def inner(c: Any, x: Any) -> tuple[Any, Any]:
+            fx.io_callback(lambda p: seen.append(float(p)), None, c, ordered=True)
+            return c + x, c * 2
+
+        return lax.scan(inner, c, np.ones(2, np.float32))
+
+    start = np.float32(1)
+    program = fx.trace(lambda s: lax.scan(outer, s, None, length=2)[1].sum(), start)
+    assert fx.explain_nan(program, start) is None
+    assert seen == [1.0, 2.0, 3.0, 4.0]
+    found = explain(lambda s: fnp.log(9.5 - lax.scan(outer, s, None, length=2)[1].sum()), start)
+    assert found.nan.operands[0] == 9.5 - 2 * (1 + 2 + 3 + 4), "what the steps gave is stacked"
 
 
 def test_in_a_gradient() -> None:
