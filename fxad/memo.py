@@ -1,6 +1,8 @@
 """Memoisation by the value of a program.
 
 A result is stored on the program it was made from, so it lives exactly as long as that program: no table pins anything.
+Where the result is that program, a sign for it is: a program that refers to itself waits for Python's collector, with
+all that was made from it, where any other is gone with the last that refers to it.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 
 from fxad.ir import Jaxpr
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_ITSELF: Final = object()  # the result is the program that was asked about
 
 
 def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jaxpr, P], R]:
@@ -29,11 +33,16 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
         key = (fn, args, tuple(kwargs.items()) if kwargs else ())
         memo = jaxpr._memo
         try:
-            return memo[key]  # type: ignore[no-any-return]
+            found = memo[key]
         except KeyError:
             pass  # what fn raises is not raised while this is handled: a traceback would show the whole key
+        else:
+            return cast(R, jaxpr) if found is _ITSELF else cast(R, found)
         with collector_paused():
             made = fn(jaxpr, *args, **kwargs)
+        if made is jaxpr:
+            memo[key] = _ITSELF
+            return made
         return memo.setdefault(key, made)  # type: ignore[no-any-return]
 
     return memoised

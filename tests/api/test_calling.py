@@ -14,10 +14,17 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad.runtime import commitments
 
 ONE = fx.asarray(np.arange(4, dtype=np.float32))
 OTHER = fx.asarray(np.ones(3, np.float32))
 TREE = {"a": [ONE, OTHER], "b": (ONE,)}
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_process_that_names_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call looks where its operands are once anything was put on a device by name, as other tests do."""
+    monkeypatch.setattr(commitments, "any", False)
 
 
 def frames(call: Callable[[], object]) -> list[str]:

@@ -344,6 +344,22 @@ def test_what_is_dropped_is_collected() -> None:
     assert [r() for r in refs] == [None, None, None]
 
 
+def test_a_program_is_gone_with_the_last_that_refers_to_it() -> None:
+    """Without Python's collector, which has nothing to do here: a program is no part of what is made from it."""
+    gc.collect()
+    gc.disable()
+    try:
+        program = fx.trace(lambda x: fnp.sum(fnp.sin(fnp.tanh(x)) * 76543), X.astype(np.float32))
+        gradient = fx.grad(program)
+        lowered = fx.lower(gradient)
+        assert len(lowered.units.units) == 1
+        refs = [weakref.ref(p.jaxpr) for p in (program, gradient)]
+        del program, gradient, lowered
+        assert [r() for r in refs] == [None, None]
+    finally:
+        gc.enable()
+
+
 def test_an_executable_lets_go_of_its_constants_and_the_cache_of_its_code() -> None:
     table = fx.asarray(np.ones(1000, np.float32))
     executable = fx.lower(fx.trace(lambda x: (x * table).sum() * 54321, np.float32(2))).compile()  # noqa: F821
