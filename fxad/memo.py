@@ -33,17 +33,18 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
         key = (fn, args, tuple(kwargs.items()) if kwargs else ())
         memo = jaxpr._memo
         try:
-            found = memo[key]
+            found: R = memo[key]
         except KeyError:
             pass  # what fn raises is not raised while this is handled: a traceback would show the whole key
         else:
-            return cast(R, jaxpr) if found is _ITSELF else cast(R, found)
+            return cast(R, jaxpr) if found is _ITSELF else found
         with collector_paused():
             made = fn(jaxpr, *args, **kwargs)
         if made is jaxpr:
             memo[key] = _ITSELF
             return made
-        return memo.setdefault(key, made)  # type: ignore[no-any-return]
+        first: R = memo.setdefault(key, made)
+        return first
 
     return memoised
 
