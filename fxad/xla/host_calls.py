@@ -44,9 +44,9 @@ class Failures:
 
     def __init__(self) -> None:
         self._count = count()
-        self._raised: OrderedDict[int, FxadError] = OrderedDict()
+        self._raised: OrderedDict[int, BaseException] = OrderedDict()
 
-    def add(self, error: FxadError) -> _Raised:
+    def add(self, error: BaseException) -> _Raised:
         """What to raise in its place."""
         number = next(self._count)
         self._raised[number] = error
@@ -79,7 +79,7 @@ class _Callback:
             return self._call.impl(*args)
         except FxadError as e:
             raise self._failures.add(e.located(where=self._where)) from e
-        except BaseException as e:
+        except Exception as e:
             error = ExecutionError(
                 f"host_call: {self._call.label} raised {type(e).__name__}: {e}",
                 where=self._where,
@@ -87,6 +87,8 @@ class _Callback:
             )
             error.__cause__ = e
             raise self._failures.add(error) from e
+        except BaseException as e:  # the user who interrupts, or ends, the process is no failure of the function
+            raise self._failures.add(e) from e
 
 
 @final

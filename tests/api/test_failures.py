@@ -89,3 +89,28 @@ def test_calls_return_before_the_work_is_done() -> None:
     y = run(x)
     assert y.block_until_ready() is y
     assert ready(y._buffer)
+
+
+@pytest.mark.parametrize("units", ["none", lambda body: True])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(3)])
+def test_who_interrupts_a_host_function_interrupts_the_call(stop: BaseException, units: Any) -> None:
+    """It was an error of the function, which `except Exception` around a step of training catches."""
+    wanted: list[BaseException] = []
+
+    def host(x: Any) -> Any:
+        if wanted:
+            raise wanted.pop()
+        return x
+
+    def step(x: Any) -> Any:
+        y: Any = fx.io_callback(host, fx.Spec((3,)), x)
+        return y * 2
+
+    x = np.ones(3, np.float32)
+    program = fx.trace(lambda x: fx.jit(step)(fx.jit(step)(x)), x)
+    run = fx.lower(program, units=units).compile()
+    wanted.append(stop)
+    with pytest.raises(type(stop)) as caught:
+        run(x)
+    assert caught.value is stop
+    assert run(x).tolist() == [4.0, 4.0, 4.0]
