@@ -37,8 +37,8 @@ NOTES: Final = {
     "a unit of a linked run beside": "Both columns are one run's: the linked run, and jaxlib's calls of the executable "
     "in a bare loop, which no run of units can go below.",
     "first gradient: transformer, 96": "Both columns are fxad's, in turn, the best of three. What is compiled takes as "
-    "long at any depth; tracing, transforming and planning take 1.4 ms a layer, and the run is linear in depth: 2.5 ms a "
-    "layer on a sequence of 32, and 300 MB of gradients are written for the first time. Close to its budget there.",
+    "long at any depth; tracing, transforming and planning take 1.4 ms a layer, and the run is linear in depth: 2.5 ms "
+    "a layer on a sequence of 32, and 300 MB of gradients are written for the first time. Close to its budget there.",
     "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 units "
     "gave 1.03 and 1.12.",
     "call: x + y": "One frame of Python; executing, and making jaxlib's array, are 0.81 of jax's whole call.",
