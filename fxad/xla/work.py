@@ -88,9 +88,9 @@ _NOTHING: Final = """module @end {
 
 def _wait_for(device: Device) -> None:
     """Wait until the device has computed what this thread has asked it for."""
-    last = device.client.compile_and_load(_NOTHING, device.raw_list, compile_options(device.id))
     handler = result_handler(Aval((), np.dtype(np.bool_)), device.sharding, True, None)
     with suppress(_jax.JaxRuntimeError):  # nobody is left to be told
+        last = device.client.compile_and_load(_NOTHING, device.raw_list, compile_options(device.id))
         (made,) = last.execute_sharded([]).consume_with_handlers([handler])
         made.block_until_ready()
 
