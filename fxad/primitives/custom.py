@@ -311,6 +311,9 @@ class CustomCall(Ruled):
         if not rule.rule and not self.exhausted:
             # a call in its own rule is here the plain function: the rule itself is being differentiated
             return Call(self.body).jvp(ctx, primals, tangents)
+        if self.tolerance is not None and any(moves[: self.captured]):
+            # `invertible` found no derivative there: that of the function itself says why, and where
+            return Call(self.body).jvp(ctx, primals, tangents)
         self._check_moving(tangents)
         found = rule.jvp(ctx, primals, tangents, lambda jaxpr: self.taken(jaxpr, ctx.batched))
         if found is None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 from fxad import dtypes
 from fxad.builder import Builder
@@ -31,7 +31,7 @@ from fxad.transforms.inverse_rules import INVERSE_RULES
 from fxad.transforms.inverse_rules.contract import InverseRules
 from fxad.transforms.linearize import SplitCtx, linearize
 from fxad.transforms.located import describe
-from fxad.transforms.own_rules import bends, forward_rule, has_own_rules, moving_as
+from fxad.transforms.own_rules import bends, forward_rule, has_own_rules, moving_as, without_derivative
 from fxad.transforms.plans import Plan
 from fxad.transforms.reorder import reorder_ins
 from fxad.transforms.retracing import Fused, Retrace, fused_steps
@@ -39,6 +39,7 @@ from fxad.transforms.slimming import slim_of, unobserved
 from fxad.transforms.solving import Demand, Marks, determine, solve
 from fxad.transforms.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
 
+T = TypeVar("T")
 REMEDY: Final = "name the argument in keep, close over the value, or give the function a custom_inverse"
 
 
@@ -60,17 +61,28 @@ def invertible(
     Raises: NotInvertibleError that names the equation, for a value that the gradient needs and the results do not give;
             NotDifferentiableError, likewise, for an equation without a derivative.
     """
+    names = labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))])
     try:
-        return _with_rules(jaxpr, kept, labels, tolerance, rules)
+        fixed = without_derivative(jaxpr, kept)
+        order = tuple(sorted(range(len(fixed)), key=lambda k: not fixed[k]))
+        first = reorder_ins(jaxpr, order)  # what has no derivative comes first, as what rules close over does
+        found = _with_rules(first, sum(fixed), _at(kept, order), _at(names, order), tolerance, rules)
     except NotDifferentiableError as e:
         raise in_the_program(jaxpr, e)
+    return reorder_ins(found, tuple([order.index(k) for k in range(len(order))]))
 
 
-def _with_rules(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...], tolerance: float, rules: InverseRules) -> Jaxpr:
+def _at(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
+    return tuple([values[k] for k in order])
+
+
+def _with_rules(
+    jaxpr: Jaxpr, n_fixed: int, kept: Marks, names: tuple[str, ...], tolerance: float, rules: InverseRules
+) -> Jaxpr:
+    """`invertible` of a program that has no derivative with respect to the first `n_fixed` operands."""
     every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
     held = with_integers(jaxpr, kept, rules)
-    moving = tuple([a.inexact for a in jaxpr.in_avals])
-    names = labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))])
+    moving = tuple([a.inexact and k >= n_fixed for k, a in enumerate(jaxpr.in_avals)])
     through = linearize(jaxpr, moving)  # first: what has no derivative is then met in the program as it is
     back = retraced(jaxpr, held, every, moving, False, names, tolerance, rules)
     ahead = pushed(jaxpr, held, moving, names, tolerance, rules)
@@ -90,8 +102,8 @@ def _with_rules(jaxpr: Jaxpr, kept: Marks, labels: tuple[str, ...], tolerance: f
     rule = after_checks(rule, n) if checks(jaxpr) else rule
     prim = CustomCall(
         jaxpr,
-        0,
-        forward_rule(jaxpr, through),
+        n_fixed,
+        forward_rule(jaxpr, moving, through),
         moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) or ahead.bends or back.bends else rule,
         (),
         False,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from fxad.builder import Builder
+from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, Zero, distinct
 from fxad.liveness import dce, prune
 from fxad.memo import by_value
@@ -22,6 +23,7 @@ from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall, narrowed
 from fxad.transforms.as_whole import in_one
 from fxad.transforms.jvp import jvp
+from fxad.transforms.linearize import linearize
 from fxad.transforms.transpose import transpose
 
 Rule: TypeAlias = tuple[Jaxpr, Jaxpr, Jaxpr]
@@ -63,8 +65,33 @@ def _own_inverse(prim: Primitive) -> bool:
     return given or _own_rule(prim) or isinstance(prim, LinearCall | StopGradient)
 
 
-def forward_rule(jaxpr: Jaxpr, through: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
-    """The rule (forward, push) of forward mode: that of the linearized program.
+def without_derivative(jaxpr: Jaxpr, kept: tuple[bool, ...]) -> tuple[bool, ...]:
+    """The operands among those marked that the program has no derivative with respect to, where it has one with respect
+    to others: a function with rules inside closes over them, say.
+
+    Raises: NotDifferentiableError where others have none.
+    """
+    none, moving = (False,) * len(jaxpr.ins), tuple([a.inexact for a in jaxpr.in_avals])
+    try:
+        linearize(jaxpr, moving)
+    except NotDifferentiableError:
+        fixed = list(none)
+        for k, of in enumerate(zip(moving, kept, strict=True)):
+            if all(of):
+                try:
+                    linearize(jaxpr, (*none[:k], True, *none[k + 1 :]))
+                except NotDifferentiableError:
+                    fixed[k] = True
+        rest = tuple([m and not f for m, f in zip(moving, fixed, strict=True)])
+        if not any(rest):
+            raise
+        linearize(jaxpr, rest)
+        return tuple(fixed)
+    return none
+
+
+def forward_rule(jaxpr: Jaxpr, moving: tuple[bool, ...], through: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
+    """The rule (forward, push) of forward mode: that of the program as it is linearized in the operands marked.
 
     Where a function has a rule for tangents beside one for cotangents, forward mode takes that, as it does elsewhere:
     the operands are residuals, and the compiler merges what both programs compute.
@@ -73,7 +100,6 @@ def forward_rule(jaxpr: Jaxpr, through: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
     if not _inside(jaxpr, _two_rules):
         return through.primal, filled_linear(through, inexact)
     n, ins = len(jaxpr.outs), jaxpr.in_avals
-    moving = tuple([a.inexact for a in ins])
     both, nonzero = jvp(silent(jaxpr), moving)
     b = Builder()
     dots, given = b.inputs(marked(ins, moving)), b.inputs(ins)
