@@ -16,10 +16,9 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, f
 from fxad import tree
 from fxad.api.custom_calls import Call, Rule, Rules
 from fxad.api.custom_inverses import GivenInverse, places_of
-from fxad.api.custom_rules import static_places
+from fxad.api.custom_rules import added_tangents, static_places
 from fxad.api.lift import check_function
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.numpy.binary import add
 from fxad.program import name_of
 from fxad.trace import active
 
@@ -129,11 +128,7 @@ class CustomFunction(Generic[P, R]):
                 )
             out = whole(*primals)
             pairs = [(f, t) for f, t in zip(jvps, tangents, strict=True) if f is not None and tree.leaves(t)]
-            parts = [f(t, out, *primals) for f, t in pairs]
-            total = parts[0] if parts else None
-            for part in parts[1:]:
-                total = tree.map(add, total, part)
-            return out, total
+            return out, added_tangents(self.fun, out, [(f, f(t, out, *primals)) for f, t in pairs])
 
         self._given = replace(self._given, jvp=defjvps, zeros=self._given.zeros - {"jvp"})
 

@@ -20,6 +20,7 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeEr
 from fxad.ir import Aval, Jaxpr, Zero
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
+from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
 from fxad.primitives.control.bodies import marked
 from fxad.program import counted, name_of
@@ -127,6 +128,26 @@ def tangent_rule(
 def split_tangent_rule(sig: Signature, what: str, rule: Jaxpr, live: Sequence[bool]) -> tuple[Jaxpr, ...]:
     """(forward, push) of a traced rule, over all operands. Raises: NotLinearError."""
     return split_tangents(rule, len(sig.out_avals), sum(live), f"defjvp of {sig.name}: {what}")
+
+
+def added_tangents(fun: object, out: object, parts: Sequence[tuple[object, object]]) -> Any:
+    """The sum of the tangents of results that rules give, one for each argument; None where all of them vanish.
+
+    Raises: TreeError, ShapeError, DTypeError for a tangent that does not fit the results, naming the rule.
+    """
+    leaves, structure = tree.flatten(out)
+    avals, paths = [aval_of(x) for x in leaves], tree.paths(structure, "result")
+    moving = [a.inexact for a in avals]
+    total: list[object] = [None] * len(avals)
+    for rule, value in parts:
+        what = f"defjvps of {name_of(fun)}: {name_of(rule)}"
+        found = directions(what, "tangent", structure, avals, paths, value, "the results")
+        types = [a if is_scalar(x) else aval_of(x) for x, a in zip(found, inexact(avals), strict=True)]
+        check_types(what, "as tangent of", marked(paths, moving), inexact(avals), types)
+        for k, x in enumerate(tree.follow(structure, value) or ()):
+            if moving[k] and x is not None and not isinstance(x, SymbolicZero):
+                total[k] = x if total[k] is None else add(cast("ArrayLike", total[k]), x)
+    return tree.unflatten(structure, total)
 
 
 # ---------------------------------------------------------------------------------------------------------- cotangents

@@ -67,11 +67,12 @@ def test_a_kept_argument_that_a_rule_inside_closes_over() -> None:
 
     lean = fx.invertible(f, keep="k")
     want = fx.grad(loss(closing_over(fnp.asarray(K), "vjp")))(X)
-    np.testing.assert_allclose(fx.grad(lambda k, x: loss(lambda x: lean(k, x))(x), argnums=1)(K, X), want, rtol=1e-9)
+    np.testing.assert_allclose(fx.grad(lambda x: loss(lambda x: lean(K, x))(x))(X), want, rtol=1e-9)
     message = "closes over a value of type f64\\[3\\] \\(operand 0\\) that depends on what is differentiated"
-    for derivative in (fx.grad, fx.jacfwd):
-        with pytest.raises(NotDifferentiableError, match=message):
-            derivative(lambda k: loss(lambda x: lean(k, x))(X))(K)
+    with pytest.raises(NotDifferentiableError, match=message):
+        fx.grad(lambda k: loss(lambda x: lean(k, x))(X))(K)
+    with pytest.raises(NotDifferentiableError, match=message):
+        fx.jvp(lean, (K, X), (K, X))
 
 
 def test_a_loop_over_such_a_step() -> None:
