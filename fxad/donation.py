@@ -6,12 +6,12 @@ program: it refuses a call that would use an array after it is gone, before anyt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias, final
 
 from fxad import runtime, tree
 from fxad.errors import ArgumentError, DonationWarning, ParameterError, warn
-from fxad.ir import Aval
+from fxad.ir import Aval, Source
 from fxad.lower import aliases
 from fxad.program import Program
 from fxad.records import dataclass
@@ -144,12 +144,21 @@ class Donating:
     def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
         if len(set(map(id, buffers))) != len(buffers):
             self._check(buffers)
-        results = self._start(buffers)
-        to = runtime.Donated(self._name, user_source(2))
+        try:
+            results = self._start(buffers)
+        except BaseException:  # in the middle of a linked run: what had run has used its operands up
+            gone = [buffers[k] for k in self._operands if runtime.fate(buffers[k]) == "deleted"]
+            self._note(gone, user_source(2))
+            raise
+        self._note([buffers[k] for k in self._operands], user_source(2))
         for k in self._operands:
-            runtime.note_donated(buffers[k], to)
             buffers[k].delete()  # one of no use, and one that NumPy looks at: XLA left them alone
         return results
+
+    def _note(self, gone: Iterable[runtime.Buffer], where: Source) -> None:
+        to = runtime.Donated(self._name, where)
+        for b in gone:
+            runtime.note_donated(b, to)
 
     def _check(self, buffers: Sequence[runtime.Buffer]) -> None:
         given = set(self._operands)

@@ -82,8 +82,10 @@ def _platforms(name: str, calls: Sequence[str], asked: str | Sequence[str] | Non
     allowed = _PLATFORMS[:1] if calls else _PLATFORMS
     if asked is None:
         return allowed
-    given = (asked,) if isinstance(asked, str) else tuple(asked)
     remedy = f"export for {', '.join(allowed)}"
+    if not isinstance(asked, str | Sequence):
+        raise ParameterError(f"export: platforms is {described(asked)}, not a name or several", remedy=remedy)
+    given = (asked,) if isinstance(asked, str) else tuple(asked)
     for p in given:
         if ALIASES.get(p, p) not in allowed:
             why = f", which has no {calls[0]}" if calls and ALIASES.get(p, p) in _PLATFORMS else ""

@@ -251,6 +251,29 @@ def test_one_array_twice() -> None:
     assert not gone(x), "refused before anything ran"
 
 
+@pytest.mark.parametrize("units", ["none", lambda body: True])
+def test_a_call_that_fails_half_way_says_where_its_operands_went(units: Any) -> None:
+    """A linked run had used the first operand up when its second step failed, and the array was deleted by nobody."""
+
+    def half(x: Any) -> Any:
+        y: Any = fx.io_callback(lambda x: x, F, x)
+        return y * 2
+
+    def fails(x: Any) -> Any:
+        return fx.io_callback(lambda x: 1 / 0, F, x)
+
+    def f(x: Any, y: Any) -> Any:
+        return fx.jit(fails)(fx.jit(half)(fx.jit(half)(x))), y + 1
+
+    program = fx.trace(f, F, F)
+    run = fx.lower(program, units=units).compile(donate=("x", "y"))
+    x, y = ones(), ones()
+    with pytest.raises(ExecutionError, match="raised ZeroDivisionError"):
+        run(x, y)
+    with pytest.raises(ExecutionError, match=r"the array was donated to f at .*test_donation\.py:\d+ in test_a_call"):
+        np.asarray(x)
+
+
 COPIES: dict[str, Callable[[Any], Any]] = {
     "fnp.copy": fnp.copy,
     "copy": lambda x: x.copy(),

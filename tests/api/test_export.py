@@ -210,6 +210,7 @@ def test_what_is_refused() -> None:
     for kwargs, message in (
         ({"platforms": ("abacus",)}, "export: <lambda> does not run on 'abacus'"),
         ({"platforms": "abacus"}, "export: <lambda> does not run on 'abacus'"),
+        ({"platforms": 3}, "export: platforms is an int, not a name or several"),
         ({"platforms": ()}, "export: <lambda> is to run on no platform"),
         ({"platforms": ("cpu", "gpu")}, "export: <lambda> does not run on 'gpu', which has no fxad_potrf_f32"),
         ({"version": 3}, "export: version must be a version of StableHLO from "),

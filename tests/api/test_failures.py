@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
-from fxad.errors import ExecutionError
+from fxad.errors import ArgumentError, ExecutionError
 
 HUGE = 1 << 40
 
@@ -89,6 +89,34 @@ def test_calls_return_before_the_work_is_done() -> None:
     y = run(x)
     assert y.block_until_ready() is y
     assert ready(y._buffer)
+
+
+ONE = "a format such as {:.2f} is for one number; {} shows any array"
+
+
+@pytest.mark.parametrize(
+    ("fmt", "message", "remedy"),
+    [
+        ("{", "'{' is not a format: Single '{' encountered in format string", "write {{ and }} for braces"),
+        (
+            "{:.2f}",
+            "'{:.2f}' does not format these values: unsupported format string",
+            ONE,
+        ),
+        ("{[3]}", "'{[3]}' does not format these values: index 3 is out of bounds", ONE),
+    ],
+)
+def test_a_format_that_is_none_of_its_values_is_refused_while_tracing(fmt: str, message: str, remedy: str) -> None:
+    def show(x: Any) -> Any:
+        fx.debug_print(fmt, x)
+        return x
+
+    with pytest.raises(ArgumentError) as e:
+        fx.trace(show, np.ones(3, np.float32))
+    assert e.value.message.startswith(f"debug_print: {message}")
+    assert e.value.remedy == remedy
+    if fmt == "{:.2f}":
+        fx.trace(fx.vmap(show), np.ones(3, np.float32))
 
 
 @pytest.mark.parametrize("units", ["none", lambda body: True])

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from fxad import tree
-from fxad.array import Array, asarray, binder
+from fxad.array import Array, asarray, aval_of, binder
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.hosts import HOST
 from fxad.ir import Aval
@@ -81,9 +81,17 @@ def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = F
 def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: object) -> None:
     """Print values from a running program: `debug_print("loss {} at {step}", loss, step=i)`.
 
-    Raises: ArgumentError, while tracing, where the fields of `fmt` do not fit the arguments.
+    Raises: ArgumentError, while tracing, where `fmt` or its fields do not fit the arguments.
     """
     check_format("debug_print", fmt, len(args), kwargs)
+    blank_args, blank_kwargs = tree.map(_blank, (args, kwargs))
+    try:
+        fmt.format(*blank_args, **blank_kwargs)
+    except (AttributeError, LookupError, TypeError, ValueError) as e:
+        raise ArgumentError(
+            f"debug_print: {fmt!r:.60} does not format these values: {e}",
+            remedy="a format such as {:.2f} is for one number; {} shows any array",
+        ) from None
 
     def show(*args: object, **kwargs: object) -> None:
         sys.stdout.write(fmt.format(*args, **kwargs) + "\n")
@@ -92,13 +100,23 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
     _called("debug_print", show, None, args, kwargs, ORDERED if ordered else IO, False)
 
 
+def _blank(x: object) -> np.ndarray[Any, Any]:
+    """An array of the type of a value, as it is given to the host; of any size in no memory."""
+    aval = aval_of(x, "debug_print")
+    return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)
+
+
 def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> None:
     """Raises: ArgumentError where the fields of a format are not those of `n` values and of the named ones."""
     if not isinstance(fmt, str):
         raise ArgumentError(
             f"{what}: the format is {described(fmt)}, not a str: {fmt!r:.60}", remedy='debug_print("x is {}", x)'
         )
-    names = [f.partition(".")[0].partition("[")[0] for _, f, _, _ in string.Formatter().parse(fmt) if f is not None]
+    try:
+        fields = [f for _, f, _, _ in string.Formatter().parse(fmt) if f is not None]
+    except ValueError as e:
+        raise ArgumentError(f"{what}: {fmt!r:.60} is not a format: {e}", remedy="write {{ and }} for braces") from None
+    names = [f.partition(".")[0].partition("[")[0] for f in fields]
     wanted = max([names.count(""), *[int(k) + 1 for k in names if k.isdecimal()]])
     missing = sorted({k for k in names if k and not k.isdecimal()} ^ {*kwargs})
     if wanted != n or missing:
