@@ -37,11 +37,7 @@ class Body:
     captured: tuple[object, ...]
     out_tree: Structure
     numbers: tuple[promotion.Scalar | None, ...]
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        return self.jaxpr.name
+    name: str  # the function's: `jaxpr` has that of the function of which an equal program was traced first
 
     def typed(self, likes: Sequence[Aval | None]) -> Body:
         """The body with its bare numbers in the dtypes of the types given (None: as they are), where they fit."""
@@ -51,7 +47,7 @@ class Body:
                 outs[k] = promotion.scalar(number, aval.with_shape(()))
         if all([a is b for a, b in zip(outs, self.jaxpr.outs, strict=True)]):
             return self
-        return replace(self, jaxpr=Jaxpr(self.jaxpr.ins, self.jaxpr.eqns, tuple(outs), self.jaxpr.name))
+        return replace(self, jaxpr=Jaxpr(self.jaxpr.ins, self.jaxpr.eqns, tuple(outs), self.name))
 
 
 def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals: Sequence[Aval]) -> Body:
@@ -67,7 +63,7 @@ def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals:
     whole = tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
     jaxpr, captured, out_tree, leaves = trace_leaves(fn, whole, avals, name_of(fn), what)
     numbers = tuple([cast("promotion.Scalar", x) if is_scalar(x) else None for x in leaves])
-    return Body(jaxpr, captured, out_tree, numbers)
+    return Body(jaxpr, captured, out_tree, numbers, name_of(fn))
 
 
 def common_operands(bodies: Sequence[Body]) -> tuple[tuple[Jaxpr, ...], tuple[object, ...]]:

@@ -135,7 +135,7 @@ class Solver:
         """The body without what is given besides."""
         n = len(self.body.numbers) - (self.aux_tree.num_leaves if self.aux_tree else 0)
         jaxpr = with_outs(self.body.jaxpr, self.body.jaxpr.outs[:n])
-        return Body(jaxpr, self.body.captured, self.body.out_tree, self.body.numbers[:n])
+        return replace(self.body, jaxpr=jaxpr, numbers=self.body.numbers[:n])
 
 
 def solver(
