@@ -106,7 +106,7 @@ class Passing:
     def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
         for b in buffers:
             if b.is_deleted():
-                raise runtime.Refused("an operand is deleted")
+                raise runtime.Refused(runtime.GONE)
         return _Made([buffers[k] for k in self._operands])
 
 

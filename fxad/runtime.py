@@ -30,7 +30,7 @@ from fxad.xla.executable import (
     compile_module,
 )
 from fxad.xla.explanation import Explanation
-from fxad.xla.failures import Donated, MemoryStats, Origin, Refused, ResultHandler, fate, note_donated, refused
+from fxad.xla.failures import GONE, Donated, MemoryStats, Origin, Refused, ResultHandler, fate, note_donated, refused
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 from fxad.xla.profiler import profile
@@ -48,6 +48,7 @@ __all__ = [
     "Donated",
     "Explanation",
     "Exporter",
+    "GONE",
     "LinkedProgram",
     "LoadedProgram",
     "MemoryStats",

@@ -93,17 +93,41 @@ _KEEP: Final = "compute it again, or delete it when nobody uses it any more"
 _CHECK: Final = "the words are XLA's: check what the program is given, and what memory the device has left"
 
 
+@final
+class StepRefused(_jax.JaxRuntimeError):
+    """XLA refused a step of a linked run: the operands of the program that it reads, its unit, and the user's line."""
+
+    def __init__(self, said: str, reads: Sequence[int], unit: str, where: str) -> None:
+        super().__init__(said)
+        self.reads, self.unit, self.where = reads, unit, where
+
+
+# What XLA says where an operand is deleted. A call refused for another reason may have used up what it donates.
+GONE: Final = "an operand is deleted"
+_GONE: Final = re.compile(rf"{GONE}|to have 1 shards, got: \[|has been deleted|deleted or donated")
+
+
 def refused(
     e: Exception, buffers: Sequence[_jax.ArrayImpl], origin: Origin, path: Callable[[int], str] | None = None
 ) -> ExecutionError:
     """The error for a call that was refused. `path` names an operand in the user's words."""
-    for k, b in enumerate(buffers):
-        if b.is_deleted():
-            what, to = f"{origin.name}: {path(k)}" if path else f"execute: operand {k}", donated(b)
-            if to is not None:
-                return ExecutionError(f"{what} was {to}", remedy=_INSTEAD)
-            return ExecutionError(f"{what} is deleted", remedy=_KEEP)
-    return _explained(origin.name if path else "execute", e, origin)
+    step = e if isinstance(e, StepRefused) else None
+    found = None
+    if _GONE.search(str(e)):
+        read = range(len(buffers)) if step is None else step.reads
+        found = next((_is_gone(k, buffers[k], origin, path) for k in read if buffers[k].is_deleted()), None)
+    found = found or _explained(origin.name if path else "execute", e, origin)
+    if step is not None:
+        found.where = step.where
+        found.located(equation=step.unit)
+    return found
+
+
+def _is_gone(k: int, b: _jax.ArrayImpl, origin: Origin, path: Callable[[int], str] | None) -> ExecutionError:
+    what, to = f"{origin.name}: {path(k)}" if path else f"execute: operand {k}", donated(b)
+    if to is not None:
+        return ExecutionError(f"{what} was {to}", remedy=_INSTEAD)
+    return ExecutionError(f"{what} is deleted", remedy=_KEEP)
 
 
 def _explained(what: str, e: Exception, origin: Origin | None) -> ExecutionError:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, cast, final
 
 import numpy as np
 
-from fxad.errors import CompileError, ExecutionError
+from fxad.errors import CompileError
 from fxad.ir import Aval, place
 from fxad.lower import aliases
 from fxad.units.plan import Plan, Step
@@ -28,7 +28,7 @@ from fxad.xla.executable import (
 )
 from fxad.xla.executable import cost as cost_of_unit
 from fxad.xla.executable import memory as memory_of_unit
-from fxad.xla.failures import MemoryStats, Origin, Refused, ResultHandler, refused
+from fxad.xla.failures import MemoryStats, Origin, Refused, ResultHandler, StepRefused, refused
 from fxad.xla.host_calls import Start
 from fxad.xla.progress import progress
 
@@ -111,7 +111,7 @@ class LinkedProgram:
                 for k in given_up:
                     buffers[k].delete()
         except Refused as e:
-            raise self._refused(e, buffers, len(slots)) from e
+            raise self._refused(e, len(buffers), len(slots)) from e
         return _Done(list(self._outs(slots)), self.committed)
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -119,23 +119,25 @@ class LinkedProgram:
 
         Raises: ExecutionError when the call is refused; what fails while computing is raised where it is waited for.
         """
-        return self.start(buffers).buffers
+        try:
+            return self.start(buffers).buffers
+        except Refused as e:
+            raise refused(e, buffers, self.origin) from e
 
     def hlo(self) -> str:
         """The optimised units, as XLA prints them, one after the other."""
         return "\n".join([p.hlo() for p in self.programs])
 
-    def _refused(self, e: Exception, buffers: Sequence[Buffer], made: int) -> ExecutionError:
-        """The error of the step that was running when `made` slots were there."""
-        n = len(buffers) + len(self._constants)
+    def _refused(self, e: Exception, operands: int, made: int) -> StepRefused:
+        """That the step was refused which was running when `made` slots were there."""
+        n = operands + len(self._constants)
         step = self.plan.steps[0]
         for step in self.plan.steps:
             if n == made:
                 break
             n += len(self.plan.units[step.unit].body.outs)
-        found = refused(e, buffers, self.origin)
-        found.where = _where(step)
-        return found.located(equation=_unit_text(self.plan, step.unit))
+        reads = [k for k in step.ins if k < operands]
+        return StepRefused(str(e), reads, _unit_text(self.plan, step.unit), _where(step))
 
 
 Runnable: TypeAlias = LoadedProgram | LinkedProgram

@@ -91,6 +91,45 @@ def test_calls_return_before_the_work_is_done() -> None:
     assert ready(y._buffer)
 
 
+@fx.jit
+def twice(x: Any) -> Any:
+    return fnp.sin(x) * 2
+
+
+def huge_after_some(x: Any, y: Any) -> Any:
+    return huge_result(twice(twice(x))[0]), y + 1, x - 1
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.parametrize("units", ["none", lambda body: True])
+@pytest.mark.parametrize("donate", [(), 0, ("x", "y")])
+def test_out_of_memory_where_operands_are_given_up(units: Any, donate: Any) -> None:
+    """What the call itself had used up was taken for the reason: of the most usual failure of a step of training."""
+    x = fx.Spec((4,))
+    program = fx.trace(huge_after_some, x, x)
+    run = fx.lower(program, units=units).compile(donate=donate)
+    with pytest.raises(ExecutionError, match=r"^huge_after_some: out of memory: 4,398,046,511,104 bytes") as e:
+        run(fnp.ones(4), fnp.ones(4))
+    assert ("unit " in e.value.equation) is (units != "none")
+    assert re.search(r"test_failures.py:\d+ in ", e.value.where)
+
+
+@pytest.mark.parametrize("gone", ["x", "y"])
+def test_a_linked_run_names_the_argument_that_is_gone(gone: str) -> None:
+    def f(x: Any, y: Any) -> Any:
+        return twice(twice(x)), twice(twice(y))
+
+    arrays = {"x": fnp.ones(4), "y": fnp.ones(4)}
+    fx.jit(lambda a: a + 1, donate=0)(arrays[gone])
+    program = fx.trace(f, fx.Spec((4,)), fx.Spec((4,)))
+    for donate in ((), ("x", "y")):
+        run = fx.lower(program, units=lambda body: True).compile(donate=donate)
+        with pytest.raises(ExecutionError, match=rf"^f: argument {gone} was donated to <lambda> at ") as e:
+            run(arrays["x"], arrays["y"])
+        assert e.value.equation == "unit 0 of f: twice, 2 equations, used 4 times"
+        arrays["x" if gone == "y" else "y"] = fnp.ones(4)
+
+
 ONE = "a format such as {:.2f} is for one number; {} shows any array"
 
 
