@@ -7,6 +7,7 @@ program: it refuses a call that would use an array after it is gone, before anyt
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias, final
 
 from fxad import runtime, tree
@@ -37,6 +38,11 @@ class Donation:
 
     what: str
     entries: tuple[tuple[int | str, object], ...]
+
+    def of_method(self) -> Donation:
+        """The same of the function whose first argument is given: positions that have no name are one less."""
+        shifted = [(k if isinstance(k, str) else k - 1, prefix) for k, prefix in self.entries if k != 0]
+        return replace(self, entries=tuple(shifted))
 
     def leaves(self, program: Program[..., object]) -> tuple[int, ...]:
         """The argument leaves of a program that are given up. An argument that the call leaves out is none.

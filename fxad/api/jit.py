@@ -161,7 +161,8 @@ class Jitted(Generic[P, R]):
             return functools.partial(self, instance)  # type: ignore[arg-type]
         # closed over, as by any bound method; it may have changed since, so it is traced each time, and compiled once
         known = self._compiled
-        return Jitted(functools.partial(self.fn, instance), known.donation, known.units)  # type: ignore[arg-type]
+        given_up = known.donation and known.donation.of_method()
+        return Jitted(functools.partial(self.fn, instance), given_up, known.units)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"<jit {name_of(self.fn)}>"
@@ -174,7 +175,7 @@ class StaticJitted(Generic[P, R]):
     Make it with `jit`. The functions of the static values used last are held.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_donation", "_jitted", "_statics", "_units", "fn")
+    __slots__ = ("__dict__", "__weakref__", "_donation", "_given_up", "_jitted", "_statics", "_units", "fn")
 
     def __init__(
         self,
@@ -187,6 +188,7 @@ class StaticJitted(Generic[P, R]):
         self.fn = fn
         self._units = units
         self._statics = Statics(f"jit of {name_of(fn)}", fn, argnums, argnames)
+        self._given_up = given_up
         self._donation = given_up and self._statics_apart(given_up)
         self._jitted: Recent[Hashable, Jitted[..., R]] = Recent(512)
         functools.update_wrapper(self, fn)
@@ -237,7 +239,9 @@ class StaticJitted(Generic[P, R]):
         partial: Any = functools.partial  # no type says that the first parameter goes
         if 0 in self._statics.numbers or tree.structure(instance) != _LEAF:
             return partial(self, instance)
-        return StaticJitted(partial(self.fn, instance), (), sorted(self._statics.names), self._donation, self._units)
+        numbers = [k - 1 for k in sorted(self._statics.numbers)]
+        given_up = self._given_up and self._given_up.of_method()
+        return StaticJitted(partial(self.fn, instance), numbers, sorted(self._statics.names), given_up, self._units)
 
     def __repr__(self) -> str:
         return f"<jit {name_of(self.fn)}>"

@@ -274,6 +274,35 @@ def test_a_call_that_fails_half_way_says_where_its_operands_went(units: Any) -> 
         np.asarray(x)
 
 
+class Model:
+    """Methods whose arguments have no name."""
+
+    @fx.jit(donate=1)
+    def first(self, *s: Any) -> Any:
+        return [x + 1 for x in s]
+
+    @fx.jit(static_argnames="n", donate=2)
+    def second(self, *s: Any, n: int = 1) -> Any:
+        return [x + n for x in s]
+
+    @fx.jit(static_argnums=(1, 2), donate=4)
+    def fourth(self, n: int, m: int, *s: Any) -> Any:
+        return [x + n + m for x in s]
+
+    @fx.jit(static_argnums=2)
+    def filled(self, *s: Any) -> Any:
+        return fnp.zeros((s[1],), dtype="float32") + s[0]
+
+
+def test_positions_without_a_name_count_from_the_instance() -> None:
+    """The one after was given up: a method is called without its first argument."""
+    for call, which in ((Model().first, 0), (Model().second, 1), (lambda *s: Model().fourth(1, 2, *s), 1)):
+        arrays = [ones(), ones(), ones()]
+        call(*arrays)
+        assert [gone(x) for x in arrays] == [k == which for k in range(3)]
+    assert Model().filled(fnp.ones(()), 3).tolist() == [1.0] * 3
+
+
 COPIES: dict[str, Callable[[Any], Any]] = {
     "fnp.copy": fnp.copy,
     "copy": lambda x: x.copy(),
