@@ -8,7 +8,7 @@ from typing import Final
 from fxad.ir import Atom, Emit, Primitive
 from fxad.operations.elementwise import all_together
 from fxad.operations.promotion import broadcast, convert, inexact
-from fxad.primitives.elementwise import EQ, ERF_INV, ERFC, LOGISTIC, NE, SIN
+from fxad.primitives.elementwise import EQ, ERF_INV, ERFC, LOGISTIC, LOGIT, NE, SIN
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E
 from fxad.primitives.elementwise.formula import Formula, polynomial
 
@@ -69,7 +69,7 @@ def xlog1py(emit: Emit, x: Atom, y: Atom) -> Results:
 def logit(emit: Emit, x: Atom) -> Results:
     """log(x / (1 - x))."""
     (f,) = _formulas("logit", emit, x)
-    return ((f.log() - (-f).log1p()).atom,)
+    return (f.apply(LOGIT).atom,)
 
 
 def expit(emit: Emit, x: Atom) -> Results:

@@ -35,6 +35,7 @@ _DOMAINS: Final[Mapping[str, tuple[Domain, ...]]] = MappingProxyType(
         "lgamma": (Domain(1.2, 3.0),),
         "log": (_POSITIVE,),
         "log1p": (Domain(-0.6, 2.0),),
+        "logit": (Domain(0.1, 0.9),),
         "pow": (Domain(0.3, 2.0), ORDINARY),
         "polygamma": (Domain(1.0, 1.0), Domain(0.6, 3.0)),
         "rem": (Domain(4.9, 6.2, signs=True), Domain(2.1, 2.4, signs=True)),

@@ -151,9 +151,37 @@ class Logistic(Unary):
         return scaled(ctx, t, ctx.one(MUL, y, ctx.one(SUB, filled(1.0, y), y)))
 
 
+@final
+@primitive
+class Logit(Unary):
+    """log(x / (1 - x)), the inverse of the logistic: -inf and inf at 0 and 1, nan outside.
+
+    Type:   a float or complex operand.
+    Rule:   d = 1 / (x (1 - x)).
+    Source: log x - log1p(-x): stablehlo.log, stablehlo.log_plus_one
+    """
+
+    name: ClassVar[str] = "logit"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray) -> object:
+        return np.subtract(np.log(x), np.log1p(np.negative(x)))
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (log,) = LOG.lower(hlo, args, ins, outs)
+        (rest,) = LOG1P.lower(hlo, hlo.op("stablehlo.negate", args, outs), ins, outs)
+        return hlo.op("stablehlo.subtract", (log, rest), outs)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return ctx.lin_one(DIV, t, ctx.one(MUL, x, ctx.one(SUB, filled(1.0, x), x)))
+
+
 EXP: Final = Exp()
 EXP2: Final = Exp2()
 EXPM1: Final = Expm1()
 LOG: Final = Log()
 LOG1P: Final = Log1p()
 LOGISTIC: Final = Logistic()
+LOGIT: Final = Logit()

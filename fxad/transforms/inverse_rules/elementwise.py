@@ -25,6 +25,7 @@ from fxad.primitives.elementwise import (
     ERF_INV,
     ERFC,
     IS_FINITE,
+    LOGISTIC,
     SIN,
     SINH,
     SQUARE,
@@ -47,6 +48,7 @@ from fxad.primitives.elementwise import (
     Log,
     Log1p,
     Logistic,
+    Logit,
     Rsqrt,
     Sinh,
     Sqrt,
@@ -116,6 +118,21 @@ def logit(y: Formula) -> Formula:
     return finite(y.log() - (-y).log1p())
 
 
+def logistic(y: Formula) -> Formula:
+    """The inverse of the logit, to all digits at both ends."""
+    if y.atom.aval.dtype in dtypes.COMPLEX:
+        return y.apply(LOGISTIC)
+    small = (-abs(y)).exp()
+    return (y < 0).where(small, y.like(1.0)) / (small + 1.0)
+
+
+def slope_of_logit(x: Formula, y: Formula) -> Formula:
+    """-log(x (1 - x)), from y where that tells more."""
+    if y.atom.aval.dtype in dtypes.COMPLEX:
+        return -(x.log() + (-x).log1p())
+    return abs(y) + (-abs(y)).exp().log1p() * 2.0
+
+
 def arc(y: Formula) -> Formula:
     """The inverse of atan. Where y was rounded to pi/2 or beyond, its tangent is some large number of either sign."""
     if y.atom.aval.dtype in dtypes.COMPLEX:
@@ -148,6 +165,7 @@ UNDONE: Final[Mapping[type[Primitive], Undone]] = MappingProxyType(
         Log: Undone(lambda y: y.exp(), lambda _, y: -y),
         Log1p: Undone(lambda y: y.expm1(), lambda _, y: -y),
         Logistic: Undone(logit, lambda x, _: -(abs(x) + (-abs(x)).exp().log1p() * 2.0), PERIODIC),
+        Logit: Undone(logistic, slope_of_logit),
         Tanh: Undone(lambda y: finite(y.apply(ATANH)), lambda x, _: log_cosh(x) * -2.0, PERIODIC),
         Atanh: Undone(lambda y: y.apply(TANH), lambda _, y: log_cosh(y) * 2.0),
         Sinh: Undone(lambda y: finite(y.apply(ASINH)), lambda x, _: log_cosh(x), PERIODIC),
