@@ -43,29 +43,45 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: object = None, *, devic
     return placed("full", lax.full(shape, fill_value, dtype), device)
 
 
-def zeros_like(x: ArrayLike, /, dtype: object = None, *, device: Device | None = None) -> Array:
-    """Zeros of the shape and dtype of x."""
-    return _like("zeros_like", x, False, dtype, device)
+def zeros_like(
+    x: ArrayLike, /, dtype: object = None, *, device: Device | None = None, shape: ShapeLike | None = None
+) -> Array:
+    """Zeros of the shape and dtype of x, where no other is given."""
+    return _like("zeros_like", x, False, dtype, device, shape)
 
 
-def ones_like(x: ArrayLike, /, dtype: object = None, *, device: Device | None = None) -> Array:
-    """Ones of the shape and dtype of x."""
-    return _like("ones_like", x, True, dtype, device)
+def ones_like(
+    x: ArrayLike, /, dtype: object = None, *, device: Device | None = None, shape: ShapeLike | None = None
+) -> Array:
+    """Ones of the shape and dtype of x, where no other is given."""
+    return _like("ones_like", x, True, dtype, device, shape)
 
 
-def empty_like(x: ArrayLike, /, dtype: object = None, *, device: Device | None = None) -> Array:
-    """Zeros of the shape and dtype of x."""
-    return _like("empty_like", x, False, dtype, device)
+def empty_like(
+    x: ArrayLike, /, dtype: object = None, *, device: Device | None = None, shape: ShapeLike | None = None
+) -> Array:
+    """Zeros of the shape and dtype of x, where no other is given."""
+    return _like("empty_like", x, False, dtype, device, shape)
 
 
-def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: object = None, *, device: Device | None = None) -> Array:
-    """An array filled with one value, of the shape and dtype of x."""
-    return _like("full_like", x, fill_value, dtype, device)
+def full_like(
+    x: ArrayLike,
+    /,
+    fill_value: ArrayLike,
+    dtype: object = None,
+    *,
+    device: Device | None = None,
+    shape: ShapeLike | None = None,
+) -> Array:
+    """An array filled with one value, of the shape and dtype of x, where no other is given."""
+    return _like("full_like", x, fill_value, dtype, device, shape)
 
 
-def _like(name: str, x: ArrayLike, fill_value: ArrayLike, dtype: object, device: Device | None) -> Array:
+def _like(
+    name: str, x: ArrayLike, fill_value: ArrayLike, dtype: object, device: Device | None, shape: ShapeLike | None
+) -> Array:
     aval = aval_of(x, f"{name}: argument 0")
-    out = lax.full(aval.shape, fill_value, aval.dtype if dtype is None else dtype)
+    out = lax.full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
     return placed(name, out, device)
 
 

@@ -382,6 +382,10 @@ def test_full() -> None:
     close(fnp.full_like(I8, 7), np.full_like(I8, 7))
     close(fnp.zeros_like(C), np.zeros_like(C))
     close(fnp.ones_like(B), np.ones_like(B))
+    close(fnp.zeros_like(C, shape=(2, 0)), np.zeros_like(C, shape=(2, 0)))
+    close(fnp.ones_like(B, shape=3), np.ones_like(B, shape=3))
+    close(fnp.empty_like(I8, shape=()), np.zeros_like(I8, shape=()))
+    close(fnp.full_like(I8, 7, "float64", shape=[2, 2]), np.full_like(I8, 7, "float64", shape=[2, 2]))
     check(lambda x: fnp.full((3,), x), lambda x: np.full((3,), x), np.array(2.5, np.float32))
 
 
