@@ -19,6 +19,7 @@ from fxad.errors import ArgumentError, FileFormatError, ParameterError, describe
 from fxad.ir import Aval
 from fxad.lower import first_line, lower_jaxpr
 from fxad.lowering import portable
+from fxad.lowering.nesting import check_nesting
 from fxad.program import Program
 from fxad.structures import Json, describe
 from fxad.trace import Tracer
@@ -44,8 +45,9 @@ def export(
     jaxlibs of the last twelve weeks read, without. Names and lines of the user's are in it.
 
     Raises: ArgumentError for a program that calls the host or closes over tracers; ParameterError for a platform that
-            it cannot run on, or a version that this jaxlib does not write.
+            it cannot run on, or a version that this jaxlib does not write; CompileError for bodies nested too deeply.
     """
+    check_nesting(program.jaxpr, "export")  # nobody can ask the artifact
     module = lower_jaxpr(program.jaxpr)
     if module.host:
         what, remedy = module.host[0][0].refusal

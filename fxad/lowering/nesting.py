@@ -17,8 +17,9 @@ from fxad.primitives.control.scan import Scan
 _LIMIT: Final = 150
 
 
-def check_nesting(jaxpr: Jaxpr) -> None:
-    """Raises: CompileError for a program that XLA could not read, naming the outermost equation of the nest."""
+def check_nesting(jaxpr: Jaxpr, what: str = "compile") -> None:
+    """Raises: CompileError for a program that XLA could not read, naming the outermost equation of the nest; `what` is
+    who asks."""
     deep: dict[Jaxpr, tuple[int, int]] = {}  # how much stack, in calls, and how many bodies in each other
     for body in distinct(jaxpr):
         below = [_below(eqn.prim, deep) for eqn in body.eqns if isinstance(eqn.prim, HigherOrder)]
@@ -28,7 +29,7 @@ def check_nesting(jaxpr: Jaxpr) -> None:
         return
     eqn = next(e for e in jaxpr.eqns if isinstance(e.prim, HigherOrder) and _below(e.prim, deep) == (stack, levels))
     raise CompileError(
-        f"compile: bodies are nested {levels} deep in {jaxpr.name}, and XLA has stack for"
+        f"{what}: bodies are nested {levels} deep in {jaxpr.name}, and XLA has stack for"
         f" {_LIMIT * levels // stack} of this kind",
         remedy="fxad.inline opens calls; let segments, branches and loops follow each other, or loop over one body",
     ).located(equation=f"{eqn.prim.name} of {len(eqn.ins)} operands", where=str(place(eqn.source) or ""))

@@ -58,6 +58,19 @@ def test_what_is_not_refused_is_compiled(kind: str) -> None:
     assert fx.lower(program, units="none").compile().memory().argument_bytes == X.nbytes
 
 
+def test_what_is_nested_too_deeply_is_not_exported() -> None:
+    """It ended the process that loaded it."""
+    limit, _, level = LEVELS["call"]
+    with pytest.raises(
+        CompileError, match=rf"^export: bodies are nested {limit + 1} deep in <lambda>, and XLA has"
+    ) as e:
+        fx.lower(nest(level, limit + 1)).export()
+    assert e.value.remedy == REMEDY
+    program = nest(level, limit)
+    run: Any = fx.load_exported(fx.lower(program).export())
+    np.testing.assert_allclose(run(X), fx.interpret(program, X), rtol=1e-5)
+
+
 def test_inlined_calls_are_not_nested() -> None:
     program = fx.inline(nest(LEVELS["call"][2], 300))
     run: Any = fx.lower(program, units="none").compile()
