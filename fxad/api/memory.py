@@ -10,6 +10,7 @@ from fxad.api.lift import Argnums, args_tree, compose, leaf_ranges, mask_of, nor
 from fxad.errors import ArgumentError, NotDifferentiableError
 from fxad.program import Program, counted
 from fxad.records import dataclass
+from fxad.transforms.own_rules import without_derivative
 from fxad.transforms.partial_eval import Halves, Passed
 from fxad.transforms.residuals import Residuals
 from fxad.tree import Structure
@@ -20,7 +21,7 @@ def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Res
 
     Each row has the type and bytes of a value, the operation and the user's line that give it, the operation of the
     backward pass that asks for it, and which policy decided that it is stored. Without `argnums` the derivative is with
-    respect to everything floating, arrays that the program closes over included.
+    respect to everything floating, arrays that the program closes over included, where it has one by them.
 
     Law:    `remat(program, plan=residuals(program).without(k))` has the same gradients and does not store row k.
     Raises: ArgumentError for what is not a Program, and for argnums that do not fit it; NotDifferentiableError for an
@@ -28,7 +29,11 @@ def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Res
     """
     _check_program("residuals", program)
     if argnums is None:
-        return transforms.residuals(program.jaxpr, tuple([a.inexact for a in program.jaxpr.in_avals]))
+        avals, n = program.jaxpr.in_avals, len(program.bound)
+        fixed = without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
+        return transforms.residuals(
+            program.jaxpr, tuple([a.inexact and not f for a, f in zip(avals, fixed, strict=True)])
+        )
     ranges, avals, chosen = leaf_ranges(program), program.in_avals, set[int]()
     for n in normalise("residuals", program, argnums):
         floating = [k for k in ranges[n] if avals[k].inexact]

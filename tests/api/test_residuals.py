@@ -217,3 +217,26 @@ def test_arguments_without_a_tangent_cost_nothing() -> None:
     assert [r.made_by for r in fx.residuals(program, argnums=0)] == ["cos", *["exp"] * 5]
     counts = [len(fx.grad(program, argnums=k).jaxpr.eqns) for k in ((0,), (0, 1), tuple(range(6)))]
     assert counts[0] < counts[1] < counts[2]
+
+
+def test_what_a_rule_closes_over_has_no_derivative() -> None:
+    # the table was refused: it is made for derivatives by what the program closes over, too
+    scale, w = fnp.asarray(X), fnp.asarray(W)
+
+    def scaled(x: Any) -> Any:
+        return fnp.sin(x) * scale
+
+    ruled = fx.custom_jvp(lambda x: scaled(x))
+    ruled.defjvp(lambda primals, tangents: fx.jvp(scaled, primals, tangents))
+    program = fx.trace(lambda x: fnp.sum(fnp.exp(ruled(x) @ w)), X)
+    table = fx.residuals(program)
+    assert [(r.made_by, r.read_by) for r in table] == [
+        ("argument 0", "mul"),
+        ("argument 1", "dot_general"),
+        ("mul", "dot_general"),
+        ("cos", "mul"),
+        ("exp", "mul"),
+    ]
+    lean = fx.remat(program, plan=table.without(2, 3, 4))
+    assert fx.residuals(lean).bytes < table.bytes
+    np.testing.assert_array_equal(fx.grad(lean)(X), fx.grad(program)(X))
