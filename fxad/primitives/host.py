@@ -132,7 +132,7 @@ class HostCall(Primitive):
         outs = []
         for x, aval in zip(given, self.results, strict=True):
             out = np.asarray(x)
-            if isinstance(x, bool | int | float | complex):
+            if isinstance(x, bool | int | float | complex) and _has(aval.dtype, x):
                 out = out.astype(aval.dtype)
             if out.shape != sizes + aval.shape or out.dtype != aval.dtype:
                 raise ExecutionError(
@@ -168,6 +168,20 @@ class HostCall(Primitive):
             )
         outs = ctx(self, *primals)
         return outs, tuple([Zero(v.aval) for v in outs])
+
+
+def _has(dtype: dtypes.DType, x: complex) -> bool:
+    """Whether a Python number is one of a dtype, but for rounding."""
+    match x:
+        case bool():
+            return True
+        case int() if dtypes.is_integer(dtype):
+            least, most = dtypes.RANGES[dtype]
+            return least <= x <= most
+        case int() | float():
+            return dtypes.is_inexact(dtype)
+        case _:
+            return dtypes.is_complex(dtype)
 
 
 def custom_call(call: Primitive, hlo: Hlo, args: Sequence[HloValue], outs: Sequence[Aval]) -> Sequence[HloValue]:

@@ -130,6 +130,42 @@ def test_a_linked_run_names_the_argument_that_is_gone(gone: str) -> None:
         arrays["x" if gone == "y" else "y"] = fnp.ones(4)
 
 
+NUMBERS: list[tuple[Any, str, str]] = [
+    (3.7, "int32", "gave float64[], it was declared to give i32[]"),
+    (float("nan"), "int64", "gave float64[], it was declared to give i64[]"),
+    (300, "uint8", "gave int64[], it was declared to give u8[]"),
+    (-1, "uint32", "gave int64[], it was declared to give u32[]"),
+    (2**70, "int64", "gave object[], it was declared to give i64[]"),
+    (1j, "float32", "gave complex128[], it was declared to give f32[]"),
+    (2, "bool", "gave int64[], it was declared to give bool[]"),
+]
+
+
+@pytest.mark.parametrize(("number", "dtype", "message"), NUMBERS)
+def test_a_number_that_is_none_of_the_declared_type_is_refused(number: Any, dtype: str, message: str) -> None:
+    """It was cut, wrapped or stripped of its imaginary part, without a word."""
+    with pytest.raises(ExecutionError, match=f"^host_call: <lambda> {re.escape(message)}\n"):
+        fx.jit(lambda x: fx.pure_callback(lambda _: number, fx.Spec((), dtype), x))(np.float32(1))
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (3.7, "float32"),
+        (3, "float32"),
+        (3, "bfloat16"),
+        (255, "uint8"),
+        (True, "int32"),
+        (2.5, "complex64"),
+        (1j, "complex64"),
+    ],
+)
+def test_a_number_takes_the_declared_type(number: Any, dtype: str) -> None:
+    run: Any = fx.jit(lambda x: fx.pure_callback(lambda _: number, fx.Spec((), dtype), x))
+    want = np.asarray(number).astype(np.asarray(run(np.float32(1))).dtype)
+    assert (np.asarray(run(np.float32(1))) == want, run(np.float32(1)).dtype.name) == (True, dtype)
+
+
 ONE = "a format such as {:.2f} is for one number; {} shows any array"
 
 
