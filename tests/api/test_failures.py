@@ -186,10 +186,14 @@ def test_a_format_that_is_none_of_its_values_is_refused_while_tracing(fmt: str, 
         fx.debug_print(fmt, x)
         return x
 
-    with pytest.raises(ArgumentError) as e:
-        fx.trace(show, np.ones(3, np.float32))
-    assert e.value.message.startswith(f"debug_print: {message}")
-    assert e.value.remedy == remedy
+    def check(x: Any) -> Any:
+        return fx.error_if(x, x > 2, fmt, x)
+
+    for f, what in ((show, "debug_print"), (check, "error_if")):
+        with pytest.raises(ArgumentError) as e:
+            fx.trace(f, np.ones(3, np.float32))
+        assert e.value.message.startswith(f"{what}: {message}")
+        assert e.value.remedy == remedy
     if fmt == "{:.2f}":
         fx.trace(fx.vmap(show), np.ones(3, np.float32))
 

@@ -13,7 +13,7 @@ from fxad import dtypes, tree
 from fxad.array import Array, asarray, aval_of, binder
 from fxad.errors import ArgumentError, CheckError, DTypeError, described
 from fxad.ir import place
-from fxad.lax.control.host import check_format
+from fxad.lax.control.host import check_format, try_format
 from fxad.primitives.checking import Check
 from fxad.trace import Tracer, user_source
 
@@ -42,7 +42,7 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
     Rule:   gradients are checked too. A branch that is not taken and a step after the last one check nothing, under
             vmap either. A program with checks runs on the CPU, and is waited for: its call raises what fails.
     Raises: CheckError, where `pred` holds; DTypeError for a `pred` that is no bool; ArgumentError for an `x` without
-            arrays, and where the fields of `message` do not fit the arguments.
+            arrays, and where `message` or its fields do not fit the arguments.
     """
     if not isinstance(message, str):
         raise ArgumentError(
@@ -53,6 +53,8 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
         check_format("error_if", message, len(args), kwargs)
     fields = (*args, *kwargs.values())
     avals = [aval_of(v, f"error_if: value {k}") for k, v in enumerate(fields)]
+    if avals:
+        try_format("error_if", message, args, kwargs)
     aval = aval_of(pred, "error_if: pred")
     if aval.dtype is not dtypes.bool_:
         raise DTypeError(f"error_if: pred is {aval}, not a bool", remedy="compare: x != 0; for nan, isnan(x)")

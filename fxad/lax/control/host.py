@@ -84,14 +84,7 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
     Raises: ArgumentError, while tracing, where `fmt` or its fields do not fit the arguments.
     """
     check_format("debug_print", fmt, len(args), kwargs)
-    blank_args, blank_kwargs = tree.map(_blank, (args, kwargs))
-    try:
-        fmt.format(*blank_args, **blank_kwargs)
-    except (AttributeError, LookupError, TypeError, ValueError) as e:
-        raise ArgumentError(
-            f"debug_print: {fmt!r:.60} does not format these values: {e}",
-            remedy="a format such as {:.2f} is for one number; {} shows any array",
-        ) from None
+    try_format("debug_print", fmt, args, kwargs)
 
     def show(*args: object, **kwargs: object) -> None:
         sys.stdout.write(fmt.format(*args, **kwargs) + "\n")
@@ -100,10 +93,21 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
     _called("debug_print", show, None, args, kwargs, ORDERED if ordered else IO, False)
 
 
-def _blank(x: object) -> np.ndarray[Any, Any]:
-    """An array of the type of a value, as it is given to the host; of any size in no memory."""
-    aval = aval_of(x, "debug_print")
-    return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)
+def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    """Raises: ArgumentError where a format does not take values of these types, as the host is given them."""
+
+    def blank(x: object) -> np.ndarray[Any, Any]:
+        aval = aval_of(x, what)
+        return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)  # of any size in no memory
+
+    given, named = tree.map(blank, (args, kwargs))
+    try:
+        fmt.format(*given, **named)
+    except (AttributeError, LookupError, TypeError, ValueError) as e:
+        raise ArgumentError(
+            f"{what}: {fmt!r:.60} does not format these values: {e}",
+            remedy="a format such as {:.2f} is for one number; {} shows any array",
+        ) from None
 
 
 def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> None:
