@@ -14,6 +14,7 @@ A forked child has none of XLA's threads, and would wait for them for ever.
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -70,14 +71,20 @@ class _Work:
         """Begin nothing new, and wait for what runs: compilations and computations."""
         with self._changed:
             self._over = True
-            while self._running:
-                self._changed.wait()
+            while self._others():
+                self._changed.wait(_LOOKS)
         settle()
         for device in self._devices:
             if device.platform == "cpu":  # what an accelerator runs is none of the process's code
                 _wait_for(device)
 
+    def _others(self) -> set[int]:
+        """Threads that compile. An interrupt (Ctrl-C, twice) may come where a thread says that it is done: what it left
+        behind is nobody's when it ends, or has gone on to the end itself."""
+        return self._running.keys() & sys._current_frames().keys() - {threading.get_ident()}
 
+
+_LOOKS: Final = 0.1  # seconds after which threads are counted again
 _NOTHING: Final = """module @end {
   func.func @main() -> tensor<i1> {
     %0 = stablehlo.constant dense<true> : tensor<i1>

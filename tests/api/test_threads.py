@@ -324,6 +324,24 @@ print(float(program(X).sum()))
     assert in_a_process(text) == "8192.0\n8192.0\n"
 
 
+@pytest.mark.parametrize("where", ["main", "another"])
+def test_the_end_does_not_wait_for_a_compilation_that_was_interrupted_as_it_ended(where: str) -> None:
+    """The second of two interrupts: the thread is counted, and at work no more."""
+    text = f"""
+def work():
+    _work._running[threading.get_ident()] += 1
+    fx.jit(fnp.sin)(X)
+if {where == "main"}:
+    work()
+else:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+print("end")
+"""
+    assert in_a_process(text) == "end\n"
+
+
 def test_an_interrupted_compilation_locks_nothing() -> None:
     """Ctrl-C in the thread that compiles; others that wait for the same program compile it then."""
     text = """
