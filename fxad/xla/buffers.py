@@ -16,7 +16,7 @@ from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.lowering.door import _jax
-from fxad.xla.client import Device, default_device, known_device
+from fxad.xla.client import Device, default_device, forked, known_device
 from fxad.xla.compat import ArrayType, OneDevice, reason
 from fxad.xla.dlpack import copy_out, header
 from fxad.xla.failures import failed
@@ -209,12 +209,15 @@ def to_dlpack(
 
 
 def twin(buffer: Buffer) -> Buffer:
-    """A copy on the same device, held by nobody else; committed as the buffer is. Does not wait.
+    """A copy on the same device, held by nobody else; committed as the buffer is. Does not wait. In a forked child,
+    where nothing is given up, the buffer itself.
 
     Raises: ExecutionError when it was deleted.
     """
     if buffer.is_deleted():
         block(buffer, "copy")  # jaxlib crashes at the sight of it
+    if forked():
+        return buffer
     return _moved(buffer, cast(OneDevice, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
 
 

@@ -197,6 +197,11 @@ def check_process(what: str) -> None:
     _clients.check_process(what)
 
 
+def forked() -> bool:
+    """Whether this process was forked from one with clients: nothing is computed in it."""
+    return _clients._forked
+
+
 def known_device(raw: _jax.Device) -> Device:
     """The device that jaxlib knows as `raw`."""
     return _clients.known(raw)
