@@ -131,6 +131,11 @@ class HostCall(Primitive):
             )
         outs = []
         for x, aval in zip(given, self.results, strict=True):
+            if type(x) is np.ma.MaskedArray:
+                raise ExecutionError(
+                    f"host_call: {self.label} gave a masked array, whose mask would be lost",
+                    remedy="fill it: x.filled(0)",
+                )
             out = np.asarray(x)
             if isinstance(x, bool | int | float | complex) and _has(aval.dtype, x):
                 out = out.astype(aval.dtype)

@@ -148,6 +148,13 @@ def test_a_number_that_is_none_of_the_declared_type_is_refused(number: Any, dtyp
         fx.jit(lambda x: fx.pure_callback(lambda _: number, fx.Spec((), dtype), x))(np.float32(1))
 
 
+def test_a_mask_that_a_host_function_gives_is_not_dropped() -> None:
+    with pytest.raises(ExecutionError) as e:
+        fx.jit(lambda x: fx.pure_callback(lambda x: np.ma.masked_less(x, 0), x, x))(np.ones(3, np.float32))
+    assert e.value.message == "host_call: <lambda> gave a masked array, whose mask would be lost"
+    assert e.value.remedy == "fill it: x.filled(0)"
+
+
 @pytest.mark.parametrize(
     ("number", "dtype"),
     [
