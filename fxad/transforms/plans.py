@@ -45,8 +45,9 @@ class Graph:
 
     @staticmethod
     def of(jaxpr: Jaxpr, origins: Mapping[Atom, Origin]) -> Graph:
-        """Of a program."""
-        return Graph.over(jaxpr.ins, jaxpr.eqns, sum([len(e.outs) for e in jaxpr.eqns]), origins)
+        """Of a program. Equations without results say nothing."""
+        eqns = tuple([e for e in jaxpr.eqns if e.outs])
+        return Graph.over(jaxpr.ins, eqns, sum([len(e.outs) for e in eqns]), origins)
 
     @staticmethod
     def over(ins: tuple[Var, ...], eqns: tuple[Eqn, ...], n: int, origins: Mapping[Atom, Origin]) -> Graph:

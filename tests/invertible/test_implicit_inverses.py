@@ -136,3 +136,22 @@ def test_no_log_determinant(f: Any, w: Any) -> None:
     assert e.value.message == (
         f"inverse: log_det of {f.__name__}: {name} is not inverted: its log-determinant is not known"
     )
+
+
+def test_an_equation_whose_derivative_needs_to_know_nothing() -> None:
+    """The gradient of a square is linear: of what its derivative stores nothing is left, and it was an IndexError."""
+
+    def nearest(w: Any, x: Any) -> Any:
+        return lax.custom_minimize(lambda y: fnp.sum((y - x * w) ** 2), fnp.zeros_like(x), lambda _, y: y + x * w)
+
+    def coupling(w: Any, t: Any) -> Any:
+        return t[0], t[1] * 2 + nearest(w, t[0])
+
+    def gradient(f: Any) -> Any:
+        def loss(x: Any) -> Any:
+            return fnp.sum(f(W, (x, x * x))[1] ** 3)
+
+        program: Any = fx.trace(loss, X)
+        return fx.interpret(fx.grad(program), X)
+
+    np.testing.assert_allclose(gradient(fx.invertible(coupling, keep="w")), gradient(coupling), rtol=1e-9)
