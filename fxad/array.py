@@ -59,8 +59,7 @@ class Array(Typed, Conversions, Methods, Updatable):
     """
 
     __slots__ = ("__weakref__", "_aval", "_buffer")
-    # NumPy must leave `ndarray + Array` to `Array.__radd__`
-    __array_priority__ = 1000
+    __array_priority__ = 1000  # NumPy must leave `ndarray + Array` to `Array.__radd__`
 
     _aval: Aval
     _buffer: runtime.Buffer
@@ -130,7 +129,8 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     def copy(self) -> Self:
         """The value in memory of its own, to be donated apart; inside a trace, where nothing is, the array itself."""
-        return self if _binder.get() else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
+        staged = _binder.get() or type(self) is not Array  # a tracer whose trace has ended says so where it is used
+        return self if staged else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
 
     __copy__ = copy
 

@@ -336,6 +336,9 @@ def test_a_copy_inside_a_trace_is_no_equation() -> None:
     program = fx.trace(lambda a: (a.copy() + fnp.copy(x)) * (fnp.asarray(a, copy=True) + x), F)
     assert [e.prim.name for e in program.jaxpr.eqns] == ["add", "add", "mul"]
     assert len(program.bound) == 1
+    leaked: list[Any] = []
+    fx.trace(lambda a: leaked.append(a), F)
+    assert all(way(leaked[0]) is leaked[0] for way in COPIES.values()), "an error where it is used, as without a copy"
     fx.jit(lambda a, b: a + b)(x, x)
 
 
