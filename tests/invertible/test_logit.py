@@ -27,6 +27,14 @@ def test_its_ends() -> None:
     np.testing.assert_array_equal(fx.interpret(back, np.array([-np.inf, np.inf, np.nan, 0.0])), [0.0, 1.0, np.nan, 0.5])
 
 
+def test_small_floats_keep_their_digits_where_the_logarithms_cancel() -> None:
+    x = fnp.asarray([0.1, 0.41, 0.49, 0.502, 0.51, 0.9], dtype="bfloat16")
+    want = np.asarray(fx.interpret(fx.trace(lax.logit, x), x)).astype(np.float32)
+    np.testing.assert_array_equal(np.asarray(lax.logit(x)).astype(np.float32), want)
+    exact = np.asarray(x).astype(np.float64)
+    np.testing.assert_allclose(want, np.log(exact / (1 - exact)), rtol=2**-8)
+
+
 def test_complex_numbers_come_back() -> None:
     z = np.array([0.3 + 0.2j, 0.7 - 0.4j, -0.5 + 1j])
     program = fx.trace(lax.logit, z)

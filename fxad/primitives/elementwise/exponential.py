@@ -170,9 +170,14 @@ class Logit(Unary):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        (log,) = LOG.lower(hlo, args, ins, outs)
-        (rest,) = LOG1P.lower(hlo, hlo.op("stablehlo.negate", args, outs), ins, outs)
-        return hlo.op("stablehlo.subtract", (log, rest), outs)
+        # near 1/2 the logarithms cancel: floats below 32 bits would have no digit left
+        small = ins[0].dtype in dtypes.FLOATING and ins[0].dtype.itemsize <= 2
+        wide = (ins[0].with_dtype(dtypes.float32),) if small else ins
+        xs = hlo.op("stablehlo.convert", args, wide) if small else args
+        (log,) = LOG.lower(hlo, xs, wide, wide)
+        (rest,) = LOG1P.lower(hlo, hlo.op("stablehlo.negate", xs, wide), wide, wide)
+        found = hlo.op("stablehlo.subtract", (log, rest), wide)
+        return hlo.op("stablehlo.convert", found, outs) if small else found
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return ctx.lin_one(DIV, t, ctx.one(MUL, x, ctx.one(SUB, filled(1.0, x), x)))
