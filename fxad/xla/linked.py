@@ -28,7 +28,7 @@ from fxad.xla.executable import (
 )
 from fxad.xla.executable import cost as cost_of_unit
 from fxad.xla.executable import memory as memory_of_unit
-from fxad.xla.failures import MemoryStats, Origin, Refused, ResultHandler, StepRefused, refused
+from fxad.xla.failures import GONE, MemoryStats, Origin, Refused, ResultHandler, StepRefused, refused
 from fxad.xla.host_calls import Start
 from fxad.xla.progress import progress
 
@@ -100,6 +100,8 @@ class LinkedProgram:
     def start(self, buffers: Sequence[Buffer]) -> _Done:
         """Call every step in order; see `LoadedProgram.execute`. A slot is its place in one list, which only grows, and
         a value is let go when nothing reads it any more; what waits for it in XLA holds it."""
+        if self.plan.donate and any([b.is_deleted() for b in buffers]):
+            raise Refused(GONE)  # before the first step: those until the one that reads it would give theirs up
         slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
         try:

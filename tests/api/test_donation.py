@@ -295,6 +295,16 @@ class Model:
         return fnp.zeros((s[1],), dtype="float32") + s[0]
 
 
+def test_a_linked_call_that_needs_what_is_gone_gives_nothing_up() -> None:
+    block = fx.jit(lambda x: fnp.tanh(x) * 2)
+    run = fx.jit(lambda x, y: (block(block(x)), block(y)), units=lambda body: True, donate=("x", "y"))
+    gone, held = fx.asarray(np.ones(7, np.float32)), fx.asarray(np.full(7, 2, np.float32))
+    run(held.copy(), gone)
+    with pytest.raises(ExecutionError, match="argument y was donated to"):
+        run(held, gone)
+    assert held.tolist() == [2.0] * 7
+
+
 def test_positions_without_a_name_count_from_the_instance() -> None:
     """The one after was given up: a method is called without its first argument."""
     for call, which in ((Model().first, 0), (Model().second, 1), (lambda *s: Model().fourth(1, 2, *s), 1)):
