@@ -100,8 +100,8 @@ class LinkedProgram:
     def start(self, buffers: Sequence[Buffer]) -> _Done:
         """Call every step in order; see `LoadedProgram.execute`. A slot is its place in one list, which only grows, and
         a value is let go when nothing reads it any more; what waits for it in XLA holds it."""
-        if self.plan.donate and any([b.is_deleted() for b in buffers]):
-            raise Refused(GONE)  # before the first step: those until the one that reads it would give theirs up
+        if self.plan.donate:  # before the first step: those until the one that reads what is gone give theirs up
+            self._check(buffers)
         slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
         try:
@@ -113,7 +113,7 @@ class LinkedProgram:
                 for k in given_up:
                     buffers[k].delete()
         except Refused as e:
-            raise self._refused(e, len(buffers), len(slots)) from e
+            raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
         return _Done(list(self._outs(slots)), self.committed)
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -130,14 +130,24 @@ class LinkedProgram:
         """The optimised units, as XLA prints them, one after the other."""
         return "\n".join([p.hlo() for p in self.programs])
 
-    def _refused(self, e: Exception, operands: int, made: int) -> StepRefused:
-        """That the step was refused which was running when `made` slots were there."""
+    def _check(self, buffers: Sequence[Buffer]) -> None:
+        gone = {k for k, b in enumerate(buffers) if b.is_deleted()}
+        step = next((s for s in self.plan.steps if not gone.isdisjoint(s.ins)), None) if gone else None
+        if step is not None:
+            raise self._refused(Refused(GONE), step, len(buffers))
+
+    def _running(self, operands: int, made: int) -> Step:
+        """The step that was running when `made` slots were there."""
         n = operands + len(self._constants)
         step = self.plan.steps[0]
         for step in self.plan.steps:
             if n == made:
                 break
             n += len(self.plan.units[step.unit].body.outs)
+        return step
+
+    def _refused(self, e: Exception, step: Step, operands: int) -> StepRefused:
+        """That a step was refused."""
         reads = [k for k in step.ins if k < operands]
         return StepRefused(str(e), reads, _unit_text(self.plan, step.unit), _where(step))
 
