@@ -67,7 +67,7 @@ def theirs_first(model: Model) -> tuple[float, Any, list[Any]]:
     return first(lambda: jax.block_until_ready(f(*given))), f, given
 
 
-def measure(make: Callable[[], Model], budget: float, *, rounds: int = 2, seconds: float = 4.0) -> list[Row]:
+def measure(make: Callable[[], Model], budget: float, *, rounds: int = 3, seconds: float = 4.0) -> list[Row]:
     """Time to the first gradient (best of rounds, in turn) and of a step, which is checked to give the same."""
     model = make()
     ours_ms, f, ours_in = ours_first(model)
