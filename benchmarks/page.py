@@ -38,8 +38,8 @@ NOTES: Final = {
     "in a bare loop, which no run of units can go below.",
     "first gradient: transformer, 96": "Both columns are fxad's, in turn, the best of three. What is compiled takes as "
     "long at any depth; tracing, transforming and planning take 1.4 ms a layer, and the run is linear in depth: 2.5 ms "
-    "a layer on a sequence of 32, and 300 MB of gradients are written for the first time. Ten runs of one day gave "
-    "1.33 to 1.61 on a sequence of 32, and 1.13 to 1.48 on one of 8.",
+    "a layer on a sequence of 32, and 300 MB of gradients are written for the first time. Runs of one day gave "
+    "1.39 to 1.61 on a sequence of 32, and 1.25 to 1.48 on one of 8.",
     "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 units "
     "gave 1.03 and 1.12.",
     "call: x + y": "One frame of Python; executing, and making jaxlib's array, are 0.81 of jax's whole call.",
