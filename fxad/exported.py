@@ -13,12 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from fxad import runtime
+from fxad import lowering, runtime
 from fxad.durable import checksum
 from fxad.errors import ArgumentError, FileFormatError, ParameterError, described
 from fxad.ir import Aval
 from fxad.lower import first_line, lower_jaxpr
-from fxad.lowering import portable
 from fxad.lowering.nesting import check_nesting
 from fxad.program import Program
 from fxad.structures import Json, describe
@@ -52,12 +51,12 @@ def export(
     if module.host:
         what, remedy = module.host[0][0].refusal
         raise ArgumentError(f"export: {program.name} calls {what}", remedy=remedy)
-    version = portable.usual_version() if version is None else version
-    portable.check_version(version)
+    version = lowering.portable.usual_version() if version is None else version
+    lowering.portable.check_version(version)
     source = module.source(donate)
     names = sorted(runtime.called(source))
     chosen = _platforms(program.name, names, platforms)
-    artifact = portable.serialized(source, version)
+    artifact = lowering.portable.serialized(source, version)
     arrays = [_bits(program, b) for b in program.bound]
     head: dict[str, Json] = {
         "format": FORMAT,

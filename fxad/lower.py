@@ -18,10 +18,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
-from fxad import dtypes
+from fxad import dtypes, lowering
 from fxad.errors import ParameterError
 from fxad.ir import Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, place
-from fxad.lowering.mlir import pretty
 from fxad.lowering.mlir_text import dense, tensor
 from fxad.lowering.ordering import DONE, calls_host, prepared
 from fxad.lowering.places import Places
@@ -66,7 +65,7 @@ class LoweredModule:
 
     def text(self) -> str:
         """StableHLO as people read it, checked by MLIR's verifier. Raises: CompileError when it is not valid."""
-        return pretty(self.source())
+        return lowering.mlir.pretty(self.source())
 
 
 @by_value

@@ -63,17 +63,24 @@ def labels(functions: Sequence[Jaxpr]) -> dict[object, str]:
 def function(jaxpr: Jaxpr, head: str, known: Labels, note: Callable[[Eqn], str] | None = None) -> str:
     """One function; its bodies by their labels."""
     lines = [f"{head}({_bindings(jaxpr.ins)}) -> ({', '.join([str(a.aval) for a in jaxpr.outs])}) {{"]
+    operations: dict[Primitive, str] = {}  # a layer's are those of the next one
     for eqn in jaxpr.eqns:
+        done = operations.get(eqn.prim)
+        if done is None:
+            done = operations[eqn.prim] = operation(eqn.prim, known)
         comment = " ".join(note(eqn).split()) if note else ""
-        lines.append(f"  {equation(eqn, known)}{'  # ' if comment else ''}{comment}")
+        lines.append(f"  {_line(eqn, done)}{'  # ' if comment else ''}{comment}")
     lines.append(f"  return {', '.join(map(str, jaxpr.outs))}".rstrip())
     return "\n".join([*lines, "}\n"])
 
 
 def equation(eqn: Eqn, known: Labels) -> str:
     """One equation: `%0: f32[3] = mul %arg0, 2.0:f32[3]`."""
-    ins = ", ".join(map(str, eqn.ins))
-    return f"{_bindings(eqn.outs) or '()'} = {operation(eqn.prim, known)} {ins}".rstrip()
+    return _line(eqn, operation(eqn.prim, known))
+
+
+def _line(eqn: Eqn, done: str) -> str:
+    return f"{_bindings(eqn.outs) or '()'} = {done} {', '.join(map(str, eqn.ins))}".rstrip()
 
 
 def operation(prim: Primitive, known: Labels) -> str:

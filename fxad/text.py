@@ -11,34 +11,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar, final
 
 from fxad import dtypes, printing, scalars
 from fxad.errors import FxadError, ParseError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Var, distinct, place
+from fxad.memo import collector_paused
 from fxad.parameters import Field, fields_of
 from fxad.primitives import ALL
+from fxad.tokens import kind, tokens
+from fxad.tokens import place as place_of
 
 T = TypeVar("T")
 
 PRIMITIVES: Final[Mapping[str, type[Primitive]]] = MappingProxyType({p.name: p for p in ALL})
 
-_TOKEN: Final = re.compile(
-    r"""
-      (?P<skip>     [ \t\r]+ | \#[^\n]* )
-    | (?P<newline>  \n )
-    | (?P<type>     [a-z][a-z0-9]*\[[0-9,]*\] )
-    | (?P<variable> %\w+ )
-    | (?P<label>    @(?: [A-Za-z_]\w* | "(?:[^"\\\n]|\\.)*" )(?:\#[0-9]+)? )
-    | (?P<string>   "(?:[^"\\\n]|\\.)*" )
-    | (?P<number>   -?(?: 0x[0-9a-f]+ | [0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)? ) | -inf )
-    | (?P<word>     [A-Za-z_]\w* )
-    | (?P<mark>     -> | [()\[\]{}=:,] )
-    | (?P<bad>      . )
-    """,
-    re.ASCII | re.VERBOSE,
-)
 _TYPE: Final = re.compile(r"([a-z0-9]+)\[((?:[0-9]+(?:,[0-9]+)*)?)\]")
 _INT: Final = re.compile(r"-?(?:0x[0-9a-f]+|[0-9]{1,20})")
 _WORDS: Final = MappingProxyType({"none": None, "true": True, "false": False})
@@ -66,35 +55,40 @@ def parse(text: str, primitives: Mapping[str, type[Primitive]] = PRIMITIVES) -> 
     Raises: ParseError, with line and column, and nothing else.
     Cost:   linear in the text.
     """
-    return _Parser(text, primitives).file()
+    with collector_paused():
+        return _Parser(text, primitives).file()
 
 
+@final
+class _Operation:
+    """An operation with its parameters, as it stands in many equations, and what it gave for types it was given."""
+
+    __slots__ = ("made", "prim")
+
+    def __init__(self, prim: Primitive) -> None:
+        self.prim = prim
+        self.made: dict[tuple[Aval, ...], tuple[Aval, ...]] = {}
+
+
+@final
 class _Parser:
-    """One reading of one text: the tokens, the place in them, and the functions read so far."""
+    """One reading of one text: the tokens, the place in them, and what was read so far and may come again."""
 
     def __init__(self, text: str, primitives: Mapping[str, type[Primitive]]) -> None:
         self.text = text
         self.primitives = primitives
-        found: list[tuple[str, str, int]] = []
-        for m in _TOKEN.finditer(text):
-            if m.lastgroup != "skip":
-                found.append((m.lastgroup or "", m.group(), m.start()))
-            if m.lastgroup == "bad":
-                break  # nothing after it is read; looking on for the end of open strings would be quadratic
-        found.append(("end", "", len(text)))
-        self.kinds = [kind for kind, _, _ in found]
-        self.tokens = [token for _, token, _ in found]
-        self.starts = [start for _, _, start in found]
+        self.tokens = tokens(text)
         self.at = 0
         self.functions: dict[str, Jaxpr] = {}
         self.types: dict[str, Aval] = {}
         self.literals: dict[tuple[str, Aval], Lit] = {}
+        self.operations: dict[tuple[str, ...], _Operation] = {}  # by their tokens
 
     # ------------------------------------------------------------------------------------------------ tokens
 
     def fail(self, problem: str, at: int | None = None) -> NoReturn:
         """Raise the ParseError for the token `at`, by default the present one."""
-        start = self.starts[self.at if at is None else at]
+        start = place_of(self.text, self.at if at is None else at)
         begin, end = self.text.rfind("\n", 0, start) + 1, self.text.find("\n", start)
         line = self.text[begin : None if end < 0 else end].strip()
         raise ParseError(
@@ -104,8 +98,8 @@ class _Parser:
 
     def expected(self, what: str) -> NoReturn:
         """Raise the ParseError that says what should stand in place of the present token."""
-        kind, token = self.kinds[self.at], self.tokens[self.at]
-        got = {"end": "the end of the text", "newline": "the end of the line"}.get(kind) or repr(_short(token))
+        token = self.tokens[self.at]
+        got = {"": "the end of the text", "\n": "the end of the line"}.get(token) or repr(_short(token))
         self.fail(f"expected {what}, got {got}")
 
     def take(self, token: str) -> None:
@@ -120,12 +114,13 @@ class _Parser:
         self.at += there
         return there
 
-    def one(self, kind: str, what: str) -> str:
+    def one(self, wanted: str, what: str) -> str:
         """Step over a token of a kind; returns it."""
-        if self.kinds[self.at] != kind:
+        token = self.tokens[self.at]
+        if kind(token) != wanted:
             self.expected(what)
         self.at += 1
-        return self.tokens[self.at - 1]
+        return token
 
     def listed(self, item: Callable[[], T], close: str) -> list[T]:
         """`item, item, ...` up to `close`, which is stepped over."""
@@ -138,7 +133,7 @@ class _Parser:
 
     def blank(self) -> None:
         """Step over empty lines."""
-        while self.kinds[self.at] == "newline":
+        while self.tokens[self.at] == "\n":
             self.at += 1
 
     # --------------------------------------------------------------------------------------------- functions
@@ -155,7 +150,7 @@ class _Parser:
         self.take("main")
         main = self.function()
         self.blank()
-        if self.kinds[self.at] != "end":
+        if self.tokens[self.at]:
             self.expected("the end of the text")
         return main
 
@@ -179,7 +174,7 @@ class _Parser:
             n += len(eqns[-1].outs)
             self.blank()
         at = self.at
-        outs = tuple(self.listed(lambda: self.atom(env), "\n"))
+        outs = tuple(self.atoms(env))
         self.blank()
         self.take("}")
         if [a.aval for a in outs] != signature:
@@ -219,13 +214,16 @@ class _Parser:
                 bindings.append(self.binding())
         self.take("=")
         at = self.at
-        prim = self.primitive()
-        ins = tuple(self.listed(lambda: self.atom(env), "\n"))
-        avals = self.checked(at, prim.abstract_eval, *[a.aval for a in ins])
-        if [b[2] for b in bindings] != list(avals):
+        operation = self.operation()
+        ins = tuple(self.atoms(env))
+        types = tuple([a.aval for a in ins])
+        avals = operation.made.get(types)
+        if avals is None:
+            avals = operation.made[types] = tuple(self.checked(at, operation.prim.abstract_eval, *types))
+        if tuple([b[2] for b in bindings]) != avals:
             bound, made = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
-            self.fail(f"{prim.name} gives {made}, the equation says {bound}", start)
-        return Eqn(prim, ins, tuple([self.bind(env, b, n + k) for k, b in enumerate(bindings)]))
+            self.fail(f"{operation.prim.name} gives {made}, the equation says {bound}", start)
+        return Eqn(operation.prim, ins, tuple([self.bind(env, b, n + k) for k, b in enumerate(bindings)]))
 
     def checked(self, at: int, rule: Callable[..., T], /, *args: object, **kwargs: object) -> T:
         """Call what a primitive's author wrote; whatever it raises is a fault of the text."""
@@ -240,9 +238,11 @@ class _Parser:
 
     def aval(self) -> Aval:
         """`f32[3,4]`."""
-        token = self.one("type", "a type as in 'f32[3,4]'")
-        known = self.types.get(token)
-        if known is None:
+        known = self.types.get(self.tokens[self.at])
+        if known is not None:
+            self.at += 1
+        else:
+            token = self.one("type", "a type as in 'f32[3,4]'")
             match = _TYPE.fullmatch(token)
             if match is None or match[1] not in dtypes.BY_SHORT:
                 self.fail(f"{_short(token)} is not a type", self.at - 1)
@@ -253,15 +253,19 @@ class _Parser:
             known = self.types[token] = self.checked(self.at - 1, Aval, shape, dtypes.BY_SHORT[match[1]])
         return known
 
-    def atom(self, env: dict[str, Var]) -> Atom:
-        """`%0`, or a literal."""
-        if self.kinds[self.at] != "variable":
-            return self.literal()
-        token = self.tokens[self.at]
-        if token not in env:
-            self.fail(f"{_short(token)} is not bound")
-        self.at += 1
-        return env[token]
+    def atoms(self, env: Mapping[str, Var]) -> list[Atom]:
+        """Values separated by commas, up to the end of the line, which is stepped over."""
+        out: list[Atom] = []
+        while not self.accept("\n"):
+            if out and not self.accept(","):
+                self.expected("',' or the end of the line")
+            token = self.tokens[self.at]
+            var = env.get(token)
+            if var is None and token[:1] == "%" and kind(token) == "variable":
+                self.fail(f"{_short(token)} is not bound")
+            out.append(self.literal() if var is None else var)
+            self.at += var is not None
+        return out
 
     def literal(self) -> Lit:
         """`2.0:f32[3]`, `complex(1.0, nan):c64[]`."""
@@ -288,10 +292,11 @@ class _Parser:
         return known
 
     def element(self) -> str:
-        if self.kinds[self.at] not in ("number", "word"):
+        token = self.tokens[self.at]
+        if kind(token) not in ("number", "word"):
             self.expected("a value as in '%0' or '1.0:f32[]'")
         self.at += 1
-        return self.tokens[self.at - 1]
+        return token
 
     def quoted(self, token: str) -> str:
         try:
@@ -301,8 +306,23 @@ class _Parser:
 
     # --------------------------------------------------------------------------------------------- primitives
 
+    def operation(self) -> _Operation:
+        """`reduce_sum[axes=(0,)]`, which a text repeats as often as it repeats a layer."""
+        at = self.at
+        end = at
+        if self.tokens[at + 1 : at + 2] == ["["]:
+            with suppress(ValueError):  # when it does not end
+                end = self.tokens.index("]", at)
+        written = tuple(self.tokens[at : end + 1])
+        known = self.operations.get(written)
+        if known is None:
+            known = self.operations[written] = _Operation(self.primitive())
+        else:
+            self.at = end + 1
+        return known
+
     def primitive(self) -> Primitive:
-        """`reduce_sum[axes=(0,)]`."""
+        """An operation that was not read before."""
         at = self.at
         name = self.one("word", "an operation")
         cls = self.primitives.get(name)
@@ -335,26 +355,27 @@ class _Parser:
 
     def value(self, depth: int = 0) -> Param:
         """A parameter of any kind."""
-        kind, token = self.kinds[self.at], self.tokens[self.at]
+        token = self.tokens[self.at]
         if self.tokens[self.at + 1 : self.at + 2] == [":"] or token == "complex":
             return self.literal()
-        if kind == "type":
-            return self.aval()
         if token == "(":
             return self.items(depth + 1)
-        if kind == "label" and token not in self.functions:
+        if kind(token) == "type":
+            return self.aval()
+        if kind(token) == "label" and token not in self.functions:
             self.fail(f"there is no function {_short(token)} before this line")
         return self.simple()
 
     def simple(self) -> Param:
         """A parameter that is one token."""
-        kind, token = self.kinds[self.at], self.tokens[self.at]
+        token = self.tokens[self.at]
+        of_kind = kind(token)
         self.at += 1
-        if kind == "label":
+        if of_kind == "label":
             return self.functions[token]
-        if kind == "number" and _INT.fullmatch(token):
+        if of_kind == "number" and _INT.fullmatch(token):
             return int(token, 16 if "x" in token else 10)
-        if kind == "string":
+        if of_kind == "string":
             return self.quoted(token)
         if token in _WORDS:
             return _WORDS[token]

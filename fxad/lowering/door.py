@@ -18,25 +18,15 @@ if not _user_has_level:
 try:
     from jaxlib import _jax, _profiler, xla_client
     from jaxlib.cpu import _lapack
-    from jaxlib.mlir import ir, passmanager
-    from jaxlib.mlir._mlir_libs import _chlo, _jax_mlir_ext, _sdy, _stablehlo
     from jaxlib.version import __version__ as jaxlib_version
 finally:
     if not _user_has_level:
         del os.environ[_VARIABLE]
 
-dialects: Final = (_stablehlo, _chlo, _sdy)
-register_dialects: Final = _jax_mlir_ext.register_dialects
-
 __all__ = [
     "_jax",
     "_lapack",
     "_profiler",
-    "_stablehlo",
-    "dialects",
-    "ir",
-    "passmanager",
     "jaxlib_version",
-    "register_dialects",
     "xla_client",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar, final
 
 from fxad.errors import CompileError
-from fxad.lowering.door import dialects, ir, register_dialects
+from fxad.lowering.bindings import dialects, ir, register_dialects
 
 R = TypeVar("R")
 

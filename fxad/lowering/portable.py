@@ -10,7 +10,7 @@ from typing import Final
 
 from fxad.errors import CompileError, FileFormatError, ParameterError
 from fxad.lowering import mlir
-from fxad.lowering.door import _stablehlo, ir, passmanager
+from fxad.lowering.bindings import _stablehlo, ir, passmanager
 
 # CHLO has no portable form: its operations become what they mean.
 _PASSES: Final = "builtin.module(func.func(chlo-legalize-to-stablehlo))"

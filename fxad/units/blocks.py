@@ -29,7 +29,7 @@ from fxad.ir import Eqn, Jaxpr, distinct
 from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
-from fxad.units.kernels import milliseconds
+from fxad.units.kernels import milliseconds, takes
 from fxad.units.weight import FIXED, Weight, weigh, weight
 
 DISPATCH: Final = 400.0  # microseconds; a call of a unit costs 8 at most, and estimates are up to 3 times too high
@@ -99,10 +99,10 @@ def pays(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVES) -> bool:
     bodies = tuple(units)
     if sum([weigh(body).equations + FIXED for body in bodies]) > AT_MOST * (weigh(whole).equations + FIXED):
         saves = max(saves, CERTAIN)
-    return saves == -inf or milliseconds(whole) - sum([milliseconds(body) for body in bodies]) >= saves
+    return saves == -inf or takes(whole, saves + sum([milliseconds(body) for body in bodies]))
 
 
 def large_enough(jaxpr: Jaxpr, saves: float = SAVES) -> bool:
     """Whether a program can have units that pay at all: nothing else is looked at otherwise."""
     w = weigh(jaxpr)
-    return w.microseconds >= 2 * DISPATCH and w.equations > WORTH and (saves == -inf or milliseconds(jaxpr) > saves)
+    return w.microseconds >= 2 * DISPATCH and w.equations > WORTH and (saves == -inf or takes(jaxpr, saves))

@@ -54,6 +54,7 @@ EQUATION_MS: Final = 0.15  # whatever it is, a call too
 KERNEL_MS: Final = 25.0
 LIBRARY_MS: Final = 8.0  # a product, a plain reduction: arguments of a function that is there
 AT_MOST: Final = 4096  # equations that are looked at
+FIRST: Final = 1024  # and before all of them
 
 _Kinds = tuple[type[Primitive], ...]
 _VIEWS: Final[_Kinds] = (ExpandDims, Reshape, Squeeze, Mark, StopGradient)
@@ -76,16 +77,28 @@ _ONE: Final = 0.5  # an operation in a kernel
 _DEAR: Final = 1.2  # a function that is computed by a polynomial
 
 
-@by_value
 def milliseconds(jaxpr: Jaxpr) -> float:
     """Time that XLA takes to compile a program.
 
     Law:  what is computed often in the same way counts once; more of it that differs never counts less.
     Cost: linear in its first `AT_MOST` equations, calls inlined: 5 us each. The rest counts nothing.
     """
-    program = Inlined(jaxpr, AT_MOST)
+    return _of_first(jaxpr, AT_MOST)[0]
+
+
+def takes(jaxpr: Jaxpr, least: float) -> bool:
+    """Whether XLA takes `least` milliseconds or more. Of a deep network the first layers tell."""
+    begun, all_of_it = _of_first(jaxpr, FIRST)
+    return begun >= least or (not all_of_it and milliseconds(jaxpr) >= least)
+
+
+@by_value
+def _of_first(jaxpr: Jaxpr, at_most: int) -> tuple[float, bool]:
+    """The estimate for as many equations, and whether these are all there are."""
+    program = Inlined(jaxpr, at_most)
     kernels = Kernels(program, cost).found.values()
-    return FIXED_MS + EQUATION_MS * program.seen + sum([_of_kernel(k.kind) + k.milliseconds for k in kernels])
+    estimate = FIXED_MS + EQUATION_MS * program.seen + sum([_of_kernel(k.kind) + k.milliseconds for k in kernels])
+    return estimate, program.seen < at_most
 
 
 def _of_kernel(kind: Kind) -> float:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final, Protocol, TypeAlias, final
 
+from fxad import lowering
 from fxad.errors import CompileError, ExecutionError, FxadError
 from fxad.ir import NDArray
-from fxad.lowering import mlir
 from fxad.lowering.door import _jax
 from fxad.lowering.ordering import DONE
 from fxad.primitives.checking import Called
@@ -136,5 +136,6 @@ def compiled(
     failures = Failures()
     callbacks = [_Callback(call, where, failures) for call, where in calls]
     devices = _jax.DeviceList((device.raw,))
-    raw = mlir.parsed(source, lambda module: device.client.compile_and_load(module, devices, options, callbacks))
+    load = device.client.compile_and_load
+    raw = lowering.mlir.parsed(source, lambda module: load(module, devices, options, callbacks))
     return raw, Waiting(raw.execute_sharded, failures, device)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias, final
 from weakref import WeakValueDictionary
 
+from fxad import lowering
 from fxad.durable import checksum
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import first_line, lower_jaxpr
-from fxad.lowering import portable
 from fxad.lowering.nesting import check_nesting
 from fxad.records import dataclass
 from fxad.xla import custom_calls
@@ -80,7 +80,7 @@ class Compiled:
 def compiled(source: Source, options: CompileOptions, device: Device) -> Compiled:
     """Compile, always. Raises: CompileError; FileFormatError for an artifact that this jaxlib does not read."""
     if isinstance(source, Artifact):
-        module = portable.restored(source.portable, source.stablehlo)
+        module = lowering.portable.restored(source.portable, source.stablehlo)
         program = compile_artifact(module, source.calls, source, options, device)
         return Compiled(program, source.calls, len(source.portable))
     check_nesting(source)

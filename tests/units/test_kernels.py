@@ -22,11 +22,13 @@ from fxad.units.fused import BESIDE, LARGEST, Inlined, Kernel, Kernels, Kind
 from fxad.units.kernels import (
     AT_MOST,
     EQUATION_MS,
+    FIRST,
     FIXED_MS,
     KERNEL_MS,
     LIBRARY_MS,
     cost,
     milliseconds,
+    takes,
 )
 from fxad.units.plan import plan_of
 from tests.laws.words import program
@@ -200,6 +202,19 @@ def test_a_program_that_goes_on_is_looked_at_in_part() -> None:
     assert (
         milliseconds(chain(fnp.sin, n)) == milliseconds(chain(fnp.sin, n + 100)) > milliseconds(chain(fnp.sin, n - 1))
     )
+
+
+def test_the_first_layers_may_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    short, long = chain(fnp.sin, FIRST - 1), chain(fnp.sin, 2 * FIRST)
+    first, both = milliseconds(short), milliseconds(long)
+    assert first < both
+    assert takes(short, first)
+    assert not takes(short, first + 0.1)
+    assert takes(long, both)
+    assert not takes(long, both + 0.1)
+    monkeypatch.setattr("fxad.units.kernels.milliseconds", None)  # which looks at all of it
+    assert takes(long, first)
+    assert not takes(short, both)
 
 
 # --------------------------------------------------------------------------------------------------------- monotone

@@ -1,0 +1,16 @@
+"""jaxlib's MLIR bindings. They take 7 ms to import, so only what reads modules asks for them.
+
+`import fxad` has loaded jaxlib itself before, in silence (`fxad.lowering.door`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir._mlir_libs import _chlo, _jax_mlir_ext, _sdy, _stablehlo
+
+dialects: Final = (_stablehlo, _chlo, _sdy)
+register_dialects: Final = _jax_mlir_ext.register_dialects
+
+__all__ = ["_stablehlo", "dialects", "ir", "passmanager", "register_dialects"]
