@@ -177,18 +177,18 @@ class Crossing:
     def _of_results(self, body: Jaxpr, read: _Read) -> dict[Port, Formula]:
         """The results of a body that follow from what is best handed over."""
         made: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if type(e.prim) in CHEAP}
-        until: dict[Var, list[int]] = {}  # for each use, the last piece that is to compute something from a value
+        until: dict[Var, Sequence[int]] = {}  # for each use, the last piece that is to compute something from a value
         for n, v in enumerate(body.outs):
             last = [read.again.get(self.pieces[k].outs[n], -1) for k in self.uses[body]]
             if isinstance(v, Var) and max(last) >= 0:
-                until[v] = [max(p) for p in zip(last, until.get(v, last), strict=True)]
+                until[v] = _later(last, until.get(v))
         needed = tuple(until)
         for eqn in reversed(body.eqns):
             if eqn.outs and eqn.outs[0] in until and eqn.outs[0] in made:
-                last = until[eqn.outs[0]]
+                given = until[eqn.outs[0]]
                 for a in eqn.ins:
                     if isinstance(a, Var):
-                        until[a] = [max(p) for p in zip(last, until.get(a, last), strict=True)]
+                        until[a] = _later(given, until.get(a))
         values = tuple(until)
         number: dict[Atom, int] = {v: k for k, v in enumerate(values)}
         weights = [v.aval.nbytes * self._longer(body, v, until[v], read) for v in values]
@@ -202,12 +202,12 @@ class Crossing:
         """For how many pieces more than anyway a value of a body lives when it is there until then, at all uses."""
         row = self._rows(body).get(v)
         if row is None:  # lives while its piece runs
-            return sum([max(0, last - k) for k, last in zip(self.uses[body], until, strict=True)])
+            return sum([last - k for k, last in zip(self.uses[body], until, strict=True) if last > k])
         longer = 0
         for k, last in zip(self.uses[body], until, strict=True):
             a = row.of(self.pieces[k])
-            anyway = len(self.pieces) if a in self._always else read.otherwise.get(a, -1)
-            longer += max(0, last - max(anyway, self.source.get(a, (0, 0))[0]))
+            if a not in self._always and last > (anyway := read.otherwise.get(a, -1)):
+                longer += max(0, last - max(anyway, self.source.get(a, (0, 0))[0]))
         return longer
 
     def _read(self, again: set[Port]) -> _Read:
@@ -233,6 +233,11 @@ class Crossing:
             known = self._standing[body] = {a: _Row(False, n) for n, a in reversed([*enumerate(body.outs)])}
             known.update({a: _Row(True, n) for n, a in reversed([*enumerate(body.ins)])})
         return known
+
+
+def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
+    """For each use, the later of two pieces."""
+    return a if b is None else list(map(max, a, b))
 
 
 @by_value

@@ -238,7 +238,8 @@ def _units(
     for p, ins, dead in zip(pieces, reads, frees, strict=True):
         uses[p.body] = uses.get(p.body, 0) + 1
         glue[p.body] = glue.get(p.body, True) and p.glue
-        here = {k for k, slot in enumerate(ins) if slot in dead and ins.count(slot) == 1}
+        gone = {*dead}
+        here = {k for k, slot in enumerate(ins) if slot in gone and ins.count(slot) == 1}
         dying[p.body] = dying.get(p.body, here) & here
     return tuple([Unit(b, _taken_over(b, dying[b]), n, glue[b]) for b, n in uses.items()])
 

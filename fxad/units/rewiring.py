@@ -122,7 +122,7 @@ class _Rewiring:
     def _column(self, new: _Reader, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
         """The operand that is `leaf` at each use, of those there are or a new one; where it is idle it is anything."""
         for k, column in enumerate(new.columns):
-            if all([a is None or a is b for a, b in zip(leaf, column, strict=True)]):
+            if all(a is None or a is b for a, b in zip(leaf, column, strict=True)):  # mostly the first tells
                 return k
         aval = next(a.aval for a in leaf if a is not None)
         row = [self.crossing.anything(k, aval) if a is None else a for k, a in zip(at, leaf, strict=True)]
