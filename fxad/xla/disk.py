@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 import threading
 import time
@@ -20,7 +21,7 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from fxad.durable import READING, UNFINISHED, checksum, write_whole
-from fxad.errors import CacheError, CacheWarning, warn
+from fxad.errors import CacheError, CacheWarning, ParameterError, warn
 from fxad.records import dataclass
 
 MAGIC: Final = b"fxad executable\n"
@@ -28,6 +29,8 @@ SUFFIX: Final = ".fxad"
 _DIGEST: Final = 32
 _LENGTH: Final = 8
 _BEGIN: Final = len(MAGIC) + _DIGEST + _LENGTH
+# An entry, or what a writer of one has begun. Other files that end so are somebody's, as programs that were saved are.
+_OURS: Final = re.compile(rf"[0-9a-f]{{64}}{re.escape(SUFFIX)}(?:\.[0-9]+\.[0-9a-f]+{re.escape(UNFINISHED)})?")
 _STALE: Final = 3600.0  # seconds after which what a writer left unfinished is nobody's
 
 
@@ -51,13 +54,14 @@ class Directory:
     Writers in several processes may exceed the bound together by a sixteenth each.
 
     Rule:   `read` and `write` never fail: what goes wrong is a warning, once for each kind, and a miss.
-    Raises: CacheError, when it is made, for a directory that others could write to, or that cannot be made.
+    Raises: CacheError, when it is made, for a directory that others could write to, or that cannot be made;
+            ParameterError for what is no path.
     """
 
     __slots__ = ("_lock", "_since", "_told", "max_bytes", "path")
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
-        self.path = os.path.abspath(os.path.expanduser(path))
+        self.path = os.path.abspath(os.path.expanduser(_checked(path)))
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._since: int | None = None  # bytes written since the directory was last looked through
@@ -143,7 +147,7 @@ class Directory:
         """When each file was used last, its bytes, and its path."""
         with os.scandir(self.path) as found:
             for item in found:
-                if item.name.endswith((SUFFIX, UNFINISHED)):
+                if _OURS.fullmatch(item.name):
                     try:
                         s = item.stat(follow_symlinks=False)
                     except OSError:  # removed by another process meanwhile
@@ -166,6 +170,17 @@ class Directory:
 
 
 _REMEDY: Final = "use a directory of your own that nobody else can write to: chmod 700"
+
+
+def _checked(path: object) -> str:
+    """A path. An empty one is none: it would name the directory where the process happens to run."""
+    given = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise ParameterError(
+            f"cache: dir must be the path of a directory, got {path!r}",
+            remedy="name one of your own, or give None for none",
+        )
+    return given
 
 
 def _unsafe(s: os.stat_result) -> str:

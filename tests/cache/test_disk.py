@@ -359,7 +359,7 @@ def test_what_is_larger_than_the_bound_is_not_stored(home: Path) -> None:
 def test_what_a_killed_writer_left_is_removed_in_time(home: Path) -> None:
     d = Directory(home, 10_000)
     d.write("a", STORED)
-    old, new = (home / f"{name}.unfinished" for name in ("old", "new"))
+    old, new = (Path(f"{d.file(name)}.4711.0af1.unfinished") for name in ("old", "new"))
     old.write_bytes(b"x")
     new.write_bytes(b"x")
     os.utime(old, (1, 1))
@@ -372,12 +372,36 @@ def test_what_a_killed_writer_left_is_removed_in_time(home: Path) -> None:
 
 def test_foreign_files_stay(home: Path) -> None:
     home.mkdir()
-    (home / "mine.txt").write_text("precious" * 100)
+    digest = "0123456789abcdef" * 4
+    mine = [home / name for name in ("mine.txt", "program.fxad", "program.fxad.12.ab.unfinished", f"{digest}.fxad.txt")]
+    for file in mine:
+        file.write_text("precious" * 100)
+        os.utime(file, (1, 1))
     d = Directory(home, 700)
     d.write("a", STORED)
     d.write("b", STORED)
+    assert d.stats()[0] == 2
     d.clear()
-    assert (home / "mine.txt").exists()
+    assert sorted(home.iterdir()) == sorted(mine)
+
+
+def test_programs_that_are_saved_among_the_entries_stay(home: Path) -> None:
+    ran(home)
+    fx.save(small(), home / "mine.fxad")
+    fx.Cache(dir=home).clear(disk=True)
+    assert fx.load(home / "mine.fxad").jaxpr is small().jaxpr
+    assert entries(home) == [home / "mine.fxad"]
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"), [("", "''"), ("a\0b", r"'a\x00b'"), (b"cache", "b'cache'"), (5, "5"), (True, "True")]
+)
+def test_what_is_no_path_is_refused(home: Path, path: Any, shown: str) -> None:
+    mine = fx.Cache(dir=home)
+    for make in (lambda: fx.Cache(dir=path), lambda: mine.configure(dir=path)):
+        with pytest.raises(ParameterError) as e:
+            make()
+        assert e.value.message == f"cache: dir must be the path of a directory, got {shown}"
 
 
 # ----------------------------------------------------------------------------------------------------------- damage
