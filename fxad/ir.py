@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, fields
@@ -30,7 +30,7 @@ from fxad.atoms import Zero as Zero
 from fxad.atoms import as_shape as as_shape
 from fxad.atoms import bound as bound
 from fxad.atoms import lin as lin
-from fxad.declaring import bare
+from fxad.declaring import Abstract, bare
 from fxad.declaring import primitive as primitive
 from fxad.dtypes import DType
 from fxad.hlo import Hlo as Hlo
@@ -325,7 +325,7 @@ class TransposeCtx(Emit, Protocol):
 _PURE: Final[frozenset[str]] = frozenset()
 
 
-class Primitive(ABC):
+class Primitive(metaclass=Abstract):
     """An operation of the language. A leaf is `@final @primitive`, with its static parameters as typed fields.
 
     The five dense rules are abstract, so mypy refuses a primitive that lacks one where the class is defined. All take

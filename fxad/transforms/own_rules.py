@@ -200,7 +200,7 @@ def as_run(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
 
 def _shadowed(eqn: Eqn) -> bool:
     prim = eqn.prim
-    # not isinstance: it takes a microsecond for a class with abstract bases, and this is asked of every equation
+    # not isinstance: this is asked of every equation
     if type(prim) is not CustomCall and type(prim) is not LinearCall:
         return False
     return not all(prune(prim.value, (True,) * len(eqn.outs))[1])

@@ -20,7 +20,7 @@ from hypothesis import given
 from fxad import atoms, dtypes, ir
 from fxad.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError
-from fxad.ir import Aval, Eqn, Jaxpr, Lit, Place, Source, Var, params, place
+from fxad.ir import Aval, Eqn, Jaxpr, Linear, Lit, Place, Primitive, Source, Var, params, place
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN
 from fxad.primitives.shape import ReduceSum
@@ -327,3 +327,14 @@ class TestThreads:
             assert all(self.race(churn))
         finally:
             gc.set_threshold(*threshold)
+
+
+def test_only_a_subclass_of_a_kind_of_primitive_is_one() -> None:
+    """`isinstance` asks no registry, so it costs what it does for plain classes; what is abstract is not made."""
+    assert isinstance(ADD, Primitive)
+    assert isinstance(ADD, Linear)
+    Linear.register(int)
+    assert not isinstance(3, Linear)
+    assert not issubclass(int, Linear)
+    with pytest.raises(TypeError, match="abstract"):
+        Linear()  # type: ignore[abstract]
