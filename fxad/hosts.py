@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, cast, final
 
 from fxad.atoms import NDArray
-from fxad.errors import ExecutionError
+from fxad.errors import ExecutionError, FxadError
 
 # Takes the operands and gives the results, one entry each.
 HostFunction: TypeAlias = Callable[..., Sequence[object]]
@@ -44,14 +44,22 @@ class HostFunctions:
         weakref.finalize(holder, self._functions.pop, number, None)
 
     def call(self, number: object, label: str, args: Sequence[NDArray]) -> Sequence[object]:
-        """Call a function. Raises: ExecutionError when nobody holds it; what the function raises."""
+        """Call a function. Raises: ExecutionError when nobody holds it, and for what the function raises."""
         function = self._functions.get(int(cast("int", number)))
         if function is None:
             raise ExecutionError(
                 f"host_call: {label} is gone: it is of another process, or nobody holds its program",
                 remedy="keep the program, or trace it again",
             )
-        return function(*args)
+        try:
+            return function(*args)
+        except FxadError:
+            raise
+        except Exception as e:
+            raise ExecutionError(
+                f"host_call: {label} raised {type(e).__name__}: {e}",
+                remedy="correct the function: what it raised is the cause of this error, with its own lines",
+            ) from e
 
     def __len__(self) -> int:
         return len(self._functions)

@@ -7,9 +7,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, FxadError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Place, place
-from fxad.primitives.control.call import Call
+from fxad.primitives.control.call import Applied
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
@@ -115,7 +115,7 @@ class _Walker:
             if self._done():
                 return []
             if outs is None:
-                outs = [np.asarray(x) for x in eqn.prim.impl(*ins)]
+                outs = _results(eqn, ins)
                 self._judge(eqn, ins, outs, inside)
                 if self._done():
                     return []
@@ -126,10 +126,12 @@ class _Walker:
         """The results of an equation with bodies, by way of them; None where there is nothing to enter."""
         prim = eqn.prim
         match prim:
-            case Call() | Remat():
-                return self.run(prim.body, ins, (*inside, f"{prim.name} of {prim.body.name}"))
             case CustomCall():
-                return self.run(prim.body, ins[: len(prim.body.ins)], (*inside, f"call of {prim.body.name}"))
+                return self.run(prim.value, ins, (*inside, f"call of {prim.value.name}"))
+            case Applied():  # calls, linear maps, roots and solutions
+                return self.run(prim.value, ins, (*inside, f"{prim.name} of {prim.value.name}"))
+            case Remat():
+                return self.run(prim.body, ins, (*inside, f"{prim.name} of {prim.body.name}"))
             case Cond():
                 k = int(np.clip(ins[0], 0, len(prim.branches) - 1))
                 return self.run(prim.branches[k], ins[1:], (*inside, f"branch {k} of cond"))
@@ -186,6 +188,13 @@ class _Walker:
                     else:
                         self.nan = made
                     break
+
+
+def _results(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
+    try:
+        return [np.asarray(x) for x in eqn.prim.impl(*ins)]
+    except FxadError as e:  # of a check, or of a host function
+        raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
 
 
 def _blank(length: int, avals: Sequence[Aval]) -> list[NDArray]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TypeVar
 
 from fxad import placement, tree
-from fxad.array import Array, asarray, wrapped
+from fxad.array import asarray
 from fxad.errors import ArgumentError
-from fxad.runtime import Device, transfer
-from fxad.trace import Tracer
+from fxad.lax.placing import committed_to
+from fxad.runtime import Device
 
 T = TypeVar("T")
 
@@ -31,12 +31,6 @@ def device_put(x: T, device: Device | None = None) -> T:
             array = asarray(leaf)
         except ArgumentError as e:
             raise ArgumentError(f"device_put: {tree.paths(structure, 'x')[k]}: {e.message}", remedy=e.remedy) from e
-        arrays.append(array if device is None else _committed(array, device))
+        arrays.append(array if device is None else committed_to(array, device))
     out: T = tree.unflatten(structure, arrays)
     return out
-
-
-def _committed(array: Array, device: Device) -> Array:
-    if isinstance(array, Tracer) or (array.committed and array.device is device):
-        return array.to_device(device)
-    return wrapped(array.aval, transfer(array._buffer, device))

@@ -10,6 +10,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.array import Array, ArrayLike, asarray, aval_of, binder, is_scalar
 from fxad.ir import Aval, Lit, as_shape
+from fxad.lax.placing import beside
 from fxad.operations import elementwise, promotion, shapes
 from fxad.primitives.shape import Iota
 from fxad.trace import Tracer, active
@@ -50,7 +51,8 @@ def convert(x: Array, dtype: dtypes.DType) -> Array:
 def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: object = None, shape: Sequence[int] | None = None) -> Array:
     """An array filled with one value, of the shape and dtype of x where no others are given."""
     like = aval_of(x, "full_like: x")
-    return full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)
+    out = full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)
+    return beside("full_like", (x, fill_value), out)
 
 
 def iota(dtype: object, size: int) -> Array:

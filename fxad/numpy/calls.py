@@ -11,6 +11,7 @@ from fxad.array import EAGER, Array, ArrayLike, _binder, applied, aval_of, binde
 from fxad.array import asarray as put
 from fxad.ir import Atom, Primitive
 from fxad.lax import full
+from fxad.lax.placing import committed_to
 from fxad.placement import check_device
 from fxad.recent import Recent
 from fxad.runtime import Device, LoadedProgram, Refused, commitments, refused
@@ -80,8 +81,8 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
 
 
 def placed(name: str, x: Array, device: Device | None) -> Array:
-    """An array on a device; where it is for None."""
+    """An array on a device, committed to it; where it is for None."""
     if device is None:
         return x
     check_device(name, device)
-    return x.to_device(device)
+    return committed_to(x, device)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fxad import dtypes, lax
 from fxad.array import Array, ArrayLike, aval_of, binder
 from fxad.errors import ArgumentError, DTypeError, ParameterError, described
+from fxad.lax.placing import beside
 from fxad.numpy.calls import as_array, call, placed
 from fxad.operations import elementwise, promotion, shapes
 from fxad.operations.axes import integer
@@ -82,7 +83,7 @@ def _like(
 ) -> Array:
     aval = aval_of(x, f"{name}: argument 0")
     out = lax.full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
-    return placed(name, out, device)
+    return placed(name, out, device) if device is not None else beside(name, (x, fill_value), out)
 
 
 # --------------------------------------------------------------------------------------------------------- counting

@@ -12,6 +12,7 @@ from fxad import dtypes
 from fxad.array import Array, ArrayLike, asarray, aval_of
 from fxad.errors import ParameterError, ShapeError, TracerError
 from fxad.ir import NDArray
+from fxad.lax.placing import beside
 from fxad.numpy.binary import minimum
 from fxad.numpy.calls import as_array, call
 from fxad.numpy.creation import arange
@@ -44,7 +45,7 @@ def nonzero(x: ArrayLike, /) -> tuple[Array, ...]:
     value = known("nonzero", x, "use nonzero(x, size=...), or where(condition, x, y) to choose")
     if not value.ndim:
         raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
-    return tuple([places(i) for i in np.nonzero(value)])
+    return beside("nonzero", (x,), tuple([places(i) for i in np.nonzero(value)]))
 
 
 def repeat(

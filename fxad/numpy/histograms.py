@@ -10,6 +10,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.array import Array, ArrayLike
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
+from fxad.lax.placing import beside
 from fxad.numpy.binary import where
 from fxad.numpy.calls import as_array
 from fxad.numpy.creation import Nested, asarray, full, linspace, ones
@@ -111,7 +112,7 @@ def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | N
     if isinstance(bins, str):
         values = known(name, x if value is None else value, "say how many bins there are")
         limits = None if range is None else (float(np.asarray(range[0])), float(np.asarray(range[1])))
-        return asarray(np.histogram_bin_edges(values, bins, limits)).astype(_edge_dtype(x))
+        return beside(name, (x,), asarray(np.histogram_bin_edges(values, bins, limits)).astype(_edge_dtype(x)))
     if isinstance(bins, int | np.integer):
         if bins < 1:
             raise ParameterError(f"{name}: {bins} bins; there must be at least 1")

@@ -13,6 +13,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.array import Array, ArrayLike, asarray
 from fxad.ir import NDArray
+from fxad.lax.placing import beside
 from fxad.numpy.binary import logical_xor, minimum, where
 from fxad.numpy.calls import as_array
 from fxad.numpy.creation import full
@@ -30,7 +31,7 @@ _SIZED: Final = "say size=: the result then has so many elements"
 def union1d(x1: ArrayLike, x2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """The elements of x1 or x2, or both."""
     if size is None:
-        return asarray(np.union1d(*_known("union1d", x1, x2)))
+        return beside("union1d", (x1, x2), asarray(np.union1d(*_known("union1d", x1, x2))))
     a, b = _pair("union1d", x1, x2)
     return _sized(concat([a, b]), None, None, "all", size, fill_value)[0]
 
@@ -46,7 +47,7 @@ def setdiff1d(
     """The elements of x1 that are not in x2; in the order they have for `assume_unique`."""
     if size is None:
         values = _known("setdiff1d", x1, x2)
-        return asarray(np.setdiff1d(*values, assume_unique=assume_unique))
+        return beside("setdiff1d", (x1, x2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
     a, b = _pair("setdiff1d", x1, x2)
     return _sized(a, None, b, "outside", size, fill_value)[0].astype(as_array("setdiff1d", x1).dtype)
 
@@ -62,7 +63,7 @@ def setxor1d(
     """The elements that are in exactly one of x1 and x2."""
     if size is None:
         values = _known("setxor1d", x1, x2)
-        return asarray(np.setxor1d(*values, assume_unique=assume_unique))
+        return beside("setxor1d", (x1, x2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
     a, b = _pair("setxor1d", x1, x2)
     return _sized(concat([a, b]), a, b, "one", size, fill_value)[0]
 
@@ -83,7 +84,8 @@ def intersect1d(
     if size is None:
         values = _known("intersect1d", x1, x2)
         both, *at = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
-        return (asarray(both), places(at[0]), places(at[1])) if return_indices else asarray(both)
+        outs = beside("intersect1d", (x1, x2), (asarray(both), places(at[0]), places(at[1])))
+        return outs if return_indices else outs[0]
     a, b = _pair("intersect1d", x1, x2)
     found, there, first = _sized(a, None, b, "inside", size, fill_value)
     return (found, first, written(_place, b, found, there)) if return_indices else found

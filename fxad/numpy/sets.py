@@ -8,6 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.array import Array, ArrayLike, asarray
+from fxad.lax.placing import beside
 from fxad.numpy.binary import equal, minimum, where
 from fxad.numpy.calls import as_array
 from fxad.numpy.creation import arange, full
@@ -52,25 +53,26 @@ def unique_all(x: ArrayLike, /) -> UniqueAll:
     distinct, first, inverse, counts = np.unique(
         value, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
     )
-    return UniqueAll(asarray(distinct), places(first), places(inverse.reshape(value.shape)), places(counts))
+    outs = UniqueAll(asarray(distinct), places(first), places(inverse.reshape(value.shape)), places(counts))
+    return beside("unique_all", (x,), outs)
 
 
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
     """The distinct elements in increasing order, and how many there are of each; nans are distinct from each other."""
     distinct, counts = np.unique(known("unique_counts", x, _SIZED), return_counts=True, equal_nan=False)
-    return UniqueCounts(asarray(distinct), places(counts))
+    return beside("unique_counts", (x,), UniqueCounts(asarray(distinct), places(counts)))
 
 
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     """The distinct elements in increasing order, and which one each element is; nans are distinct from each other."""
     value = known("unique_inverse", x, _SIZED)
     distinct, inverse = np.unique(value, return_inverse=True, equal_nan=False)
-    return UniqueInverse(asarray(distinct), places(inverse.reshape(value.shape)))
+    return beside("unique_inverse", (x,), UniqueInverse(asarray(distinct), places(inverse.reshape(value.shape))))
 
 
 def unique_values(x: ArrayLike, /) -> Array:
     """The distinct elements in increasing order; nans are distinct from each other."""
-    return asarray(np.unique(known("unique_values", x, _SIZED), equal_nan=False))
+    return beside("unique_values", (x,), asarray(np.unique(known("unique_values", x, _SIZED), equal_nan=False)))
 
 
 def unique(
@@ -94,7 +96,7 @@ def unique(
         value = known("unique", x, _SIZED)
         distinct, *rest = np.unique(value, True, True, True, equal_nan=equal_nan)
         first, inverse, counts = [places(r) for r in rest]
-        outs = asarray(distinct), first, inverse.reshape(value.shape), counts
+        outs = beside("unique", (x,), (asarray(distinct), first, inverse.reshape(value.shape), counts))
     else:
         outs = _sized(as_array("unique", x), size, fill_value, equal_nan)
     wanted = (True, return_index, return_inverse, return_counts)

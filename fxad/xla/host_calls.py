@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final, Protocol, TypeAlias, final
 
 from fxad import lowering
-from fxad.errors import CompileError, ExecutionError, FxadError
+from fxad.errors import CompileError, FxadError
 from fxad.ir import NDArray
 from fxad.lowering.door import _jax
 from fxad.lowering.ordering import DONE
@@ -79,14 +79,6 @@ class _Callback:
             return self._call.impl(*args)
         except FxadError as e:
             raise self._failures.add(e.located(where=self._where)) from e
-        except Exception as e:
-            error = ExecutionError(
-                f"host_call: {self._call.label} raised {type(e).__name__}: {e}",
-                where=self._where,
-                remedy="correct the function: what it raised is the cause of this error, with its own lines",
-            )
-            error.__cause__ = e
-            raise self._failures.add(error) from e
         except BaseException as e:  # the user who interrupts, or ends, the process is no failure of the function
             raise self._failures.add(e) from e
 

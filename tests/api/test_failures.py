@@ -228,3 +228,16 @@ def test_who_interrupts_a_host_function_interrupts_the_call(stop: BaseException,
         run(x)
     assert caught.value is stop
     assert run(x).tolist() == [4.0, 4.0, 4.0]
+
+
+@pytest.mark.parametrize("run", [lambda f, x: f(x), lambda f, x: fx.interpret(fx.trace(f, x), x)])
+def test_what_a_host_function_raises_is_one_error_however_it_is_run(run: Any) -> None:
+    """Eagerly and in the interpreter it was the bare exception: what catches it under `jit` did not catch it there."""
+    cause = ValueError("no")
+
+    def refusing(x: Any) -> Any:
+        raise cause
+
+    with pytest.raises(ExecutionError, match=r"^host_call: refusing raised ValueError: no\n(.|\n)*  remedy ") as e:
+        run(lambda x: fx.pure_callback(refusing, fx.Spec((3,)), x), np.ones(3, np.float32))
+    assert e.value.__cause__ is cause

@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, ExecutionError
 
 X = np.array([1.0, 0.0, -2.0], np.float32)
 
@@ -65,6 +65,8 @@ def bad(x: Any) -> Any:
 
 ruled: Any = fx.custom_jvp(bad)
 ruled.defjvp(lambda primals, tangents: (bad(*primals), tangents[0]))
+backward: Any = fx.custom_vjp(lambda x: x)
+backward.defvjp(lambda x: (x, x), lambda x, ct: (ct * fx.jit(bad)(x),))
 INSIDE: dict[str, tuple[Any, tuple[str, ...]]] = {
     "a call": (lambda x: fx.jit(bad)(x), ("call of bad",)),
     "remat": (lambda x: fx.remat(bad)(x), ("remat of bad",)),
@@ -85,6 +87,13 @@ INSIDE: dict[str, tuple[Any, tuple[str, ...]]] = {
         ("call of <lambda>", "step 2 of scan", "call of bad"),
     ),
     "a rule": (lambda x: ruled(x), ("call of bad",)),
+    "a backward rule": (lambda x: fx.grad(lambda x: backward(x))(x[2]), ("linear_call of <lambda>", "call of bad")),
+    "a root": (
+        lambda x: lax.custom_root(
+            lambda y: y * y - x[2], x[2], lambda f, y: fx.jit(bad)(y) - f(y), lambda g, y: y / g(1.0)
+        ),
+        ("root of <lambda>", "call of bad"),
+    ),
 }
 
 
@@ -136,6 +145,17 @@ def test_in_a_gradient() -> None:
     assert found is not None
     assert found.nan.where is not None
     assert found.nan.where.function.endswith("safe")
+
+
+def test_a_host_function_that_raises_is_told_with_its_line() -> None:
+    with pytest.raises(ExecutionError, match=r"^host_call: refusing raised ValueError: no\n") as e:
+        explain(lambda x: fx.pure_callback(refusing, fx.Spec((3,)), x), X)
+    assert " = host_call " in e.value.equation
+    assert "test_nans.py" in e.value.where
+
+
+def refusing(x: Any) -> Any:
+    raise ValueError("no")
 
 
 def test_what_is_refused() -> None:

@@ -201,6 +201,48 @@ def test_a_trivial_program_neither_commits_nor_copies() -> None:
         np.asarray(x)
 
 
+def test_what_the_host_makes_follows_committed_data() -> None:
+    """Results of functions whose sizes depend on values, of host functions, and arrays like another."""
+    text = """
+x, y = fx.device_put(X, b), fx.asarray(X)
+same = lambda v: v
+makes = (lambda x: fx.pure_callback(same, fx.Spec((3,)), x), lambda x: fx.io_callback(same, fx.Spec((3,)), x),
+         fnp.nonzero, fnp.argwhere, fnp.flatnonzero, fnp.where, fnp.unique, fnp.unique_all, fnp.unique_counts,
+         fnp.unique_inverse, fnp.unique_values, lambda x: fnp.union1d(y, x), lambda x: fnp.setdiff1d(x, y[:1]),
+         lambda x: fnp.setxor1d(x, y[:1]), lambda x: fnp.intersect1d(y, x, return_indices=True),
+         lambda x: fnp.histogram_bin_edges(x, "auto"), fnp.zeros_like, fnp.ones_like, fnp.empty_like,
+         lambda x: fnp.full_like(x, 2), lambda x: fnp.full_like(y, x[0]), lambda x: fx.lax.full_like(x, 2))
+for make in makes:
+    for of, at in ((x, ("cpu:1", True)), (y, ("cpu:0", False))):
+        for out in fx.tree.leaves(make(of)):
+            assert where(out) == at, (make, where(out), at)
+assert where(fnp.zeros_like(x, device=c)) == ("cpu:2", True)
+assert where(fx.jit(lambda: fnp.zeros_like(x))()) == ("cpu:0", False)
+for call in (lambda: fnp.union1d(y, 1), lambda: fnp.union1d(fx.device_put(X, c), x)):
+    try:
+        print(where(call()))
+    except PlacementError as e:
+        print(e.message)
+"""
+    want = ["('cpu:0', False)", "union1d: operand 0 is on cpu:2, operand 1 on cpu:1"]
+    assert script(START + text).splitlines() == want
+
+
+def test_whoever_names_a_device_commits_to_it() -> None:
+    """Also to the default one: an array made for it met arrays on other devices in silence."""
+    text = """
+for d in (a, b):
+    for x in (fnp.ones(3, device=d), fnp.asarray(X, device=d), fnp.astype(fx.asarray(X), "int32", device=d),
+              fnp.zeros_like(fx.asarray(X), device=d), fnp.arange(3, device=d), fx.device_put(X, d)):
+        assert where(x) == (str(d), True), where(x)
+try:
+    fnp.ones(3, device=a) + fnp.ones(3, device=b)
+except PlacementError as e:
+    print(e.message)
+"""
+    assert script(START + text) == "add: operand 0 is on cpu:0, operand 1 on cpu:1\n"
+
+
 def test_device_put() -> None:
     x, here = fx.asarray(X), fx.devices()[0]
     assert fx.device_put(x) is x

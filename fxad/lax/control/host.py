@@ -17,6 +17,7 @@ from fxad.array import Array, asarray, aval_of, binder
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.hosts import HOST
 from fxad.ir import Aval
+from fxad.lax.placing import beside
 from fxad.mapped import same_again
 from fxad.primitives.host import IO, ORDERED, PURE, HostCall
 from fxad.program import name_of
@@ -160,7 +161,8 @@ def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs:
     prim = HostCall(name_of(f), results, effect, whole=whole)
     outs: Sequence[Array]
     if active() is None:
-        outs = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
+        made = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
+        outs = beside(what, leaves, made)
     else:
         outs = binder().bind(prim, (holder, *leaves))
     out: R = tree.unflatten(out_tree, outs)
