@@ -90,7 +90,7 @@ def check_lightened(case: Case, seed: int) -> int:
     assert not isinstance(units, str)
     pieces = cut_up(program, units)
     new = lightened(pieces)
-    if problem := differ(_in_order(pieces, case.args), _in_order(new, case.args), exact=True):
+    if problem := differ(in_order(pieces, case.args), in_order(new, case.args), exact=True):
         fail(f"lightened pieces differ: {problem}", program, case.args)
     bodies: dict[Jaxpr, Jaxpr] = {}
     for a, b in zip(pieces.pieces, new.pieces, strict=True):
@@ -106,7 +106,7 @@ def _dear(body: Jaxpr) -> Counter[str]:
     return Counter([e.prim.name for e in plain(body).eqns if type(e.prim) not in CHEAP])
 
 
-def _in_order(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
+def in_order(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
     """The results of pieces, run one after the other."""
     env: dict[Atom, NDArray] = dict(zip(pieces.ins, args, strict=True))
     for p in pieces.pieces:

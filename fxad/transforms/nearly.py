@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from difflib import SequenceMatcher
 from typing import Final, final
 
-from fxad.ir import Atom, Eqn, HigherOrder, Lit, Var, distinct
+from fxad.ir import Atom, Eqn, HigherOrder, Lit, Primitive, Var, distinct
+from fxad.primitives.checking import Check
 from fxad.primitives.control.while_ import While
+from fxad.primitives.host import HostCall
 from fxad.records import dataclass
 from fxad.transforms.stretches import Flow, Shared
 from fxad.transforms.varied import VARIED, Applied
@@ -54,7 +56,7 @@ class Sought:
 
     def nearly(self, start: int, stop: int) -> Nearly | None:
         """The body among the equations from `start` to `stop`, as much of it as is there; None: nothing of it, or what
-        is missing or in between has effects or may not end."""
+        is missing or in between has effects, may fail or may not end."""
         there = self.flow.numbers[start:stop].tolist()
         blocks = SequenceMatcher(None, self.numbers, there, autojunk=False).get_matching_blocks()
         places = {b.a + k: start + b.b + k for b in blocks for k in range(b.size)}
@@ -128,7 +130,7 @@ class _Match:
         body, start, stop = self.shared.body, min(self.places.values()), max(self.places.values()) + 1
         missing = [e for slot, e in enumerate(body.eqns) if slot not in self.places]
         effects = any([e.prim.effects for e in (*body.eqns, *self.flow.eqns[start:stop])])
-        if effects or any([_endless(e) for e in missing]):
+        if effects or any([harmful(e.prim) for e in missing]):
             return None
         filled = [self.operands.get(v.index) or self._filling(v, start) for v in body.ins]
         return Nearly(start, stop, self.places, tuple(filled), tuple(self.late()))
@@ -147,13 +149,12 @@ def _applied(eqn: Eqn, marked: tuple[bool, ...] | None) -> Applied:
     return (eqn.prim, eqn.ins) if marked is None else VARIED[type(eqn.prim)].general(eqn, marked)
 
 
-def _endless(eqn: Eqn) -> bool:
-    """Whether an equation may run on for ever, on operands that it is not meant for."""
-    prim = eqn.prim
+def harmful(prim: Primitive) -> bool:
+    """Whether an operation may fail, or run on for ever, on operands that it is not meant for."""
     if not isinstance(prim, HigherOrder):
-        return False
+        return isinstance(prim, Check | HostCall)
     inner = (e.prim for body in prim.bodies for f in distinct(body) for e in f.eqns)
-    return isinstance(prim, While) or any([isinstance(p, While) for p in inner])
+    return isinstance(prim, While) or any([isinstance(p, While | Check | HostCall) for p in inner])
 
 
 def ends(start: int, stop: int, length: int) -> list[tuple[int, int]]:

@@ -35,7 +35,7 @@ def reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     other.
 
     What they lack is computed for nothing there, from ones where an operand is missing, as long as that takes no more
-    than the part `waste` of the run. Calls stay where what they lack has effects, or may not end.
+    than the part `waste` of the run. Calls stay where what they lack has effects, may fail, or may not end.
 
     Law:  same value; less to compile, or the same program.
     Cost: linear in the equations, and in the pairs of equal ones of bodies that are compared.

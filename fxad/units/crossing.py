@@ -36,6 +36,7 @@ from fxad.primitives.picking import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Slice
 from fxad.records import dataclass
+from fxad.transforms.nearly import harmful
 from fxad.units.pieces import Piece, Pieces, opened
 from fxad.units.separator import separator
 
@@ -151,11 +152,11 @@ class Crossing:
 
     def _matters(self, p: Piece, n: int) -> bool:
         """Whether anything that is read depends on operand `n` of a piece: of a repetition with nobody to hand one of
-        its results on to, an operand may be any value."""
+        its results on to, an operand may be any value, but of what fails or does not end on some."""
         depends: set[Atom] = {p.body.ins[n]}
         for eqn in p.body.eqns:
             if not depends.isdisjoint(eqn.ins):
-                if eqn.prim.effects:
+                if eqn.prim.effects or harmful(eqn.prim):
                     return True
                 depends.update(eqn.outs)
         outs = [b for a, b in zip(p.body.outs, p.outs, strict=True) if a in depends]

@@ -126,6 +126,55 @@ def test_effects_keep_their_order() -> None:
         assert seen == [0, 1, 2, 3]
 
 
+def checked(p: Any, x: Any) -> Any:
+    return fx.error_if(x, p.sum() > 100.0, "the layer is broken: {}", p.sum())
+
+
+def branching(p: Any, x: Any) -> Any:
+    return fx.lax.cond(p[0, 0] < 3.0, lambda x: checked(p, x), lambda x: x, x)
+
+
+def checked_layer(guard: Any) -> Any:
+    """The gradient of a network whose first layer has no cotangent for its input, which would be checked as well."""
+
+    def loss(ps: Any, x: Any) -> Any:
+        for p in ps:
+            y = fnp.tanh(guard(p, x) @ p + p[0])
+            x = x + y * fnp.sin(y) + y
+        return (x * x).sum()
+
+    return fx.value_and_grad(fx.remat(loss))
+
+
+def asks(ps: Any, x: Any) -> Any:
+    """All layers but the first ask the host."""
+    told = []
+    for k, p in enumerate(ps):
+        y = fnp.tanh(x @ p + p[0])
+        if k:
+            told.append(fx.pure_callback(answer, fx.Spec((), np.float32), p[0, 0]))
+        x = x + y * fnp.sin(y) + fnp.cos(y) * y
+    return x, told
+
+
+def answer(v: Any) -> Any:
+    assert abs(v) < 1, "the program has no such value"
+    return v
+
+
+@pytest.mark.parametrize("f", [checked_layer(checked), checked_layer(branching), asks], ids=["check", "cond", "host"])
+def test_what_may_fail_is_not_computed_for_nothing(f: Any) -> None:
+    """It would fail on the ones that stand for what is missing, and the program does not compute it."""
+    rng = np.random.default_rng(0)
+    ps = [rng.standard_normal((4, 4)).astype(np.float32) * 0.2 for _ in range(6)]
+    program = fx.trace(f, ps, ps[0])
+    outlined = fx.outline(program)
+    want = fx.tree.leaves(fx.interpret(program, ps, ps[0]))
+    for a, b in zip(fx.tree.leaves(fx.interpret(outlined, ps, ps[0])), want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+    assert to_compile(outlined.jaxpr) < to_compile(program.jaxpr)
+
+
 def test_threads_get_one_program() -> None:
     flat = fx.value_and_grad(fx.trace(mlp, *specs(7))).jaxpr
     together = Barrier(8)

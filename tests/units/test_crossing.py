@@ -15,11 +15,15 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import nn, transforms
 from fxad.builder import Builder
-from fxad.ir import Atom, Aval, Jaxpr
+from fxad.interpret import run
+from fxad.ir import Atom, Aval, Jaxpr, Lit
+from fxad.primitives.checking import Check
 from fxad.primitives.control.call import Call
-from fxad.primitives.elementwise import ADD, MUL, SIN, TANH
+from fxad.primitives.control.while_ import While
+from fxad.primitives.elementwise import ADD, GT, MUL, SIN, TANH
+from fxad.primitives.reduce import ReduceMax
 from fxad.testing import Case, cases, repeated_cases
-from fxad.testing.unit_laws import check_lightened
+from fxad.testing.unit_laws import check_lightened, in_order
 from fxad.units.crossing import LONGEST, READERS
 from fxad.units.pieces import cut_up
 from fxad.units.plan import Plan, plan_of
@@ -197,3 +201,44 @@ def test_what_is_read_just_behind_is_handed_over() -> None:
     (u,) = b(Call(read), t, t, s)
     behind = cut_up(b.build([u]), (make, read))
     assert lightened(behind) is behind
+
+
+def harmless(b: Builder, s: Atom) -> Atom:
+    return s
+
+
+def large(b: Builder, s: Atom) -> Atom:
+    (largest,) = b(ReduceMax((0, 1)), s)
+    return b.one(GT, largest, Lit.of(0.9, largest.aval))
+
+
+def failing(b: Builder, s: Atom) -> Atom:
+    return b(Check("s is large", "", ""), large(b, s), s)[0]
+
+
+def running_on(b: Builder, s: Atom) -> Atom:
+    cond = one(1, lambda b, x: (large(b, x),), "cond")
+    return b(While(cond, one(1, lambda b, x: (x,), "body"), 0, 0), s)[0]
+
+
+@pytest.mark.parametrize(("guard", "changed"), [(harmless, True), (failing, False), (running_on, False)])
+def test_what_nobody_needs_is_made_of_anything_where_that_cannot_fail(
+    guard: Callable[[Builder, Atom], Atom], changed: bool
+) -> None:
+    """The last use is given zeros, and nobody reads what becomes of them; other values fail, or do not end."""
+    make = one(1, lambda b, x: (t := b.one(TANH, x), b.one(MUL, t, t)), "make")
+    between = one(1, lambda b, x: (b.one(ADD, x, Lit.of(9.0, BIG)),), "between")
+    read = one(3, lambda b, u, t, s: (b.one(ADD, u, t), b.one(SIN, guard(b, s))), "read")
+    b = Builder()
+    (x,) = b.inputs([BIG])
+    t, s = b(Call(make), x)
+    (u,) = b(Call(between), t)
+    u, r = b(Call(read), u, t, s)
+    u, _ = b(Call(read), u, t, Lit.of(0.0, BIG))
+    program = b.build([u, r])
+    pieces = cut_up(program, (make, between, read))
+    new = lightened(pieces)
+    assert (new is not pieces) == changed
+    args = (np.full((64, 64), 0.5, np.float32),)
+    for have, want in zip(in_order(new, args), run(program, args), strict=True):
+        np.testing.assert_array_equal(have, want)
