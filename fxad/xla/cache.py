@@ -27,7 +27,7 @@ from fxad.ir import Jaxpr
 from fxad.records import dataclass
 from fxad.xla.client import Device, default_device
 from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram
-from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of
+from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of, with_units
 from fxad.xla.serialized import footprint, serialized
 from fxad.xla.sources import Source, compiled, size
 from fxad.xla.tier import DiskTier, Made
@@ -318,7 +318,8 @@ class Cache:
     def explain(
         self, program: Jaxpr | Carrier | None = None, options: CompileOptions = DEFAULT, device: Device | None = None
     ) -> str | Explanation:
-        """Why a program would be compiled: what is held that is nearest to it, and their first difference.
+        """Why a program would be compiled: what is held that is nearest to it, and their first difference. Of one that
+        runs as units, why the largest unit would be that is not held.
 
         Without a program: what is held and what it cost, one line an executable, the most expensive first; what was
         exported is among them, and has no equations that another program could be near to.
@@ -332,7 +333,7 @@ class Cache:
             return "\n".join([_line(slot, entry) for slot, entry in sorted(held, key=lambda row: -row[1].seconds)])
         key = options, device or default_device()
         programs = [(source, k) for (source, k), _ in reversed(held) if isinstance(source, Jaxpr)]
-        return explained(program_of(program), key, programs)
+        return with_units(program_of(program), key, programs)
 
 
 @final

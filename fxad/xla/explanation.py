@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Protocol, TypeAlias, final, runtime_checkable
 
@@ -13,6 +13,7 @@ from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr, distinct
 from fxad.memo import by_value
 from fxad.records import dataclass
+from fxad.units.plan import plan_of
 from fxad.xla.client import Device
 from fxad.xla.executable import CompileOptions
 
@@ -45,7 +46,8 @@ def program_of(value: object) -> Jaxpr:
 class Explanation:
     """What the cache has for a program: whether it is held, the nearest other entry, and their first difference.
 
-    `nearest` is the same program where only the options or the device differ.
+    `nearest` is the same program where only the options or the device differ. A program that runs as units is held if
+    all of them are; else this explains the largest that is not, as `program`.
     """
 
     program: Jaxpr
@@ -58,6 +60,20 @@ class Explanation:
         if self.nearest is not None:
             lines += [f"  nearest       {self.nearest!r}", f"  differs at    {self.difference}"]
         return "\n".join(lines)
+
+
+def with_units(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
+    """The explanation of a program, or of what would be compiled for it: it may be held whole, or as its units."""
+    found = explained(jaxpr, key, held)
+    options, device = key
+    plan = plan_of(jaxpr, "auto", options.donate)
+    if found.held or found.nearest is jaxpr or len(plan.steps) == 1:
+        return found
+    for unit in sorted(plan.units, key=lambda u: -u.equations):
+        part = explained(unit.body, (replace(options, donate=unit.donate), device), held)
+        if not part.held:
+            return part
+    return Explanation(jaxpr, True, None, None)
 
 
 def explained(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:

@@ -19,6 +19,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
 from fxad.errors import ArgumentError, CompileError, ParameterError
+from fxad.units.plan import plan_of
 from fxad.xla import sources as room
 
 X = np.arange(3, dtype=np.float32)
@@ -351,6 +352,30 @@ def test_explain_sees_into_bodies() -> None:
     assert why.difference is not None
     assert why.difference.path[:1] == ("equation 0",)
     assert "operand 1" in why.difference.path
+
+
+def test_explain_of_a_program_that_runs_as_units() -> None:
+    def layers(c: float) -> fx.Program[..., Any]:
+        @fx.jit
+        def layer(x: Any) -> Any:
+            for k in range(30):
+                x = fnp.sin(x) * (k + c)
+            return x
+
+        return fx.trace(lambda x: layer(layer(layer(layer(x)))), fx.Spec((256, 1024), np.float32))
+
+    with fx.cache.private() as mine:
+        program, other = layers(0.5), layers(0.25)
+        donated = fx.CompileOptions(donate=(0,))
+        plan = plan_of(program.jaxpr, "auto", (0,))
+        assert (len(plan.units), len(plan.steps)) == (1, 4)
+        assert not mine.explain(program, donated).held
+        fx.lower(program).compile(donate=0)
+        assert (why := mine.explain(program, donated)).held, str(why)
+        assert str(why) == f"{program.jaxpr!r}: held"
+        why = mine.explain(other, donated)
+    assert (why.held, why.nearest) == (False, plan.units[0].body)
+    assert str(why.difference).endswith(": 0.25:f32[256,1024] vs 0.5:f32[256,1024]")
 
 
 def test_explain_of_an_empty_cache() -> None:
