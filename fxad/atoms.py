@@ -82,7 +82,8 @@ _lits: Final = _WeakTable()
 class Aval:
     """The type of an array: shape and dtype. `Aval((3, 4), "float32")` prints as `f32[3,4]`.
 
-    Raises: DTypeError for a dtype fxad does not know; ShapeError for a shape that is not made of sizes >= 0.
+    Raises: DTypeError for a dtype fxad does not know; ShapeError for a shape that is not made of sizes >= 0,
+            or whose array has 2**63 bytes.
     """
 
     shape: Shape
@@ -99,6 +100,11 @@ class Aval:
                 return cast(Aval, known)
         shape = as_shape(shape)
         dtype = dtypes.as_dtype(dtype)
+        if prod([d or 1 for d in shape]) * dtype.itemsize >= 1 << 63:  # XLA ends the process at the sight of it
+            raise ShapeError(
+                f"shape: {list(shape)} of {dtype.name} has 2**63 bytes or more",
+                remedy="give smaller sizes: no device holds such an array, not even for a moment",
+            )
         self = object.__new__(cls)
         _set(self, "shape", shape)
         _set(self, "dtype", dtype)

@@ -41,7 +41,8 @@ class HostFunctions:
 
     def forget_with(self, holder: object, number: int) -> None:
         """Forget a number when `holder` is collected."""
-        weakref.finalize(holder, self._functions.pop, number, None)
+        # not at the end of the interpreter: what other handlers and threads run there still calls it
+        weakref.finalize(holder, self._functions.pop, number, None).atexit = False
 
     def call(self, number: object, label: str, args: Sequence[NDArray]) -> Sequence[object]:
         """Call a function. Raises: ExecutionError when nobody holds it, and for what the function raises."""

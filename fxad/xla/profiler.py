@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import PathLike, fspath
+from os import W_OK, X_OK, PathLike, access, fsdecode
+from pathlib import Path
 from typing import Final
 
-from fxad.errors import ExecutionError, ParameterError
+from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
 from fxad.lowering.door import _jax, _profiler
 from fxad.xla.compat import reason
 
@@ -16,27 +17,49 @@ _running: Final = threading.Lock()
 
 
 @contextmanager
-def profile(path: str | PathLike[str]) -> Iterator[None]:
+def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[None]:
     """Write a trace of what runs meanwhile under a directory: `plugins/profile/<time>/`, as TensorBoard and XProf read
     it, with a `trace.json.gz` that Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
     Rule:   wait inside for what is to be seen: `block_until_ready`. One profile at a time in a process.
-    Raises: ParameterError when another one is running; ExecutionError when the trace cannot be written.
+    Raises: ParameterError when another one is running; ArgumentError for what is not a path; ExecutionError when the
+            trace cannot be written, before what is to be seen has run where that is known.
     """
+    try:
+        folder = fsdecode(path)
+    except TypeError:
+        raise ArgumentError(
+            f"profile: {described(path)} is not a path: {path!r:.60}", remedy="name a directory to write the trace to"
+        ) from None
     if not _running.acquire(blocking=False):
         raise ParameterError("profile: another profile is running in this process", remedy="end that one first")
     try:
+        _check_place(folder)
         session = _profiler.ProfilerSession()
         try:
             yield
         finally:
             data = session.stop()
         try:
-            session.export(data, fspath(path))
+            session.export(data, folder)
         except (_jax.JaxRuntimeError, RuntimeError) as e:
-            raise ExecutionError(
-                f"profile: the trace was not written to {fspath(path)}: {reason(e)}",
-                remedy="name a directory that you may make and write to",
-            ) from e
+            raise _not_written(folder, reason(e)) from e
     finally:
         _running.release()
+
+
+def _check_place(folder: str) -> None:
+    """Raises: ExecutionError where no directory can be made, or written to. It makes none itself."""
+    whole = Path(folder).absolute()
+    there = next(p for p in (whole, *whole.parents) if p.exists() or p == p.parent)
+    if not there.is_dir():
+        raise _not_written(folder, f"{there} is not a directory")
+    if not access(there, W_OK | X_OK):
+        raise _not_written(folder, f"{there} is not writable")
+
+
+def _not_written(folder: str, why: str) -> ExecutionError:
+    return ExecutionError(
+        f"profile: the trace was not written to {folder}: {why}",
+        remedy="name a directory that you may make and write to",
+    )

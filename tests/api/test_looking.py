@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import fxad as fx
-from fxad.errors import ParameterError
+from fxad.errors import ArgumentError, ExecutionError, FxadError, ParameterError
 
 pytestmark = pytest.mark.smoke
 
@@ -121,3 +122,31 @@ def test_an_error_ends_the_profile(tmp_path: Path) -> None:
         1 / 0  # noqa: B018
     with fx.profile(tmp_path):
         pass
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_profile_where_one_may_not_write(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ExecutionError, match=r"^profile: the trace .* is not writable\n"), fx.profile(tmp_path / "in"):
+        pass
+
+
+def test_a_profile_that_has_no_place_is_refused_before_it_runs(tmp_path: Path) -> None:
+    """It was refused at the end: what was to be seen had run for nothing."""
+    (tmp_path / "file").touch()
+    at, make = "profile: the trace was not written to ", "name a directory that you may make and write to"
+    places: list[tuple[Any, type[FxadError], str, str]] = [
+        (3, ArgumentError, "profile: an int is not a path: 3", "name a directory to write the trace to"),
+        (tmp_path / "file", ExecutionError, f"{at}{tmp_path / 'file'}: {tmp_path / 'file'} is not a directory", make),
+        (tmp_path / "file" / "in", ExecutionError, f"{at}{tmp_path / 'file' / 'in'}: ", make),
+    ]
+    for place, kind, message, remedy in places:
+        ran = False
+        with pytest.raises(kind) as e, fx.profile(place):
+            ran = True
+        assert e.value.message.startswith(message)
+        assert e.value.remedy == remedy
+        assert not ran
+    with fx.profile(os.fsencode(tmp_path)):
+        pass
+    assert [*tmp_path.rglob("*.xplane.pb")]

@@ -216,6 +216,17 @@ print("asked for")
         assert in_a_process(text) == "asked for\n"
 
 
+def test_host_functions_are_there_until_the_end() -> None:
+    """Handlers of the end that were there before them run after they were forgotten: a print was an error."""
+    text = """
+import atexit
+atexit.register(lambda: run(X[0, :2]))
+run = fx.jit(lambda x: (fx.debug_print("x is {}", x), x + 1)[1])
+run(X[0, :1])
+"""
+    assert in_a_process(text) == "x is [1.]\nx is [1. 1.]\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_the_end_of_the_interpreter_waits_for_what_is_computed_for_nobody() -> None:
     """The last thing that a process does, after the interpreter, is to wait here: XLA's threads must be gone. In their

@@ -73,6 +73,17 @@ class TestAval:
         with pytest.raises(ShapeError, match=r"^shape: "):
             Aval(shape, "float32")
 
+    def test_an_array_that_nothing_can_hold(self) -> None:
+        """XLA ended the process at the sight of it; NumPy, of one without elements too, had a message of its own."""
+        for shape, dtype in (((2**31, 2**29), "float64"), ((2**40, 0, 2**40), "bool"), ((2**62,), "float16")):
+            with pytest.raises(
+                ShapeError, match=r"^shape: \[.*\] of \w+ has 2\*\*63 bytes or more\n(.*\n)*  remedy "
+            ) as e:
+                Aval(shape, dtype)
+            assert e.value.message.startswith(f"shape: {list(shape)} of {dtype} ")
+            assert e.value.remedy == "give smaller sizes: no device holds such an array, not even for a moment"
+        assert Aval((2**31, 2**29), "float32").nbytes == 2**62
+
     @pytest.mark.parametrize("dtype", [None, "f99", ">f4", object, "datetime64[s]", [("a", "f4")], "i4,,", 3], ids=str)
     def test_bad_dtype(self, dtype: object) -> None:
         with pytest.raises(DTypeError, match="is not a dtype of fxad"):
