@@ -46,7 +46,7 @@ class DiskTier:
             facts = entry.facts
             program = restored(entry.payload, [str(t) for t in facts["targets"]], source, device)
             return Made(program, float(facts["seconds"]), footprint(program, int(facts["text"]), entry.payload))
-        except (UnreadableError, CompileError, KeyError, TypeError, ValueError) as e:
+        except (UnreadableError, CompileError, KeyError, TypeError, ValueError, OverflowError) as e:
             path = self.directory.file(key or "")
             self.directory.tell("refused", f"cache: {path} is refused: {e}; it is compiled again")
             return None

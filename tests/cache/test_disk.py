@@ -402,6 +402,7 @@ def test_what_is_no_path_is_refused(home: Path, path: Any, shown: str) -> None:
         with pytest.raises(ParameterError) as e:
             make()
         assert e.value.message == f"cache: dir must be the path of a directory, got {shown}"
+        assert e.value.remedy == "name one of your own, or give None for none"
 
 
 # ----------------------------------------------------------------------------------------------------------- damage
@@ -460,6 +461,20 @@ def test_foreign_entries_are_misses(home: Path) -> None:
     assert forged(home, json.dumps({"key": "of another"}).encode()) == "is the entry of another program"
     for head in (b"", b"{", b"[]", b"3", b"{}", b"\xff", b"[" * 5000):
         assert forged(home, head) == "is not an entry that this version of fxad reads"
+
+
+@pytest.mark.parametrize("fact", ["seconds", "text", "targets"])
+@pytest.mark.parametrize("value", [None, "x", float("inf"), [[]]])
+def test_an_entry_of_other_facts_is_never_an_error(home: Path, fact: str, value: object) -> None:
+    ran(home)
+    d = Directory(home, 10**7)
+    key = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.Surroundings().of(CPU))
+    entry = d.read(key)
+    assert entry is not None
+    d.write(key, Stored({**entry.facts, fact: value}, entry.payload))
+    found: list[runtime.CacheStats] = []
+    told(lambda: found.append(ran(home)))
+    assert found[0].misses == 1
 
 
 def test_an_entry_that_xla_refuses_is_compiled_again(home: Path) -> None:
