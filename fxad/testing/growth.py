@@ -63,6 +63,7 @@ class Growth:
         self.builder = Builder()
         self.facts: dict[Atom, Fact] = {}
         self.pool: list[Atom] = []
+        self.conventions: set[Atom] = set()  # not unique, as signs of vectors: no results of a program
 
     def add(self, atom: Atom, fact: Fact) -> Atom:
         if not atom.aval.inexact:

@@ -13,7 +13,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.ir import Atom, Aval, Lit
+from fxad.ir import Atom, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.linalg import Cholesky, Det, Eigh, Expm, Lu, Qr, Slogdet, Solve, Svd, TriangularSolve
 from fxad.primitives.shape import Iota, Transpose
@@ -48,15 +48,22 @@ def decomposition(g: Growth, x: Atom) -> None:
         case "cholesky":
             g.emit(Fact(-3, 3, False), Cholesky(), _matrix(g, a, symmetric=True))
         case "eigh":
-            values = g.builder(Eigh(True, True), _matrix(g, a, symmetric=True))[0]
-            g.add(values, unknown)
+            _values(g, Eigh(True, True), a)
         case "qr":
             for v in g.builder(Qr(False), a):
                 g.add(v, unknown)
         case "svd":
-            g.add(g.builder(Svd(True, False), _matrix(g, a, symmetric=True))[0], unknown)
+            _values(g, Svd(True, False), a)
         case _:
             g.emit(unknown, Expm(), _scaled(g, a, 0.2))
+
+
+def _values(g: Growth, prim: Primitive, a: Atom) -> None:
+    """The eigenvalues or singular values; their vectors are computed, and looked at by nobody: libraries differ in the
+    signs, of equal matrices too."""
+    values, *vectors = g.builder(prim, _matrix(g, a, symmetric=True))
+    g.add(values, Fact(-100, 100, False))
+    g.conventions.update(vectors)
 
 
 def _scaled(g: Growth, x: Atom, by: float) -> Atom:

@@ -64,7 +64,7 @@ def programs(
         g.input(Aval(g.shape(), dtype))
     for _ in range(size):  # not a drawn number: hypothesis prefers small ones, and most programs would be empty
         draw(st.sampled_from(STEPS))(g, g.one_of(g.pool))
-    used = {a for eqn in g.builder.eqns for a in eqn.ins}
+    used = {a for eqn in g.builder.eqns for a in eqn.ins} | g.conventions
     # most of what nothing uses is returned, so that a fault does not hide in dead code; and any values, twice perhaps
     outs: list[Atom] = [v for eqn in g.builder.eqns for v in eqn.outs if v not in used and draw(st.integers(0, 4))]
     outs += [g.one_of(g.pool) for _ in range(draw(st.integers(0, 2)))]
