@@ -15,14 +15,12 @@ from fxad.errors import CompileError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Var, distinct, place
 from fxad.memo import by_value
 from fxad.primitives.checking import Called
-from fxad.primitives.control.call import Call
+from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import CustomCall
 from fxad.primitives.host import ORDERED, TOKEN, HostCall
-from fxad.primitives.linear_call import LinearCall
 
 GOES: Final = Aval((), dtypes.bool_)
 # A result that every program with calls of the host has, last: it is there when the program has run.
@@ -76,8 +74,8 @@ def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[
     match prim:
         case HostCall():
             new, at = replace(prim, token=True), 1
-        case Call() | CustomCall() | LinearCall():  # rules have done what they are for
-            new = Call(_threaded(prim.body))
+        case Applied():  # rules have done what they are for
+            new = Call(_threaded(prim.value))
         case Remat():
             new = prim.with_bodies((_threaded(prim.body),))
         case Cond():

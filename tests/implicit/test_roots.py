@@ -366,3 +366,33 @@ def test_with_a_report_what_was_reached_is_given_as_it_is() -> None:
     assert np.isfinite(np.asarray(x)).all()
     nothing = lax.custom_fixed_point(lambda x: x / 2, np.zeros((0, 2)))
     assert nothing.shape == (0, 2), "nothing has converged"
+
+
+@pytest.mark.parametrize("rule", ["root", "linear system"])
+def test_solvers_call_the_host_in_order(rule: str) -> None:
+    """They were refused when compiled: an equation with rules was not looked into where calls are put in order."""
+    seen: list[tuple[str, float]] = []
+
+    def tell(what: str, v: Any) -> None:
+        fx.io_callback(lambda v: seen.append((what, float(v))), None, v, ordered=True)
+
+    def solved(v: Any) -> Any:
+        tell("solver", v)
+        return v / 2.0
+
+    def f(x: Any) -> Any:
+        tell("before", x)
+        if rule == "root":
+            y = lax.custom_root(lambda y: 2.0 * y - x, x, lambda f, y: solved(y), lambda g, y: solved(y))
+        else:
+            y = lax.custom_linear_solve(lambda v: 2.0 * v, x, lambda mv, b: solved(b), symmetric=True)
+        tell("after", y)
+        return y
+
+    x = np.float32(3)
+    for program in (fx.trace(f, x), fx.grad(fx.trace(f, x))):
+        want = np.asarray(fx.interpret(program, x))
+        told = [seen.pop(0) for _ in seen[:]]
+        assert told[:3] == [("before", 3.0), ("solver", 3.0), ("after", 1.5)]
+        np.testing.assert_array_equal(fx.lower(program).compile()(x), want)
+        assert [seen.pop(0) for _ in seen[:]] == told
