@@ -383,7 +383,7 @@ def test_solvers_call_the_host_in_order(rule: str) -> None:
     def f(x: Any) -> Any:
         tell("before", x)
         if rule == "root":
-            y = lax.custom_root(lambda y: 2.0 * y - x, x, lambda f, y: solved(y), lambda g, y: solved(y))
+            y = lax.custom_root(lambda y: 2.0 * y - x, x, lambda f, y: solved(y), lambda g, y: y / g(1.0))
         else:
             y = lax.custom_linear_solve(lambda v: 2.0 * v, x, lambda mv, b: solved(b), symmetric=True)
         tell("after", y)
