@@ -111,11 +111,12 @@ class Directory:
                 self.tell("unsafe", f"cache: {self.path} {problem}; nothing is stored. {_REMEDY}")
                 return False
             self._make_room(size)
-            write_whole(self.file(key), [MAGIC, checksum(body), *body], 0o600)
+            with suppress(FileNotFoundError):  # cleared by another process meanwhile, with what was begun
+                write_whole(self.file(key), [MAGIC, checksum(body), *body], 0o600)
+                return True
         except OSError as e:
             self.tell(f"write {e.errno}", f"cache: {self.path} cannot be written: {e.strerror}; nothing is stored")
-            return False
-        return True
+        return False
 
     def tell(self, kind: str, message: str) -> None:
         """Warn, once for each kind of trouble."""

@@ -370,6 +370,16 @@ def test_what_a_killed_writer_left_is_removed_in_time(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
+def test_what_is_cleared_while_it_is_written_is_no_trouble(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Directory(home, 10_000)
+    written: list[bool] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: Directory(home, 10_000).clear())
+        assert told(lambda: written.append(d.write("a", STORED))) == []
+    assert (written, list(home.iterdir())) == ([False], [])
+    assert d.write("a", STORED)
+
+
 def test_foreign_files_stay(home: Path) -> None:
     home.mkdir()
     digest = "0123456789abcdef" * 4
