@@ -26,8 +26,10 @@ Donate: TypeAlias = (
 
 
 def asked(donate: Donate) -> bool:
-    """Whether anything is to be donated at all."""
-    return isinstance(donate, int) or bool(donate)
+    """Whether anything is to be donated at all: not for None, nor for an empty collection. Whatever else is false (0,
+    an empty name, a 0 of NumPy's) names an argument, rightly or wrongly."""
+    empty = isinstance(donate, Sequence | Mapping) and not isinstance(donate, str) and not donate
+    return donate is not None and not empty
 
 
 @final
