@@ -26,6 +26,9 @@ Scalar: TypeAlias = bool | int | float | complex
 
 _COPY: Final = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _SHARE: Final = _jax.HostBufferSemantics.ZERO_COPY
+# XLA's kernels read memory that begins so. Asked to share any other, it copies, and not in the call: what is executed
+# then waits for a thread, and where a host function executes it there may be none left.
+_ALIGNED: Final = 64
 _put: Final = _jax.batched_device_put
 
 
@@ -84,7 +87,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
             )
     array = cast(NDArray, value)
     _check(array.shape, array.dtype, aval)
-    semantics = _COPY if array.flags.writeable or not _frozen(array) else _SHARE
+    semantics = _SHARE if _frozen(array) and array.ctypes.data % _ALIGNED == 0 else _COPY
     return _host_put(array, aval, device.sharding, semantics, stays)
 
 

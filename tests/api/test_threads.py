@@ -216,6 +216,27 @@ print("asked for")
         assert in_a_process(text) == "asked for\n"
 
 
+def test_host_functions_that_run_programs_do_not_wait_for_each_other() -> None:
+    """What a program is given is in memory when it is executed, so one that a host function calls runs in its thread.
+    Large arrays were copied by other threads, where they began at other places than XLA's: and all of these waited."""
+    text = """
+X = np.ones((400, 400), np.float32)
+def nested(depth):
+    if not depth:
+        return fx.jit(lambda x: x @ x * 1e-3)
+    inner = nested(depth - 1)
+    def on_host(v):
+        return np.asarray(inner(v))
+    return fx.jit(lambda x: fx.pure_callback(on_host, fx.Spec((400, 400)), x @ x * 1e-3) @ x * 1e-3)
+signal.alarm(100)
+run = nested(8)
+for _ in range(3):
+    run(X).block_until_ready()
+print("done")
+"""
+    assert in_a_process(text) == "done\n"
+
+
 def test_host_functions_are_there_until_the_end() -> None:
     """Handlers of the end that were there before them run after they were forgotten: a print was an error."""
     text = """
