@@ -30,16 +30,19 @@ NOTES: Final = {
     "pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",
     "second process": "Both load the same machine code: 0.1 s of importing jaxlib and numpy, and XLA's loading of the "
     "executable, are in both columns.",
-    "trace and value_and_grad": "Close to its budget: runs gave 0.105 to 0.142. jax cannot differentiate what is "
-    "traced already; the row below is what fxad's transformation costs alone.",
+    "trace and value_and_grad": "Close to its budget: runs gave 0.105 to 0.142, the last ones 0.126 to 0.131. jax "
+    "cannot differentiate what is traced already; the row below is what fxad's transformation costs alone.",
     "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000. "
     "A turn of 100,000 takes 0.3 s: 0.88 to 0.99 on a quiet machine, up to 1.97 under a load of 5.",
     "a unit of a linked run beside": "Both columns are one run's: the linked run, and jaxlib's calls of the executable "
     "in a bare loop, which no run of units can go below.",
     "first gradient: transformer, 96": "Both columns are fxad's, in turn, the best of three. What is compiled takes as "
     "long at any depth; tracing, transforming and planning take 1.4 ms a layer, and the run is linear in depth: 2.5 ms "
-    "a layer on a sequence of 32, and 300 MB of gradients are written for the first time. Runs of one day gave "
-    "1.39 to 1.61 on a sequence of 32, and 1.25 to 1.48 on one of 8.",
+    "a layer on a sequence of 32, and 300 MB of gradients are written for the first time. Three runs gave 1.40 to 1.46 "
+    "on a sequence of 32, and 1.33 to 1.42 on one of 8; before plans were made faster, up to 1.61, and 1.75 on a noisy "
+    "machine.",
+    "step: transformer block": "One program for XLA in both: 0.993 in three runs, 1.055 in one on a noisy machine.",
+    "step: 64 bodies": "One program for XLA in both: 0.92 in two runs, 0.66 and 1.055 once each on a noisy machine.",
     "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 units "
     "gave 1.03 and 1.12.",
     "call: x + y": "One frame of Python; executing, and making jaxlib's array, are 0.81 of jax's whole call.",
