@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import fxad as fx
-import fxad.array
 import fxad.numpy.staging
 import fxad.random.staging
+import fxad.tracing.array
 from fxad.ir import Jaxpr
 from fxad.testing import compare
 from fxad.testing.unit_laws import arbitrary

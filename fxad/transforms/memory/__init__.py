@@ -1,0 +1,10 @@
+"""What reverse mode stores: `remat`, its policies, tables of residuals, and partial evaluation."""
+
+from typing import TYPE_CHECKING
+
+from fxad.core.lazy_exports import later
+
+if TYPE_CHECKING:
+    from fxad.transforms.memory import policies as policies
+else:
+    __getattr__, __dir__ = later(__name__, {}, "policies")
