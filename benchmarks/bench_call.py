@@ -9,7 +9,7 @@ import numpy as np
 import fxad as fx
 from benchmarks.harness import Row, compare, show
 from fxad import runtime
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Aval
 from fxad.primitives.elementwise import ADD
 

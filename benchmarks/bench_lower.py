@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.harness import Contest, Row, compare_once, show
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr, Var
 from fxad.lower import lower_jaxpr
 from fxad.lowering.mlir import check

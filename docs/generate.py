@@ -18,7 +18,7 @@ from typing import final
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive
 from fxad.primitives import ALL
@@ -28,9 +28,9 @@ from fxad.primitives.implicit import LinearSolve
 from fxad.primitives.linear_call import LinearCall
 from fxad.testing.calls import SPECS
 from fxad.transforms import jvp
-from fxad.transforms.inverse_rules import INVERSE_RULES
-from fxad.transforms.inverse_rules.contract import Determined, Part, Refused
-from fxad.transforms.inverse_rules.refused import REASONS
+from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules.contract import Determined, Part, Refused
+from fxad.transforms.inversion.rules.refused import REASONS
 
 OUT = Path(__file__).parent / "rule-matrix.md"
 

@@ -23,25 +23,25 @@ from fxad.api.jit import jit as jit
 from fxad.api.mapping import vmap as vmap
 from fxad.api.reference import diff as diff
 from fxad.api.reference import interpret as interpret
-from fxad.array import Array as Array
-from fxad.array import ArrayLike as ArrayLike
-from fxad.array import asarray as asarray
-from fxad.executable import Executable as Executable
-from fxad.executable import Lowered as Lowered
-from fxad.executable import lower as lower
+from fxad.core.lazy_exports import later
+from fxad.core.typecheck import typecheck as typecheck
+from fxad.execution.executable import Executable as Executable
+from fxad.execution.executable import Lowered as Lowered
+from fxad.execution.executable import lower as lower
 from fxad.ir import Aval as Aval
 from fxad.ir import Jaxpr as Jaxpr
-from fxad.later import later
-from fxad.program import Program as Program
-from fxad.program import Spec as Spec
-from fxad.program import trace as trace
 from fxad.runtime import Cache as Cache
 from fxad.runtime import CompileOptions as CompileOptions
 from fxad.runtime import cache as cache
 from fxad.runtime import devices as devices
 from fxad.runtime import profile as profile
 from fxad.runtime import set_cpu_devices as set_cpu_devices
-from fxad.typecheck import typecheck as typecheck
+from fxad.tracing.array import Array as Array
+from fxad.tracing.array import ArrayLike as ArrayLike
+from fxad.tracing.array import asarray as asarray
+from fxad.tracing.program import Program as Program
+from fxad.tracing.program import Spec as Spec
+from fxad.tracing.program import trace as trace
 
 if TYPE_CHECKING:
     from fxad import lax as lax
@@ -80,8 +80,6 @@ if TYPE_CHECKING:
     from fxad.api.rewrite import simplify as simplify
     from fxad.api.symbolic import CustomVJPPrimal as CustomVJPPrimal
     from fxad.api.symbolic import SymbolicZero as SymbolicZero
-    from fxad.files import load as load
-    from fxad.files import save as save
     from fxad.lax import checkpoint_name as checkpoint_name
     from fxad.lax import stop_gradient as stop_gradient
     from fxad.lax.control.checking import error_if as error_if
@@ -89,6 +87,8 @@ if TYPE_CHECKING:
     from fxad.lax.control.host import debug_print as debug_print
     from fxad.lax.control.host import io_callback as io_callback
     from fxad.lax.control.host import pure_callback as pure_callback
+    from fxad.storage.programs import load as load
+    from fxad.storage.programs import save as save
     from fxad.transforms import policies as policies
 else:
     __getattr__, __dir__ = later(
@@ -103,7 +103,7 @@ else:
             "fxad.api.placing": "device_put",
             "fxad.api.rewrite": "cse dce inline outline remat reroll simplify",
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
-            "fxad.files": "load save",
+            "fxad.storage.programs": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",
             "fxad.lax.control.checking": "error_if",
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",

@@ -1,6 +1,6 @@
 """The program as a value: equations, jaxprs, and the contract a primitive answers.
 
-Everything here is frozen and compared by value; types, variables and literals are in `fxad.atoms` and exported here.
+Everything here is frozen and compared by value; types, variables and literals are in `fxad.core.atoms` and exported here.
 `Jaxpr` is hash-consed like them: a cache keyed by a program costs a pointer, and what nobody holds is collected.
 """
 
@@ -15,30 +15,30 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, fields
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast, final
 
-from fxad import printing
-from fxad.atoms import Atom as Atom
-from fxad.atoms import Aval as Aval
-from fxad.atoms import Cotangent as Cotangent
-from fxad.atoms import Hole as Hole
-from fxad.atoms import Lin as Lin
-from fxad.atoms import Lit as Lit
-from fxad.atoms import NDArray as NDArray
-from fxad.atoms import Shape as Shape
-from fxad.atoms import Tangent as Tangent
-from fxad.atoms import Var as Var
-from fxad.atoms import Zero as Zero
-from fxad.atoms import as_shape as as_shape
-from fxad.atoms import bound as bound
-from fxad.atoms import lin as lin
-from fxad.declaring import Abstract, bare
-from fxad.declaring import primitive as primitive
+from fxad.core import printing
+from fxad.core.atoms import Atom as Atom
+from fxad.core.atoms import Aval as Aval
+from fxad.core.atoms import Cotangent as Cotangent
+from fxad.core.atoms import Hole as Hole
+from fxad.core.atoms import Lin as Lin
+from fxad.core.atoms import Lit as Lit
+from fxad.core.atoms import NDArray as NDArray
+from fxad.core.atoms import Shape as Shape
+from fxad.core.atoms import Tangent as Tangent
+from fxad.core.atoms import Var as Var
+from fxad.core.atoms import Zero as Zero
+from fxad.core.atoms import as_shape as as_shape
+from fxad.core.atoms import bound as bound
+from fxad.core.atoms import lin as lin
+from fxad.core.declaration import Abstract, bare
+from fxad.core.declaration import primitive as primitive
+from fxad.core.hlo import Hlo as Hlo
+from fxad.core.hlo import HloValue as HloValue
+from fxad.core.hlo import Region as Region
+from fxad.core.source_info import Place as Place
+from fxad.core.source_info import Source as Source
+from fxad.core.source_info import place as place
 from fxad.dtypes import DType
-from fxad.hlo import Hlo as Hlo
-from fxad.hlo import HloValue as HloValue
-from fxad.hlo import Region as Region
-from fxad.places import Place as Place
-from fxad.places import Source as Source
-from fxad.places import place as place
 
 _set: Final = object.__setattr__
 

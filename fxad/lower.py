@@ -19,14 +19,14 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
 from fxad import dtypes, lowering
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
 from fxad.errors import ParameterError
 from fxad.ir import Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, place
 from fxad.lowering.mlir_text import dense, tensor
 from fxad.lowering.ordering import DONE, calls_host, prepared
 from fxad.lowering.places import Places
-from fxad.memo import by_value
 from fxad.primitives.checking import Called
-from fxad.records import dataclass
 
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]

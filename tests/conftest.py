@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import fxad as fx
-import fxad.array
 import fxad.numpy.staging
 import fxad.random.staging
+import fxad.tracing.array
 from fxad.ir import Jaxpr
 from fxad.testing import compare
 from fxad.testing.unit_laws import arbitrary
@@ -60,5 +60,5 @@ def nothing_remembered() -> None:
     fx.cache.clear()
     fxad.numpy.staging._programs.clear()
     fxad.random.staging._programs.clear()
-    fxad.array.EAGER._programs.clear()  # what ran eagerly is remembered by its primitive, bodies included
+    fxad.tracing.array.EAGER._programs.clear()  # what ran eagerly is remembered by its primitive, bodies included
     gc.collect()

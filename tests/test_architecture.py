@@ -27,23 +27,23 @@ MAX_FUNCTION = 60
 LONG: dict[str, int] = {}
 MAX_IGNORES = 45
 # Tables that change after import. Each is a cache that nothing but speed depends on.
-CACHES = {("fxad/ir.py", "_jaxprs"), ("fxad/trace.py", "_internal")}
+CACHES = {("fxad/ir.py", "_jaxprs"), ("fxad/tracing/tracer.py", "_internal")}
 # Rooms where `Any` may be named: they speak with jaxlib, or take trees apart, where no type can follow.
 TREE_ROOMS = (
     "fxad/api/",
-    "fxad/array.py",
+    "fxad/tracing/array.py",
     "fxad/operations/conversions.py",
-    "fxad/atoms.py",
-    "fxad/calling.py",
-    "fxad/exported.py",
-    "fxad/files.py",
+    "fxad/core/atoms.py",
+    "fxad/execution/calls.py",
+    "fxad/storage/exported.py",
+    "fxad/storage/programs.py",
     "fxad/ir.py",
     "fxad/lax/control/",
     "fxad/lax/implicit/",
-    "fxad/program.py",
-    "fxad/static.py",
-    "fxad/structures.py",
-    "fxad/trace.py",
+    "fxad/tracing/program.py",
+    "fxad/tracing/static_args.py",
+    "fxad/storage/tree_structure.py",
+    "fxad/tracing/tracer.py",
     "fxad/tree.py",
 )
 ANY_ROOMS = (*JAXLIB_ROOMS, *TREE_ROOMS)

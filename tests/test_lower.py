@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import (
     Atom,
@@ -136,7 +136,7 @@ def test_equal_programs_give_the_same_text_under_any_name() -> None:
 def test_same_text_in_another_process() -> None:
     here = lower_jaxpr(chain(3)).text()
     program = (
-        "from fxad.builder import Builder; from fxad.ir import Aval; from fxad.lower import lower_jaxpr\n"
+        "from fxad.core.builder import Builder; from fxad.ir import Aval; from fxad.lower import lower_jaxpr\n"
         "from fxad.primitives.elementwise import ADD, SIN\n"
         "b = Builder(); F4 = Aval((4,), 'float32'); x, y = b.inputs([F4, F4])\n"
         "for _ in range(3): x = b.one(ADD, b.one(SIN, x), y)\n"

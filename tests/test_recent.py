@@ -7,7 +7,7 @@ from threading import Thread
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxad.recent import Recent
+from fxad.core.lru import Recent
 
 
 @given(st.integers(1, 8), st.lists(st.integers(0, 20)))

@@ -19,9 +19,9 @@ from hypothesis.extra import numpy as hnp
 from typing_extensions import CapsuleType
 
 from fxad import dtypes, runtime
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, CompileError, DTypeError, ExecutionError, ParameterError, ShapeError
-from fxad.interpret import run
 from fxad.ir import Aval, Jaxpr, Lit, NDArray, Var
 from fxad.lower import lower_jaxpr
 from fxad.primitives.control.remat import Remat
@@ -546,7 +546,7 @@ def script(text: str, **env: str) -> str:
 SEVERAL = """
 import numpy as np
 from fxad import runtime
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Aval
 from fxad.primitives.elementwise import ADD
 F4 = Aval((4,), "float64")
@@ -568,7 +568,7 @@ EVERYTHING = """
 import sys
 import ml_dtypes, numpy as np
 from fxad import runtime
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Aval
 from fxad.primitives.elementwise import SIN
 def work():

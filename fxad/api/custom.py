@@ -19,8 +19,8 @@ from fxad.api.custom_inverses import GivenInverse, places_of
 from fxad.api.custom_rules import added_tangents, static_places
 from fxad.api.lift import check_function
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.program import name_of
-from fxad.trace import active
+from fxad.tracing.program import name_of
+from fxad.tracing.tracer import active
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -33,15 +33,15 @@ from fxad.api.custom_rules import (
     tangent_rule,
     traced,
 )
-from fxad.array import Array, aval_of
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands
-from fxad.mapped import ask_orders, ask_sizes, inside_rule, traced_again
 from fxad.primitives.custom import CustomCall
-from fxad.program import argument_path, name_of
-from fxad.records import dataclass
-from fxad.trace import Tracer, bind
+from fxad.tracing.array import Array, aval_of
+from fxad.tracing.context import ask_orders, ask_sizes, inside_rule, traced_again
+from fxad.tracing.program import argument_path, name_of
+from fxad.tracing.tracer import Tracer, bind
 from fxad.tree import Structure
 
 Rule: TypeAlias = Callable[..., Any]

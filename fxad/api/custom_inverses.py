@@ -7,14 +7,14 @@ from typing import Any, final
 
 from fxad import tree
 from fxad.api.custom_rules import Signature, TracedRule, check_types, cotangents, inexact, pair, traced, with_none
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.liveness import dce, prune
 from fxad.errors import ArgumentError, NotInvertibleError, TreeError
 from fxad.ir import Jaxpr, Zero
-from fxad.liveness import dce, prune
 from fxad.primitives.control.bodies import marked
-from fxad.program import name_of, parameter_names
-from fxad.records import dataclass
-from fxad.transforms.linear_rule import cotangent_maps
+from fxad.tracing.program import name_of, parameter_names
+from fxad.transforms.ad.linear_rule import cotangent_maps
 from fxad.transforms.reorder import reorder_ins
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from fxad import tree
 from fxad.api.lift import tangent_tree
 from fxad.api.symbolic import CustomVJPPrimal, SymbolicZero
-from fxad.array import Array, ArrayLike, aval_of, is_scalar
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, Zero
 from fxad.lax.control.bodies import Body, traced_body
@@ -23,10 +23,10 @@ from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
 from fxad.primitives.control.bodies import marked
-from fxad.program import counted, name_of
-from fxad.records import dataclass
 from fxad.runtime import Exporter
-from fxad.transforms.linear_rule import cotangent_maps, split_tangents
+from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
+from fxad.tracing.program import counted, name_of
+from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 

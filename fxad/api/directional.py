@@ -23,12 +23,12 @@ from fxad.api.lift import (
     traced,
     with_outs,
 )
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DTypeError, NotLinearError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.primitives.linearity import is_linear
-from fxad.program import Program, name_of, trace
-from fxad.records import dataclass
+from fxad.tracing.program import Program, name_of, trace
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 

@@ -8,14 +8,14 @@ from typing import Any, final
 import numpy as np
 
 from fxad import runtime
-from fxad.array import Array, asarray
 from fxad.errors import ParameterError
-from fxad.executable import Executable
-from fxad.exported import ALIASES, parts
+from fxad.execution.executable import Executable
 from fxad.ir import Aval, Jaxpr, Var, Zero
-from fxad.program import Program
 from fxad.runtime import MemoryStats
-from fxad.structures import rebuild
+from fxad.storage.exported import ALIASES, parts
+from fxad.storage.tree_structure import rebuild
+from fxad.tracing.array import Array, asarray
+from fxad.tracing.program import Program
 
 
 @final

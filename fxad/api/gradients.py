@@ -7,10 +7,10 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fxad import transforms, tree
 from fxad.api.lift import Argnums, check_real, compose, leaf_ranges, lift, mask_of, normalise, positional, with_outs
-from fxad.array import Array
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
-from fxad.program import Program, Traced
+from fxad.tracing.array import Array
+from fxad.tracing.program import Program, Traced
 from fxad.tree import Structure
 
 P = ParamSpec("P")

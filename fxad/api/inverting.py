@@ -12,11 +12,11 @@ from fxad import tree
 from fxad.api.custom import CustomFunction, made
 from fxad.api.lift import check_function, lift, positional
 from fxad.api.rewrite import Rewrite
-from fxad.array import binder
 from fxad.errors import ArgumentError
-from fxad.program import Program, counted, name_of, trace
-from fxad.transforms.inverse import inverse as inverse_of
-from fxad.transforms.invertible import invertible as invertible_of
+from fxad.tracing.array import binder
+from fxad.tracing.program import Program, counted, name_of, trace
+from fxad.transforms.inversion.inverse import inverse as inverse_of
+from fxad.transforms.inversion.invertible import invertible as invertible_of
 from fxad.transforms.reorder import reorder_ins
 
 P = ParamSpec("P")

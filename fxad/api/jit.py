@@ -9,20 +9,21 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
 
-from fxad import placement, tree
+from fxad import tree
 from fxad.api.lift import check_function
 from fxad.api.news import news
-from fxad.array import Array
-from fxad.calling import Calls, type_of_arrays, usual
-from fxad.donation import Donate, Donation, asked, donation
+from fxad.core.lru import Recent
 from fxad.errors import ArgumentError, ParameterError
-from fxad.executable import Executable, Lowered, Units, check_choice, lower
+from fxad.execution.calls import Calls, type_of_arrays, usual
+from fxad.execution.donation import Donate, Donation, asked, donation
+from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
 from fxad.ir import Aval
-from fxad.mapped import Surroundings, ask, surroundings, watching
-from fxad.program import Program, name_of, parameter_names, trace_tree, types_of
-from fxad.recent import Recent
-from fxad.static import Argnames, Argnums, Statics, parameters
-from fxad.trace import Tracer, active, binding
+from fxad.tracing import placement
+from fxad.tracing.array import Array
+from fxad.tracing.context import Surroundings, ask, surroundings, watching
+from fxad.tracing.program import Program, name_of, parameter_names, trace_tree, types_of
+from fxad.tracing.static_args import Argnames, Argnums, Statics, parameters
+from fxad.tracing.tracer import Tracer, active, binding
 from fxad.tree import Structure
 
 P = ParamSpec("P")

@@ -10,8 +10,8 @@ from fxad import transforms, tree
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, described
 from fxad.ir import Aval, Jaxpr
-from fxad.mapped import differentiated
-from fxad.program import Program, counted, name_of, trace
+from fxad.tracing.context import differentiated
+from fxad.tracing.program import Program, counted, name_of, trace
 from fxad.tree import Structure
 
 Argnums = int | Sequence[int]

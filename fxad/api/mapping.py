@@ -10,8 +10,8 @@ from fxad import transforms, tree
 from fxad.api.lift import check_function
 from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
 from fxad.ir import Aval
-from fxad.mapped import mapped_over
-from fxad.program import Program, argument_path, counted, name_of, parameter_names, trace_tree, types_of
+from fxad.tracing.context import mapped_over
+from fxad.tracing.program import Program, argument_path, counted, name_of, parameter_names, trace_tree, types_of
 from fxad.tree import Structure
 
 P = ParamSpec("P")

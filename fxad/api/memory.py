@@ -7,12 +7,12 @@ from typing import Any, final
 
 from fxad import transforms, tree
 from fxad.api.lift import Argnums, args_tree, compose, leaf_ranges, mask_of, normalise, positional
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, NotDifferentiableError
-from fxad.program import Program, counted
-from fxad.records import dataclass
-from fxad.transforms.own_rules import without_derivative
-from fxad.transforms.partial_eval import Halves, Passed
-from fxad.transforms.residuals import Residuals
+from fxad.tracing.program import Program, counted
+from fxad.transforms.inversion.second_order import without_derivative
+from fxad.transforms.memory.partial_eval import Halves, Passed
+from fxad.transforms.memory.residuals import Residuals
 from fxad.tree import Structure
 
 

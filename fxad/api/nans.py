@@ -7,6 +7,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, FxadError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Place, place
 from fxad.primitives.control.call import Applied
@@ -15,9 +16,8 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import CustomCall
-from fxad.program import Program, flatten_arguments
-from fxad.records import dataclass
-from fxad.transforms.located import describe
+from fxad.tracing.program import Program, flatten_arguments
+from fxad.transforms.locate import describe
 
 _SHOWN: Final = 4  # operands whose values are shown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fxad.program import Program, tree_error
+from fxad.tracing.program import Program, tree_error
 
 
 def news(program: Program[..., Any], known: Sequence[Program[..., Any]]) -> str:

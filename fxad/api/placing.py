@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from fxad import placement, tree
-from fxad.array import asarray
+from fxad import tree
 from fxad.errors import ArgumentError
 from fxad.lax.placing import committed_to
 from fxad.runtime import Device
+from fxad.tracing import placement
+from fxad.tracing.array import asarray
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from fxad import tree
-from fxad.diff import Difference
-from fxad.diff import diff as first_difference
+from fxad.core.diff import Difference
+from fxad.core.diff import diff as first_difference
+from fxad.core.interpreter import Observe, run
 from fxad.errors import ArgumentError
-from fxad.interpret import Observe, run
 from fxad.ir import Jaxpr
-from fxad.program import Program, flatten_arguments
+from fxad.tracing.program import Program, flatten_arguments
 
 
 def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = None, **kwargs: Any) -> Any:

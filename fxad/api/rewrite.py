@@ -8,9 +8,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from fxad import transforms
 from fxad.api.lift import lift
 from fxad.errors import ArgumentError, described
-from fxad.program import Program
-from fxad.transforms.policies import Policy, check_policy, nothing
-from fxad.transforms.residuals import Residuals
+from fxad.tracing.program import Program
+from fxad.transforms.memory.policies import Policy, check_policy, nothing
+from fxad.transforms.memory.residuals import Residuals
 
 P = ParamSpec("P")
 R = TypeVar("R")

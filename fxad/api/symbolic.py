@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import final
 
-from fxad.array import Array
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Aval, Shape, Zero
 from fxad.lax.creation import splat
-from fxad.records import dataclass
+from fxad.tracing.array import Array
 
 
 @final

@@ -6,7 +6,7 @@ dtype and shape of the array it meets. `fxad.numpy` is the face with NumPy's rul
 
 from typing import TYPE_CHECKING
 
-from fxad.later import later
+from fxad.core.lazy_exports import later
 
 if TYPE_CHECKING:
     from fxad.lax import linalg

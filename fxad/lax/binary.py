@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from fxad.array import Array, ArrayLike, binder
 from fxad.ir import Primitive
 from fxad.operations import elementwise
 from fxad.primitives.elementwise import (
@@ -34,6 +33,7 @@ from fxad.primitives.elementwise import (
     SUB,
     XOR,
 )
+from fxad.tracing.array import Array, ArrayLike, binder
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
 

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, aval_of, binder
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.shapes import rev
@@ -15,6 +14,7 @@ from fxad.operations import windows
 from fxad.operations.axes import integer, integers, items
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.sliding import Padding, Sliding, span
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
 class ConvDimensionNumbers(NamedTuple):

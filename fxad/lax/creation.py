@@ -8,12 +8,12 @@ from typing import cast
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, asarray, aval_of, binder, is_scalar
 from fxad.ir import Aval, Lit, as_shape
 from fxad.lax.placing import beside
 from fxad.operations import elementwise, promotion, shapes
 from fxad.primitives.shape import Iota
-from fxad.trace import Tracer, active
+from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, binder, is_scalar
+from fxad.tracing.tracer import Tracer, active
 
 
 def splat(lit: Lit) -> Array:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fxad.array import Array, ArrayLike, aval_of, binder
 from fxad.operations.axes import axis_of
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum
 from fxad.primitives.recurrence import LinearRecurrence
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
 def _axis(name: str, operand: ArrayLike, axis: int) -> int:

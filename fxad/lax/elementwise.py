@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, binder
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Emit, Lit, Primitive
 from fxad.primitives.elementwise import (
@@ -57,6 +56,7 @@ from fxad.primitives.elementwise import (
     ReducePrecision,
     Round,
 )
+from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def neg(x: ArrayLike) -> Array:

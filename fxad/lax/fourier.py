@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum, unique
 
-from fxad.array import Array, ArrayLike, binder
 from fxad.errors import ParameterError
 from fxad.operations.methods import sizes
 from fxad.primitives.fft import KINDS, Fft
+from fxad.tracing.array import Array, ArrayLike, binder
 
 
 @unique

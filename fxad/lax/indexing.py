@@ -12,7 +12,7 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from fxad.array import Array, ArrayLike, aval_of, binder
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ShapeError, described
 from fxad.ir import as_shape
 from fxad.lax.elementwise import neg
@@ -22,7 +22,7 @@ from fxad.operations.updates import checked_mode
 from fxad.primitives.indexing import Gather, ScatterAdd, ScatterFamily
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
-from fxad.records import dataclass
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 _Kind: TypeAlias = "type[Scatter | ScatterAdd | ScatterMul | ScatterMin | ScatterMax]"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
-from fxad.array import Array, ArrayLike, binder
 from fxad.operations import linalg, linear_systems
 from fxad.primitives.linalg import (
     GEQRF,
@@ -19,6 +18,7 @@ from fxad.primitives.linalg import (
     Qr,
     Svd,
 )
+from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:

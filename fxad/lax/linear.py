@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from fxad import tree
-from fxad.array import aval_of
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
 from fxad.primitives.linear_call import LinearCall
-from fxad.program import name_of
-from fxad.trace import bind
-from fxad.transforms.linear_rule import check_equations
+from fxad.tracing.array import aval_of
+from fxad.tracing.program import name_of
+from fxad.tracing.tracer import bind
+from fxad.transforms.ad.linear_rule import check_equations
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 

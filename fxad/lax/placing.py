@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from fxad import tree
-from fxad.array import Array, wrapped
-from fxad.placement import numbered, target
 from fxad.runtime import Device, commitments, transfer
-from fxad.trace import Tracer
+from fxad.tracing.array import Array, wrapped
+from fxad.tracing.placement import numbered, target
+from fxad.tracing.tracer import Tracer
 
 T = TypeVar("T")
 

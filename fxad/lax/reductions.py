@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, binder
 from fxad.errors import ParameterError
 from fxad.operations import contractions
 from fxad.operations.axes import integers, items
@@ -14,6 +13,7 @@ from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
 from fxad.primitives.shape import ReduceSum
+from fxad.tracing.array import Array, ArrayLike, binder
 
 Axes = Sequence[int]
 DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]

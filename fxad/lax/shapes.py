@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fxad.array import Array, ArrayLike, aval_of, binder
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import as_shape
 from fxad.operations import indexing, shapes
@@ -14,6 +13,7 @@ from fxad.operations.axes import axis_of, integer, integers, items
 from fxad.operations.methods import sizes as static_ints
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
 def _ints(values: Sequence[int]) -> tuple[int, ...]:

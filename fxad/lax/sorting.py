@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
-from fxad.array import Array, ArrayLike, aval_of, binder
 from fxad.operations import sorting
 from fxad.operations.axes import axis_of
 from fxad.primitives.sort import Sort
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
 def _sorted(operands: Sequence[ArrayLike], dimension: int, num_keys: int) -> tuple[Array, ...]:

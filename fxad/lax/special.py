@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fxad.array import Array, ArrayLike, binder
 from fxad.errors import ParameterError
 from fxad.ir import Primitive
 from fxad.lax.binary import _SCALARS, _scalar
@@ -11,6 +10,7 @@ from fxad.operations.axes import integer
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E, ZETA
 from fxad.primitives.elementwise.beta import REGULARIZED_INCOMPLETE_BETA
 from fxad.primitives.elementwise.gamma import IGAMMA, IGAMMA_GRAD_A, IGAMMAC, RANDOM_GAMMA_GRAD
+from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def _binary(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:

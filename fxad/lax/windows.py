@@ -8,7 +8,6 @@ from typing import TypeVar, cast
 import numpy as np
 
 from fxad import tree
-from fxad.array import Array, ArrayLike, aval_of, binder, is_scalar
 from fxad.errors import ArgumentError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, Lit, Shape
 from fxad.lax.control.bodies import traced_body
@@ -18,7 +17,8 @@ from fxad.operations.axes import integers
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.sliding import Sliding, span
-from fxad.trace import Tracer
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
+from fxad.tracing.tracer import Tracer
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ and a program is compiled without them.
 
 from typing import TYPE_CHECKING
 
-from fxad.later import later
+from fxad.core.lazy_exports import later
 
 if TYPE_CHECKING:
     from fxad.lowering import mlir, portable

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Final
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
 from fxad.errors import CompileError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Var, distinct, place
-from fxad.memo import by_value
 from fxad.primitives.checking import Called
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.cond import Cond

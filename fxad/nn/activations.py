@@ -7,12 +7,12 @@ from typing import Final
 
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.array import Array, ArrayLike
 from fxad.errors import ShapeError
 from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
 from fxad.numpy.staging import written
 from fxad.operations.axes import axis_of
+from fxad.tracing.array import Array, ArrayLike
 
 _SQRT_2_OVER_PI: Final = math.sqrt(2 / math.pi)
 # Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515

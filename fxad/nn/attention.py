@@ -9,12 +9,12 @@ import numpy as np
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.array import Array, ArrayLike
 from fxad.errors import ParameterError, ShapeError
 from fxad.nn.normalisations import softmax
 from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
 from fxad.numpy.staging import written
+from fxad.tracing.array import Array, ArrayLike
 
 _LARGE: Final = -0.7  # of the greatest number: far below any score, and two of them do not overflow
 

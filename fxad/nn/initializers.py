@@ -17,11 +17,11 @@ from typing import Final, TypeAlias
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax, random
-from fxad.array import Array, ArrayLike
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape, as_shape
 from fxad.operations.axes import axis_of, distinct
+from fxad.tracing.array import Array, ArrayLike
 
 # (key, shape, dtype) -> parameters
 Initializer: TypeAlias = Callable[..., Array]

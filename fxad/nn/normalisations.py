@@ -6,13 +6,13 @@ from typing import Literal, overload
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.array import Array, ArrayLike, binder
 from fxad.errors import DTypeError
 from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
 from fxad.numpy.staging import written
 from fxad.operations.axes import Axes, axes_of, axis_of
 from fxad.primitives.softmax import Softmax
+from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Array:

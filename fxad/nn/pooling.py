@@ -7,13 +7,13 @@ from typing import TypeAlias
 
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.array import Array, ArrayLike
 from fxad.errors import ShapeError
 from fxad.lax.convolution import Pairs, padding_of
 from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
 from fxad.operations.axes import integers
 from fxad.primitives.reduce import extreme
+from fxad.tracing.array import Array, ArrayLike
 
 Sizes: TypeAlias = Sequence[int]
 

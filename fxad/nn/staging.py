@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fxad.array import Array, ArrayLike
 from fxad.numpy.calls import as_array
 from fxad.operations import promotion
+from fxad.tracing.array import Array, ArrayLike
 
 
 def floating(name: str, x: ArrayLike, k: int = 0) -> Array:

@@ -51,13 +51,13 @@ from numpy import (
 
 # fmt: off
 # isort: off
-from fxad.array import Array
+from fxad.tracing.array import Array
 from fxad.dtypes import (
     bfloat16, bool_, complex64, complex128, float8_e4m3b11fnuz, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2,
     float8_e5m2fnuz, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
 )
 from fxad.operations.conversions import API_VERSIONS
-from fxad.later import later
+from fxad.core.lazy_exports import later
 
 if TYPE_CHECKING:
     from fxad.numpy import fft, linalg

@@ -9,7 +9,6 @@ from typing import TypeAlias, cast
 import opt_einsum
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, aval_of
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import as_shape
 from fxad.numpy.calls import as_array
@@ -30,6 +29,7 @@ from fxad.numpy.shapes import (
 )
 from fxad.numpy.staging import met, written
 from fxad.operations.axes import axis_of, distinct
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Blocks: TypeAlias = "ArrayLike | Sequence[Blocks]"
 Parts: TypeAlias = "int | Sequence[int]"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from fxad.array import Array, ArrayLike
 from fxad.lax import full
 from fxad.numpy.calls import as_array, call
 from fxad.operations import arithmetic, elementwise
@@ -26,6 +25,7 @@ from fxad.primitives.elementwise import (
     SUB,
     XOR,
 )
+from fxad.tracing.array import Array, ArrayLike
 
 _KINDS: Final = (bool, int, float, complex)
 

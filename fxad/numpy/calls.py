@@ -7,15 +7,15 @@ from typing import Final
 
 import numpy as np
 
-from fxad.array import EAGER, Array, ArrayLike, _binder, applied, aval_of, binder
-from fxad.array import asarray as put
+from fxad.core.lru import Recent
 from fxad.ir import Atom, Primitive
 from fxad.lax import full
 from fxad.lax.placing import committed_to
-from fxad.placement import check_device
-from fxad.recent import Recent
 from fxad.runtime import Device, LoadedProgram, Refused, commitments, refused
-from fxad.trace import Tracer, active
+from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, applied, aval_of, binder
+from fxad.tracing.array import asarray as put
+from fxad.tracing.placement import check_device
+from fxad.tracing.tracer import Tracer, active
 
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes, lax
-from fxad.array import Array, ArrayLike, aval_of, binder
 from fxad.errors import ArgumentError, DTypeError, ParameterError, described
 from fxad.lax.placing import beside
 from fxad.numpy.calls import as_array, call, placed
@@ -18,6 +17,7 @@ from fxad.operations import elementwise, promotion, shapes
 from fxad.operations.axes import integer
 from fxad.primitives.elementwise import FLOOR
 from fxad.runtime import Device, Exporter
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 Number: TypeAlias = "int | float | np.generic"
 Nested: TypeAlias = "ArrayLike | Sequence[Nested]"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
 from fxad.numpy.calls import as_array, call
 from fxad.numpy.shapes import concat, diff
 from fxad.operations import cumulative
+from fxad.tracing.array import Array, ArrayLike
 
 
 def _dtype(dtype: object) -> dtypes.DType | None:

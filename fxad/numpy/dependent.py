@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, asarray, aval_of
 from fxad.errors import ParameterError, ShapeError, TracerError
 from fxad.ir import NDArray
 from fxad.lax.placing import beside
@@ -21,7 +20,8 @@ from fxad.numpy.shapes import broadcast_to, take
 from fxad.numpy.sorting import searchsorted
 from fxad.operations import shapes
 from fxad.operations.axes import axis_of
-from fxad.trace import Tracer
+from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
+from fxad.tracing.tracer import Tracer
 
 
 def known(name: str, x: ArrayLike, remedy: str, k: int = 0) -> NDArray:

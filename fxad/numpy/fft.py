@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
 from fxad.errors import ParameterError
 from fxad.numpy.binary import where
 from fxad.numpy.calls import as_array, call, placed
@@ -20,6 +19,7 @@ from fxad.operations import fft as transforms
 from fxad.operations.axes import distinct, integer
 from fxad.operations.methods import sizes
 from fxad.runtime import Device
+from fxad.tracing.array import Array, ArrayLike
 
 Sizes = Sequence[int] | None
 

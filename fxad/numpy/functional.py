@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from typing import Final, TypeAlias, cast
 
-from fxad.array import Array, ArrayLike, binder
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import Shape
 from fxad.numpy.calls import as_array
@@ -15,7 +14,8 @@ from fxad.numpy.indexing import indices
 from fxad.numpy.shapes import broadcast_shapes, moveaxis
 from fxad.numpy.staging import met
 from fxad.operations.axes import axis_of, frozen
-from fxad.trace import trace_flat
+from fxad.tracing.array import Array, ArrayLike, binder
+from fxad.tracing.tracer import trace_flat
 from fxad.transforms import vmap
 
 Results: TypeAlias = "Array | tuple[Array, ...]"

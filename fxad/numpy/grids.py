@@ -6,7 +6,6 @@ import math
 from typing import Final, TypeAlias, cast, final
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.numpy.binary import power, where
 from fxad.numpy.creation import Nested, arange, asarray, linspace, zeros
@@ -15,6 +14,7 @@ from fxad.numpy.staging import met, written
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import abs, exp, log, sign
 from fxad.operations import promotion
+from fxad.tracing.array import Array, ArrayLike
 
 Span: TypeAlias = "slice | tuple[slice, ...]"
 

@@ -8,7 +8,6 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
 from fxad.lax.placing import beside
 from fxad.numpy.binary import where
@@ -21,6 +20,7 @@ from fxad.numpy.sorting import searchsorted
 from fxad.numpy.staging import met, written
 from fxad.numpy.types import result_type
 from fxad.operations import promotion
+from fxad.tracing.array import Array, ArrayLike
 
 Bins: TypeAlias = "int | str | ArrayLike | Sequence[float]"
 Range: TypeAlias = "Sequence[ArrayLike] | None"

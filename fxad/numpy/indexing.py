@@ -13,7 +13,6 @@ from typing import Final, TypeAlias, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from fxad.array import Array, ArrayLike, asarray, aval_of
 from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, TracerError
 from fxad.ir import NDArray, as_shape
 from fxad.lax import broadcasted_iota, full
@@ -24,7 +23,8 @@ from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
 from fxad.operations import places
 from fxad.operations.at import without_axes
 from fxad.operations.axes import axis_of, integer, items
-from fxad.trace import Tracer
+from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
+from fxad.tracing.tracer import Tracer
 
 Scalar: TypeAlias = bool | int | float | complex
 Where: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | NDArray | Array"

@@ -6,12 +6,12 @@ from types import MappingProxyType
 from typing import Final, final
 
 from fxad import dtypes, runtime
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import ParameterError
 from fxad.numpy.types import isdtype
-from fxad.placement import check_device
-from fxad.records import dataclass
 from fxad.runtime import Device
+from fxad.tracing.placement import check_device
 
 # The dtypes that the standard names, by its names: float16, bfloat16 and float8 are beyond it.
 _STANDARD: Final = MappingProxyType(

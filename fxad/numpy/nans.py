@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
 from fxad.dtypes import DType
 from fxad.numpy.binary import where
 from fxad.numpy.calls import as_array, call
@@ -15,6 +14,7 @@ from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import reductions
 from fxad.operations.axes import Axes, axes_of
 from fxad.operations.masked import plain
+from fxad.tracing.array import Array, ArrayLike
 
 
 def _dtype(dtype: object) -> DType | None:

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes, lax
-from fxad.array import Array, ArrayLike, aval_of
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError
 from fxad.numpy.binary import array_equal, equal, maximum, minimum, power, remainder, where
@@ -22,6 +21,7 @@ from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
 from fxad.operations import promotion
 from fxad.operations.axes import axis_of
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 # ----------------------------------------------------------------------------------------------------- of integers
 

@@ -8,7 +8,6 @@ from typing import Final, TypeAlias, cast
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import NDArray
 from fxad.numpy.binary import subtract
@@ -21,6 +20,7 @@ from fxad.numpy.statistics import median
 from fxad.numpy.unary import round
 from fxad.operations import shapes
 from fxad.operations.axes import axis_of
+from fxad.tracing.array import Array, ArrayLike
 
 Widths: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]] | Mapping[int, int | Sequence[int]]"
 Pairs: TypeAlias = "tuple[tuple[int, int], ...]"

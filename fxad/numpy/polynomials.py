@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
 from fxad.errors import ParameterError, ShapeError
 from fxad.lax import scan
 from fxad.numpy.calls import as_array
@@ -17,6 +16,7 @@ from fxad.numpy.staging import met, written
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import real, sqrt
 from fxad.operations import promotion
+from fxad.tracing.array import Array, ArrayLike
 
 
 def _vector(name: str, p: ArrayLike, k: int = 0) -> Array:

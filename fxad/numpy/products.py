@@ -9,13 +9,13 @@ from itertools import chain
 import opt_einsum
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, aval_of
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.calls import as_array, call
 from fxad.operations import arithmetic, contractions
 from fxad.operations.axes import distinct, items
 from fxad.operations.contractions import Label
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
 def _dtype(dtype: object) -> dtypes.DType | None:

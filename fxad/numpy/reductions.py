@@ -7,11 +7,11 @@ is 0. `initial` is where a sum, product or extremum begins; an extremum over a m
 from __future__ import annotations
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, aval_of
 from fxad.numpy.calls import call
 from fxad.operations import masked, reductions
 from fxad.operations.axes import Axes, frozen
 from fxad.operations.masked import plain
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
 def _dtype(dtype: object) -> dtypes.DType | None:

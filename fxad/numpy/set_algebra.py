@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, asarray
 from fxad.ir import NDArray
 from fxad.lax.placing import beside
 from fxad.numpy.binary import logical_xor, minimum, where
@@ -24,6 +23,7 @@ from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.staging import written, written_all
 from fxad.numpy.types import result_type
+from fxad.tracing.array import Array, ArrayLike, asarray
 
 _SIZED: Final = "say size=: the result then has so many elements"
 

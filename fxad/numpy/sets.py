@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, asarray
 from fxad.lax.placing import beside
 from fxad.numpy.binary import equal, minimum, where
 from fxad.numpy.calls import as_array
@@ -17,6 +16,7 @@ from fxad.numpy.dependent import known, places
 from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted, sort
 from fxad.numpy.types import result_type
+from fxad.tracing.array import Array, ArrayLike, asarray
 
 _SIZED: Final = "use unique(x, size=...), whose result has a size that you state"
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, aval_of
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
 from fxad.numpy.calls import as_array, call, calls
 from fxad.operations import contractions, indexing, promotion, shapes
 from fxad.operations.axes import Axes, axis_of, frozen
 from fxad.operations.methods import sizes
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Arrays = Sequence[ArrayLike]
 

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes, lax
-from fxad.array import Array, ArrayLike
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.numpy.binary import clip, divide, remainder, where
 from fxad.numpy.calls import as_array
@@ -23,6 +22,7 @@ from fxad.numpy.types import result_type
 from fxad.numpy.unary import abs, cos, sqrt
 from fxad.operations import promotion
 from fxad.operations.axes import axes_of, axis_of
+from fxad.tracing.array import Array, ArrayLike
 
 _OVERLAPS: Final = ("full", "same", "valid")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.array import Array, ArrayLike
 from fxad.errors import ArgumentError, AxisError
 from fxad.numpy.calls import as_array, call
 from fxad.numpy.shapes import take, unstack
 from fxad.operations import sorting
 from fxad.operations.axes import axis_of, integers
+from fxad.tracing.array import Array, ArrayLike
 
 
 def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fxad.array import Array, ArrayLike
 from fxad.numpy.calls import call
 from fxad.operations import special
+from fxad.tracing.array import Array, ArrayLike
 
 
 def i0(x: ArrayLike, /) -> Array:

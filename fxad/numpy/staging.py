@@ -12,14 +12,14 @@ from typing import Final, cast
 
 import numpy as np
 
-from fxad.array import Array, ArrayLike, aval_of, binder, is_scalar
+from fxad.core.lru import Recent
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Emit, Jaxpr, equation
 from fxad.lax import full
 from fxad.numpy.calls import as_array
 from fxad.operations import promotion
-from fxad.recent import Recent
-from fxad.trace import trace_flat
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
+from fxad.tracing.tracer import trace_flat
 
 Written = Callable[..., Array]
 _ARRAYS: Final = (Array, np.ndarray, np.generic)

@@ -9,7 +9,6 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.numpy.binary import clip, logical_or, where
@@ -31,6 +30,7 @@ from fxad.numpy.staging import written, written_all
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
 from fxad.operations.axes import Axes, axes_of, frozen
+from fxad.tracing.array import Array, ArrayLike
 
 Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
 

@@ -10,10 +10,10 @@ from typing import BinaryIO, Final, TypeAlias
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike, asarray
 from fxad.errors import DTypeError
 from fxad.ir import NDArray
 from fxad.numpy.dependent import known
+from fxad.tracing.array import Array, ArrayLike, asarray
 
 File: TypeAlias = "str | PathLike[str] | BinaryIO"
 

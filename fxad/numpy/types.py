@@ -10,11 +10,11 @@ import ml_dtypes
 import numpy as np
 
 from fxad import dtypes
-from fxad.array import ArrayLike, aval_of
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError
 from fxad.operations import promotion
-from fxad.records import dataclass
+from fxad.tracing.array import ArrayLike, aval_of
 
 _SCALARS: Final = (bool, int, float, complex)
 

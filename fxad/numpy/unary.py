@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
 from fxad.numpy.calls import call, placed
 from fxad.operations import arithmetic, elementwise
 from fxad.primitives.elementwise import (
@@ -34,6 +33,7 @@ from fxad.primitives.elementwise import (
     TANH,
 )
 from fxad.runtime import Device
+from fxad.tracing.array import Array, ArrayLike
 
 # -------------------------------------------------------------------------------------- floating results
 

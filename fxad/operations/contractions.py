@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias, cast
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Emit, Lit
@@ -23,7 +24,6 @@ from fxad.operations.shapes import on_diagonal, permuted, window
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import MUL, SELECT_N
 from fxad.primitives.shape import ReduceSum, Squeeze
-from fxad.records import dataclass
 
 Results = tuple[Atom, ...]
 Label: TypeAlias = int | str

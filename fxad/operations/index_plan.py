@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
+from fxad.core.lru import Recent
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
@@ -24,8 +26,6 @@ from fxad.primitives.indexing import Gather
 from fxad.primitives.picking import Index, IndexVectors, place_dtype
 from fxad.primitives.shape import ExpandDims, Reshape, Rev, Squeeze
 from fxad.primitives.slicing import Slice
-from fxad.recent import Recent
-from fxad.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Final, cast, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Emit, Lit, Primitive
@@ -37,7 +38,6 @@ from fxad.primitives.elementwise import (
 )
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, extreme
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
-from fxad.records import dataclass
 
 
 @final

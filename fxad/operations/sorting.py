@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, cast
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape, Zero
 from fxad.operations import arithmetic
@@ -27,7 +28,6 @@ from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, dropped, put, reshaped
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.windows import Windows
-from fxad.records import dataclass
 
 Results: TypeAlias = tuple[Atom, ...]
 Combine: TypeAlias = Callable[[Emit, Atom, Atom], Results]

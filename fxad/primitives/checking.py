@@ -9,7 +9,8 @@ from typing import ClassVar, Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, CheckError, DTypeError, ShapeError
 from fxad.ir import (
     Atom,
@@ -32,7 +33,6 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.memo import by_value
 from fxad.primitives.host import IO, HostCall, custom_call
 from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import broadcast_to_axis

@@ -12,7 +12,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import ClassVar, Final, final
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.liveness import prune
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atom,
@@ -29,7 +30,6 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.liveness import prune
 from fxad.primitives.control.bodies import either, marked, over
 from fxad.primitives.control.call import Call, check_operands
 from fxad.primitives.custom_again import Batched, Reads, Ruled, Stacks, free_levels, knowing, unfolded

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.liveness import prune
+from fxad.core.memo import by_value
 from fxad.ir import Atom, HigherOrder, Jaxpr, Primitive, equation
-from fxad.liveness import prune
-from fxad.memo import by_value
 from fxad.primitives.control.bodies import over
 from fxad.primitives.control.call import Applied
 from fxad.primitives.linear_call import Dims

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
+from fxad.core.dataclasses import dataclass
+from fxad.core.liveness import narrow, sweep
 from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, JvpCtx, Lin, Primitive, Prune, Tangent
-from fxad.liveness import narrow, sweep
 from fxad.primitives.control.bodies import either, marked, over, spread_tangents, with_outs
 from fxad.primitives.control.call import Call, call_primal
 from fxad.primitives.linear_call import Dims, LinearCall, check_type, narrowed, summed
 from fxad.primitives.linearity import without
-from fxad.records import dataclass
 
 
 @final

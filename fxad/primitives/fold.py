@@ -12,9 +12,10 @@ from typing import ClassVar, Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
+from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, ShapeError
-from fxad.interpret import run
 from fxad.ir import (
     Atom,
     Aval,
@@ -32,7 +33,6 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.memo import by_value
 from fxad.primitives.attrs import i64s
 from fxad.primitives.checks import axes_of
 from fxad.primitives.elementwise import OR, SELECT_N

@@ -9,8 +9,8 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.host_functions import HOST
 from fxad.errors import ArgumentError, ExecutionError, NotDifferentiableError, ParameterError, ShapeError
-from fxad.hosts import HOST
 from fxad.ir import (
     Atom,
     Aval,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias, final
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.liveness import narrow, sweep
 from fxad.errors import ParameterError
 from fxad.ir import (
     Atom,
@@ -22,7 +23,6 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.liveness import narrow, sweep
 from fxad.primitives.checks import TOGETHER
 from fxad.primitives.control.bodies import marked, over
 from fxad.primitives.control.call import Applied, Call, check_operands

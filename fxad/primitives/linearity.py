@@ -6,10 +6,10 @@ from collections.abc import Container
 from itertools import chain, combinations
 from typing import Final
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.liveness import sweep
+from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Linear, Lit, Zero
-from fxad.liveness import sweep
-from fxad.memo import by_value
 
 _FEW: Final = 6
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (

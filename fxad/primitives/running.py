@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from math import isqrt, prod
 from typing import Final, TypeAlias
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.shape import Transpose, reshaped, spread

@@ -12,12 +12,12 @@ from typing import TypeAlias, final
 
 import numpy as np
 
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.primitives.attrs import i64s
 from fxad.primitives.shape import put
 from fxad.primitives.slicing import Pad
-from fxad.records import dataclass
 
 Axes: TypeAlias = tuple[int, ...]
 Padding: TypeAlias = tuple[tuple[int, int], ...]

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import DTypeError
 from fxad.ir import (
     Atom,

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (

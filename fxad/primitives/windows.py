@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
 from fxad.primitives.attrs import numbers
 from fxad.primitives.checks import axes_of, axis_of
 from fxad.primitives.elementwise import AND, EQ, GE, LE, MAX, MIN, SELECT_N, ConvertElementType
 from fxad.primitives.shape import Iota, ReduceSum, past, put
-from fxad.records import dataclass
 
 Axes: TypeAlias = tuple[int, ...]
 

@@ -18,7 +18,7 @@ dtype of floating results is the one asked for, else that of the parameters that
 
 from typing import TYPE_CHECKING
 
-from fxad.later import later
+from fxad.core.lazy_exports import later
 
 if TYPE_CHECKING:
     from fxad.random.binomials import binomial, multinomial

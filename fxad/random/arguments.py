@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias, cast
 
 from fxad import dtypes
-from fxad.array import ArrayLike, aval_of, is_scalar
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError
 from fxad.ir import Aval, Lit, Shape, as_shape
 from fxad.operations import promotion
+from fxad.tracing.array import ArrayLike, aval_of, is_scalar
 
 # What a user may give as a shape: one int is a vector of that size.
 ShapeLike: TypeAlias = int | Sequence[int]

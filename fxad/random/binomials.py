@@ -7,7 +7,6 @@ from typing import Final, TypeAlias
 
 from fxad import dtypes, lax
 from fxad import numpy as fnp
-from fxad.array import Array, ArrayLike, aval_of
 from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Shape
@@ -16,6 +15,7 @@ from fxad.random.arguments import ShapeLike, check_fits, float_dtype, key_of, pa
 from fxad.random.cipher import constant, unit
 from fxad.random.keys import split_all, split_keys
 from fxad.random.staging import staged
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 _State: TypeAlias = tuple[Array, Array, Array]
 

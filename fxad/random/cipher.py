@@ -13,12 +13,12 @@ import numpy as np
 
 from fxad import dtypes, lax
 from fxad import numpy as fnp
-from fxad.array import Array
 from fxad.dtypes import DType
 from fxad.ir import Aval, Lit, Shape
 from fxad.lax.creation import splat
 from fxad.primitives.random import THREEFRY2X32, Threefry2x32
-from fxad.trace import bind
+from fxad.tracing.array import Array
+from fxad.tracing.tracer import bind
 
 
 def encrypted(keys: Array, high: Array, low: Array, prim: Threefry2x32 = THREEFRY2X32) -> tuple[Array, Array]:

@@ -7,12 +7,12 @@ from typing import Final
 
 from fxad import lax
 from fxad import numpy as fnp
-from fxad.array import Array, ArrayLike
 from fxad.dtypes import DType
 from fxad.ir import Shape
 from fxad.random.arguments import ShapeLike, float_dtype, key_of, parameter, refused, shape_of, shape_with
 from fxad.random.cipher import between_scalars, mantissa_bits, unit
 from fxad.random.staging import staged
+from fxad.tracing.array import Array, ArrayLike
 
 _MODES: Final = ("low", "high")
 

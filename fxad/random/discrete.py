@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from fxad import dtypes, lax
 from fxad import numpy as fnp
-from fxad.array import Array, ArrayLike, aval_of
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
@@ -29,6 +28,7 @@ from fxad.random.cipher import constant, unit
 from fxad.random.continuous import gumbel_mode, gumbels
 from fxad.random.keys import split_keys
 from fxad.random.staging import staged
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
 def categorical(

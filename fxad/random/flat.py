@@ -8,7 +8,6 @@ import numpy as np
 
 from fxad import dtypes, lax
 from fxad import numpy as fnp
-from fxad.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Shape
@@ -27,6 +26,7 @@ from fxad.random.arguments import (
 from fxad.random.cipher import UNSIGNED, between, constant, mantissa_bits, random_bits, unit
 from fxad.random.keys import split_keys
 from fxad.random.staging import staged
+from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
 
 def bits(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:

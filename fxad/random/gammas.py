@@ -9,7 +9,6 @@ from typing import TypeAlias, TypeVar, cast
 
 from fxad import lax
 from fxad import numpy as fnp
-from fxad.array import Array, ArrayLike, aval_of
 from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
@@ -29,7 +28,8 @@ from fxad.random.flat import signs
 from fxad.random.gaussian import normals
 from fxad.random.keys import split_all, split_keys
 from fxad.random.staging import Sampler, staged
-from fxad.trace import bind
+from fxad.tracing.array import Array, ArrayLike, aval_of
+from fxad.tracing.tracer import bind
 
 # keys, the square of a normal number, the cube of its image, a uniform number: of each element, its last proposal
 _Proposal: TypeAlias = tuple[Array, Array, Array, Array]

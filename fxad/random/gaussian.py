@@ -8,7 +8,6 @@ import numpy as np
 
 from fxad import dtypes, lax
 from fxad import numpy as fnp
-from fxad.array import Array, ArrayLike
 from fxad.dtypes import DType
 from fxad.ir import Shape
 from fxad.random.arguments import (
@@ -24,6 +23,7 @@ from fxad.random.cipher import UNSIGNED, between, between_scalars, constant, uni
 from fxad.random.flat import signs
 from fxad.random.keys import split_keys
 from fxad.random.staging import staged
+from fxad.tracing.array import Array, ArrayLike
 
 
 def normal(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:

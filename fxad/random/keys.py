@@ -12,7 +12,6 @@ import numpy as np
 
 from fxad import dtypes, lax
 from fxad import numpy as fnp
-from fxad.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.calls import as_array
@@ -20,6 +19,7 @@ from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, Threefry2x32
 from fxad.random.arguments import key_of, shape_of
 from fxad.random.cipher import encrypted, encrypted_counters
 from fxad.random.staging import staged
+from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
 
 def key(seed: ArrayLike) -> Array:

@@ -9,7 +9,6 @@ from typing import SupportsIndex, cast
 
 from fxad import dtypes, lax
 from fxad import numpy as fnp
-from fxad.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
@@ -21,6 +20,7 @@ from fxad.random.continuous import gumbel_mode, gumbels
 from fxad.random.flat import randints
 from fxad.random.keys import split_keys
 from fxad.random.staging import staged
+from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
 
 def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False) -> Array:

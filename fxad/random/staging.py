@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
-from fxad.array import Array, aval_of, binder
+from fxad.core.lru import Recent
 from fxad.ir import Jaxpr
-from fxad.recent import Recent
-from fxad.trace import trace_flat
+from fxad.tracing.array import Array, aval_of, binder
+from fxad.tracing.tracer import trace_flat
 
 Sampler = Callable[..., Array]
 _programs: Final[Recent[Hashable, Jaxpr]] = Recent(1024)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from fxad import numpy as fnp
-from fxad.array import Array, ArrayLike, aval_of
 from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
@@ -14,6 +13,7 @@ from fxad.operations import promotion
 from fxad.random.arguments import ShapeLike, check_fits, float_dtype, inexact_dtype, key_of, refused, shape_of
 from fxad.random.gaussian import normals
 from fxad.random.staging import staged
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 _METHODS: Final = ("cholesky", "eigh", "svd")
 

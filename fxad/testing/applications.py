@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive, Shape
 from fxad.primitives import elementwise as ew

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.testing.compare import (
     differ,
     directions,

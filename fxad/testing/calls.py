@@ -9,7 +9,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr, Lit, Primitive, Var
 from fxad.primitives import ALL
 from fxad.primitives import elementwise as ew

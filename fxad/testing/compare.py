@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
+from fxad.core.interpreter import run
 from fxad.dtypes import DType
-from fxad.interpret import run
 from fxad.ir import Aval, Jaxpr, NDArray, distinct
 from fxad.runtime import devices, link, to_buffer, to_numpy
 from fxad.units.plan import Choice, plan_of

@@ -9,14 +9,14 @@ import numpy as np
 
 from fxad import transforms, tree
 from fxad.api.custom import CustomFunction
-from fxad.array import aval_of
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, described
-from fxad.interpret import run
 from fxad.ir import NDArray
 from fxad.lax.linear import linear_call
-from fxad.mapped import mapped_over
-from fxad.program import Program, name_of, trace
 from fxad.testing.compare import differ, directions, pairing_error
+from fxad.tracing.array import aval_of
+from fxad.tracing.context import mapped_over
+from fxad.tracing.program import Program, name_of, trace
 
 P = ParamSpec("P")
 R = TypeVar("R")

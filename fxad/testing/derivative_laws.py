@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, distinct
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise import ADD, REAL, SIN, ConvertElementType

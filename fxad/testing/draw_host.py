@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.hosts import HOST
+from fxad.core.host_functions import HOST
 from fxad.ir import Aval, NDArray, Primitive
 from fxad.primitives.checking import Check
 from fxad.primitives.host import NUMBER, PURE, HostCall

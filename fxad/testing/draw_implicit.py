@@ -9,7 +9,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.implicit import LinearSolve, Root

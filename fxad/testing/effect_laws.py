@@ -10,9 +10,9 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.builder import Builder
-from fxad.hosts import HOST
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.host_functions import HOST
+from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Primitive, Var
 from fxad.primitives.checking import Check
 from fxad.primitives.control.call import Call

@@ -14,7 +14,7 @@ from typing import Final, final
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives import elementwise as ew
 from fxad.testing.values import literals

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.testing.batching_laws import mapped_dims
 from fxad.testing.compare import differ, fail
 from fxad.testing.derivative_laws import check_same_derivatives, check_vjp

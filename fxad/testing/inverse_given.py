@@ -5,8 +5,8 @@ from __future__ import annotations
 import fxad.numpy as fnp
 from fxad.api.custom import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.inverting import custom_inverse, custom_ivjp
-from fxad.array import Array
 from fxad.testing.inverse_state import Held, Move, State, alike, by_parts, moving, slope
+from fxad.tracing.array import Array
 
 
 def _root(x: Array) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.ir import NDArray
 from fxad.primitives.control.bodies import marked
 from fxad.testing.batching_laws import mapped_dims
@@ -25,10 +25,10 @@ from fxad.testing.inversions import Inversion
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms import jvp, residuals, vmap
-from fxad.transforms.guarding import SUMS
-from fxad.transforms.inverse import inverse
-from fxad.transforms.inverse_rules.measuring import widest
-from fxad.transforms.invertible import invertible
+from fxad.transforms.inversion.inverse import inverse
+from fxad.transforms.inversion.invertible import invertible
+from fxad.transforms.inversion.reconstruction_check import SUMS
+from fxad.transforms.inversion.rules.measuring import widest
 
 # What rounding of the steps back may lose, relative to the largest magnitude met.
 RTOL: Final = 1e-6

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, final
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.array import Array
+from fxad.tracing.array import Array
 
 State: TypeAlias = tuple[Array, ...]
 

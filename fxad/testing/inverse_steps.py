@@ -16,7 +16,6 @@ from fxad import dtypes, lax
 from fxad.api.inverting import invertible
 from fxad.api.jit import jit
 from fxad.api.rewrite import remat
-from fxad.array import Array
 from fxad.testing.inverse_given import bent, cubic, fused, ruled
 from fxad.testing.inverse_state import (
     Apply,
@@ -32,6 +31,7 @@ from fxad.testing.inverse_state import (
     slope,
     squashed,
 )
+from fxad.tracing.array import Array
 
 
 def through(moves: Sequence[Move], state: State, held: Held) -> State:

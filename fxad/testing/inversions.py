@@ -15,13 +15,13 @@ from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes, tree
 from fxad.api.inverting import Names, chosen, leaves_of
-from fxad.array import Array
 from fxad.ir import Aval, Jaxpr, NDArray
-from fxad.program import Program, trace
 from fxad.testing.inverse_state import Held, Move, State
 from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, through
 from fxad.testing.programs import Case
 from fxad.testing.values import SEEDS, Domain, sample
+from fxad.tracing.array import Array
+from fxad.tracing.program import Program, trace
 
 _SMOOTH = frozenset({dtypes.float64, dtypes.complex128})
 

@@ -11,7 +11,8 @@ from typing import Final, final
 
 from hypothesis import strategies as st
 
-from fxad.interpret import run
+from fxad.core.interpreter import run
+from fxad.core.typecheck import typecheck
 from fxad.ir import Eqn, Jaxpr, bodies
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -23,9 +24,8 @@ from fxad.testing.derivative_laws import wrt
 from fxad.testing.programs import Case
 from fxad.testing.unit_laws import in_stretches
 from fxad.transforms import inline, linearize, partial_eval, planned, policies, remat, residuals, vjp_fused
-from fxad.transforms.policies import Policy
-from fxad.transforms.residuals import Residuals
-from fxad.typecheck import typecheck
+from fxad.transforms.memory.policies import Policy
+from fxad.transforms.memory.residuals import Residuals
 
 
 @final

@@ -19,9 +19,10 @@ from typing import TypeAlias
 import numpy as np
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
+from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError
-from fxad.interpret import run
 from fxad.ir import Jaxpr, Linear, NDArray, Zero
 from fxad.primitives.linearity import is_linear
 from fxad.testing.applications import Application
@@ -38,7 +39,6 @@ from fxad.testing.compare import (
 )
 from fxad.text import PRIMITIVES, parse, to_text
 from fxad.transforms import jvp, linearize, transpose, vmap
-from fxad.typecheck import typecheck
 
 Dims: TypeAlias = tuple[int | None, ...]
 

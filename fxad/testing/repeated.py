@@ -8,9 +8,9 @@ from typing import Final
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.liveness import sweep
 from fxad.ir import Atom, Jaxpr, Var, distinct
-from fxad.liveness import sweep
 from fxad.primitives import elementwise as ew
 from fxad.testing.programs import Case, operands, programs
 from fxad.testing.values import SEEDS, literals

@@ -21,11 +21,11 @@ from fxad import lax
 from fxad.api.gradients import grad, jacfwd
 from fxad.api.jit import jit
 from fxad.api.mapping import vmap
-from fxad.array import Array
 from fxad.ir import Aval, Jaxpr, NDArray
-from fxad.program import trace
 from fxad.testing.programs import Case
 from fxad.testing.values import SEEDS, Domain, sample
+from fxad.tracing.array import Array
+from fxad.tracing.program import trace
 
 Solver: TypeAlias = Callable[[Array, Array], Array]
 Unknown: TypeAlias = Array | tuple[Array, Array]

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 from hypothesis import strategies as st
 
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.ir import Jaxpr, distinct
 from fxad.primitives.custom import CustomCall
 from fxad.testing import batching_laws, derivative_laws

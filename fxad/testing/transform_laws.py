@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias
 
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
+from fxad.core.liveness import sweep
+from fxad.core.typecheck import typecheck
 from fxad.ir import Atom, Jaxpr, Lit, distinct, params
-from fxad.liveness import sweep
 from fxad.primitives.control.call import Call
 from fxad.runtime import cache_in_force
 from fxad.testing.compare import (
@@ -29,9 +30,8 @@ from fxad.testing.compare import (
 from fxad.testing.programs import Case
 from fxad.text import parse, to_text
 from fxad.transforms import cse, dce, in_calls, inline, outline, reroll, simplify
-from fxad.transforms.effort import equations
-from fxad.transforms.varied import settled
-from fxad.typecheck import typecheck
+from fxad.transforms.outlining.effort import equations
+from fxad.transforms.outlining.parametrise import settled
 
 Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
 

@@ -7,18 +7,18 @@ from collections import Counter
 import numpy as np
 
 from fxad import runtime
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.testing.compare import differ, fail, slack
 from fxad.testing.programs import Case
 from fxad.units.blocks import chosen
-from fxad.units.crossing import CHEAP, plain
+from fxad.units.min_cut_recompute import CHEAP, plain
 from fxad.units.pieces import Pieces, cut_up
 from fxad.units.plan import Choice, Plan, plan_of
-from fxad.units.rewiring import lightened
+from fxad.units.recompute import lightened
 
 
 def in_stretches(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:

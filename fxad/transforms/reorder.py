@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
 from fxad.ir import Jaxpr
-from fxad.memo import by_value
 
 
 @by_value

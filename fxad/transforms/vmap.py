@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
 from fxad.errors import FxadError, ShapeError
 from fxad.ir import Atom, Aval, Jaxpr, place
-from fxad.memo import by_value
 from fxad.primitives.shape import broadcast_to_axis
-from fxad.transforms.located import describe
+from fxad.transforms.locate import describe
 
 Dim = int | None
 

@@ -25,8 +25,8 @@ from collections.abc import Callable, Container, Iterable
 from math import inf
 from typing import Final, TypeAlias
 
+from fxad.core.memo import by_value
 from fxad.ir import Eqn, Jaxpr, distinct
-from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.units.kernels import milliseconds, takes

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Final, TypeAlias, final
 
+from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.control.call import Applied
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
-from fxad.records import dataclass
 
 LARGEST: Final = 512
 BESIDE: Final = 4  # equations that a reduction does to its operand

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from fxad.core.memo import by_value
 from fxad.ir import Jaxpr, Primitive
-from fxad.memo import by_value
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import Cumulative
 from fxad.primitives.dot import DotGeneral

@@ -20,11 +20,11 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Final, final
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct
-from fxad.memo import by_value
 from fxad.primitives.control.remat import Remat
-from fxad.records import dataclass
 from fxad.units.blocks import called, uses
 
 HOLDS: Final = 1 << 16

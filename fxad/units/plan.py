@@ -13,17 +13,17 @@ from math import inf
 from operator import add
 from typing import Literal, TypeAlias, final
 
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, place
 from fxad.lower import aliases
-from fxad.memo import by_value
-from fxad.records import dataclass
-from fxad.transforms.outline import WASTE, outline
-from fxad.transforms.own_rules import as_run
-from fxad.transforms.reunite import reunited
+from fxad.transforms.inversion.second_order import as_run
+from fxad.transforms.outlining.merge_bodies import reunited
+from fxad.transforms.outlining.outline import WASTE, outline
 from fxad.units.blocks import GROUPED, SAVES, large_enough, pays, repeated
-from fxad.units.order import sooner
 from fxad.units.pieces import Piece, Pieces, cut_up, flat, recomputes
-from fxad.units.rewiring import lightened
+from fxad.units.recompute import lightened
+from fxad.units.schedule import sooner
 from fxad.units.weight import weigh
 
 # "auto": the cost rule; "none": the program is one unit; else the bodies whose calls are units.

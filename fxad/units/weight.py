@@ -1,7 +1,7 @@
 """What there is to compile in a program, and how long it runs, estimated: what the choice of units goes by.
 
 Rough numbers, and monotone. Compiling: the equations that XLA gets, which are those with calls inlined; how long they
-take is in `fxad.units.kernels`. Running: see `fxad.transforms.effort`. What is done element by element, and nothing
+take is in `fxad.units.kernels`. Running: see `fxad.transforms.outlining.effort`. What is done element by element, and nothing
 else, XLA fuses with what is before and after it; at the border of a unit it is written, and read again.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, final
 
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
 from fxad.ir import HigherOrder, Jaxpr, Primitive, distinct
-from fxad.memo import by_value
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.select import Clamp, SelectN
 from fxad.primitives.naming import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
-from fxad.records import dataclass
-from fxad.transforms.effort import BYTES, time_of
+from fxad.transforms.outlining.effort import BYTES, time_of
 
 FIXED: Final = 10  # equations: what a compilation costs beside those it is given
 

@@ -22,16 +22,16 @@ from os import PathLike
 from typing import Final, TypeAlias, final, overload
 from weakref import WeakKeyDictionary, ref
 
+from fxad.core.dataclasses import dataclass
 from fxad.errors import CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
-from fxad.records import dataclass
 from fxad.xla.client import Device, default_device
+from fxad.xla.disk_tier import DiskTier, Made
 from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram
 from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of, with_units
+from fxad.xla.in_flight import under_way
 from fxad.xla.serialized import footprint, serialized
 from fxad.xla.sources import Source, compiled, size
-from fxad.xla.tier import DiskTier, Made
-from fxad.xla.work import under_way
 
 _Slot: TypeAlias = tuple[Source, Key]
 Path: TypeAlias = str | PathLike[str]

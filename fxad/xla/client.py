@@ -17,9 +17,9 @@ from operator import methodcaller
 from typing import Final, final
 from weakref import proxy
 
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.door import _jax, xla_client
-from fxad.records import dataclass
 from fxad.xla.compat import OneDevice, reason
 
 # Packages that bring XLA for CUDA as a PJRT plugin, newest first.

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, final
 
-from fxad.durable import READING, UNFINISHED, checksum, write_whole
+from fxad.core.atomic_file import READING, UNFINISHED, checksum, write_whole
+from fxad.core.dataclasses import dataclass
 from fxad.errors import CacheError, CacheWarning, ParameterError, warn
-from fxad.records import dataclass
 
 MAGIC: Final = b"fxad executable\n"
 SUFFIX: Final = ".fxad"

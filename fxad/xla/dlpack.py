@@ -13,9 +13,9 @@ import numpy as np
 from typing_extensions import CapsuleType
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.errors import DTypeError
 from fxad.ir import NDArray, Shape
-from fxad.records import dataclass
 
 
 @final

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol, final
 
+from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError
 from fxad.ir import Aval
 from fxad.lower import LoweredModule
 from fxad.lowering.door import _jax
-from fxad.records import dataclass
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer
 from fxad.xla.client import Device

@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Protocol, TypeAlias, final, runtime_checkable
 
-from fxad.diff import Difference, diff
+from fxad.core.dataclasses import dataclass
+from fxad.core.diff import Difference, diff
+from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr, distinct
-from fxad.memo import by_value
-from fxad.records import dataclass
 from fxad.units.plan import plan_of
 from fxad.xla.client import Device
 from fxad.xla.executable import CompileOptions

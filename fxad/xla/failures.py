@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, cast, final
 
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ExecutionError
 from fxad.ir import Source, place
 from fxad.lowering.door import _jax
-from fxad.records import dataclass
 from fxad.xla.compat import ArrayType, reason
 
 Refused: Final = _jax.JaxRuntimeError

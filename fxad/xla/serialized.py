@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from typing import Final, final
 
-from fxad.durable import checksum
+from fxad.core.atomic_file import checksum
+from fxad.core.memo import by_value
 from fxad.ir import Jaxpr, distinct
 from fxad.lowering.door import _jax, jaxlib_version
-from fxad.memo import by_value
 from fxad.primitives.checking import Check
 from fxad.primitives.host import HostCall
 from fxad.xla import custom_calls

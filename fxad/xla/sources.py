@@ -8,11 +8,11 @@ from typing import Final, TypeAlias, final
 from weakref import WeakValueDictionary
 
 from fxad import lowering
-from fxad.durable import checksum
+from fxad.core.atomic_file import checksum
+from fxad.core.dataclasses import dataclass
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import first_line, lower_jaxpr
 from fxad.lowering.nesting import check_nesting
-from fxad.records import dataclass
 from fxad.xla import custom_calls
 from fxad.xla.client import Device
 from fxad.xla.executable import CompileOptions, Described, LoadedProgram, compile_artifact, compile_module

@@ -10,7 +10,7 @@ import pytest
 
 from fxad import trace
 from fxad.errors import FxadError
-from fxad.trace import active
+from fxad.tracing.tracer import active
 
 X = np.arange(3, dtype=np.float32)
 

@@ -16,6 +16,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
+from fxad.core.host_functions import HOST
 from fxad.errors import (
     ArgumentError,
     CompileError,
@@ -26,12 +27,11 @@ from fxad.errors import (
     ParameterError,
     ShapeError,
 )
-from fxad.exported import _MAGIC
-from fxad.hosts import HOST
 from fxad.ir import Aval
 from fxad.lower import lower_jaxpr
 from fxad.lowering import portable
 from fxad.primitives.host import NUMBER, HostCall
+from fxad.storage.exported import _MAGIC
 from fxad.xla import buffers, client, custom_calls, host_calls
 from fxad.xla.cache import Cache
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out

@@ -16,8 +16,8 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ArgumentError, FileFormatError, ParameterError
-from fxad.exported import _MAGIC
 from fxad.runtime import CacheStats
+from fxad.storage.exported import _MAGIC
 from fxad.xla.sources import _artifacts
 
 pytestmark = pytest.mark.smoke

@@ -12,8 +12,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, lax
+from fxad.core.host_functions import HOST
 from fxad.errors import ArgumentError, ExecutionError, FxadError, NotDifferentiableError, ParameterError
-from fxad.hosts import HOST
 
 X = np.arange(3, dtype=np.float32)
 S = fx.Spec((3,))

@@ -14,7 +14,7 @@ import fxad.numpy as fnp
 from fxad import lax, transforms
 from fxad.ir import Jaxpr, distinct
 from fxad.primitives.control.call import Call
-from fxad.transforms.reunite import reunited
+from fxad.transforms.outlining.merge_bodies import reunited
 
 X = fx.Spec((128, 512), "float32")
 W = fx.Spec((512, 512), "float32")

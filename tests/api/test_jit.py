@@ -12,9 +12,9 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import program as program_module
 from fxad import tree
 from fxad.errors import ShapeError
+from fxad.tracing import program as program_module
 from tests.api.refusals import X, refused
 
 

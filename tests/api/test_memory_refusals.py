@@ -76,7 +76,7 @@ POLICIES: list[Case] = [
     (lambda: untyped.remat(loss, policy="pre"), ArgumentError, "remat: a str is not a policy: 'pre'",
      "policies.names(...) chooses by name"),
     (lambda: untyped.remat(loss, policy=policies.Dots), ArgumentError,
-     "remat: an ABCMeta is not a policy: <class 'fxad.transforms.policies.Dots'>", "make one of the class: Dots(...)"),
+     "remat: an ABCMeta is not a policy: <class 'fxad.transforms.memory.policies.Dots'>", "make one of the class: Dots(...)"),
     (lambda: untyped.remat(loss, policy=len), ArgumentError,
      "remat: a builtin_function_or_method is not a policy: <built-in function len>",
      "policies.where(predicate) makes one of a function of equations"),

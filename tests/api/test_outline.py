@@ -14,7 +14,7 @@ from fxad.ir import Jaxpr, Lit, distinct
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.testing.transform_laws import to_compile
-from fxad.transforms.effort import microseconds
+from fxad.transforms.outlining.effort import microseconds
 from fxad.units.plan import plan_of
 from tests.api.refusals import refused
 

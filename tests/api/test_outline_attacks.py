@@ -13,7 +13,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.ir import Jaxpr, distinct
 from fxad.testing.compare import differ
 from fxad.testing.transform_laws import to_compile

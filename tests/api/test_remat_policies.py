@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, policies
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.ir import Eqn
 from fxad.testing.memory_laws import work
 from fxad.transforms import linearize

@@ -10,7 +10,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, policies
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.transforms import linearize, partial_eval
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")

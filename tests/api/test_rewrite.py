@@ -10,7 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.testing import differ
 from fxad.transforms import vjp_fused
 from tests.api.refusals import X

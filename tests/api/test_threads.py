@@ -19,7 +19,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import LeakedTracerError
-from fxad.trace import active
+from fxad.tracing.tracer import active
 
 X = np.arange(3, dtype=np.float32)
 
@@ -181,7 +181,7 @@ def slow(c):
 def until(condition):
     while not condition():
         time.sleep(0.002)
-from fxad.xla.work import _work
+from fxad.xla.in_flight import _work
 """
 
 

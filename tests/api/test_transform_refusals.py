@@ -12,7 +12,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, transforms, tree
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import (
     ArgumentError,
     DTypeError,

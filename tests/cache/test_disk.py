@@ -20,7 +20,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
-from fxad.durable import checksum
+from fxad.core.atomic_file import checksum
 from fxad.errors import CacheError, CacheWarning, ParameterError
 from fxad.xla import custom_calls, serialized
 from fxad.xla.disk import MAGIC, SUFFIX, Directory, Stored
@@ -95,14 +95,14 @@ print(out.tolist() == (2 * np.eye(3)).tolist(), fx.cache.stats().compilations, f
 
 _SECOND = """
 import numpy as np, fxad as fx, fxad.numpy as fnp
-import fxad.executable, fxad.xla.sources
+import fxad.execution.executable, fxad.xla.sources
 
 def refuse(*args):
     raise AssertionError("lowered or compiled")
 
 if {second}:
     assert fxad.xla.sources.lower_jaxpr and fxad.xla.sources.compile_module
-    fxad.executable.lower_jaxpr = fxad.xla.sources.lower_jaxpr = refuse
+    fxad.execution.executable.lower_jaxpr = fxad.xla.sources.lower_jaxpr = refuse
     fxad.xla.sources.compile_module = refuse
 
 def loss(w, x):

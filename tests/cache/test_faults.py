@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fxad as fx
-from fxad.durable import UNFINISHED, write_whole
+from fxad.core.atomic_file import UNFINISHED, write_whole
 from fxad.errors import CacheWarning
 from fxad.xla.disk import SUFFIX, Directory, Stored
 from tests.cache.processes import process, started

@@ -13,7 +13,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.array import Array
+from fxad.tracing.array import Array
 from tests.conformance.standard import ALL, COMPLEX, INTEGER, KINDS, OPERATORS, UNARY_OPERATORS, Function, group
 from tests.faces.oracle import close
 

@@ -13,8 +13,8 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.array import Array, aval_of
-from fxad.trace import trace_flat
+from fxad.tracing.array import Array, aval_of
+from fxad.tracing.tracer import trace_flat
 from tests.conformance.standard import (
     ALL,
     BOOL,

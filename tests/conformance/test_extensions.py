@@ -12,7 +12,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.array import Array
+from fxad.tracing.array import Array
 from tests.conformance.standard import COMPLEX, FLOATING, FUNCTIONS, REAL_FLOATING
 from tests.faces.oracle import close
 

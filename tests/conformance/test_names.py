@@ -11,7 +11,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.array import Array
+from fxad.tracing.array import Array
 from tests.conformance.standard import (
     ALL,
     ATTRIBUTES,

@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import (
     ArgumentError,
     DTypeError,

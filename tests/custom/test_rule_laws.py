@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call

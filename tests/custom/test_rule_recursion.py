@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, transforms
+from fxad.core.interpreter import run
+from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError
-from fxad.interpret import run
 from fxad.ir import distinct
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_again import free_levels
 from fxad.testing import Case, check_stack, differ, stacks
-from fxad.typecheck import typecheck
 from tests.custom.test_rule_laws import LAYERS, SHAPES
 from tests.laws.budget import share
 

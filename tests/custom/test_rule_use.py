@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, transforms
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
+from fxad.core.typecheck import typecheck
 from fxad.ir import Jaxpr
 from fxad.primitives.custom import CustomCall
 from fxad.testing import Case, cases, check_rule, differ
 from fxad.testing.compare import directions
 from fxad.testing.derivative_laws import wrt
 from fxad.testing.draw_custom import ruled as ruled_program
-from fxad.typecheck import typecheck
 from tests.laws.budget import share
 
 X = np.array([0.3, -1.2, 2.0])

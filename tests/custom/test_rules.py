@@ -12,8 +12,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, random
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.ir import Aval, Jaxpr, Lit, distinct
 from fxad.primitives.control.call import Call
 from fxad.primitives.custom import CustomCall
@@ -21,7 +21,7 @@ from fxad.primitives.elementwise import ADD, MUL
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear
 from fxad.testing import check_adjoint, check_rule
-from fxad.transforms.transpose import transpose
+from fxad.transforms.ad.transpose import transpose
 
 X = np.array([0.3, -1.2, 2.0])
 Y = np.array([1.5, 0.4, -0.7])

@@ -11,12 +11,12 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
+from fxad.core.interpreter import run
+from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError, NotLinearError
-from fxad.interpret import run
 from fxad.ir import Jaxpr
-from fxad.transforms.as_whole import by_units
-from fxad.transforms.transpose import transpose
-from fxad.typecheck import typecheck
+from fxad.transforms.ad.transpose import transpose
+from fxad.transforms.ad.transpose_by_basis import by_units
 from tests.implicit.test_systems import interpreted
 
 A = np.array([[4.0, 1.0], [2.0, 5.0]])

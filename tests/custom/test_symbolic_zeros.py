@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import DTypeError, NotLinearError, ParameterError
-from fxad.interpret import run
 from fxad.ir import Aval
 from fxad.primitives.custom import CustomCall
 from fxad.testing import Case, check_rule, check_stack, differ, stacks

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 import fxad.numpy as fnp
-from fxad.array import Array, asarray, aval_of
-from fxad.interpret import run
+from fxad.core.interpreter import run
+from fxad.core.typecheck import typecheck
 from fxad.ir import Jaxpr
-from fxad.trace import trace_flat
-from fxad.typecheck import typecheck
+from fxad.tracing.array import Array, asarray, aval_of
+from fxad.tracing.tracer import trace_flat
 
 Value = npt.NDArray[np.generic]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fxad.numpy as fnp
-from fxad.array import Array
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError, TracerError
+from fxad.tracing.array import Array
 from tests.faces.oracle import check, close, names, traced
 
 X = np.random.default_rng(5).standard_normal((2, 3, 4)).astype(np.float32)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.array import aval_of
 from fxad.errors import (
     ArgumentError,
     AxisError,
@@ -23,7 +22,8 @@ from fxad.errors import (
     TracerError,
 )
 from fxad.testing import Case, check_program_jvp, check_second_order, check_vjp
-from fxad.trace import trace_flat
+from fxad.tracing.array import aval_of
+from fxad.tracing.tracer import trace_flat
 from tests.faces.indices import cases
 from tests.faces.oracle import Value, check, close, names, traced
 

@@ -9,8 +9,8 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.array import Array
 from fxad.errors import ArgumentError, FxadError, ParameterError, ShapeError
+from fxad.tracing.array import Array
 from tests.faces.oracle import check, close
 
 RNG = np.random.default_rng(0)

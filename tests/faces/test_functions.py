@@ -10,7 +10,7 @@ import pytest
 
 import fxad.numpy as fnp
 from fxad import dtypes
-from fxad.array import Array
+from fxad.tracing.array import Array
 from tests.faces.oracle import Value, check, close, names, traced
 
 RNG = np.random.default_rng(7)

@@ -12,8 +12,8 @@ import scipy.special as sp
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import nn
-from fxad.array import Array
 from fxad.errors import AxisError, DTypeError
+from fxad.tracing.array import Array
 from tests.faces.oracle import check, close, traced
 
 X = np.random.default_rng(11).standard_normal((3, 5)) * 2

@@ -12,9 +12,9 @@ import scipy.special as sp
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import nn, random
-from fxad.array import Array
 from fxad.errors import DTypeError, FxadError, ParameterError, ShapeError
 from fxad.nn import initializers
+from fxad.tracing.array import Array
 
 RNG = np.random.default_rng(5)
 POINTS = np.concatenate([np.linspace(-8, 8, 32), [-100.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 100.0]])

@@ -11,8 +11,8 @@ from scipy import special as sp
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.array import Array
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError
+from fxad.tracing.array import Array
 from tests.faces.oracle import Value, check, close, names
 
 RNG = np.random.default_rng(0)

@@ -11,8 +11,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
-from fxad.array import Array
 from fxad.errors import ArgumentError, FxadError, NotDifferentiableError, ParameterError, ShapeError, TreeError
+from fxad.tracing.array import Array
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((2, 7, 6, 4)).astype(np.float32)

@@ -21,10 +21,10 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, tree
 from fxad.errors import ArgumentError, FileFormatError
-from fxad.program import Program
-from fxad.sections import Section, write
-from fxad.structures import describe, rebuild
+from fxad.storage.sections import Section, write
+from fxad.storage.tree_structure import describe, rebuild
 from fxad.testing import programs
+from fxad.tracing.program import Program
 from tests.cache.processes import process
 from tests.files.classes import Boxed, Layer, Pair, Record
 

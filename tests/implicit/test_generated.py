@@ -11,7 +11,7 @@ from hypothesis import assume, given
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.testing import STEPS, Case, Solution, check_implicit, check_stack, solutions, stacks
 from fxad.testing.compare import along, wide
 from tests.laws.budget import share

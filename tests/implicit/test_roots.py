@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, random
+from fxad.core.typecheck import typecheck
 from fxad.primitives.implicit import Root
-from fxad.typecheck import typecheck
 from tests.implicit.test_systems import close, count, interpreted
 from tests.laws.budget import share
 

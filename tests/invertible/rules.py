@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
+from fxad.core.typecheck import typecheck
 from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Lit, NDArray, Primitive
 from fxad.primitives.checking import Check
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms import jvp
-from fxad.transforms.inverse_rules import INVERSE_RULES
-from fxad.transforms.inverse_rules.assembling import nothing
-from fxad.transforms.inverse_rules.contract import VOLUME, Constant, Determined, Part, Refused
-from fxad.transforms.inverse_rules.totals import total
-from fxad.typecheck import typecheck
+from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules.assembling import nothing
+from fxad.transforms.inversion.rules.contract import VOLUME, Constant, Determined, Part, Refused
+from fxad.transforms.inversion.rules.totals import total
 
 Marks = tuple[bool, ...]
 

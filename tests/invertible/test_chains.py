@@ -12,7 +12,8 @@ from hypothesis import given
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.interpret import run
+from fxad.core.interpreter import run
+from fxad.core.typecheck import typecheck
 from fxad.primitives.custom import CustomCall
 from fxad.testing import check_stack, stacks
 from fxad.testing.derivative_laws import check_same_derivatives
@@ -20,7 +21,6 @@ from fxad.testing.inverse_state import Move
 from fxad.testing.inversions import Inversion, inversion, inversions
 from fxad.testing.programs import Case
 from fxad.transforms import chained
-from fxad.typecheck import typecheck
 from tests.laws.budget import share
 
 STATE = (np.ones((64, 16), np.float32), np.ones((64, 16), np.float32))

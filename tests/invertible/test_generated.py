@@ -11,11 +11,11 @@ from hypothesis import given
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.testing import Inversion, check_inverse, check_invertible, check_stack, inversions, stacks
 from fxad.testing.inverse_laws import dense_log_det
-from fxad.transforms.inverse import inverse
-from fxad.transforms.invertible import invertible
+from fxad.transforms.inversion.inverse import inverse
+from fxad.transforms.inversion.invertible import invertible
 from tests.laws.budget import share
 
 

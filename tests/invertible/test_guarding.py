@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError
-from fxad.interpret import run
 from fxad.ir import Aval
 from fxad.testing import Inversion, check_invertible, check_stack
 from fxad.transforms import jvp
-from fxad.transforms.guarding import agree, sketch, sketched, tolerated
-from fxad.transforms.invertible import invertible
+from fxad.transforms.inversion.invertible import invertible
+from fxad.transforms.inversion.reconstruction_check import agree, sketch, sketched, tolerated
 
 X = np.linspace(-1.5, 1.5, 6)
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fxad import dtypes
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.ir import HigherOrder, NDArray, Primitive
 from fxad.primitives import ALL
 from fxad.testing import calls
 from fxad.testing.applications import Application
-from fxad.transforms.inverse_rules import INVERSE_RULES
-from fxad.transforms.inverse_rules.contract import Refused
-from fxad.transforms.inverse_rules.refused import REASONS
+from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules.contract import Refused
+from fxad.transforms.inversion.rules.refused import REASONS
 from tests.invertible.rules import backward
 from tests.laws.budget import share
 

@@ -11,10 +11,10 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, NotDifferentiableError, NotInvertibleError
-from fxad.interpret import run
 from fxad.testing.compare import differ
-from fxad.transforms.own_rules import as_run
+from fxad.transforms.inversion.second_order import as_run
 from fxad.units.weight import weigh
 
 X = np.array([0.5, -1.25, 2.0])

@@ -10,12 +10,12 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.array import Array
-from fxad.interpret import run
+from fxad.core.interpreter import run
 from fxad.ir import Hole, Jaxpr, NDArray
 from fxad.primitives.dot import DotGeneral
-from fxad.transforms.inverse_rules import INVERSE_RULES
-from fxad.transforms.inverse_rules.contract import Part, Refused
+from fxad.tracing.array import Array
+from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules.contract import Part, Refused
 from tests.invertible.rules import Backwards, jacobian, near
 
 Matrix = Callable[[Array], Array]

@@ -10,7 +10,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import ArgumentError, NotInvertibleError, ParameterError, TreeError
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.custom import CustomCall

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, lax
+from fxad.core.interpreter import run
 from fxad.errors import NotInvertibleError
-from fxad.interpret import run
 from fxad.ir import Aval, HigherOrder, NDArray, Primitive
 from fxad.primitives import ALL
 from fxad.primitives.elementwise import (
@@ -37,9 +37,9 @@ from fxad.primitives.elementwise import (
 )
 from fxad.testing import calls
 from fxad.testing.applications import Application
-from fxad.transforms.inverse_rules import INVERSE_RULES
-from fxad.transforms.inverse_rules.contract import Refused
-from fxad.transforms.inverse_rules.refused import REASONS
+from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules.contract import Refused
+from fxad.transforms.inversion.rules.refused import REASONS
 from tests.invertible.rules import backward, jacobian, log_det, near
 from tests.laws.budget import share
 

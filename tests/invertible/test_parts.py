@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.array import Array
 from fxad.errors import NotInvertibleError
 from fxad.testing import Inversion, check_inverse
+from fxad.tracing.array import Array
 from tests.invertible.rules import near
 
 RNG = np.random.default_rng(0)

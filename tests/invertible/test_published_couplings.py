@@ -16,7 +16,7 @@ from fxad import lax
 from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.testing import Inversion, check_inverse, check_invertible
 from fxad.testing.derivative_laws import check_same_derivatives
-from fxad.transforms.invertible import invertible
+from fxad.transforms.inversion.invertible import invertible
 from tests.invertible.rules import near
 
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from fxad import lax
 from fxad.errors import NotInvertibleError
 from fxad.testing import Inversion, check_inverse
 from fxad.testing.derivative_laws import check_same_derivatives
-from fxad.transforms.invertible import invertible
+from fxad.transforms.inversion.invertible import invertible
 
 X = np.array([0.5, -1.0, 2.0])
 

@@ -15,14 +15,14 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, place
-from fxad.program import trace
 from fxad.testing.inverse_state import Held, Move
 from fxad.testing.inverse_steps import through
 from fxad.testing.inversions import moves
-from fxad.transforms.inverse import inverse
-from fxad.transforms.invertible import invertible
-from fxad.transforms.located import describe
-from fxad.transforms.slimming import way_into
+from fxad.tracing.program import trace
+from fxad.transforms.inversion.inverse import inverse
+from fxad.transforms.inversion.invertible import invertible
+from fxad.transforms.inversion.normal_form import way_into
+from fxad.transforms.locate import describe
 
 X = np.array([0.5, 1.25, 2.0])
 W = np.array([1.5, 0.5, 0.75])

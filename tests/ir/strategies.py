@@ -9,7 +9,7 @@ from typing import ClassVar, Final, NoReturn, final
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.ir import (
     Atom,

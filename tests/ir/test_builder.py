@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fxad import placement
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import FxadError, ShapeError
 from fxad.ir import Atom, Aval, Jaxpr
 from fxad.primitives.elementwise import ADD, SIN
 from fxad.primitives.elementwise.family import Unary
+from fxad.tracing import placement
 
 F3 = Aval((3,), "float32")
 F4 = Aval((4,), "float32")

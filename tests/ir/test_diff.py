@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from fxad.diff import Difference, diff
+from fxad.core.diff import Difference, diff
 from fxad.ir import Jaxpr
 from fxad.text import parse
 from tests.ir.strategies import VOCABULARY, programs

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fxad import atoms, dtypes, ir
-from fxad.builder import Builder
+from fxad import dtypes, ir
+from fxad.core import atoms
+from fxad.core.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError
 from fxad.ir import Aval, Eqn, Jaxpr, Linear, Lit, Place, Primitive, Source, Var, params, place
 from fxad.primitives.control.call import Call

@@ -8,9 +8,9 @@ from typing import ClassVar, final
 import numpy as np
 import pytest
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TypecheckError
-from fxad.interpret import run
 from fxad.ir import Aval, Eqn, Jaxpr, Lit, NDArray, Place, Primitive, primitive
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, DIV, MUL

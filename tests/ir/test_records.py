@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fxad import records
+from fxad.core import dataclasses as records
 
 
 def empty() -> type[Any]:
@@ -186,7 +186,9 @@ def test_init_is_written_when_first_asked_for() -> None:
 
 
 def test_what_it_is_not_for() -> None:
-    with pytest.raises(TypeError, match=r"a dataclass of fxad.records is frozen and slotted: use the standard one"):
+    with pytest.raises(
+        TypeError, match=r"a dataclass of fxad.core.dataclasses is frozen and slotted: use the standard one"
+    ):
         records.record(frozen=True)
 
     class Odd:

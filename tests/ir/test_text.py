@@ -14,16 +14,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fxad import dtypes, scalars
-from fxad.builder import Builder
+from fxad import dtypes
+from fxad.core import scalar_text as scalars
+from fxad.core.builder import Builder
+from fxad.core.typecheck import typecheck
 from fxad.dtypes import DType
 from fxad.errors import ParseError, TypecheckError
 from fxad.ir import Aval, Jaxpr, Lit, Place, primitive
-from fxad.parameters import fields_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN
 from fxad.text import parse, to_text
-from fxad.typecheck import typecheck
+from fxad.text.parameters import fields_of
 from tests.ir.strategies import VOCABULARY, Inert, forged, literals, programs
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.typecheck import typecheck
 from fxad.errors import TypecheckError
 from fxad.ir import Aval, Eqn, Jaxpr, Lit, Place, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, SIN
-from fxad.typecheck import typecheck
 from tests.ir.strategies import forged, programs
 
 F3, F4, I3 = Aval((3,), "float32"), Aval((4,), "float32"), Aval((3,), "int32")

@@ -15,7 +15,7 @@ from fxad.testing import (
     repeated_cases,
     some_policies,
 )
-from fxad.transforms.policies import Policy
+from fxad.transforms.memory.policies import Policy
 from tests.laws.budget import share
 
 MASKS = st.lists(st.booleans(), max_size=12)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fxad.testing.transform_laws import to_compile
 from fxad.transforms import outline
-from fxad.transforms.outline import BODY, CALL, SCATTERED, VALUE
+from fxad.transforms.outlining.outline import BODY, CALL, SCATTERED, VALUE
 from tests.laws.budget import share
 from tests.laws.words import program
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fxad import dtypes, testing
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, Jaxpr, JvpCtx, NDArray, Primitive, Tangent, primitive
 from fxad.primitives.elementwise import LOGISTIC, MUL, NEG, SIN, Add, Sin

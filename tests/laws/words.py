@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr, Primitive, Var
 from fxad.primitives import elementwise as ew
 

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
+from fxad.core.typecheck import typecheck
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive
 from fxad.runtime import CompileOptions, compile_jaxpr, devices, to_buffer, to_numpy
-from fxad.transforms.jvp import jvp
-from fxad.transforms.linearize import linearize
-from fxad.transforms.transpose import transpose
+from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
-from fxad.typecheck import typecheck
 
 # A program, operands, and what the interpreter makes of them.
 Case: TypeAlias = tuple[Jaxpr, tuple[NDArray, ...], tuple[NDArray, ...]]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval, Jaxpr, Lit, Zero
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, NEG, SIN
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import ReduceSum
-from fxad.transforms.linearize import linearize
-from fxad.transforms.transpose import transpose
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.ad.transpose import transpose
 from tests.primitives.harness import check, eqns, floats, program
 
 V = Aval((3,), "float64")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
-from fxad.interpret import run
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Zero
 from fxad.lower import lower_jaxpr
 from fxad.primitives.control.call import Call
@@ -17,9 +17,9 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import COS, EXP, MUL, NEG, SIN, SUB
 from fxad.text import parse, to_text
 from fxad.transforms import cse, dce, inline, simplify
-from fxad.transforms.jvp import jvp
-from fxad.transforms.linearize import linearize
-from fxad.transforms.transpose import transpose
+from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program, same, xla
 

@@ -13,13 +13,13 @@ import scipy.signal
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, lax
+from fxad.core.interpreter import run
 from fxad.errors import DTypeError, FxadError, ParameterError, ShapeError
-from fxad.interpret import run
 from fxad.ir import Aval, NDArray
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.testing import xla
-from fxad.transforms.linearize import linearize
-from fxad.transforms.transpose import transpose
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program
 

@@ -7,12 +7,12 @@ import numpy.typing as npt
 import pytest
 
 from fxad import dtypes
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ShapeError
-from fxad.interpret import run
 from fxad.ir import Aval, NDArray, Primitive
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum
 from fxad.primitives.recurrence import LinearRecurrence
-from fxad.transforms.jvp import jvp
+from fxad.transforms.ad.jvp import jvp
 from tests.primitives.harness import avals_of, check, floats, program, same, second_order, wide, xla
 
 NAN, INF = np.nan, np.inf

@@ -9,8 +9,8 @@ from fxad import dtypes
 from fxad.errors import AxisError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.primitives.dot import DotGeneral
-from fxad.transforms.linearize import linearize
-from fxad.transforms.transpose import transpose
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program
 

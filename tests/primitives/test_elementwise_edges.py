@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.dtypes import DType, as_dtype
-from fxad.interpret import run
 from fxad.ir import Aval, Lit, NDArray, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.elementwise.family import Binary, Compare, Unary

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import NotDifferentiableError
-from fxad.interpret import run
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, NDArray, Primitive
 from fxad.primitives import elementwise as ew
-from fxad.transforms.jvp import jvp
-from fxad.transforms.linearize import linearize
-from fxad.transforms.transpose import transpose
+from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.ad.transpose import transpose
 from tests.primitives.harness import program
 
 F64 = Aval((), "float64")

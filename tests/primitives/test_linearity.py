@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan

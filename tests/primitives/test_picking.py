@@ -9,7 +9,7 @@ from fxad import dtypes
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, Primitive
 from fxad.primitives.picking import Index, IndexVectors
-from fxad.transforms.transpose import transpose
+from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fxad import dtypes
+from fxad.core.interpreter import run
 from fxad.errors import AxisError, DTypeError, FxadError, ShapeError
-from fxad.interpret import run
 from fxad.ir import Aval, NDArray, Primitive
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
-from fxad.transforms.jvp import jvp
+from fxad.transforms.ad.jvp import jvp
 from tests.primitives.harness import check, floats, program, second_order, xla
 
 NAN, INF = np.nan, np.inf

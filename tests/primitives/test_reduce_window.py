@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, Primitive
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
@@ -16,9 +16,9 @@ from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, Redu
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.sliding import Padding, Sliding
 from fxad.primitives.softmax import Softmax
-from fxad.transforms.jvp import jvp
-from fxad.transforms.linearize import linearize
-from fxad.transforms.transpose import transpose
+from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program, same, second_order, xla
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotLinearError, ParameterError, ShapeError
-from fxad.interpret import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Zero
 from fxad.lower import lower_jaxpr
 from fxad.primitives.control.call import Call

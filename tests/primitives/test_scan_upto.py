@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import DTypeError, FxadError, ParameterError
-from fxad.interpret import run
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.primitives.control.scan import COUNT, Scan
 from fxad.primitives.elementwise import MUL, SIN

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, Lit, NDArray, Primitive
 from fxad.primitives.shape import (

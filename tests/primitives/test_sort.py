@@ -7,12 +7,12 @@ import numpy.typing as npt
 import pytest
 
 from fxad import dtypes
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError
-from fxad.interpret import run
 from fxad.ir import Aval, NDArray, Primitive
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
-from fxad.transforms.jvp import jvp
+from fxad.transforms.ad.jvp import jvp
 from tests.primitives.harness import avals_of, check, eqns, floats, program, wide, xla
 
 NAN, INF = np.nan, np.inf

@@ -13,7 +13,7 @@ from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E, ZETA
 from fxad.primitives.elementwise.beta import REGULARIZED_INCOMPLETE_BETA as BETAINC
 from fxad.primitives.elementwise.gamma import IGAMMA, IGAMMA_GRAD_A, IGAMMAC, RANDOM_GAMMA_GRAD
 from fxad.primitives.elementwise.references import gamma_slopes
-from fxad.transforms.jvp import jvp
+from fxad.transforms.ad.jvp import jvp
 from tests.primitives.harness import avals_of, program, same, wide, xla
 
 Doubles = npt.NDArray[np.float64]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
-from fxad.interpret import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Zero
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
@@ -16,8 +16,8 @@ from fxad.primitives.elementwise import ADD, COS, EXP, GT, LT, MUL, SIN, SQRT, S
 from fxad.primitives.shape import ReduceSum
 from fxad.text import parse, to_text
 from fxad.transforms import cse, dce, simplify, vjp
-from fxad.transforms.jvp import jvp
-from fxad.transforms.linearize import linearize
+from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program, same, xla
 

@@ -9,7 +9,7 @@ import pytest
 
 import fxad as fx
 from fxad import random
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import FxadError
 from fxad.ir import Aval
 from fxad.primitives.random import THREEFRY2X32

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import nn, transforms
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit
 from fxad.primitives.checking import Check
 from fxad.primitives.control.call import Call
@@ -24,10 +24,10 @@ from fxad.primitives.elementwise import ADD, GT, MUL, SIN, TANH
 from fxad.primitives.reduce import ReduceMax
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_lightened, in_order
-from fxad.units.crossing import LONGEST, READERS
+from fxad.units.min_cut_recompute import LONGEST, READERS
 from fxad.units.pieces import cut_up
 from fxad.units.plan import Plan, plan_of
-from fxad.units.rewiring import lightened
+from fxad.units.recompute import lightened
 from fxad.units.separator import separator
 
 BIG = Aval((64, 64), "float32")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call

@@ -11,7 +11,7 @@ from hypothesis import given
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD
@@ -19,9 +19,9 @@ from fxad.primitives.slicing import Slice
 from fxad.testing import Case, repeated_cases
 from fxad.transforms import outline
 from fxad.units.blocks import uses
-from fxad.units.order import sooner
 from fxad.units.pieces import cut_up, flat
 from fxad.units.plan import plan_of
+from fxad.units.schedule import sooner
 from tests.laws.budget import share
 
 D = 512

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import CompileError, ExecutionError, ParameterError
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.primitives.control.call import Call

@@ -12,7 +12,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, IntegerPow

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from fxad import tree
-from fxad.array import Array, aval_of, is_scalar
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim
 from fxad.operations.axes import axis_of
-from fxad.program import name_of
+from fxad.tracing.array import Array, aval_of, is_scalar
+from fxad.tracing.program import name_of
 
 T = TypeVar("T")
 

@@ -12,15 +12,15 @@ from dataclasses import replace
 from typing import Final, cast, final
 
 from fxad import dtypes, tree
-from fxad.array import aval_of, is_scalar
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.lax.creation import splat
 from fxad.operations import promotion
-from fxad.program import name_of, trace_leaves
-from fxad.records import dataclass
+from fxad.tracing.array import aval_of, is_scalar
+from fxad.tracing.program import name_of, trace_leaves
 from fxad.tree import Structure
 
 

@@ -8,13 +8,13 @@ from typing import ParamSpec, TypeVar, cast
 import numpy as np
 
 from fxad import dtypes, tree
-from fxad.array import Array, aval_of, binder, is_scalar
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Lit
 from fxad.lax.control.bodies import Body, common_operands, traced_body
 from fxad.operations import elementwise, promotion
 from fxad.primitives.control.cond import INDEX, LOOP, SELECT, Cond
-from fxad.trace import bind
+from fxad.tracing.array import Array, aval_of, binder, is_scalar
+from fxad.tracing.tracer import bind
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,12 +10,12 @@ from typing import TypeVar
 import numpy as np
 
 from fxad import dtypes, tree
-from fxad.array import Array, asarray, aval_of, binder
 from fxad.errors import ArgumentError, CheckError, DTypeError, described
 from fxad.ir import place
 from fxad.lax.control.host import check_format, try_format
 from fxad.primitives.checking import Check
-from fxad.trace import Tracer, user_source
+from fxad.tracing.array import Array, asarray, aval_of, binder
+from fxad.tracing.tracer import Tracer, user_source
 
 R = TypeVar("R")
 

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from fxad import tree
-from fxad.array import aval_of, binder
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.lax.control.bodies import traced_loop
 from fxad.lax.control.scanning import slices_of, whole_number
-from fxad.memo import by_value
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.naming import Name
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate, Slice
+from fxad.tracing.array import aval_of, binder
 
 C = TypeVar("C")
 T = TypeVar("T")

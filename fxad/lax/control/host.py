@@ -13,15 +13,15 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from fxad import tree
-from fxad.array import Array, asarray, aval_of, binder
+from fxad.core.host_functions import HOST
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.hosts import HOST
 from fxad.ir import Aval
 from fxad.lax.placing import beside
-from fxad.mapped import same_again
 from fxad.primitives.host import IO, ORDERED, PURE, HostCall
-from fxad.program import name_of
-from fxad.trace import active
+from fxad.tracing.array import Array, asarray, aval_of, binder
+from fxad.tracing.context import same_again
+from fxad.tracing.program import name_of
+from fxad.tracing.tracer import active
 
 R = TypeVar("R")
 

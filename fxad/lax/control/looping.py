@@ -8,12 +8,12 @@ from typing import TypeVar, cast
 import numpy as np
 
 from fxad import dtypes, tree
-from fxad.array import Array
 from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
 from fxad.ir import Aval
 from fxad.lax.control.bodies import Body, traced_body, traced_loop
 from fxad.primitives.control.while_ import While
-from fxad.trace import bind
+from fxad.tracing.array import Array
+from fxad.tracing.tracer import bind
 
 T = TypeVar("T")
 

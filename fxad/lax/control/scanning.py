@@ -9,8 +9,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from fxad import tree
-from fxad.array import Array, ArrayLike, aval_of
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.dtypes import int32, int64, is_integer
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Jaxpr, Lit
@@ -21,8 +20,9 @@ from fxad.operations import promotion
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, LT
-from fxad.program import name_of
-from fxad.trace import bind
+from fxad.tracing.array import Array, ArrayLike, aval_of
+from fxad.tracing.program import name_of
+from fxad.tracing.tracer import bind
 from fxad.transforms import vmap
 from fxad.tree import Structure
 

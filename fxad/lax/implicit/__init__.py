@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fxad.later import later
+from fxad.core.lazy_exports import later
 
 if TYPE_CHECKING:
     from fxad.lax.implicit.krylov import bicgstab as bicgstab

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, final
 
 from fxad import tree
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
@@ -23,9 +24,8 @@ from fxad.lax.implicit.maps import (
 )
 from fxad.primitives.control.bodies import filled_linear, filled_outs, over, with_outs
 from fxad.primitives.implicit import Root
-from fxad.program import name_of
-from fxad.records import dataclass
-from fxad.trace import bind
+from fxad.tracing.program import name_of
+from fxad.tracing.tracer import bind
 from fxad.transforms import dce, jvp, linearize
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias, cast, final
 
 from fxad import dtypes, tree
-from fxad.array import Array, ArrayLike, asarray, aval_of, is_scalar
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.ir import Aval, Lit
 from fxad.lax.binary import sub
@@ -22,8 +22,8 @@ from fxad.lax.implicit.report import Convergence
 from fxad.lax.implicit.rounds import in_rounds
 from fxad.lax.implicit.systems import linear_solve
 from fxad.lax.implicit.vectors import Map, Space, chosen, epsilon, norm, space_of
-from fxad.program import name_of
-from fxad.records import dataclass
+from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, is_scalar
+from fxad.tracing.program import name_of
 
 Operator: TypeAlias = "Callable[[Any], Any] | ArrayLike"
 

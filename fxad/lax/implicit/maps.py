@@ -7,22 +7,22 @@ from dataclasses import replace
 from typing import Any, final
 
 from fxad import tree
-from fxad.array import aval_of, is_scalar
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ShapeError, TreeError, described
 from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
-from fxad.memo import by_value
 from fxad.operations import promotion
 from fxad.primitives.control.bodies import marked, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import CONJ
 from fxad.primitives.linearity import is_linear
-from fxad.program import name_of
-from fxad.records import dataclass
-from fxad.trace import bind
+from fxad.tracing.array import aval_of, is_scalar
+from fxad.tracing.program import name_of
+from fxad.tracing.tracer import bind
 from fxad.transforms import dce, transpose
-from fxad.transforms.linear_rule import linear_form
+from fxad.transforms.ad.linear_rule import linear_form
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from fxad import dtypes
-from fxad.array import Array
 from fxad.lax.control import while_loop
 from fxad.lax.creation import convert, full, full_like, iota
 from fxad.lax.elementwise import abs as absolute
@@ -20,6 +19,7 @@ from fxad.lax.implicit.vectors import Map, chosen, epsilon, first_of, inner, rat
 from fxad.lax.linalg import triangular_solve
 from fxad.lax.reductions import dot
 from fxad.lax.shapes import broadcast_in_dim, dynamic_index_in_dim, dynamic_update_index_in_dim
+from fxad.tracing.array import Array
 
 Found: TypeAlias = tuple[Array, Array, Array]
 Method: TypeAlias = Callable[[Map, Map, Array, Array, Array], Found]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from fxad import dtypes, tree
-from fxad.array import Array, ArrayLike
 from fxad.lax.binary import max as maximum
 from fxad.lax.control import while_loop
 from fxad.lax.control.scanning import whole_number
@@ -16,7 +15,8 @@ from fxad.lax.implicit.krylov import precise, tolerance
 from fxad.lax.implicit.maps import LinearMap, Unknown, function_of, rotated, unknown
 from fxad.lax.implicit.report import Breakdown, Convergence
 from fxad.lax.implicit.vectors import chosen, norm, space_of
-from fxad.program import name_of
+from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.program import name_of
 
 
 def fixed_point_iteration(

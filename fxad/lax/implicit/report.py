@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import final
 
 from fxad import tree
-from fxad.array import Array
+from fxad.tracing.array import Array
 
 
 @final

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from fxad import tree
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.errors import DTypeError, ShapeError, TreeError
 from fxad.ir import Atom, Lit
 from fxad.lax.control.bodies import traced_body
@@ -18,7 +18,7 @@ from fxad.lax.implicit.maps import function_of, unknown
 from fxad.lax.implicit.picard import by_iteration
 from fxad.primitives.control.bodies import marked, with_outs
 from fxad.primitives.elementwise import MUL, NE, SELECT_N, SUB
-from fxad.program import name_of
+from fxad.tracing.program import name_of
 from fxad.transforms import grad
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fxad import dtypes
-from fxad.array import Array
 from fxad.lax.binary import max as maximum
 from fxad.lax.control import while_loop
 from fxad.lax.creation import full, full_like
@@ -11,6 +10,7 @@ from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.methods import Method
 from fxad.lax.implicit.report import Breakdown, Convergence
 from fxad.lax.implicit.vectors import Map, chosen, first_of, norm, scale_of
+from fxad.tracing.array import Array
 
 _NONE, _STAGNATED = int(Breakdown.NONE), int(Breakdown.STAGNATED)
 

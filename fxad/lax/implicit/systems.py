@@ -19,8 +19,8 @@ from fxad.lax.implicit.maps import (
     unknown,
 )
 from fxad.primitives.implicit import LinearSolve
-from fxad.program import name_of
-from fxad.trace import bind
+from fxad.tracing.program import name_of
+from fxad.tracing.tracer import bind
 
 
 def custom_linear_solve(

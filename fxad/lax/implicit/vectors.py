@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, final
 
 from fxad import dtypes, tree
-from fxad.array import Array, asarray
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Aval
 from fxad.lax.binary import complex as complex_of
@@ -21,7 +21,7 @@ from fxad.lax.implicit.maps import Unknown
 from fxad.lax.reductions import dot, reduce_max, reduce_sum
 from fxad.lax.shapes import broadcast_in_dim, concatenate
 from fxad.operations.promotion import common
-from fxad.records import dataclass
+from fxad.tracing.array import Array, asarray
 
 Map = Callable[[Array], Array]
 

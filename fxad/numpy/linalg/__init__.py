@@ -6,7 +6,7 @@ float16 and bfloat16 are refused: compute in float32. Where a decomposition fail
 
 from typing import TYPE_CHECKING
 
-from fxad.later import later
+from fxad.core.lazy_exports import later
 
 if TYPE_CHECKING:
     from fxad.numpy.linalg.decompositions import (

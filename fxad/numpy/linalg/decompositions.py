@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, overload
 
-from fxad.array import Array, ArrayLike
 from fxad.errors import ParameterError
 from fxad.numpy.calls import as_array, call, calls
 from fxad.numpy.linalg.norms import norm
 from fxad.numpy.linalg.systems import inv
 from fxad.operations import linalg, linear_systems
+from fxad.tracing.array import Array, ArrayLike
 
 
 class QRResult(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from fxad import dtypes
-from fxad.array import Array, ArrayLike
 from fxad.errors import ParameterError, ShapeError
 from fxad.numpy.calls import as_array, call
 from fxad.numpy.shapes import diagonal as _diagonal
@@ -13,6 +12,7 @@ from fxad.numpy.shapes import expand_dims
 from fxad.numpy.unary import abs, sqrt, square
 from fxad.operations import linalg, promotion
 from fxad.operations.axes import Axes, distinct
+from fxad.tracing.array import Array, ArrayLike
 
 
 def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Array:

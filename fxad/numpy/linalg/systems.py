@@ -7,12 +7,12 @@ from functools import reduce
 from math import prod
 from typing import NamedTuple, TypeVar
 
-from fxad.array import Array, ArrayLike
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.numpy.calls import as_array, call, calls
 from fxad.numpy.products import matmul
 from fxad.operations import linalg, linear_systems
 from fxad.operations.axes import axis_of, integer, items
+from fxad.tracing.array import Array, ArrayLike
 
 A = TypeVar("A")
 B = TypeVar("B")

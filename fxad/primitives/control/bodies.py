@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, LinearizedBody, Lit, Tangent, Var, Zero
 from fxad.primitives.linearity import is_zero
 

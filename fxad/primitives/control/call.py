@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, final
 
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError
-from fxad.interpret import run
 from fxad.ir import (
     Atom,
     Aval,

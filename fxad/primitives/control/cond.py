@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
-from fxad.interpret import run
 from fxad.ir import (
     Atom,
     Aval,

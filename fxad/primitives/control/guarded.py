@@ -6,10 +6,10 @@ computes for them is dropped; what it checks must not be reported.
 
 from __future__ import annotations
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
 from fxad.dtypes import bool_
 from fxad.ir import Atom, Aval, HigherOrder, Jaxpr
-from fxad.memo import by_value
 from fxad.primitives.checking import Check, checking
 from fxad.primitives.elementwise import AND
 from fxad.primitives.shape import spread

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
 from fxad.ir import Atom, HigherOrder, Jaxpr, Var
-from fxad.memo import by_value
 from fxad.primitives.naming import Keep, kept, sources
 
 

@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, cast, final
 
-from fxad.builder import Builder
-from fxad.interpret import run
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
+from fxad.core.liveness import dce, narrow, sweep
+from fxad.core.memo import by_value
 from fxad.ir import (
     Atom,
     Aval,
@@ -44,8 +46,6 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.liveness import dce, narrow, sweep
-from fxad.memo import by_value
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, slim_call
 from fxad.primitives.control.kept import cut
 from fxad.primitives.custom import CustomCall

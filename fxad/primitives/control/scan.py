@@ -8,9 +8,9 @@ from typing import ClassVar, Final, TypeAlias, TypeVar, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, ParameterError, ShapeError
-from fxad.interpret import run
 from fxad.ir import (
     Atom,
     Aval,

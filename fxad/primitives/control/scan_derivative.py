@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.liveness import narrow, sweep
+from fxad.core.memo import by_value
 from fxad.ir import Atom, Emit, Jaxpr, LinearizedBody, Lit, Var
-from fxad.liveness import narrow, sweep
-from fxad.memo import by_value
 from fxad.primitives.control.bodies import filled_linear, filled_outs, with_outs
 from fxad.primitives.control.remat import in_the_open, is_opaque
 from fxad.primitives.control.scan_parts import Marks, Steps, marked, rearranged, where
@@ -20,7 +21,6 @@ from fxad.primitives.control.scan_residuals import Unchanging, counters, thrifty
 from fxad.primitives.elementwise import ADD, MUL, SUB
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import Iota, spread
-from fxad.records import dataclass
 
 
 def _either(a: Marks, b: Marks) -> Marks:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, Shape
-from fxad.memo import by_value
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan_parts import Steps
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar, final
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Prune, Zero
 from fxad.primitives.elementwise import LT, SELECT_N
 from fxad.primitives.shape import spread
-from fxad.records import dataclass
 
 T = TypeVar("T")
 Marks: TypeAlias = tuple[bool, ...]

@@ -15,7 +15,8 @@ from collections.abc import Set as AbstractSet
 from typing import Final, final
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var
 from fxad.primitives import elementwise as ew
@@ -25,7 +26,6 @@ from fxad.primitives.control.scan_parts import Steps, marked, passing
 from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.naming import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
-from fxad.records import dataclass
 
 _CHEAP: Final = frozenset({
     ew.ADD, ew.SUB, ew.MUL, ew.NEG, ew.SQUARE, ew.ABS, ew.SIGN, ew.MAX, ew.MIN, ew.SELECT_N,

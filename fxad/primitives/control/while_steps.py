@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Zero
-from fxad.memo import by_value
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N, STOP_GRADIENT

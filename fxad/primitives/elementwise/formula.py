@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, final
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Emit, Hlo, HloValue, Jaxpr, Lit, Primitive
 from fxad.primitives.elementwise import (
     ABS,

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import ClassVar, final
 
 from fxad import dtypes
-from fxad.builder import Builder
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
 from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
-from fxad.interpret import run
 from fxad.ir import (
     Atom,
     Aval,

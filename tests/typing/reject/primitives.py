@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar, assert_never, final
 
 from fxad.ir import Atom, Aval, Hlo, HloValue, Lin, NDArray, Primitive, Tangent, Var, Zero, primitive
-from fxad.transforms.linearize import SplitCtx
+from fxad.transforms.ad.linearize import SplitCtx
 
 
 @final

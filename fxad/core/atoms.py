@@ -1,0 +1,351 @@
+"""What a program is made of below its equations: types, variables, literals, and the sums of tangents.
+
+`Aval`, `Var` and `Lit` are hash-consed when they are made: two of them are equal exactly when they are one object, so
+the hot paths compare by identity and hash in C, and `pickle` and `copy` give back the same object. The tables are weak
+(docs/adr/0002). Users and rules import these names from `fxad.ir`.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import weakref
+from collections import deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from math import prod
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, cast, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad import dtypes
+from fxad.core import scalar_text as scalars
+from fxad.dtypes import DType
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError
+
+Shape: TypeAlias = tuple[int, ...]
+NDArray: TypeAlias = npt.NDArray[np.generic]
+
+_set: Final = object.__setattr__
+
+
+# ----------------------------------------------------------------------------------------------------------- types
+
+
+class _WeakTable:
+    """Weak hash-consing: the one object for a key, as long as somebody holds it. Thread-safe.
+
+    The garbage collector may call back at any allocation, in a thread that holds any lock. So the callbacks take none
+    and change no table: they note what died, and the next `put` sweeps.
+    """
+
+    __slots__ = ("_dead", "_lock", "_refs")
+
+    def __init__(self) -> None:
+        self._refs: dict[Hashable, weakref.ref[Any]] = {}
+        self._dead: deque[tuple[Hashable, weakref.ref[Any]]] = deque()
+        self._lock = threading.RLock()
+
+    def get(self, key: Hashable) -> Any:
+        ref = self._refs.get(key)
+        return None if ref is None else ref()
+
+    def put(self, key: Hashable, made: Any) -> Any:
+        """Store `made` under `key`, unless another thread was first: then the first one."""
+        with self._lock:
+            self._sweep()
+            known = self.get(key)
+            if known is None:
+                self._refs[key] = weakref.ref(made, lambda ref: self._dead.append((key, ref)))
+                known = made
+            return known
+
+    def _sweep(self) -> None:
+        while self._dead:
+            key, ref = self._dead.popleft()
+            if self._refs.get(key) is ref:  # not when the key has a new object by now
+                del self._refs[key]
+
+    def __len__(self) -> int:
+        with self._lock:
+            self._sweep()
+            return len(self._refs)
+
+
+_avals: Final = _WeakTable()
+_lits: Final = _WeakTable()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False, repr=False, weakref_slot=True)
+class Aval:
+    """The type of an array: shape and dtype. `Aval((3, 4), "float32")` prints as `f32[3,4]`.
+
+    Raises: DTypeError for a dtype fxad does not know; ShapeError for a shape that is not made of sizes >= 0,
+            or whose array has 2**63 bytes.
+    """
+
+    shape: Shape
+    dtype: DType
+    nbytes: int  # of the dense array
+    _vars: dict[int, tuple[Var]] = field(repr=False)  # by index; in the tuple that an equation of one result binds
+    _kin: dict[DType, Aval] = field(repr=False)  # the same shape with other dtypes
+
+    def __new__(cls, shape: Iterable[int], dtype: object) -> Aval:
+        # 1 == True == 1.0: only a shape of plain ints may be answered by an equal key
+        if type(shape) is tuple and isinstance(dtype, np.dtype) and all([type(n) is int for n in shape]):
+            known = _avals.get((shape, dtype))
+            if known is not None:
+                return cast(Aval, known)
+        shape = as_shape(shape)
+        dtype = dtypes.as_dtype(dtype)
+        if prod([d or 1 for d in shape]) * dtype.itemsize >= 1 << 63:  # XLA ends the process at the sight of it
+            raise ShapeError(
+                f"shape: {list(shape)} of {dtype.name} has 2**63 bytes or more",
+                remedy="give smaller sizes: no device holds such an array, not even for a moment",
+            )
+        self = object.__new__(cls)
+        _set(self, "shape", shape)
+        _set(self, "dtype", dtype)
+        _set(self, "nbytes", prod(shape) * dtype.itemsize)
+        _set(self, "_vars", {})
+        _set(self, "_kin", {})
+        return cast(Aval, _avals.put((shape, dtype), self))
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def inexact(self) -> bool:
+        """Whether values of this type have tangents (floating or complex)."""
+        return self.dtype in dtypes.INEXACT
+
+    def with_shape(self, shape: Iterable[int]) -> Aval:
+        """The same dtype with another shape."""
+        return Aval(tuple(shape), self.dtype)
+
+    def with_dtype(self, dtype: object) -> Aval:
+        """The same shape with another dtype."""
+        known = self._kin.get(dtype) if isinstance(dtype, np.dtype) else None
+        if known is None:
+            known = Aval(self.shape, dtype)
+            self._kin[known.dtype] = known
+        return known
+
+    def __str__(self) -> str:
+        return f"{dtypes.short(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Aval, (self.shape, self.dtype)
+
+    def __deepcopy__(self, memo: object) -> Aval:
+        return self
+
+
+def as_shape(shape: Iterable[int]) -> Shape:
+    """A user's shape as a tuple of plain ints >= 0. Raises: ShapeError."""
+    try:
+        out = tuple(d.__index__() for d in shape)
+    except (AttributeError, TypeError):
+        raise ShapeError(f"shape: {shape!r} is not a sequence of integers") from None
+    if any(d < 0 for d in out):
+        raise ShapeError(f"shape: {out} has a negative size")
+    if any(d >= 1 << 63 for d in out):
+        raise ShapeError("shape: a size is 2**63 or more")
+    return out
+
+
+# ----------------------------------------------------------------------------------------------------------- atoms
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False, repr=False)
+class Var:
+    """A variable: its place in the binding order and its type.
+
+    Operands of a jaxpr count down from -1, results of equations count up from 0, so an operand that is found late
+    (a closed-over array, a residual) does not renumber the program. See `Jaxpr`.
+    """
+
+    index: int
+    aval: Aval
+
+    def __new__(cls, index: int, aval: Aval) -> Var:
+        known = aval._vars.get(index)
+        if known is not None:
+            return known[0]
+        index = index.__index__()  # NumPy's ints are as good as Python's, and equal; the stored one is Python's
+        self = object.__new__(cls)
+        _set(self, "index", index)
+        _set(self, "aval", aval)
+        return aval._vars.setdefault(index, (self,))[0]
+
+    def __str__(self) -> str:
+        return f"%{self.index}" if self.index >= 0 else f"%arg{~self.index}"
+
+    def __repr__(self) -> str:
+        return f"{self}:{self.aval}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Var, (self.index, self.aval)
+
+    def __deepcopy__(self, memo: object) -> Var:
+        return self
+
+
+def bound(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
+    """The variables of an equation's results, numbered from `n`. For one result it is always the same tuple: the hot
+    path of every pass makes no object here."""
+    if len(avals) == 1:
+        known = avals[0]._vars.get(n)
+        if known is not None:
+            return known
+        Var(n, avals[0])
+        return avals[0]._vars[n]
+    return tuple([Var(n + k, a) for k, a in enumerate(avals)])
+
+
+_REAL: Final = frozenset({bool, int, float})
+_PACK: Final = MappingProxyType(
+    {dtypes.float32: struct.Struct("<f").pack, dtypes.float64: struct.Struct("<d").pack},
+)
+_SCALARS: Final = (bool, int, float, complex, np.generic, np.ndarray)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False, repr=False, weakref_slot=True)
+class Lit:
+    """A constant: the bits of one element, filling the whole of `aval`.
+
+    Compared by bits: `0.0` and `-0.0` differ, a nan equals itself, `1` and `True` differ. `bits` is little-endian.
+    """
+
+    bits: bytes
+    aval: Aval
+
+    def __new__(cls, bits: bytes, aval: Aval) -> Lit:
+        known = _lits.get((bits, aval))
+        if known is not None:
+            return cast(Lit, known)
+        if len(bits) != aval.dtype.itemsize:
+            raise TypecheckError(f"literal: {len(bits)} bytes given for one element of {aval}")
+        if aval.dtype == dtypes.bool_ and bits not in (b"\0", b"\1"):
+            raise TypecheckError(f"literal: {bits!r} is not a bool")
+        self = object.__new__(cls)
+        _set(self, "bits", bits)
+        _set(self, "aval", aval)
+        return cast(Lit, _lits.put((bits, aval), self))
+
+    @staticmethod
+    def of(value: object, aval: Aval) -> Lit:
+        """The literal for a Python or NumPy scalar, converted to `aval.dtype` as NumPy's `astype` does.
+
+        Python ints out of the dtype's range wrap, as in NumPy's `astype`; check before where that is not wanted.
+
+        Raises: ArgumentError for what is not a scalar; DTypeError for a complex value and a dtype that is not.
+        """
+        if aval.dtype in _PACK and (type(value) is float or (type(value) is int and abs(value) <= 1 << 53)):
+            try:
+                return Lit(_PACK[aval.dtype](value), aval)  # what NumPy does below, three times faster
+            except OverflowError:
+                pass
+        if type(value) not in _REAL:
+            if not isinstance(value, _SCALARS) or np.ndim(value) != 0:
+                raise ArgumentError(f"literal: {value!r} of {type(value).__name__} is not a scalar")
+            if np.iscomplexobj(value) and not dtypes.is_complex(aval.dtype):
+                raise DTypeError(f"literal: {value!r} is complex, {aval} is not")
+        with np.errstate(all="ignore"):
+            if isinstance(value, int) and not isinstance(value, bool) and dtypes.is_integer(aval.dtype):
+                value %= 1 << (8 * aval.dtype.itemsize)
+                return Lit(value.to_bytes(aval.dtype.itemsize, "little"), aval)
+            return Lit(np.asarray(value).astype(aval.dtype).tobytes(), aval)
+
+    @property
+    def value(self) -> np.generic:
+        """The element as a NumPy scalar."""
+        return cast(np.generic, np.frombuffer(self.bits, self.aval.dtype)[0])
+
+    @property
+    def array(self) -> NDArray:
+        """The constant as a read-only NumPy array; one element of memory, whatever the shape."""
+        return np.broadcast_to(np.frombuffer(self.bits, self.aval.dtype)[0], self.aval.shape)
+
+    def with_aval(self, shape: Iterable[int]) -> Lit:
+        """The same element filling another shape."""
+        return Lit(self.bits, self.aval.with_shape(shape))
+
+    def __repr__(self) -> str:
+        return f"{scalars.show(self.bits, self.aval.dtype)}:{self.aval}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Lit, (self.bits, self.aval)
+
+    def __deepcopy__(self, memo: object) -> Lit:
+        return self
+
+
+Atom: TypeAlias = Var | Lit
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """The symbolic zero of a tangent or cotangent: known to vanish, never computed.
+
+    Reaches a builder only when an output needs it (`instantiate`)."""
+
+    aval: Aval
+
+    def instantiate(self) -> Lit:
+        """The zero as a literal."""
+        return Lit(bytes(self.aval.dtype.itemsize), self.aval)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lin:
+    """A tangent that does not vanish: a variable of the linear program under construction (see `JvpCtx`)."""
+
+    var: Var
+
+    @property
+    def aval(self) -> Aval:
+        """Type of the tangent."""
+        return self.var.aval
+
+
+_new: Final = object.__new__
+_set_var: Final = Lin.__dict__["var"].__set__
+
+
+def lin(var: Var) -> Lin:
+    """`Lin(var)`, in a third of the time."""
+    made = _new(Lin)
+    _set_var(made, var)
+    return made
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """The place of a linear operand in `Linear.transpose`: its value is not known, its cotangent is asked for."""
+
+    aval: Aval
+
+
+Tangent: TypeAlias = Lin | Zero
+Cotangent: TypeAlias = Var | Lit | Zero

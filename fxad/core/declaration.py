@@ -1,0 +1,170 @@
+"""How the class of a primitive is declared, `@final @primitive class Sin(Unary): ...`, and what its parameters may be.
+
+mypy checks what is written in Python against the annotations of the class; what arrives at run time is checked against
+the same annotations when the primitive is made. So equal primitives hold the same values: `True` and `1.0` never stand
+where an int belongs, and NumPy's ints become Python's.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from abc import ABCMeta
+from collections.abc import Callable, Iterable
+from dataclasses import Field, field, fields
+from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, dataclass_transform
+
+import numpy as np
+
+from fxad.core.dataclasses import dataclass
+from fxad.errors import ArgumentError, described
+
+T = TypeVar("T")
+Test: TypeAlias = Callable[[object], bool]
+
+
+class Abstract(ABCMeta):
+    """The metaclass of abstract primitives. Only a subclass is one: `register`, as of ABCMeta, has no effect.
+
+    So `isinstance` costs what it does for plain classes, half as much, and passes ask of every equation.
+    """
+
+    __instancecheck__ = type.__instancecheck__
+    __subclasscheck__ = type.__subclasscheck__
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def primitive(cls: type[T]) -> type[T]:
+    """Make a primitive: a frozen, slotted dataclass compared by class and parameters.
+
+    A class without parameters has one instance, compared and hashed by identity, in C.
+    Raises: when one is made, ArgumentError for a parameter that its annotation does not admit.
+    """
+    if all("ClassVar" in str(t) for t in cls.__dict__.get("__annotations__", {}).values()):
+        return _singleton(cls)
+    type.__setattr__(cls, "__post_init__", _checked())
+    made = dataclass(frozen=True, slots=True, repr=False)(cls)
+    by_params = made.__hash__
+    seed = hash(made.__qualname__)
+    made.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign]
+    return made
+
+
+def _singleton(cls: type[T]) -> type[T]:
+    """A dataclass without fields, by hand: `dataclass` takes 0.25 ms to generate code for it, and there are 70."""
+    instance = object.__new__(cls)
+    cls.__dataclass_fields__ = {}  # type: ignore[attr-defined]
+    cls.__new__ = lambda _: instance  # type: ignore[method-assign,assignment,return-value]
+    cls.__reduce__ = lambda _: (cls, ())  # type: ignore[method-assign,assignment]
+    cls.__deepcopy__ = lambda s, _: s  # type: ignore[attr-defined]
+    return cls
+
+
+# ------------------------------------------------------------------------------------------------------ parameters
+
+
+class _Made(Protocol):
+    """A primitive, as far as its declaration knows."""
+
+    name: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
+
+
+def _checked() -> Callable[[_Made], None]:
+    """What a class runs when an instance has been made: its parameters are checked, and made plain."""
+    known: list[tuple[str, object, Test]] = []
+
+    def check(self: _Made) -> None:
+        if not known:  # annotations may name classes that are defined later in their module
+            hints = typing.get_type_hints(type(self))
+            known.extend([(f.name, hints[f.name], tester(hints[f.name])) for f in fields(self)])
+        for name, hint, admits in known:
+            value = getattr(self, name)
+            if not admits(value):
+                made = plain(hint, value)
+                if not admits(made):
+                    raise ArgumentError(
+                        f"{self.name}: {name} must be {spelled(hint)}, got {described(value)}: {value!r:.60}"
+                    )
+                object.__setattr__(self, name, made)
+
+    return check
+
+
+_BARE: Final = frozenset({int, bool, str, type(None)})
+
+
+def bare(made: object, names: Iterable[str]) -> bool:
+    """Whether all the parameters are plain values or tuples of them, as nearly always: there is no program in them.
+
+    Cost: 0.5 us for a primitive of several parameters.
+    """
+    for name in names:
+        value = getattr(made, name)
+        kind = type(value)
+        if kind not in _BARE and (kind is not tuple or not _BARE.issuperset(map(type, value))):
+            return False
+    return True
+
+
+def tester(hint: object) -> Test:
+    """Whether an annotation of a parameter admits a value, as a function of it; exactly: True is not an int.
+
+    Raises: ArgumentError for an annotation that is not made of the kinds of `fxad.ir.Param`.
+    """
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is np.dtype or origin is np.dtype:
+        return lambda value: isinstance(value, np.dtype)
+    if origin in (typing.Union, types.UnionType):
+        first, *rest = [tester(arg) for arg in args]
+        if len(rest) == 1:  # nearly all: what may be None
+            (second,) = rest
+            return lambda value: first(value) or second(value)
+        return lambda value: first(value) or any([case(value) for case in rest])
+    if origin is typing.Literal:
+        return lambda value: any([type(value) is type(arg) and value == arg for arg in args])
+    if origin is tuple:
+        return _tuple_tester(args)
+    if isinstance(hint, type) and hint not in _NOT_PARAMETERS:
+        return lambda value: type(value) is hint
+    raise ArgumentError(f"{spelled(hint)} is not a type of parameters", remedy="use what fxad.ir.Param names")
+
+
+# Equal floats differ (0.0, -0.0, nan), and a list can change.
+_NOT_PARAMETERS: Final = frozenset({float, complex, list, dict, set, frozenset, object, bytes})
+
+
+def _tuple_tester(args: tuple[object, ...]) -> Test:
+    if len(args) == 2 and args[1] is Ellipsis:
+        if isinstance(args[0], type):  # the types of sizes and axes, faster than one by one
+            only = frozenset({args[0]})
+            return lambda value: type(value) is tuple and only.issuperset(map(type, value))
+        item = tester(args[0])
+        return lambda value: type(value) is tuple and all([item(v) for v in value])
+    items = [tester(arg) for arg in args]
+    return lambda value: (
+        type(value) is tuple and len(value) == len(items) and all([i(v) for i, v in zip(items, value, strict=True)])
+    )
+
+
+def plain(hint: object, value: object) -> object:
+    """A value as the plain one that an annotation means: ints for what has an index, tuples for lists."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        made = [plain(arg, value) for arg in args]
+        return next((m for m, arg in zip(made, args, strict=True) if tester(arg)(m)), value)
+    if origin is tuple and isinstance(value, tuple | list):
+        hints = [args[0]] * len(value) if len(args) == 2 and args[1] is Ellipsis else args
+        return tuple([plain(h, v) for h, v in zip(hints, value, strict=False)]) if len(hints) == len(value) else value
+    if hint is int and isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    if hint is bool and isinstance(value, np.bool_):
+        return bool(value)
+    if hint is str and isinstance(value, str):
+        return str.__str__(value)
+    return value
+
+
+def spelled(hint: object) -> str:
+    """An annotation in words of a message."""
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")

@@ -1,0 +1,99 @@
+"""Where two programs first differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias, final
+
+from fxad.core import printing
+from fxad.core.dataclasses import dataclass
+from fxad.ir import Eqn, Jaxpr, Param, params
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A place where two programs differ, and what each has there.
+
+    Prints as `equation 3 / body / equation 1 / operand 0: %2:f32[3] vs %1:f32[3]`.
+    """
+
+    path: tuple[str, ...]
+    left: str
+    right: str
+
+    def __str__(self) -> str:
+        return f"{' / '.join(self.path)}: {self.left} vs {self.right}"
+
+
+# A path and what stands there on both sides: two programs to go into, or how the two print.
+_Found: TypeAlias = tuple[tuple[str, ...], Jaxpr | str, Jaxpr | str]
+
+
+def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
+    """The first difference, in the order of the text: operands, equations (with their bodies), results.
+
+    Law:  None exactly when `a is b`.
+    Cost: linear in what is equal before the difference.
+    """
+    path: tuple[str, ...] = ()
+    while (found := next(_differences(a, b), None)) is not None:
+        steps, left, right = found
+        path += steps
+        if isinstance(left, str) or isinstance(right, str):
+            return Difference(path, str(left), str(right))
+        a, b = left, right
+    return None
+
+
+def _differences(a: Jaxpr, b: Jaxpr) -> Iterator[_Found]:
+    """All differences, the first one first."""
+    yield from _each("operand", list(map(str, a.in_avals)), list(map(str, b.in_avals)))
+    for i, (e, f) in enumerate(zip(a.eqns, b.eqns, strict=False)):
+        for steps, left, right in _in_equation(e, f):
+            yield (f"equation {i}", *steps), left, right
+    if len(a.eqns) != len(b.eqns):
+        yield ("equations",), str(len(a.eqns)), str(len(b.eqns))
+    yield from _each("result", list(map(repr, a.outs)), list(map(repr, b.outs)))
+
+
+def _in_equation(a: Eqn, b: Eqn) -> Iterator[_Found]:
+    if type(a.prim) is not type(b.prim):
+        yield ("operation",), a.prim.name, b.prim.name
+        return
+    if a.prim != b.prim:
+        for (name, left), (_, right) in zip(params(a.prim), params(b.prim), strict=True):
+            yield from _in_parameter((name,), left, right)
+    yield from _each("operand", list(map(repr, a.ins)), list(map(repr, b.ins)))
+    yield from _each("result", list(map(repr, a.outs)), list(map(repr, b.outs)))
+
+
+def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Found]:
+    if a == b and type(a) is type(b):
+        return
+    if isinstance(a, Jaxpr) and isinstance(b, Jaxpr):
+        yield path, a, b
+    elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) and _programs(a):
+        for k, (left, right) in enumerate(zip(a, b, strict=True)):
+            yield from _in_parameter((*path, str(k)), left, right)
+    else:
+        yield path, _shown(a), _shown(b)
+
+
+def _programs(value: Param) -> list[Jaxpr]:
+    if isinstance(value, tuple):
+        return [body for item in value for body in _programs(item)]
+    return [value] if isinstance(value, Jaxpr) else []
+
+
+def _shown(value: Param) -> str:
+    return printing.parameter(value, printing.labels(_programs(value)))
+
+
+def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[_Found]:
+    """Differences of two lists of printed values."""
+    for k, (left, right) in enumerate(zip(a, b, strict=False)):
+        if left != right:
+            yield (f"{what} {k}",), left, right
+    if len(a) != len(b):
+        yield (f"{what}s",), str(len(a)), str(len(b))

@@ -1,0 +1,92 @@
+"""The meaning of a program in NumPy: the reference semantics, and the oracle of the tests.
+
+The interpreter trusts nobody: operands are checked against the program's types, what an equation gives is checked
+against its type rule, and an equation sees its operands read-only. So a program that runs here is one whose every
+equation does what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from fxad.core.memo import by_value
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TypecheckError
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, place
+
+# Called after every equation with its number, itself and its results.
+Observe: TypeAlias = Callable[[int, Eqn, tuple[NDArray, ...]], None]
+
+
+def run(jaxpr: Jaxpr, args: Sequence[NDArray], observe: Observe | None = None) -> tuple[NDArray, ...]:
+    """Results of `jaxpr` for `args`, equation by equation.
+
+    Type:   arrays of the types `jaxpr.in_avals` -> arrays of the types `jaxpr.out_avals`. Results are read-only and may
+            share memory with `args`.
+    Raises: ArgumentError, ShapeError, DTypeError for operands of other types; TypecheckError when an equation does not
+            give what its type rule says.
+    Cost:   a value is dropped after its last use. Bodies run through here again, without `observe`.
+    """
+    env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, _operands(jaxpr, args), strict=True))
+    with np.errstate(all="ignore"):  # the values of IEEE 754 are the meaning, not a reason to warn
+        for i, (eqn, dead) in enumerate(zip(jaxpr.eqns, _last_uses(jaxpr), strict=True)):
+            outs = _apply(i, eqn, [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins])
+            if observe is not None:
+                observe(i, eqn, outs)
+            env.update(zip(eqn.outs, outs, strict=True))
+            for v in dead:
+                del env[v]
+    return tuple([a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs])
+
+
+def _operands(jaxpr: Jaxpr, args: Sequence[NDArray]) -> list[NDArray]:
+    if len(args) != len(jaxpr.ins):
+        takes = f"{len(jaxpr.ins)} operand{'s' * (len(jaxpr.ins) != 1)}"
+        raise ArgumentError(f"interpret: {jaxpr.name} takes {takes}, got {len(args)}")
+    out = []
+    for k, (v, arg) in enumerate(zip(jaxpr.ins, args, strict=True)):
+        x = _read_only(arg)
+        if x.dtype != v.aval.dtype or x.shape != v.aval.shape:
+            error = DTypeError if x.dtype != v.aval.dtype else ShapeError
+            raise error(f"interpret: operand {k} of {jaxpr.name} is {v.aval}, got {_typed(x)}")
+        out.append(x)
+    return out
+
+
+def _apply(i: int, eqn: Eqn, args: list[NDArray]) -> tuple[NDArray, ...]:
+    where = f"equation {i} ({eqn.prim.name})"
+    try:
+        outs = tuple([_read_only(x) for x in eqn.prim.impl(*args)])
+    except FxadError as e:
+        raise e.located(equation=where, where=str(place(eqn.source) or ""))
+    if [(x.shape, x.dtype) for x in outs] != [(v.aval.shape, v.aval.dtype) for v in eqn.outs]:
+        gave, says = ", ".join(map(_typed, outs)), ", ".join([str(v.aval) for v in eqn.outs])
+        raise TypecheckError(f"interpret: {where} gave {gave or 'nothing'}, its type rule says {says or 'nothing'}")
+    return outs
+
+
+def _read_only(x: NDArray) -> NDArray:
+    view = np.asarray(x).view()  # NumPy's functions give scalars for arrays without axes
+    view.flags.writeable = False
+    return view
+
+
+def _typed(x: NDArray) -> str:
+    try:
+        return str(Aval(x.shape, x.dtype))
+    except DTypeError:
+        return f"{x.dtype}{list(x.shape)}"
+
+
+@by_value
+def _last_uses(jaxpr: Jaxpr) -> tuple[tuple[Var, ...], ...]:
+    """For each equation, the variables that nothing after it reads."""
+    read = set(jaxpr.outs)
+    dying: list[tuple[Var, ...]] = []
+    for eqn in reversed(jaxpr.eqns):
+        dead = tuple([v for v in dict.fromkeys((*eqn.ins, *eqn.outs)) if isinstance(v, Var) and v not in read])
+        read.update(dead)
+        dying.append(dead)
+    return tuple(reversed(dying))

@@ -1,0 +1,38 @@
+"""Where in the user's program an equation was written."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import TypeAlias, final
+
+from fxad.core.dataclasses import dataclass
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+# While tracing, a code object and an instruction offset: cheap to take, resolved to a line when somebody asks.
+Source: TypeAlias = tuple[CodeType, int] | Place | None
+
+
+def place(source: Source) -> Place | None:
+    """Resolve where an equation was written."""
+    if source is None or isinstance(source, Place):
+        return source
+    code, offset = source
+    line = code.co_firstlineno
+    for start, end, at in code.co_lines():
+        if start <= offset < end:
+            line = at or line
+            break
+    return Place(code.co_filename, line, code.co_qualname)

@@ -1,0 +1,1 @@
+"""Lowered and compiled programs, and their calls: arguments, donation, results."""

@@ -1,0 +1,199 @@
+"""Donation: arguments that a call gives up, so that results are written where they were.
+
+`Donation` says which arguments of a function they are, in the user's words. `Donating` stands before the execution of a
+program: it refuses a call that would use an array after it is gone, before anything runs, and marks what is gone after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias, final
+
+from fxad import runtime, tree
+from fxad.core.dataclasses import dataclass
+from fxad.errors import ArgumentError, DonationWarning, ParameterError, warn
+from fxad.ir import Aval, Source
+from fxad.lower import aliases
+from fxad.runtime import Results, Start
+from fxad.tracing.program import Program
+from fxad.tracing.tracer import user_source
+
+# An argument by position or name, several, or a tree prefix of bools for each: {"state": {"w": True, "step": False}}
+Donate: TypeAlias = (
+    "int | str | Sequence[int | str] | Mapping[str, object] | Mapping[int, object] | Mapping[int | str, object]"
+)
+
+
+def asked(donate: Donate) -> bool:
+    """Whether anything is to be donated at all: not for None, nor for an empty collection. Whatever else is false (0,
+    an empty name, a 0 of NumPy's) names an argument, rightly or wrongly."""
+    empty = isinstance(donate, Sequence | Mapping) and not isinstance(donate, str) and not donate
+    return donate is not None and not empty
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Donation:
+    """The arguments that a function gives up: names, or positions where there is none, each with a tree prefix of bools
+    that says which of its leaves. Make it with `donation`."""
+
+    what: str
+    entries: tuple[tuple[int | str, object], ...]
+
+    def of_method(self) -> Donation:
+        """The same of the function whose first argument is given: positions that have no name are one less."""
+        shifted = [(k if isinstance(k, str) else k - 1, prefix) for k, prefix in self.entries if k != 0]
+        return replace(self, entries=tuple(shifted))
+
+    def leaves(self, program: Program[..., object]) -> tuple[int, ...]:
+        """The argument leaves of a program that are given up. An argument that the call leaves out is none.
+
+        Raises: TreeError when a prefix does not fit its argument.
+        """
+        placed, keywords = program.in_tree.children()
+        at: dict[int | str, tuple[int, tree.Structure]] = {}
+        start = 0
+        for k, part in enumerate(placed.children()):
+            at[k] = at[program.names[k] if k < len(program.names) else k] = start, part
+            start += part.num_leaves
+        for name, part in zip(keywords.entries(), keywords.children(), strict=True):
+            at[name] = start, part
+            start += part.num_leaves
+        out: list[int] = []
+        for where, prefix in self.entries:
+            if where in at:
+                first, part = at[where]
+                marks = tree.broadcast_prefix(prefix, part, f"{self.what}: donate of {where!r}", _is_bool)
+                out.extend([first + k for k, given in enumerate(marks) if given])
+        return tuple(sorted(out))
+
+
+def _is_bool(x: object) -> bool:
+    return isinstance(x, bool)
+
+
+def donation(what: str, donate: Donate, placed: Sequence[str], known: Collection[str] | None) -> Donation:
+    """Which arguments `donate` names, of a function with positional parameters `placed`; `known` are all its parameters
+    (None: it takes others too). `what` is who asks, for messages.
+
+    Raises: ParameterError for what is no argument, and for an argument that is named twice.
+    """
+    found: dict[int | str, object] = {}
+    for where, prefix in _entries(what, donate):
+        key = _resolved(what, where, placed, known)
+        if key in found:
+            raise ParameterError(
+                f"{what}: donate names the argument {key!r} twice: {donate!r:.60}", remedy="name each argument once"
+            )
+        found[key] = prefix
+    return Donation(what, tuple(found.items()))
+
+
+def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
+    given: object = (donate,) if isinstance(donate, int | str) else donate
+    pairs: list[tuple[int | str, object]] | None = None
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    elif isinstance(given, Sequence):
+        pairs = [(k, True) for k in given]
+    if pairs is None or any(isinstance(k, bool) or not isinstance(k, int | str) for k, _ in pairs):
+        raise ParameterError(
+            f"{what}: donate is {donate!r:.60}, not a position or a name of an argument",
+            remedy="give a position, a name, a sequence of them, or {name: tree prefix of bools}",
+        )
+    return pairs
+
+
+def _resolved(what: str, where: int | str, placed: Sequence[str], known: Collection[str] | None) -> int | str:
+    """A position as a name, where it has one."""
+    n = len(placed)
+    if isinstance(where, str):
+        if known is not None and where not in known:
+            names = [*placed, *sorted({*known} - {*placed})]
+            raise ParameterError(
+                f"{what}: donate has {where!r}, which is no argument of it",
+                remedy=f"its arguments are {', '.join(names)}" if names else "it takes no arguments",
+            )
+        return where
+    if not -n <= where < n and (known is not None or where < 0):
+        takes = "any number of" if known is None else str(n)
+        raise ParameterError(
+            f"{what}: donate has {where}, it takes {takes} positional arguments",
+            remedy="number them from 0, or give their names",
+        )
+    return placed[where] if where < n else where
+
+
+def of_program(program: Program[..., object], donate: Donate) -> tuple[int, ...]:
+    """The operands of a program's jaxpr that `donate` gives up."""
+    placed, keywords = program.in_tree.children()
+    names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(placed.num_children)]
+    given = donation(f"compile of {program.name}", donate, names, [*names, *keywords.entries()])
+    return tuple([len(program.bound) + k for k in given.leaves(program)])
+
+
+# ----------------------------------------------------------------------------------------------------------- running
+
+
+@final
+class Donating:
+    """The execution of a program that takes operands over: what it is given is gone after the call.
+
+    Rule:   an operand is gone whether or not a result could use its memory: the same call never depends on that.
+    Raises: ArgumentError, before anything runs, for an array that is donated and given a second time.
+    """
+
+    __slots__ = ("_name", "_operands", "_path", "_start")
+
+    def __init__(self, start: Start, operands: tuple[int, ...], name: str, path: Callable[[int], str]) -> None:
+        self._start, self._operands, self._name, self._path = start, operands, name, path
+
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
+        if len(set(map(id, buffers))) != len(buffers):
+            self._check(buffers)
+        try:
+            results = self._start(buffers)
+        except BaseException:  # in the middle of a linked run: what had run has used its operands up
+            gone = [buffers[k] for k in self._operands if runtime.fate(buffers[k]) == "deleted"]
+            self._note(gone, user_source(2))
+            raise
+        self._note([buffers[k] for k in self._operands], user_source(2))
+        for k in self._operands:
+            buffers[k].delete()  # one of no use, and one that NumPy looks at: XLA left them alone
+        return results
+
+    def _note(self, gone: Iterable[runtime.Buffer], where: Source) -> None:
+        to = runtime.Donated(self._name, where)
+        for b in gone:
+            runtime.note_donated(b, to)
+
+    def _check(self, buffers: Sequence[runtime.Buffer]) -> None:
+        given = set(self._operands)
+        for j, b in enumerate(buffers):
+            for k in range(j):
+                if buffers[k] is b and (j in given or k in given):
+                    twice = "donated twice" if j in given and k in given else "donated and given a second time"
+                    raise ArgumentError(
+                        f"{self._name}: one array is {twice}: {self._path(k)} and {self._path(j)}",
+                        remedy="pass a copy for one of them: fxad.numpy.copy(x)",
+                    )
+
+
+def check_operands(program: Program[..., object], operands: tuple[int, ...]) -> None:
+    """Warns of donated operands that no result can use. Raises: ParameterError for what a program closes over."""
+    bound = len(program.bound)
+    if operands and min(operands) < bound:
+        raise ParameterError(
+            f"compile of {program.name}: operand {min(operands)} is an array that it closes over, which is not donated",
+            remedy=f"number the argument leaves from {bound}, or name them: compile(donate=...)",
+        )
+    ins: tuple[Aval, ...] = program.jaxpr.in_avals
+    used = aliases(ins, program.out_avals, operands)
+    idle = [f"{program.paths[k - bound]} ({ins[k]})" for k in operands if k not in used]
+    if idle:
+        warn(
+            f"{program.name}: donated memory is of no use to its results: no result of its type is left for"
+            f" {', '.join(idle)}; leave it out of `donate`",
+            DonationWarning,
+        )

@@ -1,0 +1,1 @@
+"""Programs in files and as bytes for other processes."""

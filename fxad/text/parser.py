@@ -1,0 +1,406 @@
+"""A program as text and back: `parse(to_text(j)) is j`, for every program.
+
+`fxad.core.printing` shows the form. The parser is for text from anywhere: it evaluates nothing, takes time linear in the
+text, checks types and parameters of every equation, and answers what is malformed with a `ParseError` that gives line
+and column. It is freer than the printer where nothing is lost by it: values and functions may have any names, blank
+lines and `# comments` may stand anywhere between the lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Final, NoReturn, TypeVar, final
+
+from fxad import dtypes
+from fxad.core import printing
+from fxad.core import scalar_text as scalars
+from fxad.core.memo import collector_paused
+from fxad.errors import FxadError, ParseError
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Var, distinct, place
+from fxad.primitives import ALL
+from fxad.text.lexer import kind, tokens
+from fxad.text.lexer import place as place_of
+from fxad.text.parameters import Field, fields_of
+
+T = TypeVar("T")
+
+PRIMITIVES: Final[Mapping[str, type[Primitive]]] = MappingProxyType({p.name: p for p in ALL})
+
+_TYPE: Final = re.compile(r"([a-z0-9]+)\[((?:[0-9]+(?:,[0-9]+)*)?)\]")
+_INT: Final = re.compile(r"-?(?:0x[0-9a-f]+|[0-9]{1,20})")
+_WORDS: Final = MappingProxyType({"none": None, "true": True, "false": False})
+_NESTING: Final = 100  # of tuples in a parameter
+_SHOWN: Final = 120  # characters of the user's text in a message
+
+
+def to_text(jaxpr: Jaxpr, *, source: bool = False) -> str:
+    """The program as text, exact; `source` adds the user's lines as comments.
+
+    Law: `parse(to_text(j)) is j`.
+    """
+    return printing.program(distinct(jaxpr), _comment if source else None)
+
+
+def _comment(eqn: Eqn) -> str:
+    where = place(eqn.source)
+    return str(where) if where else ""
+
+
+def parse(text: str, primitives: Mapping[str, type[Primitive]] = PRIMITIVES) -> Jaxpr:
+    """The program of a text.
+
+    Law:    `parse(to_text(j)) is j`; what it returns is well typed.
+    Raises: ParseError, with line and column, and nothing else.
+    Cost:   linear in the text.
+    """
+    with collector_paused():
+        return _Parser(text, primitives).file()
+
+
+@final
+class _Operation:
+    """An operation with its parameters, as it stands in many equations, and what it gave for types it was given."""
+
+    __slots__ = ("made", "prim")
+
+    def __init__(self, prim: Primitive) -> None:
+        self.prim = prim
+        self.made: dict[tuple[Aval, ...], tuple[Aval, ...]] = {}
+
+
+@final
+class _Parser:
+    """One reading of one text: the tokens, the place in them, and what was read so far and may come again."""
+
+    def __init__(self, text: str, primitives: Mapping[str, type[Primitive]]) -> None:
+        self.text = text
+        self.primitives = primitives
+        self.tokens = tokens(text)
+        self.at = 0
+        self.functions: dict[str, Jaxpr] = {}
+        self.types: dict[str, Aval] = {}
+        self.literals: dict[tuple[str, Aval], Lit] = {}
+        self.operations: dict[tuple[str, ...], _Operation] = {}  # by their tokens
+
+    # ------------------------------------------------------------------------------------------------ tokens
+
+    def fail(self, problem: str, at: int | None = None) -> NoReturn:
+        """Raise the ParseError for the token `at`, by default the present one."""
+        start = place_of(self.text, self.at if at is None else at)
+        begin, end = self.text.rfind("\n", 0, start) + 1, self.text.find("\n", start)
+        line = self.text[begin : None if end < 0 else end].strip()
+        raise ParseError(
+            f"parse: line {self.text.count(chr(10), 0, start) + 1}, column {start - begin + 1}: {problem}",
+            equation=_short(line),
+        )
+
+    def expected(self, what: str) -> NoReturn:
+        """Raise the ParseError that says what should stand in place of the present token."""
+        token = self.tokens[self.at]
+        got = {"": "the end of the text", "\n": "the end of the line"}.get(token) or repr(_short(token))
+        self.fail(f"expected {what}, got {got}")
+
+    def take(self, token: str) -> None:
+        """Step over `token`."""
+        if self.tokens[self.at] != token:
+            self.expected("the end of the line" if token == "\n" else repr(token))
+        self.at += 1
+
+    def accept(self, token: str) -> bool:
+        """Step over `token` if it is there."""
+        there = self.tokens[self.at] == token
+        self.at += there
+        return there
+
+    def one(self, wanted: str, what: str) -> str:
+        """Step over a token of a kind; returns it."""
+        token = self.tokens[self.at]
+        if kind(token) != wanted:
+            self.expected(what)
+        self.at += 1
+        return token
+
+    def listed(self, item: Callable[[], T], close: str) -> list[T]:
+        """`item, item, ...` up to `close`, which is stepped over."""
+        out: list[T] = []
+        while not self.accept(close):
+            if out and not self.accept(","):
+                self.expected("',' or " + ("the end of the line" if close == "\n" else repr(close)))
+            out.append(item())
+        return out
+
+    def blank(self) -> None:
+        """Step over empty lines."""
+        while self.tokens[self.at] == "\n":
+            self.at += 1
+
+    # --------------------------------------------------------------------------------------------- functions
+
+    def file(self) -> Jaxpr:
+        """Bodies, then the program."""
+        self.blank()
+        while self.accept("fn"):
+            label = self.tokens[self.at]
+            if label in self.functions:
+                self.fail(f"{_short(label)} is defined twice")
+            self.functions[label] = self.function()
+            self.blank()
+        self.take("main")
+        main = self.function()
+        self.blank()
+        if self.tokens[self.at]:
+            self.expected("the end of the text")
+        return main
+
+    def function(self) -> Jaxpr:
+        """A function from its label to its closing brace."""
+        name = self.name()
+        self.take("(")
+        bindings = self.listed(self.binding, ")")
+        env: dict[str, Var] = {}
+        ins = tuple([self.bind(env, b, ~k) for k, b in enumerate(bindings)])
+        self.take("->")
+        self.take("(")
+        signature = self.listed(self.aval, ")")
+        self.take("{")
+        self.take("\n")
+        self.blank()
+        eqns: list[Eqn] = []
+        n = 0
+        while not self.accept("return"):
+            eqns.append(self.equation(env, n))
+            n += len(eqns[-1].outs)
+            self.blank()
+        at = self.at
+        outs = tuple(self.atoms(env))
+        self.blank()
+        self.take("}")
+        if [a.aval for a in outs] != signature:
+            returned, said = (", ".join(map(str, avals)) for avals in ([a.aval for a in outs], signature))
+            self.fail(f"returns ({returned}), the signature says ({said})", at)
+        return Jaxpr(ins, tuple(eqns), outs, name)
+
+    def name(self) -> str:
+        label = self.one("label", "a function as in '@f'")
+        if label[1] != '"':
+            return label[1:].split("#")[0]
+        return self.quoted(label[1 : label.rindex('"') + 1])
+
+    def binding(self) -> tuple[int, str, Aval]:
+        """`%0: f32[3]`, and where it stands."""
+        at = self.at
+        name = self.one("variable", "a value as in '%0'")
+        self.take(":")
+        return at, name, self.aval()
+
+    def bind(self, env: dict[str, Var], binding: tuple[int, str, Aval], index: int) -> Var:
+        at, name, aval = binding
+        if name in env:
+            self.fail(f"{_short(name)} is bound twice", at)
+        var = env[name] = Var(index, aval)
+        return var
+
+    def equation(self, env: dict[str, Var], n: int) -> Eqn:
+        """`%0: f32[3] = mul %arg0, 2.0:f32[3]`, up to the end of the line."""
+        start = self.at
+        bindings = []
+        if self.accept("("):
+            self.take(")")
+        else:
+            bindings.append(self.binding())
+            while self.accept(","):
+                bindings.append(self.binding())
+        self.take("=")
+        at = self.at
+        operation = self.operation()
+        ins = tuple(self.atoms(env))
+        types = tuple([a.aval for a in ins])
+        avals = operation.made.get(types)
+        if avals is None:
+            avals = operation.made[types] = tuple(self.checked(at, operation.prim.abstract_eval, *types))
+        if tuple([b[2] for b in bindings]) != avals:
+            bound, made = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
+            self.fail(f"{operation.prim.name} gives {made}, the equation says {bound}", start)
+        return Eqn(operation.prim, ins, tuple([self.bind(env, b, n + k) for k, b in enumerate(bindings)]))
+
+    def checked(self, at: int, rule: Callable[..., T], /, *args: object, **kwargs: object) -> T:
+        """Call what a primitive's author wrote; whatever it raises is a fault of the text."""
+        try:
+            return rule(*args, **kwargs)
+        except FxadError as e:
+            self.fail(e.message, at)
+        except Exception as e:  # noqa: BLE001
+            self.fail(f"{type(e).__name__}: {_short(str(e))}", at)
+
+    # ------------------------------------------------------------------------------------------------- values
+
+    def aval(self) -> Aval:
+        """`f32[3,4]`."""
+        known = self.types.get(self.tokens[self.at])
+        if known is not None:
+            self.at += 1
+        else:
+            token = self.one("type", "a type as in 'f32[3,4]'")
+            match = _TYPE.fullmatch(token)
+            if match is None or match[1] not in dtypes.BY_SHORT:
+                self.fail(f"{_short(token)} is not a type", self.at - 1)
+            sizes = match[2].split(",") if match[2] else []
+            if any([len(size) > 19 for size in sizes]):
+                self.fail(f"{_short(token)} has a size that is too large", self.at - 1)
+            shape = tuple(map(int, sizes))
+            known = self.types[token] = self.checked(self.at - 1, Aval, shape, dtypes.BY_SHORT[match[1]])
+        return known
+
+    def atoms(self, env: Mapping[str, Var]) -> list[Atom]:
+        """Values separated by commas, up to the end of the line, which is stepped over."""
+        out: list[Atom] = []
+        while not self.accept("\n"):
+            if out and not self.accept(","):
+                self.expected("',' or the end of the line")
+            token = self.tokens[self.at]
+            var = env.get(token)
+            if var is None and token[:1] == "%" and kind(token) == "variable":
+                self.fail(f"{_short(token)} is not bound")
+            out.append(self.literal() if var is None else var)
+            self.at += var is not None
+        return out
+
+    def literal(self) -> Lit:
+        """`2.0:f32[3]`, `complex(1.0, nan):c64[]`."""
+        at = self.at
+        if self.accept("complex"):
+            self.take("(")
+            parts = [self.element()]
+            self.take(",")
+            parts.append(self.element())
+            self.take(")")
+        else:
+            parts = [self.element()]
+        self.take(":")
+        aval = self.aval()
+        key = (" ".join(parts), aval)
+        known = self.literals.get(key)
+        if known is None:
+            paired = dtypes.is_complex(aval.dtype)
+            bits = [scalars.read(part, dtypes.real_part(aval.dtype)) for part in parts]
+            if len(parts) != 1 + paired or None in bits:
+                shown = f"complex({', '.join(parts)})" if len(parts) == 2 else parts[0]
+                self.fail(f"{_short(shown)} is not a value of {aval}", at)
+            known = self.literals[key] = Lit(b"".join([b for b in bits if b is not None]), aval)
+        return known
+
+    def element(self) -> str:
+        token = self.tokens[self.at]
+        if kind(token) not in ("number", "word"):
+            self.expected("a value as in '%0' or '1.0:f32[]'")
+        self.at += 1
+        return token
+
+    def quoted(self, token: str) -> str:
+        try:
+            return str(json.loads(token))
+        except ValueError:
+            self.fail(f"{_short(token)} is not a string of JSON", self.at - 1)
+
+    # --------------------------------------------------------------------------------------------- primitives
+
+    def operation(self) -> _Operation:
+        """`reduce_sum[axes=(0,)]`, which a text repeats as often as it repeats a layer."""
+        at = self.at
+        end = at
+        if self.tokens[at + 1 : at + 2] == ["["]:
+            with suppress(ValueError):  # when it does not end
+                end = self.tokens.index("]", at)
+        written = tuple(self.tokens[at : end + 1])
+        known = self.operations.get(written)
+        if known is None:
+            known = self.operations[written] = _Operation(self.primitive())
+        else:
+            self.at = end + 1
+        return known
+
+    def primitive(self) -> Primitive:
+        """An operation that was not read before."""
+        at = self.at
+        name = self.one("word", "an operation")
+        cls = self.primitives.get(name)
+        if cls is None:
+            self.fail(f"there is no operation {_short(name)!r}", at)
+        fields = fields_of(cls)
+        given: dict[str, Param] = {}
+        if self.accept("["):
+            for field, value in self.listed(lambda: self.field(name, fields), "]"):
+                if field in given:
+                    self.fail(f"{name}: parameter {field} is given twice", at)
+                given[field] = value
+        missing = [f.name for f in fields.values() if f.required and f.name not in given]
+        if missing:
+            self.fail(f"{name}: parameter {missing[0]} is missing", at)
+        return self.checked(at, cls, **given)
+
+    def field(self, name: str, fields: Mapping[str, Field]) -> tuple[str, Param]:
+        """`axes=(0,)`."""
+        field = fields.get(self.one("word", "a parameter"))
+        if field is None:
+            self.fail(f"{name} has no parameter {_short(self.tokens[self.at - 1])}", self.at - 1)
+        self.take("=")
+        at = self.at
+        value = self.value()
+        if not self.checked(at, field.takes, value):
+            shown = " ".join(self.tokens[at : self.at])
+            self.fail(f"{name}: parameter {field.name} is {field.type}, got {_short(shown)}", at)
+        return field.name, value
+
+    def value(self, depth: int = 0) -> Param:
+        """A parameter of any kind."""
+        token = self.tokens[self.at]
+        if self.tokens[self.at + 1 : self.at + 2] == [":"] or token == "complex":
+            return self.literal()
+        if token == "(":
+            return self.items(depth + 1)
+        if kind(token) == "type":
+            return self.aval()
+        if kind(token) == "label" and token not in self.functions:
+            self.fail(f"there is no function {_short(token)} before this line")
+        return self.simple()
+
+    def simple(self) -> Param:
+        """A parameter that is one token."""
+        token = self.tokens[self.at]
+        of_kind = kind(token)
+        self.at += 1
+        if of_kind == "label":
+            return self.functions[token]
+        if of_kind == "number" and _INT.fullmatch(token):
+            return int(token, 16 if "x" in token else 10)
+        if of_kind == "string":
+            return self.quoted(token)
+        if token in _WORDS:
+            return _WORDS[token]
+        if token not in dtypes.BY_SHORT:
+            self.at -= 1
+            self.expected("a parameter's value")
+        return dtypes.BY_SHORT[token]
+
+    def items(self, depth: int) -> tuple[Param, ...]:
+        """`(1, 2)`, `(1,)`, `()`."""
+        if depth > _NESTING:
+            self.fail(f"more than {_NESTING} tuples in each other")
+        self.take("(")
+        items: list[Param] = []
+        while not self.accept(")"):
+            items.append(self.value(depth))
+            if not self.accept(","):
+                if len(items) == 1:
+                    self.take(",")
+                self.take(")")
+                break
+        return tuple(items)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,0 +1,451 @@
+"""`Array`: a value on a device, with NumPy's operators; and the seam at which operations reach a trace or a device.
+
+An operator does not know whether it runs inside a trace. It hands an operation (`fxad.operations`) or a primitive to
+the `Binder` in charge: the trace of this context if there is one (`fxad.trace`), else the eager one below, which
+compiles the operation as a program of its own, once per types, and runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, Protocol, Self, cast
+
+import numpy as np
+
+from fxad import dtypes, runtime
+from fxad.core.builder import Builder
+from fxad.core.lru import Recent
+from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, described
+from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
+from fxad.operations import index_plan, indexing, promotion
+from fxad.operations.at import Updatable
+from fxad.operations.conversions import Conversions
+from fxad.operations.methods import Methods
+from fxad.operations.operators import ArrayLike, Operation
+from fxad.operations.typed import Typed
+from fxad.runtime import commitments
+from fxad.tracing import placement
+
+DEFAULT_OPTIONS: Final = runtime.CompileOptions()
+
+
+class Binder(Protocol):
+    """Where operations go: into the program being traced, or to a device."""
+
+    def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
+        """One equation over the arguments, exactly as they are: no promotion."""
+
+    def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+        """An operation over array arguments."""
+
+    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
+        """A whole program over its operands."""
+
+
+_binder: ContextVar[Binder | None] = ContextVar("fxad_binder", default=None)
+
+
+def binder() -> Binder:
+    """The binder in charge of this context (thread, asyncio task)."""
+    return _binder.get() or EAGER
+
+
+class Array(Typed, Conversions, Methods, Updatable):
+    """An immutable array on a device.
+
+    Type:  `shape`, `dtype` as in NumPy; never a subclass of `numpy.ndarray`. In a traced function arguments are
+           tracers, which are Arrays without a value.
+    Rule:  operators promote as NumPy does between arrays; a Python scalar takes the dtype of the array it meets.
+    """
+
+    __slots__ = ("__weakref__", "_aval", "_buffer")
+    __array_priority__ = 1000  # NumPy must leave `ndarray + Array` to `Array.__radd__`
+
+    _aval: Aval
+    _buffer: runtime.Buffer
+
+    # ------------------------------------------------------------------------------------------------- properties
+
+    @property
+    def aval(self) -> Aval:
+        """Shape and dtype together."""
+        return self._aval
+
+    @property
+    def device(self) -> runtime.Device:
+        """Where the value is."""
+        return runtime.device_of(self._buffer)
+
+    @property
+    def committed(self) -> bool:
+        """Whether it was put on its device, or computed from what was, and so does not move by itself."""
+        return self._buffer._committed
+
+    def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
+        """The value on another device; the array itself when it is there. `stream` is the standard's, and None."""
+        placement.check_device("to_device", device, stream)
+        return self if self.device is device else wrapped(self._aval, runtime.transfer(self._buffer, device))
+
+    # ---------------------------------------------------------------------------------------------------- values
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+        value = runtime.to_numpy(self._buffer)
+        if dtype is not None and value.dtype != dtype:
+            if copy is False:
+                raise ParameterError(
+                    f"numpy: {value.dtype.name} does not become {dtype} without a copy", remedy="leave `copy` out"
+                )
+            return value.astype(np.dtype(dtype))  # type: ignore[call-overload]
+        return value.copy() if copy else value
+
+    def __repr__(self) -> str:
+        fate = runtime.fate(self._buffer)  # debuggers and messages show arrays that are gone, too
+        return f"<Array {self._aval}, {fate}>" if fate else super().__repr__()
+
+    def leaked(self, what: str, here: str) -> LeakedTracerError:
+        """The error for a tracer met where its trace is not: `what` it is to whom, and what is being traced there."""
+        raise AssertionError("an array with a value belongs to no trace")
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        return runtime.to_dlpack(self._buffer, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return runtime.dlpack_device(self._buffer)
+
+    def block_until_ready(self) -> Array:
+        """Wait until the value has been computed; returns the array itself."""
+        runtime.block(self._buffer)
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return asarray, (np.array(self.__array__()),)
+
+    def copy(self) -> Self:
+        """The value in memory of its own, to be donated apart; inside a trace, where nothing is, the array itself."""
+        staged = _binder.get() or type(self) is not Array  # a tracer whose trace has ended says so where it is used
+        return self if staged else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.copy()
+
+    def __contains__(self, value: ArrayLike) -> bool:
+        hit: object = self == value
+        return bool(hit.any()) if isinstance(hit, Array) else False
+
+    def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
+        return cast("Self", applied(op, (self, *args), static))
+
+    def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
+        if type(x) is not type(y) and not (isinstance(y, _OPERANDS) and isinstance(x, _OPERANDS)):
+            return cast("Self", NotImplemented)
+        if type(x) is Array is type(y) and _binder.get() is None:
+            return cast("Self", EAGER.run(op, (x, y), static)[0])
+        return cast("Self", applied(op, (x, y), static))
+
+    def __getitem__(self, index: object) -> Self:
+        here = _binder.get()
+        if here is None:
+            return cast("Self", EAGER.getitem(self, index))
+        plan, places = index_plan.plan(self.aval.shape, index)
+        return cast("Self", here.apply(indexing.getitem, (self, *places), (plan,))[0])
+
+
+_SCALARS: Final = frozenset({bool, int, float, complex})
+_OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
+
+
+# ----------------------------------------------------------------------------------------------------------- eager
+
+
+def asarray(value: object, dtype: object = None) -> Array:
+    """Put a value on the default device: a NumPy array, a scalar, or anything with DLPack. Converted, with a `dtype`.
+
+    Raises: ArgumentError for what is not an array; DTypeError for a dtype fxad does not have.
+    """
+    if isinstance(value, Array):
+        return value if dtype is None else value.astype(dtype)
+    if dtype is None:
+        return put(value, aval_of(value))
+    aval = aval_of(value).with_dtype(dtype)
+    return put(np.asarray(value).astype(aval.dtype), aval)
+
+
+def wrapped(aval: Aval, buffer: runtime.Buffer) -> Array:
+    """A buffer as an Array of its type."""
+    made = Array()
+    made._aval, made._buffer = aval, buffer
+    return made
+
+
+def arrays(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> list[Array]:
+    """The buffers as Arrays of these types."""
+    return [wrapped(a, b) for a, b in zip(avals, buffers, strict=True)]
+
+
+def put(value: object, aval: Aval) -> Array:
+    """A value of exactly the type `aval`, on the default device and free to move."""
+    return wrapped(aval, runtime.to_buffer(value, aval))
+
+
+def load(
+    jaxpr: Jaxpr, options: runtime.CompileOptions = DEFAULT_OPTIONS, device: runtime.Device | None = None
+) -> runtime.LoadedProgram:
+    """The executable of a program on a device (None: the default one), from the cache in force."""
+    return runtime.compile_jaxpr(jaxpr, options, device)
+
+
+def aval_of(value: object, what: str = "value") -> Aval:
+    """The type of anything that can be an operand: the one place where what a user hands over becomes an aval.
+
+    Raises: ArgumentError for what is not an array; DTypeError for a dtype fxad does not have.
+    """
+    if isinstance(value, Array):
+        return value.aval
+    if isinstance(value, np.ndarray | np.generic):
+        if type(value) is np.ma.MaskedArray:
+            raise ArgumentError(f"{what}: a masked array is not taken: its mask would be lost", remedy="use filled()")
+        try:
+            return Aval(value.shape, value.dtype)
+        except DTypeError as e:
+            raise DTypeError(f"{what}: {value.dtype!r} is not a dtype of fxad", remedy=e.remedy) from None
+    if isinstance(value, bool | int | float | complex):
+        return Aval((), promotion.scalar_dtype(value))
+    if isinstance(value, runtime.Exporter):
+        return runtime.dlpack_aval(value)
+    raise ArgumentError(
+        f"{what}: {described(value)} is not an array: {value!r:.60}",
+        remedy="pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__",
+    )
+
+
+class Eager:
+    """The binder outside a trace: each operation is a program, compiled once per types, run at once.
+
+    Cost: 1.5 us beside the execution itself (4 us) once the operation has run on these types.
+    """
+
+    __slots__ = ("_plans", "_programs", "_scalars")
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._programs: Recent[Hashable, runtime.LoadedProgram] = Recent(limit)
+        # by what the scalar is: `x + 1` in a loop moves its 1 to the device once
+        self._scalars: Recent[Hashable, Array] = Recent(limit)
+        self._plans: Recent[Hashable, tuple[index_plan.Plan, tuple[int, ...]]] = Recent(limit)
+
+    def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
+        arrays = [self._operand(prim.name, k, a) for k, a in enumerate(args)]
+        return self.run(_emit_prim, arrays, (prim,))
+
+    def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+        for a in args:
+            if type(a) is not Array:
+                return self.run(op, self.operands(op, args, static), static)
+        return self.run(op, cast("tuple[Array, ...]", args), static)
+
+    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
+        buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
+        if commitments.any and True in map(placement.committed, buffers):
+            loaded = load(jaxpr, device=placement.target(jaxpr.name, buffers, placement.numbered))
+            return tuple(arrays(loaded.out_avals, placement.run(loaded, buffers)))
+        loaded = load(jaxpr)
+        return tuple(arrays(loaded.out_avals, loaded.execute(buffers)))
+
+    def getitem(self, x: Array, index: object) -> Array:
+        """`x[index]`. Where a window starts is an operand: one program for x[0], x[1], ..."""
+        if type(x) is not Array:
+            x = self._operand("getitem", 0, x)
+        shape = x.aval.shape
+        key = index_plan.spelled(index)
+        known = self._plans.get((shape, key)) if key is not None else None
+        if known is not None:
+            plan, starts = known
+            return self.apply(indexing.getitem, (x, *[self.scalar(k) for k in starts]), (plan,))[0]
+        plan, places = index_plan.plan(shape, index)
+        plan, starts = index_plan.at_run_time(plan, shape)
+        if key is not None:
+            self._plans.put((shape, key), (plan, starts))
+        return self.apply(indexing.getitem, (x, *map(self.scalar, starts), *places), (plan,))[0]
+
+    def run(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+        """`apply` of arrays with values: one frame for what has run before."""
+        avals: tuple[Aval, ...]
+        if len(args) == 1:  # spelled out: a comprehension costs a frame, 0.1 us
+            (x,) = args
+            avals, buffers = (x._aval,), [x._buffer]
+        elif len(args) == 2:
+            x, y = args
+            avals, buffers = (x._aval, y._aval), [x._buffer, y._buffer]
+        else:
+            avals, buffers = tuple([a._aval for a in args]), [a._buffer for a in args]
+        key: Hashable = op, avals, static
+        if static:
+            kinds = tuple(map(type, static))
+            key = op, avals, static if _LOOSE.isdisjoint(kinds) else _exact(static), kinds
+        try:
+            loaded = self._programs.peek(key) or self._programs.get(key)
+        except TypeError:  # an array or a list as a parameter: the operation judges it
+            loaded = key = None
+        if commitments.any and True in map(placement.committed, buffers):
+            device = placement.target(operation_name(op, static), buffers, placement.numbered)
+            loaded = self._on(device, op, avals, static, key)
+            out = placement.run(loaded, buffers)
+        else:
+            if loaded is None:
+                loaded = self._load(op, avals, static, key)
+            try:
+                out = loaded.start(buffers).consume_with_handlers(loaded.handlers)
+            except runtime.Refused as e:
+                raise runtime.refused(e, buffers, loaded.origin) from e
+        if len(out) != 1:
+            return tuple(arrays(loaded.out_avals, out))
+        made = Array()
+        made._aval, made._buffer = loaded.out_avals[0], out[0]
+        return (made,)
+
+    def _on(
+        self,
+        device: runtime.Device,
+        op: Operation,
+        avals: tuple[Aval, ...],
+        static: tuple[Hashable, ...],
+        key: Hashable,
+    ) -> runtime.LoadedProgram:
+        """The operation's program on a device: what is loaded already, or one of its own."""
+        if key is not None and device is not runtime.default_device():
+            key = device, key
+        there = None if key is None else self._programs.get(key)
+        return there or self._load(op, avals, static, key, device)
+
+    def _load(
+        self,
+        op: Operation,
+        avals: tuple[Aval, ...],
+        static: tuple[Hashable, ...],
+        key: Hashable,
+        device: runtime.Device | None = None,
+    ) -> runtime.LoadedProgram:
+        b = Builder()
+        loaded = load(b.build(op(b, *b.inputs(avals), *static), "eager"), device=device)
+        if key is not None:
+            self._programs.put(key, loaded)
+        return loaded
+
+    def known(self, op: Operation, aval: Aval, prim: Primitive) -> runtime.LoadedProgram | None:
+        """What has run for an operation of one array and a primitive, on the default device."""
+        return self._programs.get((op, (aval,), (prim,), (type(prim),)))
+
+    def operands(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> list[Array]:
+        """Arguments as arrays on the device; a Python scalar in the dtype of the first array."""
+        like = None
+        for a in args:
+            if isinstance(a, Array | np.ndarray | np.generic):
+                like = a.dtype
+                break
+        else:
+            like = promotion.alone([a for a in args if is_scalar(a)])
+        return [a if type(a) is Array else self._operand((op, static), k, a, like) for k, a in enumerate(args)]
+
+    def scalar(self, value: promotion.Scalar, like: dtypes.DType | None = None) -> Array:
+        """A Python scalar on the device, in the dtype it takes beside `like`."""
+        # a zero and a complex number are equal to others of different bits: their names are not
+        key = type(value), value if value and type(value) is not complex else repr(value), like
+        known = self._scalars.get(key)
+        if known is None:
+            known = _scalar_array(value, like)
+            self._scalars.put(key, known)
+        return known
+
+    def _operand(
+        self,
+        op: str | tuple[Operation, tuple[Hashable, ...]],
+        k: int,
+        value: object,
+        like: dtypes.DType | None = None,
+    ) -> Array:
+        if type(value) is Array:
+            return value
+        if type(value) in _SCALARS:
+            return self.scalar(cast("promotion.Scalar", value), like)
+        if is_scalar(value):
+            return _scalar_array(cast("promotion.Scalar", value), like)
+        what = f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"
+        if isinstance(value, Array):  # a tracer, and no trace in charge
+            raise value.leaked(what, "no function is being traced here")
+        aval = aval_of(value, what)
+        return put(value, aval)
+
+
+# Values of these types may be equal and mean different things, or hold values that do: 0.0 and -0.0, (1,) and (True,).
+_LOOSE: Final = frozenset({float, complex, tuple, np.float16, np.float32, np.float64, np.complex64, np.complex128})
+
+
+def _exact(static: Hashable) -> Hashable:
+    """A name for a static value that another value has only when it is the same, bit by bit and type by type."""
+    kind = type(static)
+    if isinstance(static, tuple):
+        return kind, tuple([_exact(s) for s in static])
+    return kind, repr(static) if kind in _LOOSE else static
+
+
+def applied(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
+    """`binder().apply(op, args, static)[0]`, with the shortest way for arrays outside of a trace."""
+    here = _binder.get()
+    if here is not None:
+        return here.apply(op, args, static)[0]
+    for a in args:
+        if type(a) is not Array:
+            return EAGER.run(op, EAGER.operands(op, args, static), static)[0]
+    return EAGER.run(op, cast("tuple[Array, ...]", args), static)[0]
+
+
+def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:
+    aval = Aval((), promotion.scalar_dtype(value, like))
+    return put(np.asarray(value, aval.dtype), aval)
+
+
+def is_scalar(value: object) -> bool:
+    """Whether a value is a Python number: also one of a subclass, as the members of an IntEnum are."""
+    return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
+
+
+def operation_name(op: Operation, static: tuple[Hashable, ...]) -> str:
+    """What to call an operation in a message: the primitive it was given, or its own name."""
+    return next((s.name for s in static if isinstance(s, Primitive)), op.__name__)
+
+
+def _emit_prim(b: Builder, *args: Any) -> tuple[Atom, ...]:
+    *atoms, prim = args
+    return b(prim, *atoms)
+
+
+EAGER: Final = Eager()
+
+__all__ = [
+    "Array",
+    "ArrayLike",
+    "Binder",
+    "DEFAULT_OPTIONS",
+    "EAGER",
+    "Eager",
+    "Operation",
+    "applied",
+    "arrays",
+    "asarray",
+    "aval_of",
+    "binder",
+    "is_scalar",
+    "load",
+    "operation_name",
+    "put",
+    "wrapped",
+]

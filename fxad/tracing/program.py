@@ -1,0 +1,347 @@
+"""`Program[P, R]`: a jaxpr with its trees and bound operands; and what it becomes, `Lowered` and `Executable`.
+
+The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> Array` is
+`Program[[Params, Array], Array]`, and so are its executable and, with other results, its transforms.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import field
+from types import MappingProxyType
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, final, overload
+
+import numpy as np
+
+from fxad import dtypes, tree
+from fxad.core.dataclasses import dataclass
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
+from fxad.ir import Aval, Jaxpr
+from fxad.operations import promotion
+from fxad.tracing.array import Array, aval_of, binder
+from fxad.tracing.static_args import Argnames, Statics
+from fxad.tracing.tracer import raised_in, trace_flat
+from fxad.tree import Structure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The type of an argument where there is no example: `Spec((32, 64), "float32")`."""
+
+    shape: tuple[int, ...]
+    dtype: dtypes.DType
+
+    def __init__(self, shape: Iterable[int], dtype: object = "float32") -> None:
+        aval = Aval(shape, dtype)
+        object.__setattr__(self, "shape", aval.shape)
+        object.__setattr__(self, "dtype", aval.dtype)
+
+    @property
+    def aval(self) -> Aval:
+        """The type in the IR."""
+        return Aval(self.shape, self.dtype)
+
+
+class Traced(Protocol[P, R_co]):
+    """A `Program`, seen structurally. For overloads: mypy finds the types behind `Concatenate` in the calls of
+    a protocol, and not in the parameters of a class."""
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program as a value."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run it."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Program(Generic[P, R_co]):
+    """A traced function as a value: `jaxpr`, the trees of its arguments and results, and what it closed over.
+
+    `bound` are the values of the leading operands of `jaxpr`: arrays, or tracers of an enclosing trace. They are held,
+    never copied or hashed by content: two programs are equal when jaxpr and trees are equal and they bind the same
+    objects (docs/adr/0003). Calling a program runs it; inside a trace it adds one `call` equation.
+    """
+
+    jaxpr: Jaxpr
+    in_tree: Structure
+    out_tree: Structure
+    bound: tuple[object, ...] = ()
+    names: tuple[str, ...] = field(default=())  # of the positional arguments, for messages; not part of the value
+    name: str = "main"  # likewise
+
+    def _key(self) -> tuple[object, ...]:
+        return self.jaxpr, self.in_tree, self.out_tree, tuple([id(b) for b in self.bound])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    @property
+    def in_avals(self) -> tuple[Aval, ...]:
+        """Types of the argument leaves."""
+        return self.jaxpr.in_avals[len(self.bound) :]
+
+    @property
+    def out_avals(self) -> tuple[Aval, ...]:
+        """Types of the result leaves."""
+        return self.jaxpr.out_avals
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the argument leaves, as in `params['w']`."""
+        return tuple([argument_path(a, self.names) for a in self.in_tree.accessors()])
+
+    def text(self) -> str:
+        """The program as text; `fxad.text.parse` reads it back."""
+        return str(self.jaxpr)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<Program {self.name}: {len(self.jaxpr.eqns)} equations, {len(self.in_avals)} argument leaves>"
+
+    def replace(
+        self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""
+    ) -> Any:
+        """The program with another jaxpr over the same bound operands. The caller knows the types."""
+        ins = self.in_tree if in_tree is None else in_tree  # an empty tree is falsy
+        outs = self.out_tree if out_tree is None else out_tree
+        return Program(jaxpr, ins, outs, self.bound, self.names, name or self.name)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        leaves = flatten_arguments(self, args, kwargs)
+        outs = binder().call(self.jaxpr, [*self.bound, *leaves])
+        return cast(R_co, self.out_tree.unflatten(outs))
+
+
+def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
+    """`args[0]['w']` as `params['w']`, `kwargs['scale']` as `scale`."""
+    kind, where, *rest = accessor
+    if kind.entry == 0:
+        k = where.entry
+        root = names[k] if k < len(names) else f"args[{k}]"
+    else:
+        root = str(where.entry)
+    return root + "".join([e.codify("") for e in rest])
+
+
+def parameter_names(fn: object) -> tuple[str, ...]:
+    """Names of a function's positional parameters; empty when they cannot be known."""
+    try:
+        found = inspect.signature(fn).parameters.values()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return ()
+    return tuple([p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)])
+
+
+def name_of(fn: object) -> str:
+    """The function's name, as in `loss`; the class's for a callable object."""
+    inner = getattr(fn, "func", fn)  # functools.partial
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def spec_of(value: object, what: str) -> Aval:
+    """The type of an example argument or a `Spec`. Raises: ArgumentError."""
+    return value.aval if isinstance(value, Spec) else aval_of(value, what)
+
+
+@overload
+def trace(f: Callable[..., R], /, *args: object, static_argnames: Argnames, **kwargs: object) -> Program[..., R]: ...
+@overload
+def trace(f: Callable[P, R], /, *args: object, **kwargs: object) -> Program[P, R]: ...
+def trace(f: Callable[..., Any], /, *args: object, static_argnames: Any = (), **kwargs: object) -> Any:
+    """Trace a function into a program, from example values or `Spec`s; pytrees of either.
+
+    Arrays that `f` closes over become bound operands; Python scalars in it are literals. The arguments named in
+    `static_argnames` are given to `f` as they are, hashable values: the program is made for them, and takes the others.
+
+    Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
+    Cost:   one run of `f` on tracers.
+    Raises: ArgumentError for an argument or result that is not an array (with its path); what `f` raises.
+    """
+    if not callable(f):
+        raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
+    name = name_of(f)
+    if static_argnames:
+        statics = Statics(f"trace of {name}", f, (), static_argnames)
+        _, fixed, args, kwargs = statics.split(args, kwargs)
+        f = statics.bound(fixed)
+    names = parameter_names(f)
+    leaves, in_tree = tree.flatten((args, kwargs))
+    avals = types_of(f"trace of {name}", f, leaves, in_tree)
+    return trace_tree(f, in_tree, avals, name, names)
+
+
+def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
+    """Types of the leaves of a call, examples or `Spec`s. Raises: ArgumentError, DTypeError naming the path."""
+    try:
+        return tuple([spec_of(x, "") for x in leaves])
+    except FxadError:  # the paths are for the message only
+        names = parameter_names(f)
+        for x, a in zip(leaves, in_tree.accessors(), strict=True):
+            spec_of(x, f"{what}: argument {argument_path(a, names)}")
+        raise
+
+
+def trace_tree(
+    f: Callable[..., Any], in_tree: Structure, avals: Sequence[Aval], name: str, names: tuple[str, ...]
+) -> Program[Any, Any]:
+    """Trace a function whose flattened argument types are known."""
+    jaxpr, bound, out_tree, _ = trace_leaves(f, in_tree, avals, name)
+    return Program(jaxpr, in_tree, out_tree, bound, names, name)
+
+
+def trace_leaves(
+    f: Callable[..., Any], in_tree: Structure, avals: Sequence[Aval], name: str, role: str = "trace of"
+) -> tuple[Jaxpr, tuple[object, ...], Structure, Sequence[object]]:
+    """`trace_tree` in parts: the jaxpr, what its leading operands stand for, the tree of the results, and the results
+    as `f` gave them, which tells a bare Python number from an array. `role` is what `f` is, for messages."""
+    out_tree: Structure | None = None
+    leaves: Sequence[object] = ()
+
+    def flat(tracers: list[Array]) -> Sequence[object]:
+        nonlocal out_tree, leaves
+        args, kwargs = tree.unflatten(in_tree, tracers)
+        try:
+            results = f(*args, **kwargs)
+        except TypeError as e:
+            if not (isinstance(e, FxadError) or raised_in(e.__traceback__)):  # not from inside `f`
+                _check_signature(f, f"{role} {name}", args, kwargs)
+            raise
+        leaves, out_tree = tree.flatten(results)
+        _check_results(f"{role} {name}", leaves, out_tree)
+        return leaves
+
+    jaxpr, bound = trace_flat(flat, avals, name)
+    assert out_tree is not None
+    return jaxpr, bound, out_tree, leaves
+
+
+def _check_signature(f: Callable[..., Any], what: str, args: Sequence[object], kwargs: dict[str, object]) -> None:
+    """Raises: ArgumentError when a function does not take these arguments."""
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as e:
+        raise ArgumentError(f"{what}: {e}", remedy=f"its signature is {name_of(f)}{signature}") from None
+
+
+_RESULTS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
+
+
+def _check_results(what: str, leaves: Sequence[object], out_tree: Structure) -> None:
+    for k, leaf in enumerate(leaves):
+        if not isinstance(leaf, _RESULTS):
+            path = out_tree.accessors()[k].codify("result")
+            raise ArgumentError(
+                f"{what}: {path} is {described(leaf)}, not an array: {leaf!r:.60}",
+                remedy="return arrays, Python numbers, or pytrees of them; register a class with fxad.tree.dataclass",
+            )
+
+
+# ------------------------------------------------------------------------------------------------------- arguments
+
+
+def flatten_arguments(program: Program[Any, Any], args: tuple[object, ...], kwargs: dict[str, object]) -> list[Any]:
+    """The argument leaves of a call, checked against the program's types; Python scalars converted to them.
+
+    Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path.
+    """
+    leaves, in_tree = tree.flatten((args, kwargs))
+    if in_tree != program.in_tree:
+        raise tree_error(program, in_tree, len(args), kwargs)
+    return [
+        x if isinstance(x, Array) and x.aval is a else fit(program, k, x, a)
+        for k, (x, a) in enumerate(zip(leaves, program.in_avals, strict=True))
+    ]
+
+
+def fit(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object:
+    """A leaf that is not an Array of exactly the type: a scalar is converted, anything else must have the type.
+
+    Cost: paths are for messages only: those of all leaves are as many as there are leaves, each time.
+    """
+    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic) and aval.shape == ():
+        if promotion.scalar_dtype(value, aval.dtype) is aval.dtype:
+            return np.asarray(value, aval.dtype)
+        raise DTypeError(
+            f"{_argument(program, k)} is the Python {type(value).__name__} {value!r}, it was traced as {aval}",
+            remedy="trace again with a scalar of this kind, or use jit, which does so by itself",
+        )
+    try:
+        found = aval_of(value)
+    except FxadError:
+        found = aval_of(value, _argument(program, k))
+    if found is aval:
+        return value
+    path = _argument(program, k)
+    role = _ROLES.get(program.paths[k].partition("[")[0], "")
+    if found.shape != aval.shape:
+        raise ShapeError(
+            f"{path} has shape {found.shape}, it was traced with {aval.shape}",
+            remedy=role or "trace again for the other shape, or use jit, which does so by itself",
+        )
+    raise DTypeError(
+        f"{path} has dtype {found.dtype.name}, it was traced with {aval.dtype.name}",
+        remedy=role or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
+    )
+
+
+def _argument(program: Program[Any, Any], k: int) -> str:
+    return f"{program.name}: argument {program.paths[k]}"
+
+
+def tree_error(program: Program[Any, Any], found: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
+    """Why arguments of the structure `found` are not those of the program."""
+    positional, keywords = program.in_tree.children()
+    given, given_keywords = found.children()
+    remedy = "trace again for other arguments, or use jit, which does so by itself"
+    if positional.num_children != n_args:
+        wanted = counted(positional.num_children, "positional argument")
+        return ArgumentError(f"{program.name}: takes {wanted}, {n_args} were given", remedy=remedy)
+    known = keywords.entries()
+    if sorted(known) != sorted(kwargs):
+        return ArgumentError(
+            f"{program.name}: takes {_keywords(known)}, {_keywords(kwargs)} were given",
+            remedy="a program takes by keyword what it was traced with by keyword; defaults are part of its code",
+        )
+    names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(n_args)]
+    wanted_trees = [*positional.children(), *keywords.children()]
+    given_trees = [*given.children(), *given_keywords.children()]
+    name, a, b = next(x for x in zip([*names, *known], wanted_trees, given_trees, strict=True) if x[1] != x[2])
+    return TreeError(
+        f"{program.name}: argument {name} is {tree.shape_text(b)}, it was traced as {tree.shape_text(a)}",
+        remedy=_ROLES.get(name, remedy),
+    )
+
+
+# What directions are like, in the programs that derivatives make.
+_ROLES: Final = MappingProxyType(
+    {
+        "tangents": "tangents have the tree, shapes and dtypes of the arguments, with None for integers and bools",
+        "cotangent": "a cotangent has the tree, shapes and dtypes of the results, with None for integers and bools",
+    }
+)
+
+
+def counted(n: int, one: str, many: str = "") -> str:
+    """`1 argument`, `2 arguments`."""
+    return f"{n} {one if n == 1 else many or one + 's'}"
+
+
+def _keywords(names: Collection[str]) -> str:
+    return f"the keyword arguments {', '.join(sorted(names))}" if names else "no keyword arguments"

@@ -1,0 +1,394 @@
+"""From a Python function to a jaxpr: tracers, and the trace that collects what they do.
+
+One kind of tracer, one builder per trace, held in a context variable: threads and asyncio tasks do not see each
+other's. There is no stack of transformations. A function traced inside another may use the outer function's tracers:
+they become operands of the inner program (closure conversion), as do arrays that are closed over.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import get_ident
+from types import TracebackType
+from typing import Any, Final, NoReturn, cast
+
+import numpy as np
+import optree
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.memo import collector_paused
+from fxad.errors import FxadError, LeakedTracerError, TracerError
+from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, bound, equation, place
+from fxad.operations import promotion
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.remat import whole_segment
+from fxad.runtime import Device, default_device
+from fxad.tracing.array import EAGER, Array, Binder, Operation, _binder, aval_of, binder, is_scalar, operation_name
+from fxad.tracing.placement import check_device
+
+# What lies between the user and fxad tells the user nothing: lines of NumPy and optree are passed over too.
+_HERE: Final = tuple([os.path.dirname(m) + os.sep for m in (__file__, np.__file__, optree.__file__)])
+_internal: Final[dict[str, bool]] = {}
+
+
+def user_source(depth: int) -> Source:
+    """Code and offset of the innermost frame, from `depth` frames up, that is not fxad's own."""
+    frame = sys._getframe(depth)
+    while True:
+        code = frame.f_code
+        inside = _internal.get(code.co_filename)
+        if inside is None:
+            inside = _internal[code.co_filename] = code.co_filename.startswith(_HERE)
+        if not inside:
+            return code, frame.f_lasti
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+
+
+class Tracer(Array):
+    """An array in a traced function: a type, and a variable of the program being built."""
+
+    __slots__ = ("_trace", "_var")
+
+    def __init__(self, trace: Trace, var: Atom) -> None:
+        self._trace = trace
+        self._var = var
+
+    @property
+    def aval(self) -> Aval:
+        return self._var.aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._var.aval.shape
+
+    @property
+    def dtype(self) -> dtypes.DType:
+        return self._var.aval.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the program will run."""
+        return default_device()
+
+    @property
+    def committed(self) -> bool:
+        """Not known: a program runs where its arguments are."""
+        return False
+
+    def to_device(self, device: Device, /, *, stream: None = None) -> Array:
+        check_device("to_device", device, stream)
+        if device is not self.device:
+            self._refuse(f"to_device: {device}", "a program runs on one device: move its arguments, or its results")
+        return self
+
+    def __repr__(self) -> str:
+        return f"Tracer<{self._var.aval}>"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def _without_value(self, what: str, remedy: str) -> FxadError:
+        if not self._trace.alive:
+            return self.leaked(f"{what}: the array", "it has no value")
+        message = f"{what}: {self!r} of {self._trace.name} has no value while the function is traced"
+        return TracerError(message, remedy=remedy)
+
+    def _refuse(self, what: str, remedy: str) -> NoReturn:
+        raise self._without_value(what, remedy)
+
+    @property
+    def origin(self) -> str:
+        """Where the value was made: the traced function, and the user's line."""
+        function = self._trace.name
+        for eqn in reversed(self._trace.builder.eqns):
+            if self._var in eqn.outs:
+                at = place(eqn.source)
+                return f"made at {at}" if at else f"made in {function}"
+        return f"an argument of {function}" if self._var in self._trace.builder.ins else f"of {function}"
+
+    def leaked(self, what: str, here: str) -> LeakedTracerError:
+        state = "which is being traced elsewhere" if self._trace.alive else "whose trace has ended"
+        return LeakedTracerError(
+            f"{what} is {self!r}, {self.origin}, {state}; {here}",
+            remedy="return values from traced functions; do not keep them in globals, attributes or other threads",
+        )
+
+    def _outside(self, name: str) -> FxadError:
+        return self._without_value(
+            f"numpy.{name}", f"use fxad.numpy.{name}, or return the array and convert it outside"
+        )
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+        self._refuse("numpy", "use fxad.numpy in place of numpy, or return the array and convert it outside")
+
+    def __bool__(self) -> bool:  # noqa: PLE0304  it raises
+        remedy = "use fxad.numpy.where or fxad.lax.cond in place of if, while, and, or"
+        if self._var in self._trace.builder.ins:
+            remedy += "; a flag that is no data can be made static: jit(f, static_argnames=...)"
+        self._refuse("bool", remedy)
+
+    def __int__(self) -> int:
+        self._refuse("int", "use astype, or make the value a Python number that the function closes over")
+
+    def __float__(self) -> float:
+        self._refuse("float", "use astype, or make the value a Python number that the function closes over")
+
+    def __complex__(self) -> complex:
+        self._refuse("complex", "use astype, or make the value a Python number that the function closes over")
+
+    def __index__(self) -> int:  # noqa: PLE0305  it raises
+        self._refuse("index", "sizes and range() need Python ints; index arrays with x[i], which takes tracers")
+
+    def item(self) -> bool | int | float | complex:
+        self._refuse("item", "return the array and call item() on the result")
+
+    def tolist(self) -> Any:
+        self._refuse("tolist", "return the array and call tolist() on the result")
+
+    def block_until_ready(self) -> Array:
+        return self
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        self._refuse("__dlpack__", "return the array and export the result")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        self._refuse("__dlpack_device__", "return the array and export the result")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self._refuse("pickle", "return the array and pickle the result")
+
+
+class Trace:
+    """A trace in progress: the `Binder` that adds to one builder, which it hands to operations as their `Emit`."""
+
+    __slots__ = ("alive", "builder", "captured", "name", "outer", "thread")
+
+    def __init__(self, name: str, outer: Trace | None) -> None:
+        self.name = name
+        self.thread = get_ident()  # the only one that may add to the program; none when the trace has ended
+        self.outer = outer
+        self.builder = Builder()
+        # id -> (what the function closed over, its operand); holding the object keeps the id its own
+        self.captured: dict[int, tuple[object, Var]] = {}
+        self.alive = True
+
+    def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
+        # the hot path of tracing: spelled out for one and two operands, and rather than calling the builder
+        if self.thread != get_ident():
+            return self._elsewhere(prim.name).bind(prim, args)
+        n_args = len(args)
+        atoms: tuple[Atom, ...]
+        if n_args == 2:
+            x, y = args
+            atoms = (
+                x._var if type(x) is Tracer and x._trace is self else self.lift(prim.name, 0, x),
+                y._var if type(y) is Tracer and y._trace is self else self.lift(prim.name, 1, y),
+            )
+        elif n_args == 1:
+            (x,) = args
+            atoms = (x._var if type(x) is Tracer and x._trace is self else self.lift(prim.name, 0, x),)
+        else:
+            atoms = tuple([self.lift(prim.name, k, a) for k, a in enumerate(args)])
+        b = self.builder
+        b.source = source = user_source(3)
+        try:
+            if n_args == 2:
+                avals = prim.abstract_eval(atoms[0].aval, atoms[1].aval)
+            else:
+                avals = prim.abstract_eval(*[a.aval for a in atoms])
+        except FxadError as e:
+            raise self._located(e, prim.name, atoms, source)
+        outs = bound(b.n, avals)
+        b.n += len(outs)
+        b.eqns.append(equation(prim, atoms, outs, source))
+        return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
+
+    def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+        if self.thread != get_ident():
+            return self._elsewhere(operation_name(op, static)).apply(op, args, static)
+        like = None
+        atoms: list[Atom | None] = []
+        for k, a in enumerate(args):
+            if type(a) is Tracer and a._trace is self:
+                atom: Atom | None = a._var
+            elif type(a) in _SCALARS or is_scalar(a):
+                atom = None
+            else:
+                atom = self.lift(operation_name(op, static), k, a)
+            if like is None and atom is not None:
+                like = atom.aval
+            atoms.append(atom)
+        b = self.builder
+        b.source = source = user_source(3)
+        given: Sequence[Any] = atoms
+        if None in atoms:
+            if like is None:
+                alone = promotion.alone([a for a in args if is_scalar(a)])
+                like = None if alone is None else Aval((), alone)
+            given = [
+                promotion.scalar(cast("promotion.Scalar", a), like) if x is None else x
+                for x, a in zip(atoms, args, strict=True)
+            ]
+        start, first = len(b.eqns), b.n
+        try:
+            outs = op(b, *given, *static)
+        except FxadError as e:
+            # nothing half-done: equations of the failed operation go
+            del b.eqns[start:]
+            b.n = first
+            raise self._located(e, operation_name(op, static), given, source)
+        return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
+
+    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
+        # a segment is a call already; another one around it would sum apart what it adds to a cotangent
+        segment = whole_segment(jaxpr)
+        return self.bind(Call(jaxpr) if segment is None else segment, tuple(args))
+
+    def _elsewhere(self, op: str) -> Binder:
+        """What is in charge of a context that was copied in this trace, and is used in another thread or after it.
+
+        Raises: LeakedTracerError while the trace goes on: two threads would add to one program in any order.
+        """
+        if self.alive:
+            raise LeakedTracerError(
+                f"{op}: {self.name} is being traced by another thread, whose context this one has",
+                remedy="compute in the thread that traces, or start this one with an empty context",
+            )
+        outer = self.outer
+        while outer is not None and not outer.alive:
+            outer = outer.outer
+        return outer or EAGER
+
+    def lift(self, op: str, k: int, value: object, role: str = "argument") -> Atom:
+        """The atom for anything used in this trace: scalars are literals, arrays and outer tracers are captured."""
+        if isinstance(value, Tracer):
+            if value._trace is self:
+                return value._var
+            self._check_outer(f"{op}: {role} {k}", value)
+            if isinstance(value._var, Lit):
+                return value._var
+            return self._capture(value, value.aval)
+        if isinstance(value, np.generic):
+            aval = aval_of(value, f"{op}: {role} {k}")
+            return Lit.of(value, aval)
+        if is_scalar(value):
+            return promotion.scalar(cast("promotion.Scalar", value))
+        aval = aval_of(value, f"{op}: {role} {k}")
+        return self._capture(value, aval)
+
+    def _capture(self, value: object, aval: Aval) -> Var:
+        known = self.captured.get(id(value))
+        if known is None:
+            known = self.captured[id(value)] = value, self.builder.input(aval)
+        return known[1]
+
+    def _check_outer(self, what: str, value: Tracer) -> None:
+        outer = self.outer
+        while outer is not None and outer is not value._trace:
+            outer = outer.outer
+        if outer is None:
+            raise value.leaked(what, f"it is used in {self.name}")
+
+    def _located(self, e: FxadError, op: str, atoms: Sequence[Atom], source: Source) -> FxadError:
+        where = place(source)
+        return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=str(where) if where else "")
+
+    # ------------------------------------------------------------------------------------------------ the end
+
+    def finish(self, outs: Sequence[Atom], n_args: int) -> tuple[Jaxpr, tuple[object, ...]]:
+        """The program, its captured operands first, and what they stand for."""
+        jaxpr = self.builder.build(outs, self.name)
+        if not self.captured:
+            return jaxpr, ()
+        b = Builder()
+        ins = jaxpr.ins
+        captured = b.inputs([v.aval for v in ins[n_args:]])
+        args = b.inputs([v.aval for v in ins[:n_args]])
+        moved = b.build(b.inline(jaxpr, [*args, *captured]), self.name)
+        return moved, tuple([value for value, _ in self.captured.values()])
+
+
+_SCALARS: Final = frozenset({bool, int, float, complex})
+
+
+binding: Final = _binder.get  # the binder of a trace, for who cannot wait for a Python function
+
+
+def active() -> Trace | None:
+    """The trace of this context, if there is one."""
+    found = _binder.get()
+    while isinstance(found, Trace) and not found.alive:  # a context that was copied in a trace outlives it
+        found = found.outer
+    return found if isinstance(found, Trace) else None
+
+
+def raised_in(traceback: TracebackType | None) -> str:
+    """The user's line in a traceback: the innermost that is not fxad's own; empty when there is none."""
+    source: Source = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_HERE):
+            source = code, traceback.tb_lasti
+        traceback = traceback.tb_next
+    where = place(source)
+    return str(where) if where else ""
+
+
+@contextmanager
+def tracing(name: str) -> Iterator[Trace]:
+    """Run a block inside a new trace. Whatever happens, the trace before is in charge again afterwards."""
+    trace = Trace(name, active())
+    token = _binder.set(trace)
+    try:
+        with collector_paused():
+            yield trace
+    except FxadError as e:  # one that no equation raised: an argument, an axis, an index
+        raise e.located(where=raised_in(e.__traceback__))
+    finally:
+        trace.alive, trace.thread = False, 0
+        _binder.reset(token)
+
+
+def trace_flat(
+    fn: Callable[[list[Array]], Sequence[object]], avals: Sequence[Aval], name: str
+) -> tuple[Jaxpr, tuple[object, ...]]:
+    """Trace a function of flat arguments: the program, captured operands first, and what they stand for.
+
+    Law:    the same function on the same types gives the same object.
+    Cost:   one run of `fn` on tracers.
+    Raises: what `fn` raises; ArgumentError when it returns something that is not an array.
+    """
+    with tracing(name) as trace:
+        args: list[Array] = [Tracer(trace, trace.builder.input(a)) for a in avals]
+        results = fn(args)
+        outs = [trace.lift(name, k, r, "result") for k, r in enumerate(results)]
+        return trace.finish(outs, len(avals))
+
+
+def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
+    """One equation over arrays, in the trace of this context or at once.
+
+    Operands are taken as they are: no promotion, no broadcasting. A Python scalar is a literal without axes.
+    Raises: ArgumentError naming primitive, position and type for what is not an array.
+    """
+    return binder().bind(prim, args)
+
+
+__all__ = [
+    "Trace",
+    "Tracer",
+    "active",
+    "bind",
+    "raised_in",
+    "trace_flat",
+    "tracing",
+    "user_source",
+]

@@ -1,0 +1,119 @@
+"""Jacobians: forward mode, or the transposed linear program, mapped over a basis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.errors import NotDifferentiableError
+from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
+from fxad.primitives.elementwise import ADD, EQ, ConvertElementType
+from fxad.primitives.shape import Iota, Reshape, move_axis
+from fxad.primitives.slicing import Slice
+from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.ad.vjp import vjp
+from fxad.transforms.vmap import vmap
+
+
+def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
+    """The standard basis of the direct sum of `avals`: one stack for each, of shape (total size, *shape)."""
+    total = sum([a.size for a in avals])
+    out: list[Atom] = []
+    offset = 0
+    for a in avals:
+        plane = Aval((total, a.size), dtypes.int32)
+        rows = emit.one(Iota(plane.shape, dtypes.int32, 0))
+        columns = emit.one(Iota(plane.shape, dtypes.int32, 1))
+        hit = emit.one(EQ, rows, emit.one(ADD, columns, Lit.of(offset, plane)))
+        unit = emit.one(ConvertElementType(a.dtype), hit)
+        out.append(emit.one(Reshape((total, *a.shape)), unit))
+        offset += a.size
+    return out
+
+
+def blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[Atom]:
+    """Cut axis 0 of `x` (total size, *rest) into blocks, one for each of `avals`, with the block's axis unfolded into
+    the aval's shape: (*rest, *shape) if `last`, else (*shape, *rest)."""
+    rest = x.aval.shape[1:]
+    out: list[Atom] = []
+    offset = 0
+    for a in avals:
+        starts, limits = (offset,) + (0,) * len(rest), (offset + a.size, *rest)
+        part: Atom = x if len(avals) == 1 else emit.one(Slice(starts, limits, (1,) * len(limits)), x)
+        if last:
+            part = move_axis(emit, part, 0, len(rest))
+            shape = (*rest, *a.shape)
+        else:
+            shape = (*a.shape, *rest)
+        out.append(part if part.aval.shape == shape else emit.one(Reshape(shape), part))
+        offset += a.size
+    return out
+
+
+def _check_real(jaxpr: Jaxpr, what: str, avals: Sequence[Aval]) -> None:
+    for a in avals:
+        if a.dtype not in dtypes.FLOATING:
+            raise NotDifferentiableError(
+                f"{what}: {jaxpr.name} has an operand or result of type {a}, not real floating",
+                remedy="mark integer results as auxiliary; for complex numbers use jvp or vjp",
+            )
+
+
+@by_value
+def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
+    """operands -> (all results, then for each of the first `n_out` results, for each marked operand, the Jacobian of
+    shape (*result, *operand)), by forward mode.
+
+    Cost: the equations that tangents reach, mapped over as many basis vectors as the marked operands have elements; the
+          others once. Nothing is stored for later, so a loop without a bound is no obstacle.
+    """
+    avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
+    _check_real(jaxpr, "jacfwd", [*avals, *jaxpr.out_avals[:n_out]])
+    forward, nonzero = jvp(jaxpr, wrt)
+    b, n = Builder.like(jaxpr), len(jaxpr.outs)
+    size = sum([a.size for a in avals])
+    dims: tuple[int | None, ...] = (None,) * len(jaxpr.ins) + (0,) * len(avals)
+    _, where = vmap(forward, size, dims)
+    pushed, _ = vmap(forward, size, dims, where[:n] + (0,) * sum(nonzero))
+    both = b.inline(pushed, [*jaxpr.ins, *basis(b, avals)])
+    # an equation that computes values and tangents together may have given the values the mapped axis
+    outs = both[:n] if where[:n].count(None) == n else b.inline(jaxpr, jaxpr.ins)
+    dots = iter(both[n:])
+    found: list[Atom] = []
+    stacks = [next(dots) if nz else None for nz in nonzero]
+    for aval, stack in zip(jaxpr.out_avals[:n_out], stacks, strict=False):
+        if stack is None:
+            found.extend([Lit.of(0, Aval((*aval.shape, *a.shape), aval.dtype)) for a in avals])
+        else:
+            found.extend(blocks(b, stack, avals, last=True))
+    return b.build([*outs, *found], f"jacfwd_{jaxpr.name}")
+
+
+@by_value
+def jacrev(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
+    """The Jacobians of `jacfwd`, by reverse mode.
+
+    Cost: the transposed linear program, mapped over as many basis vectors as the first `n_out` results have elements.
+    """
+    avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
+    _check_real(jaxpr, "jacrev", [*avals, *jaxpr.out_avals[:n_out]])
+    both = vjp(jaxpr, wrt)
+    b = Builder.like(jaxpr)
+    primal = b.inline(both.forward, jaxpr.ins)
+    outs, residuals = primal[: len(jaxpr.outs)], primal[len(jaxpr.outs) :]
+    seeds_of = jaxpr.out_avals[:n_out]
+    size = sum([a.size for a in seeds_of])
+    seeds = iter(basis(b, seeds_of))
+    cts: list[Atom] = []
+    for k, a in enumerate(jaxpr.out_avals):
+        if k < n_out:
+            cts.append(next(seeds))
+        elif a.inexact:
+            cts.append(Lit.of(0, Aval((size, *a.shape), a.dtype)))
+    dims = (0,) * len(cts) + (None,) * both.n_res
+    pulled, _ = vmap(both.backward, size, dims, (0,) * len(avals))
+    by_operand = [blocks(b, x, seeds_of, last=False) for x in b.inline(pulled, [*cts, *residuals])]
+    found = [by_operand[j][i] for i in range(n_out) for j in range(len(avals))]
+    return b.build([*outs, *found], f"jacrev_{jaxpr.name}")

@@ -1,0 +1,149 @@
+"""Forward mode: one program that computes results and their tangents.
+
+`walk` is the pass that `linearize` shares: it runs every equation's `jvp` rule over a context. Here the context has one
+builder, so tangents are ordinary variables of the same program.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.errors import FxadError, NotDifferentiableError
+from fxad.ir import (
+    Atom,
+    Eqn,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    LinearizedBody,
+    Lit,
+    Primitive,
+    Source,
+    Tangent,
+    Var,
+    Zero,
+    lin,
+    place,
+)
+from fxad.primitives.elementwise import ADD
+from fxad.transforms.locate import describe
+from fxad.transforms.vmap import Dim, over_stack
+
+
+class FusedCtx(Builder):
+    """The `JvpCtx` of forward mode: primal and tangent equations go into one builder, in dependency order."""
+
+    __slots__ = ()
+
+    @property
+    def split(self) -> bool:
+        return False
+
+    def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
+        if Lin not in map(type, operands):
+            return zeros(prim, operands)
+        return tuple([lin(v) for v in self(prim, *[known(a) for a in operands])])
+
+    def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
+        return self.lin(prim, *operands)[0]
+
+    def add(self, a: Tangent, b: Tangent) -> Tangent:
+        if type(a) is Zero:
+            return b
+        if type(b) is Zero:
+            return a
+        return self.lin_one(ADD, a, b)
+
+    def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
+        raise AssertionError("forward mode asks for recur_fused")
+
+    def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+        return jvp(body, nonzero)
+
+    def batched(self, body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
+        return over_stack(body, size, in_dims, out_dims)
+
+
+def known(a: Lin | Zero | Var | Lit) -> Atom:
+    """The atom behind an operand of a linear equation."""
+    if isinstance(a, Lin):
+        return a.var
+    return a.instantiate() if isinstance(a, Zero) else a
+
+
+def zeros(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> tuple[Tangent, ...]:
+    """Results of a linear equation over zeros."""
+    return tuple([Zero(a) for a in prim.abstract_eval(*[o.aval for o in operands])])
+
+
+class Jvp(JvpCtx, Protocol):
+    """A `JvpCtx` that is the builder of the primal program."""
+
+    source: Source
+
+    def copy(self, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Var, ...]:
+        """Add `eqn` over other operands of the same types."""
+
+
+def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> tuple[Atom, ...]:
+    """Run the jvp rule of every equation that a tangent reaches, copy the others.
+
+    `linear` is the builder behind `ctx.lin` (`ctx` itself in forward mode). `tangents` holds the tangents of operands
+    that do not vanish, and those of all variables afterwards. Returns the results of the primal program.
+    """
+    env: dict[Atom, Atom] = {}
+    get, tangent = env.get, tangents.get
+    for eqn in jaxpr.eqns:
+        ins = eqn.ins
+        primals = tuple([get(a, a) for a in ins])
+        found = [tangent(a) for a in ins]
+        if not any(found):
+            env.update(zip(eqn.outs, ctx.copy(eqn, primals), strict=True))
+            continue
+        ctx.source = linear.source = eqn.source
+        given: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(found, ins, strict=True)])
+        try:
+            outs, dots = eqn.prim.jvp(ctx, primals, given)
+        except FxadError as e:
+            raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+        if len(eqn.outs) == 1:  # nearly all: spelled out, this loop is the hot path of differentiation
+            env[eqn.outs[0]] = outs[0]
+            if type(dots[0]) is Lin:
+                tangents[eqn.outs[0]] = dots[0]
+            continue
+        for v, out, dot in zip(eqn.outs, outs, dots, strict=True):
+            env[v] = out
+            if type(dot) is Lin:
+                tangents[v] = dot
+    return tuple([get(a, a) for a in jaxpr.outs])
+
+
+def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> None:
+    """Raises: NotDifferentiableError when a marked operand has no tangent; ValueError on a wrong count."""
+    for k, (v, nz) in enumerate(zip(jaxpr.ins, nonzero, strict=True)):
+        if nz and not v.aval.inexact:
+            raise NotDifferentiableError(
+                f"{what}: operand {k} of {jaxpr.name} has type {v.aval}, which has no tangent",
+                remedy="differentiate with respect to floating or complex operands only, or convert it first",
+            )
+
+
+@by_value
+def jvp(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """Forward mode: (operands, tangents of the marked operands) -> (results, tangents of results that do not vanish).
+
+    The second value marks those results.
+
+    Law:    chain rule; linear in the tangents; the first results are those of `jaxpr`.
+    Cost:   the equations of `jaxpr` and, for each that a tangent reaches, those of its rule.
+    Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
+    """
+    check_differentiable(jaxpr, nonzero, "jvp")
+    b = FusedCtx.like(jaxpr)
+    tangents: dict[Atom, Lin] = {v: lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
+    outs = walk(jaxpr, b, b, tangents)
+    dots = [tangents.get(a) for a in jaxpr.outs]
+    out = b.build([*outs, *[t.var for t in dots if t]], f"jvp_{jaxpr.name}")
+    return out, tuple([t is not None for t in dots])

@@ -1,0 +1,244 @@
+"""Rules that users give for tangents and cotangents, checked for linearity and split into what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fxad.core.builder import Builder
+from fxad.core.liveness import narrow, sweep
+from fxad.core.memo import by_value
+from fxad.errors import NotDifferentiableError, NotLinearError
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Zero, place
+from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.silent import silent, unchecked
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.host import HostCall
+from fxad.primitives.linearity import is_linear, is_zero
+from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.ad.transpose import transpose
+from fxad.transforms.ad.transpose_by_basis import apart, by_units, in_one, opaque
+from fxad.transforms.cleanup.dce import dce
+from fxad.transforms.cleanup.inline import inline
+from fxad.transforms.locate import describe
+
+
+@by_value
+def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jaxpr, Jaxpr]:
+    """A rule (operands, then `n_dots` tangents) -> (`n_out` results, then tangents of results), in two programs.
+
+    forward: operands -> results, then residuals. push: (tangents, residuals) -> tangents of results. What the rule does
+    with tangents beside its results is in `push`, and so happens where they are pushed.
+
+    Raises: NotLinearError that names the equation, when the tangents are not linear in the tangents, or the results
+            depend on them.
+    """
+    n_in = len(rule.ins) - n_dots
+    mask = (False,) * n_in + (True,) * n_dots
+    for k, out in enumerate(rule.outs[:n_out]):
+        if any(narrow(dce(silent(with_outs(rule, [out]))))[1][n_in:]):
+            raise NotLinearError(
+                f"{what}: result {k} depends on the tangents",
+                remedy="return (results, tangents of the results), in this order",
+            )
+    form = dce(rule)
+    try:
+        split = _split(form, mask, n_out, f"{what} is not linear in the tangents")
+    except (NotLinearError, NotDifferentiableError):
+        if not opaque(form, mask):
+            raise
+        forward, part = apart(form, n_out, n_dots)
+        return forward, cotangent_maps(part, n_dots, what, "the tangents")[1]
+    push = Builder()
+    ins = push.inputs(split.linear.in_avals)
+    dots = _filled(split, push.inline(split.linear, ins), rule)[n_out:]
+    return split.primal, push.build(dots, f"push_{rule.name}")
+
+
+@by_value
+def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangents") -> tuple[Jaxpr, Jaxpr]:
+    """A rule (`n` cotangents, then residuals) -> cotangents of operands; returns (push, pull): its transpose, and
+    itself, as a program whose equations are each linear in the cotangents where they depend on them.
+
+    Where it runs a loop without a bound, or a function of the host, on them, it is taken at its word: it is one
+    equation, whose transpose is found by unit vectors. What it does and checks beside its results is in `pull` only.
+
+    Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents.
+    """
+    form = dce(rule)
+    quiet, mask = dce(silent(form)), (True,) * n + (False,) * (len(rule.ins) - n)
+    if not is_linear(quiet, mask):  # a check of cotangents is no part of the map: what is checked is what is given
+        quiet = dce(unchecked(quiet))
+    try:
+        pull = linear_form(quiet, n, what, operands)
+        push = dce(transpose(pull, mask))
+    except (NotLinearError, NotDifferentiableError):
+        if not opaque(quiet, mask):
+            raise
+        _check_results(quiet, mask, what, operands)
+        push = by_units(quiet, n)
+    else:
+        if quiet is form:
+            return push, pull
+    return push, in_one(form, push, n)
+
+
+def _check_results(rule: Jaxpr, mask: tuple[bool, ...], what: str, operands: str) -> None:
+    """Refuse results that are not linear by equations that can tell. Raises: NotLinearError."""
+    for k in range(len(rule.outs)):
+        alone = dce(with_outs(rule, rule.outs[k : k + 1]))
+        if not opaque(alone, mask):
+            linear_form(alone, sum(mask), what, operands)
+
+
+@by_value
+def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
+    """The same map, whose equations are each linear in the first `n` operands where they depend on them.
+
+    Raises: NotLinearError that names the equation, when it is not linear in them.
+    """
+    mask = (True,) * n + (False,) * (len(rule.ins) - n)
+    form = dce(rule)
+    if is_linear(form, mask):
+        return form
+    split = _split(form, mask, 0, f"{what} is not linear in {operands}")
+    b = Builder()
+    linear, others = b.inputs(rule.in_avals[:n]), b.inputs(rule.in_avals[n:])
+    known = b.inline(split.primal, others)
+    return dce(b.build(_filled(split, b.inline(split.linear, [*linear, *known]), rule), rule.name))
+
+
+@by_value
+def check_equations(rule: Jaxpr, n: int, what: str, operands: str, remedy: str) -> None:
+    """Refuse a program that is not linear in its first `n` operands as far as its equations show.
+
+    One that runs a loop, a branch or a function of the host on them may be linear as a whole: a solver is.
+
+    Raises: NotLinearError that names the equation.
+    """
+    mask = (True,) * n + (False,) * (len(rule.ins) - n)
+    flat = dce(_bare(dce(rule), mask))
+    found: Eqn | int | None = None
+    reached: set[Atom] = set(flat.ins[:n])
+    for eqn in flat.eqns:
+        here = tuple([a in reached for a in eqn.ins])
+        if not any(here):
+            continue
+        reached.update(eqn.outs)
+        if not _is_linear(eqn, here):
+            if isinstance(eqn.prim, HigherOrder | HostCall):
+                return
+            found = eqn if found is None else found
+    if found is None:
+        found = next((k for k, a in enumerate(flat.outs) if a not in reached and not is_zero(a)), None)
+    if found is not None:
+        raise _not_linear(f"{what} is not linear in {operands}", found, remedy)
+
+
+def _filled(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
+    given = iter(dots)
+    return [
+        next(given) if nz else Zero(a).instantiate() for nz, a in zip(split.out_nonzero, rule.out_avals, strict=True)
+    ]
+
+
+def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> LinearizedBody:
+    """Linearize in the marked operands; the primal half does not depend on them, so it is without them.
+
+    primal: other operands -> the first `n_out` results, then residuals.
+    """
+    flat = dce(_bare(rule, mask))
+    found = _nonlinear(flat, mask, n_out)
+    if found is not None:
+        raise _not_linear(problem, found, _AS_WHOLE)
+    split = linearize(flat, mask)
+    outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
+    primal = sweep(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
+    if any([read and m for read, m in zip(narrow(dce(primal))[1], mask, strict=True)]):
+        raise NotLinearError(
+            problem,
+            remedy="a body here is not linear in its direction: leave out what is not, or use lax.linear_call with "
+            "as_whole=True",
+        )
+    b = Builder()
+    args: list[Atom] = [
+        Zero(v.aval).instantiate() if m else b.input(v.aval) for v, m in zip(primal.ins, mask, strict=True)
+    ]
+    return LinearizedBody(dce(b.build(b.inline(primal, args), rule.name)), split.linear, split.n_res, split.out_nonzero)
+
+
+_AS_WHOLE: Final = (
+    "a derivative is linear in its direction; for a map that is so only as a whole, or that is to be taken for one, "
+    "use lax.linear_call with as_whole=True"
+)
+
+
+def _not_linear(problem: str, found: Eqn | int, remedy: str) -> NotLinearError:
+    if isinstance(found, Eqn):
+        where = str(place(found.source) or "")
+        return NotLinearError(problem, equation=describe(found), where=where, remedy=remedy)
+    return NotLinearError(
+        f"{problem}: result {found} is constant in them and not zero",
+        remedy="return zeros where nothing depends on the direction",
+    )
+
+
+def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | None:
+    """The first equation that is not linear in the marked operands, or the place of the first result after `n_out` that
+    is constant and not zero. A body may compute primal values and tangents side by side."""
+    linear: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    zeros: set[Atom] = set()  # what a linear equation makes of zeros, as of a symbolic zero that was filled in
+    for eqn in jaxpr.eqns:
+        here = tuple([a in linear for a in eqn.ins])
+        also = tuple([h or a in zeros or is_zero(a) for h, a in zip(here, eqn.ins, strict=True)])
+        if not any(here):
+            zeros.update(eqn.outs if any(also) and _is_linear(eqn, also) else ())
+            continue
+        if not (_is_linear(eqn, here) or _is_linear(eqn, also) or isinstance(eqn.prim, HigherOrder)):
+            return eqn
+        linear.update(_reached(eqn, here, eqn.outs))
+    for k, a in enumerate(jaxpr.outs[n_out:]):
+        if a not in linear and a not in zeros and not is_zero(a):
+            return k
+    return None
+
+
+def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
+    """The program with calls inlined, and with the plain function where one with rules is applied to a marked operand.
+
+    What a rule computes from tangents is the derivative, not something to be differentiated by rules once more: a
+    linear function may be its own rule, `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
+    """
+    b = Builder.like(jaxpr)
+    reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    return b.build(_emit_bare(b, inline(jaxpr), jaxpr.ins, reached), jaxpr.name)
+
+
+def _emit_bare(b: Builder, jaxpr: Jaxpr, args: Sequence[Atom], reached: set[Atom]) -> list[Atom]:
+    env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        here = tuple([a in reached for a in ins])
+        outs: Sequence[Atom]
+        if any(here) and isinstance(eqn.prim, CustomCall):
+            outs = _emit_bare(b, inline(eqn.prim.body), ins, reached)
+        else:
+            outs = b.copy(eqn, ins)
+            reached.update(_reached(eqn, here, outs) if any(here) else ())
+        env.update(zip(eqn.outs, outs, strict=True))
+    return [env.get(a, a) for a in jaxpr.outs]
+
+
+def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:
+    zeros = tuple([m or is_zero(a) for m, a in zip(mask, eqn.ins, strict=True)])
+    return isinstance(eqn.prim, Linear) and (eqn.prim.linear_in(mask) or eqn.prim.linear_in(zeros))
+
+
+def _reached(eqn: Eqn, mask: tuple[bool, ...], outs: Sequence[Atom]) -> list[Atom]:
+    """Those results of an equation that depend on the marked operands. A body may compute other things beside."""
+    if not isinstance(eqn.prim, HigherOrder) or _is_linear(eqn, mask):
+        return list(outs)
+    b = Builder()
+    alone = b.build(b(eqn.prim, *b.inputs([a.aval for a in eqn.ins])), eqn.prim.name)
+    return [a for a, moves in zip(outs, jvp(alone, mask)[1], strict=True) if moves]

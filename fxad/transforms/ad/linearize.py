@@ -1,0 +1,98 @@
+"""Linearization: a program split into a primal program with residuals and a linear program.
+
+One pass: every equation's `jvp` rule runs over two builders. What depends on a tangent is emitted into the linear one,
+the rest into the primal one; a primal value that the linear program needs is a residual.
+"""
+
+from __future__ import annotations
+
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Jaxpr, Lin, LinearizedBody, Lit, Primitive, Tangent, Var, Zero, lin
+from fxad.primitives.elementwise import ADD
+from fxad.transforms.ad.jvp import check_differentiable, walk, zeros
+from fxad.transforms.vmap import Dim, over_stack
+
+
+class SplitCtx(Builder):
+    """The `JvpCtx` with two builders: itself the primal one, and `linear` beside it.
+
+    Residuals enter the linear program behind its tangents, in order of first use.
+    """
+
+    __slots__ = ("linear", "residuals")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = Builder()
+        self.residuals: dict[Atom, Var] = {}
+
+    @property
+    def split(self) -> bool:
+        return True
+
+    def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
+        if Lin not in map(type, operands):
+            return zeros(prim, operands)
+        return tuple([lin(v) for v in self.linear(prim, *self._operands(operands))])
+
+    def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
+        if Lin not in map(type, operands):
+            return zeros(prim, operands)[0]
+        return lin(self.linear(prim, *self._operands(operands))[0])
+
+    def _operands(self, operands: tuple[Lin | Zero | Var | Lit, ...]) -> list[Atom]:
+        ins: list[Atom] = []
+        for a in operands:
+            if isinstance(a, Lin):
+                ins.append(a.var)
+            elif isinstance(a, Var):
+                # the operand of the linear program that stands for this primal value
+                known = self.residuals.get(a)
+                if known is None:
+                    known = self.residuals[a] = self.linear.input(a.aval)
+                ins.append(known)
+            else:
+                ins.append(a.instantiate() if isinstance(a, Zero) else a)
+        return ins
+
+    def add(self, a: Tangent, b: Tangent) -> Tangent:
+        if type(a) is Zero:
+            return b
+        if type(b) is Zero:
+            return a
+        return self.lin_one(ADD, a, b)
+
+    def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
+        return linearize(body, nonzero)
+
+    def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+        raise AssertionError("linearize asks for recur")
+
+    def batched(self, body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
+        return over_stack(body, size, in_dims, out_dims)
+
+
+@by_value
+def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
+    """Split a program in two, with respect to the marked operands.
+
+    `primal`: operands -> results, then residuals. `linear`: tangents of the marked operands, then residuals -> tangents
+    of those results that do not vanish (`out_nonzero`).
+
+    Law:    jvp(x, x_dot) = let (y, res) = primal(x) in (y, linear(x_dot, res)); every equation of `linear` is linear.
+    Cost:   one pass; the equations of forward mode, split in two.
+    Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
+    """
+    check_differentiable(jaxpr, nonzero, "linearize")
+    ctx = SplitCtx.like(jaxpr)
+    linear = ctx.linear
+    tangents: dict[Atom, Lin] = {v: lin(linear.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
+    outs = walk(jaxpr, ctx, linear, tangents)
+    dots = [tangents.get(a) for a in jaxpr.outs]
+    return LinearizedBody(
+        ctx.build([*outs, *ctx.residuals], jaxpr.name),
+        linear.build([t.var for t in dots if t], f"linear_{jaxpr.name}"),
+        len(ctx.residuals),
+        tuple([t is not None for t in dots]),
+    )

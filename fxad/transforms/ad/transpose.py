@@ -1,0 +1,155 @@
+"""Transposition: the adjoint of a linear program, by one backward walk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.errors import FxadError, NotLinearError
+from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Var, Zero, place
+from fxad.primitives.elementwise import ADD
+from fxad.primitives.linearity import linear_with_zeros
+from fxad.transforms.locate import describe
+
+
+class BackwardCtx(Builder):
+    """The `TransposeCtx`: the builder of the transposed program, which transposes bodies by value."""
+
+    __slots__ = ()
+
+    def recur(self, body: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
+        return transpose(body, linear)
+
+
+def _linear_places(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
+    """Which operands of `eqn` the cotangent flows to. Raises: NotLinearError."""
+    prim, mask = eqn.prim, tuple([a in linear for a in eqn.ins])
+    if isinstance(prim, Linear):
+        if prim.linear_in(mask):
+            return mask
+        # nobody asks for the cotangent of a zero that counts as linear, but a body must know
+        places = linear_with_zeros(prim, eqn, mask)
+        if places is not None:
+            return places if isinstance(prim, HigherOrder) else mask
+    where = place(eqn.source)
+    raise NotLinearError(
+        f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",
+        equation=describe(eqn),
+        where=str(where) if where else "",
+        remedy="transpose takes programs linear in the chosen operands, such as the linear part of linearize",
+    )
+
+
+def backward(
+    ctx: BackwardCtx, jaxpr: Jaxpr, linear: Sequence[bool], known: Sequence[Atom], cts: Sequence[Cotangent]
+) -> list[Cotangent]:
+    """Emit the adjoint of `jaxpr` into `ctx`; returns the cotangents of the operands marked in `linear`.
+
+    `known` are the values of the other operands, `cts` the cotangents of the results. Equations that no marked operand
+    reaches are copied and run forward.
+    Raises: NotLinearError that names the equation.
+    """
+    values = iter(known)
+    env: dict[Atom, Atom] = {v: next(values) for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin}
+    reached: set[Atom] = {v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin}
+    tape: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        if reached.isdisjoint(eqn.ins):
+            env.update(zip(eqn.outs, ctx.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+        else:
+            tape.append(eqn)
+            reached.update(eqn.outs)
+
+    bars: dict[Atom, Atom] = {}
+    for a, ct in zip(jaxpr.outs, cts, strict=True):
+        if a in reached:
+            accumulate(ctx, bars, a, ct)
+        elif not isinstance(ct, Zero) and (isinstance(a, Var) or any(a.bits)):
+            raise NotLinearError(
+                f"transpose: result {a!r} of {jaxpr.name} is constant, so the program is affine",
+                remedy="leave the constant out of the linear program, or choose the operands it depends on as linear",
+            )
+    for eqn in reversed(tape):
+        backward_eqn(ctx, eqn, reached, env, bars)
+    return [bars.get(v) or Zero(v.aval) for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
+
+
+class Known(Protocol):
+    """The values of what an adjoint holds fixed; a dict, or something that makes them when they are asked for."""
+
+    def get(self, a: Atom, default: Atom, /) -> Atom:
+        """The value of an atom."""
+
+
+def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bars: dict[Atom, Atom]) -> None:
+    """Emit the adjoint of one equation, and take the cotangents of its results in `bars` on to its operands."""
+    mask = _linear_places(eqn, reached)
+    cts: tuple[Cotangent, ...]
+    if len(eqn.outs) == 1:  # nearly all: spelled out
+        ct = bars.pop(eqn.outs[0], None)
+        if ct is None:
+            return
+        cts = (ct,)
+    else:
+        given = [bars.pop(v, None) for v in eqn.outs]
+        if given.count(None) == len(given):
+            return
+        cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(given, eqn.outs, strict=True)])
+    args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, mask, strict=True)])
+    ctx.source = eqn.source
+    prim = cast(Linear, eqn.prim)
+    if isinstance(prim, HigherOrder):
+        prim, cts = _summing(prim, eqn, mask, cts, bars)
+    try:
+        found = prim.transpose(ctx, cts, args)
+    except FxadError as e:
+        raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+    for a, bar in zip(eqn.ins, found, strict=True):
+        if bar is not None and isinstance(a, Var):
+            accumulate(ctx, bars, a, bar)
+
+
+def _summing(
+    prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...], cts: tuple[Cotangent, ...], bars: dict[Atom, Atom]
+) -> tuple[Linear, tuple[Cotangent, ...]]:
+    """What to transpose in place of an equation, and its cotangents, so that what its body contributes to an operand is
+    added to what is there, one by one, as it would be without the equation: in floating point (a + b) + c is not
+    a + (b + c). What is there is the cotangent of the operand as a result, and is taken out of `bars`."""
+    have = {a: k for k, (a, m) in reversed([*enumerate(zip(eqn.ins, mask, strict=True))]) if m and a in bars}
+    which = tuple(sorted(have.values()))
+    on = prim.handing_on(which) if which else None
+    if on is None:
+        return cast(Linear, prim), cts
+    return cast(Linear, on), (*[bars.pop(eqn.ins[k]) for k in which], *cts)
+
+
+def accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
+    """Add a cotangent to that of an atom."""
+    if isinstance(ct, Zero):
+        return
+    have = bars.get(a)
+    bars[a] = ct if have is None else ctx.one(ADD, have, ct)
+
+
+@by_value
+def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
+    """The adjoint of a program that is linear in the marked operands.
+
+    (cotangents of all results, then the operands not marked) -> cotangents of the marked operands.
+
+    Law:    <y_bar, A x_dot> = <A^T y_bar, x_dot>; transposing twice gives a program of the same meaning.
+    Rule:   complex numbers are not conjugated: A^T, not A^H.
+    Raises: NotLinearError that names the equation.
+    """
+    b = BackwardCtx()
+    cts = b.inputs(jaxpr.out_avals)
+    known = b.inputs([v.aval for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
+    bars = backward(b, jaxpr, linear, known, cts)
+    return b.build([ct.instantiate() if isinstance(ct, Zero) else ct for ct in bars], f"transpose_{jaxpr.name}")
+
+
+def instantiate(bars: list[Cotangent]) -> list[Atom]:
+    """Cotangents as atoms: symbolic zeros become literals, because an output needs them."""
+    return [ct.instantiate() if isinstance(ct, Zero) else ct for ct in bars]

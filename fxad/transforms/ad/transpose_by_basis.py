@@ -1,0 +1,167 @@
+"""Maps that are linear as a whole: what runs a loop without a bound, or a function of the host, on its operand.
+
+A solver is linear, and no equation of it says so. Such a map is applied as it is; its transpose is found by applying it
+to unit vectors. Both stand in one equation, a `linear_call`, which is linear as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.dtypes import DType
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero, distinct
+from fxad.primitives.control.silent import silenced
+from fxad.primitives.control.while_ import While
+from fxad.primitives.elementwise import ADD, COMPLEX, MUL, NEG, REAL, ConvertElementType
+from fxad.primitives.host import HostCall
+from fxad.primitives.linear_call import LinearCall
+from fxad.primitives.linearity import is_zero
+from fxad.primitives.shape import ReduceSum, broadcast_to_axis
+from fxad.transforms.ad.jacobian import basis, blocks
+from fxad.transforms.cleanup.dce import dce
+from fxad.transforms.cleanup.inline import inline
+from fxad.transforms.vmap import vmap
+
+
+def opaque(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
+    """Whether a loop without a bound or a function of the host is applied to what depends on the operands marked."""
+    reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    for eqn in jaxpr.eqns:
+        if reached.isdisjoint(eqn.ins):
+            continue
+        if _hides(eqn):
+            return True
+        reached.update(eqn.outs)
+    return False
+
+
+def _hides(eqn: Eqn) -> bool:
+    prim = eqn.prim
+    if isinstance(prim, HostCall) or (isinstance(prim, While) and prim.max_steps is None):
+        return True
+    bodies = prim.bodies if isinstance(prim, HigherOrder) else ()
+    return any([_hides(inner) for body in bodies for j in distinct(body) for inner in j.eqns])
+
+
+def in_one(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
+    """A map of its first `n` operands, with its transpose, as a program of one equation."""
+    b = Builder.like(body)
+    return b.build(b(LinearCall(body, adjoint, n), *body.ins), body.name)
+
+
+# --------------------------------------------------------------------------------------------------------- unit vectors
+
+
+@by_value
+def by_units(body: Jaxpr, n: int) -> Jaxpr:
+    """The transpose of a program that is linear in its first `n` operands: (cotangents of the results, other operands)
+    -> cotangents of those.
+
+    Rule: <y_bar, A e> for each unit vector e; of complex operands e and i e, so that a map may conjugate.
+    Cost: the equations that those operands reach, mapped over as many vectors as these have elements; others once.
+    """
+    avals = body.in_avals[:n]
+    parts = [p for a in avals for p in _real_parts(a)]
+    size = sum([p.size for p in parts])
+    b = Builder()
+    cts, known = b.inputs(body.out_avals), b.inputs(body.in_avals[n:])
+    dims: tuple[int | None, ...] = (0,) * n + (None,) * len(known)
+    total: Atom | None = None
+    if size:
+        where = tuple([None if d is None else 0 for d in vmap(body, size, dims)[1]])
+        mapped, _ = vmap(body, size, dims, where)
+        for out, ct, at in zip(b.inline(mapped, (*_units(b, avals, parts), *known)), cts, where, strict=True):
+            if at is not None and not is_zero(out):
+                product = _products(b, out, ct, size, _widest(body))
+                total = product if total is None else b.one(ADD, total, product)
+    if total is None:
+        return b.build([Zero(a).instantiate() for a in avals], f"transpose_{body.name}")
+    return b.build(_gathered(b, total, avals, parts), f"transpose_{body.name}")
+
+
+def _real_parts(aval: Aval) -> tuple[Aval, ...]:
+    """What one real unit vector after the other is made for: a complex array is two real ones."""
+    return (Aval(aval.shape, dtypes.real_part(aval.dtype)),) * 2 if aval.dtype.kind == "c" else (aval,)
+
+
+def _widest(body: Jaxpr) -> DType:
+    """The real dtype in which contributions are summed: that of the most precise operand or result, at least f32."""
+    found = [a.dtype for a in (*body.in_avals, *body.out_avals) if a.inexact]
+    real = [dtypes.real_part(d) if d.kind == "c" else d for d in found]
+    return dtypes.float64 if dtypes.float64 in real else dtypes.float32
+
+
+def _units(b: Builder, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
+    stacks = iter(basis(b, parts))
+    return [b.one(COMPLEX, next(stacks), next(stacks)) if a.dtype.kind == "c" else next(stacks) for a in avals]
+
+
+def _products(b: Builder, stack: Atom, ct: Atom, size: int, dtype: DType) -> Atom:
+    """The inner products of the rows of a stack with a cotangent, as real numbers."""
+    product = b.one(MUL, stack, broadcast_to_axis(b, ct, None, size, 0))
+    if product.aval.dtype.kind == "c":
+        product = b.one(REAL, product)
+    if product.aval.dtype is not dtype:
+        product = b.one(ConvertElementType(dtype), product)
+    return b.one(ReduceSum(tuple(range(1, product.aval.ndim))), product) if product.aval.ndim > 1 else product
+
+
+def _gathered(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
+    """The cotangents of the operands, whose elements stand after each other in `products`."""
+    found = iter(
+        [
+            x if x.aval.dtype is p.dtype else b.one(ConvertElementType(p.dtype), x)
+            for x, p in zip(blocks(b, products, parts, last=False), parts, strict=True)
+        ]
+    )
+    return [b.one(COMPLEX, next(found), b.one(NEG, next(found))) if a.dtype.kind == "c" else next(found) for a in avals]
+
+
+# ---------------------------------------------------------------------------------------- tangents apart from results
+
+
+@by_value
+def apart(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
+    """A program (operands, then `n_dots` tangents) -> (`n_out` results, then others), whose results do not depend on
+    the tangents, in two: what depends on them by itself.
+
+    forward: operands -> results, then residuals. push: tangents, then residuals -> others. An equation that computes
+    results and tangents side by side is in both, in the first without its effects.
+    """
+    flat = inline(dce(rule))
+    dots = flat.ins[len(flat.ins) - n_dots :]
+    reached: set[Atom] = set(dots)
+    later: list[Eqn] = []
+    for eqn in flat.eqns:
+        if not reached.isdisjoint(eqn.ins):
+            later.append(eqn)
+            reached.update(eqn.outs)
+    outs = flat.outs[n_out:]
+    read = dict.fromkeys([*[a for eqn in later for a in eqn.ins], *outs])
+    residuals = [a for a in read if isinstance(a, Var) and a not in reached]
+    b = Builder()
+    ins = (*dots, *residuals)
+    env: dict[Atom, Atom] = dict(zip(ins, b.inputs([v.aval for v in ins]), strict=True))
+    for eqn in later:
+        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    push = b.build([env.get(a, a) for a in outs], f"push_{rule.name}")
+    return _forward(flat, later, (*flat.outs[:n_out], *residuals), n_dots), push
+
+
+def _forward(flat: Jaxpr, later: Sequence[Eqn], outs: tuple[Atom, ...], n_dots: int) -> Jaxpr:
+    """The program of results that do not depend on the last `n_dots` operands; `later` are the equations that do."""
+    live: set[Atom] = set(outs)
+    kept: list[Eqn] = []
+    dependent = set(map(id, later))
+    for eqn in reversed(flat.eqns):
+        if not live.isdisjoint(eqn.outs) or (eqn.prim.effects and id(eqn) not in dependent):
+            kept.append(silenced(eqn) if id(eqn) in dependent else eqn)
+            live.update(eqn.ins)
+    alone = dce(Jaxpr(flat.ins, tuple(reversed(kept)), outs, flat.name))
+    n = len(flat.ins) - n_dots
+    b = Builder()
+    zeros = [Zero(v.aval).instantiate() for v in flat.ins[n:]]
+    return dce(b.build(b.inline(alone, (*b.inputs(flat.in_avals[:n]), *zeros)), flat.name))

@@ -1,0 +1,104 @@
+"""Reverse mode, composed: linearize, then transpose the linear program."""
+
+from __future__ import annotations
+
+from typing import final
+
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
+from fxad.errors import NotDifferentiableError, ShapeError
+from fxad.ir import Cotangent, Jaxpr, Lit, Zero
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.ad.transpose import BackwardCtx, backward, instantiate
+from fxad.transforms.cleanup.dce import dce
+from fxad.transforms.inversion.chains import chained
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Vjp:
+    """Two programs. `forward`: operands -> results, then residuals. `backward`: cotangents of the floating and complex
+    results, then residuals -> cotangents of the operands differentiated."""
+
+    forward: Jaxpr
+    backward: Jaxpr
+    n_res: int
+
+
+@by_value
+def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
+    """Reverse mode in two programs, with respect to the marked operands.
+
+    Law:    <y_bar, J x_dot> = <backward(y_bar), x_dot>.
+    Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
+    """
+    lin = linearize(chained(jaxpr), wrt)
+    n_out = len(jaxpr.outs)
+    b = BackwardCtx()
+    inexact = [a for a in jaxpr.out_avals if a.inexact]
+    cts = dict(zip([k for k, a in enumerate(jaxpr.out_avals) if a.inexact], b.inputs(inexact), strict=True))
+    residuals = b.inputs(lin.primal.out_avals[n_out:])
+    mask = [True] * sum(wrt) + [False] * lin.n_res
+    seeds = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
+    bars = backward(b, lin.linear, mask, residuals, seeds)
+    return Vjp(lin.primal, b.build(instantiate(bars), f"backward_{jaxpr.name}"), lin.n_res)
+
+
+@by_value
+def vjp_fused(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
+    """Reverse mode in one program: (operands, cotangents of the floating and complex results) -> (results, cotangents
+    of the marked operands)."""
+    lin = linearize(chained(jaxpr), wrt)
+    n_out = len(jaxpr.outs)
+    # the cotangents are operands after those of the primal program, whose equations are shared, not copied
+    b = BackwardCtx.resume(lin.primal)
+    cts = {k: b.input(a) for k, a in enumerate(jaxpr.out_avals) if a.inexact}
+    mask = [True] * sum(wrt) + [False] * lin.n_res
+    seeds = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
+    bars = backward(b, lin.linear, mask, lin.primal.outs[n_out:], seeds)
+    return b.build([*lin.primal.outs[:n_out], *instantiate(bars)], f"vjp_{jaxpr.name}")
+
+
+@by_value
+def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
+    """operands -> (results, gradients of the first result with respect to the marked operands).
+
+    The first result must be a real floating scalar; the others are auxiliary.
+
+    Law:    the gradient is the transpose of the derivative, applied to 1.
+    Raises: NotDifferentiableError, ShapeError when the first result is not a real floating scalar.
+    """
+    if not jaxpr.outs:
+        raise ShapeError(f"grad: {jaxpr.name} has no result", remedy="return the scalar to differentiate")
+    aval = jaxpr.outs[0].aval
+    if aval.shape != ():
+        raise ShapeError(
+            f"grad: {jaxpr.name} returns {aval}, not a scalar",
+            remedy="reduce the result (sum, mean), or use jacrev, jacfwd or vjp",
+        )
+    if not aval.inexact or aval.dtype.kind == "c":
+        raise NotDifferentiableError(
+            f"grad: {jaxpr.name} returns {aval}, not a real floating scalar",
+            remedy="convert the result to a floating dtype (take the real part of a complex one)",
+        )
+    lin = linearize(chained(jaxpr), wrt)
+    n_out = len(jaxpr.outs)
+    b = BackwardCtx.resume(lin.primal)
+    mask = [True] * sum(wrt) + [False] * lin.n_res
+    seeds: list[Cotangent] = []
+    for k, nz in enumerate(lin.out_nonzero):
+        if nz:
+            seeds.append(Lit.of(1, aval) if k == 0 else Zero(jaxpr.outs[k].aval))
+    bars = backward(b, lin.linear, mask, lin.primal.outs[n_out:], seeds)
+    # what a segment gives and nobody reads would be computed twice: forward, and again for its derivative
+    return dce(b.build([*lin.primal.outs[:n_out], *instantiate(bars)], f"value_and_grad_{jaxpr.name}"))
+
+
+@by_value
+def grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
+    """operands -> (results but the first, gradients of the first with respect to the marked operands).
+
+    Law:    the gradients of `value_and_grad`, without what only the value needed.
+    """
+    both = value_and_grad(jaxpr, wrt)
+    return dce(Jaxpr(both.ins, both.eqns, both.outs[1:], f"grad_{jaxpr.name}"))

@@ -1,0 +1,1 @@
+"""Same value, fewer equations: dead code, common subexpressions, simplification, inlining."""

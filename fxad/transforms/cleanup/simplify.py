@@ -1,0 +1,351 @@
+"""Simplification: constant folding, and identities that hold bit for bit.
+
+No rule changes a floating result. `x * 1`, `x / 1`, `x - 0` and `x + (-0.0)` are `x` for every x; `x + 0.0` is not (of
+-0.0), `x * 0` is not (of nan, infinities and negative numbers), and sums are not reassociated. A floating constant is
+folded only by operations that do not round, because NumPy and XLA may round differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.liveness import sweep
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.scan_parts import passing
+from fxad.primitives.control.while_ import While
+from fxad.primitives.elementwise import (
+    ABS,
+    ADD,
+    AND,
+    DIV,
+    MAX,
+    MIN,
+    MUL,
+    NEG,
+    NOT,
+    OR,
+    SELECT_N,
+    SUB,
+    XOR,
+    BitcastConvertType,
+    ConvertElementType,
+    IntegerPow,
+    SelectN,
+)
+from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.primitives.picking import Index
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+
+# What produced a variable, in the program under construction.
+_Defs: TypeAlias = dict[Atom, Eqn]
+_Rule: TypeAlias = "Callable[[_Defs, Eqn, tuple[Atom, ...]], Atom | tuple[Primitive, tuple[Atom, ...]] | None]"
+
+# Operations on floating constants whose result is exact, so that whoever computes it gets the same bits.
+_EXACT: Final = frozenset({NEG, ABS, SELECT_N})
+_MOVES: Final = (BroadcastInDim, Reshape, Transpose, Squeeze, ExpandDims, Rev, Slice, Index)
+
+
+@by_value
+def simplify(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with constants folded and identities removed, bodies included, and then without dead equations.
+
+    Law:  same value, bit for bit; idempotent; never more equations.
+    Cost: one pass, and a sweep.
+    """
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    defs: _Defs = {}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        b.source = eqn.source
+        if isinstance(eqn.prim, HigherOrder):
+            env.update(zip(eqn.outs, _control(b, eqn.prim, eqn, ins), strict=True))
+        elif len(eqn.outs) == 1:
+            env[eqn.outs[0]] = _emit(b, defs, eqn, ins)
+        else:
+            env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
+    return sweep(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
+
+
+def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
+    """The result of an equation: an atom that is there already, a literal, or a new equation."""
+    prim = eqn.prim
+    for _ in range(8):  # a rewritten equation may be simplified again; chains are short
+        here = Eqn(prim, ins, eqn.outs, eqn.source)
+        found = _fold(here) or _identity(defs, here)
+        if found is None:
+            break
+        if isinstance(found, Var | Lit):
+            return found
+        prim, ins = found
+    (v,) = b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins)
+    defs[v] = b.eqns[-1]
+    return v
+
+
+# ------------------------------------------------------------------------------------------------------ control flow
+
+
+def _control(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    """The results of an equation with bodies, which are simplified first."""
+    slim = prim.with_bodies(tuple([simplify(body) for body in prim.bodies]))
+    if isinstance(slim, Cond):
+        which = ins[0]
+        if isinstance(which, Lit) or len(set(slim.branches)) == 1:
+            slim, ins = Call(slim.pick(int(which.value) if isinstance(which, Lit) else 0)), ins[1:]
+    if isinstance(slim, While):
+        return _loop(b, slim, eqn, ins)
+    if isinstance(slim, Scan):
+        return _scan(b, slim, eqn, ins)
+    return b.copy(Eqn(slim, ins, eqn.outs, eqn.source), ins)
+
+
+def _loop(b: Builder, loop: While, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    """A loop that takes no step gives what it was given; so does a carry that no step changes."""
+    _, _, first = loop.parts(ins)
+    (more,) = loop.cond.outs
+    if loop.max_steps == 0 or (isinstance(more, Lit) and not more.value):
+        return [*first, *[Lit.of(0, v.aval) for v in eqn.outs[len(first) :]]]
+    outs = b.copy(Eqn(loop, ins, eqn.outs, eqn.source), ins)
+    carry = [a if s else v for a, v, s in zip(first, outs, passing(loop.steps), strict=False)]
+    return [*carry, *outs[len(first) :]]
+
+
+def _scan(b: Builder, scan: Scan, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    """No step gives the first carry. Carries that no step changes, and stacks of literals or of slices that are there
+    already, are known without the loop."""
+    _, first, xs = scan.steps.split(scan.counted(ins)[1])
+    if not scan.length:
+        return [*first, *[Lit.of(0, v.aval) for v in eqn.outs[scan.n_carry :]]]
+    outs = b.copy(Eqn(scan, ins, eqn.outs, eqn.source), ins)
+    carry = [a if s else v for a, v, s in zip(first, outs, passing(scan.steps), strict=False)]
+    if scan.upto:  # slices that are not run over give zeros
+        return [*carry, *outs[scan.n_carry :]]
+    runs = dict(zip(scan.steps.split(scan.body.ins)[2], xs, strict=True))
+    stacks = [
+        y.with_aval(v.aval.shape) if isinstance(y, Lit) else runs.get(y, v)
+        for y, v in zip(scan.body.outs[scan.n_carry :], outs[scan.n_carry :], strict=True)
+    ]
+    return [*carry, *stacks]
+
+
+# --------------------------------------------------------------------------------------------------------- constants
+
+
+def _fold(eqn: Eqn) -> Lit | None:
+    """The literal an equation over literals gives, where that is exact."""
+    if not eqn.ins or not all([isinstance(a, Lit) for a in eqn.ins]):
+        return None
+    out = eqn.outs[0].aval
+    lits = [a for a in eqn.ins if isinstance(a, Lit)]
+    if isinstance(eqn.prim, _MOVES):
+        return Lit(lits[0].bits, out)
+    if not isinstance(eqn.prim, Unary | Binary | Compare | SelectN) or not _is_exact(eqn.prim, lits, out):
+        return None
+    (value,) = eqn.prim.impl(*[a.with_aval(()).array for a in lits])
+    return Lit.of(value, out)
+
+
+def _is_exact(prim: Primitive, lits: list[Lit], out: Aval) -> bool:
+    if isinstance(prim, ConvertElementType):
+        return _widens(lits[0].aval.dtype, out.dtype)
+    if isinstance(prim, BitcastConvertType):
+        return False
+    whole = [a.aval.dtype for a in lits] + [out.dtype]
+    return prim in _EXACT or not any([d in dtypes.INEXACT for d in whole])
+
+
+def _widens(a: dtypes.DType, b: dtypes.DType) -> bool:
+    """Whether every value of `a` is one of `b`, without the payload of a nan at stake."""
+    whole = {dtypes.bool_, *dtypes.INTEGER}
+    return a in whole and (
+        b in whole or (b is dtypes.float64 and a.itemsize < 8) or (a.itemsize <= 2 and b.itemsize >= 4)
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- identities
+
+
+def _is(a: Atom, value: int) -> bool:
+    """Whether an atom is the literal `value` (for zero: +0.0)."""
+    return isinstance(a, Lit) and a is Lit.of(value, a.aval)
+
+
+def _identity(defs: _Defs, eqn: Eqn) -> Atom | tuple[Primitive, tuple[Atom, ...]] | None:
+    rule = _RULES.get(type(eqn.prim))
+    return rule(defs, eqn, eqn.ins) if rule is not None else None
+
+
+def _defined_by(defs: _Defs, a: Atom, kind: type[Primitive]) -> Eqn | None:
+    eqn = defs.get(a)
+    return eqn if eqn is not None and isinstance(eqn.prim, kind) else None
+
+
+def _add(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    x, y = ins
+    for a, b in ((x, y), (y, x)):
+        if isinstance(b, Lit) and b is _neutral(b.aval):
+            return a
+    return None
+
+
+def _neutral(aval: Aval) -> Lit:
+    """What can be added without a trace: -0.0, in both parts of a complex number; 0 for integers."""
+    if aval.dtype in dtypes.COMPLEX:
+        return Lit.of(complex(-0.0, -0.0), aval)
+    return Lit.of(-0.0 if aval.dtype in dtypes.FLOATING else 0, aval)
+
+
+def _sub(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    return ins[0] if _is(ins[1], 0) and ins[0].aval.dtype not in dtypes.COMPLEX else None
+
+
+def _mul(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    x, y = ins
+    for a, b in ((x, y), (y, x)):
+        # (a + bi)(1 + 0i) has a sum in each part, which loses a -0.0
+        if _is(b, 1) and b.aval.dtype not in dtypes.COMPLEX:
+            return a
+        if _is(b, 0) and b.aval.dtype not in dtypes.INEXACT:
+            return b
+    return None
+
+
+def _div(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    return ins[0] if _is(ins[1], 1) and ins[0].aval.dtype not in dtypes.COMPLEX else None
+
+
+def _neg(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    inner = _defined_by(defs, ins[0], type(eqn.prim))
+    return inner.ins[0] if inner else None
+
+
+def _bits(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    x, y = ins
+    ones = Lit.of(True if x.aval.dtype is dtypes.bool_ else -1, x.aval)
+    zero = Lit.of(0, x.aval)
+    absorbing, neutral = (zero, ones) if eqn.prim is AND else (ones, zero)
+    for a, b in ((x, y), (y, x)):
+        if b is neutral:
+            return a
+        if b is absorbing and eqn.prim is not XOR:
+            return b
+    return x if x is y and eqn.prim is not XOR else None
+
+
+def _same(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    """max(x, x), min(x, x)."""
+    return ins[0] if ins[0] is ins[1] else None
+
+
+def _select(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    which, *cases = ins
+    if all([c is cases[0] for c in cases]):
+        return cases[0]
+    if isinstance(which, Lit):
+        k = int(which.value)
+        return cases[min(max(k, 0), len(cases) - 1)]
+    return None
+
+
+def _power(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    assert isinstance(eqn.prim, IntegerPow)
+    return ins[0] if eqn.prim.n == 1 else None
+
+
+def _noop(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    """Operations whose result has the type of the operand only when they do nothing."""
+    return ins[0] if ins[0].aval is eqn.outs[0].aval else None
+
+
+def _reshape(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | tuple[Primitive, tuple[Atom, ...]] | None:
+    if ins[0].aval is eqn.outs[0].aval:
+        return ins[0]
+    inner = defs.get(ins[0])
+    if inner is not None and isinstance(inner.prim, Reshape | Squeeze | ExpandDims):
+        return Reshape(eqn.outs[0].aval.shape), inner.ins
+    return None
+
+
+def _broadcast(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    assert isinstance(eqn.prim, BroadcastInDim)
+    ordered = eqn.prim.dims == tuple(range(len(eqn.prim.dims)))
+    return ins[0] if ordered and ins[0].aval is eqn.outs[0].aval else None
+
+
+def _transpose(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | tuple[Primitive, tuple[Atom, ...]] | None:
+    assert isinstance(eqn.prim, Transpose)
+    perm = eqn.prim.perm
+    if perm == tuple(range(len(perm))):
+        return ins[0]
+    inner = _defined_by(defs, ins[0], Transpose)
+    if inner is None:
+        return None
+    assert isinstance(inner.prim, Transpose)
+    return Transpose(tuple([inner.prim.perm[k] for k in perm])), inner.ins
+
+
+def _rev(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    assert isinstance(eqn.prim, Rev)
+    if all([ins[0].aval.shape[k] <= 1 for k in eqn.prim.axes]):
+        return ins[0]
+    inner = defs.get(ins[0])
+    return inner.ins[0] if inner is not None and inner.prim == eqn.prim else None
+
+
+def _slice(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    # a slice of full size starts at 0 with stride 1
+    return ins[0] if ins[0].aval is eqn.outs[0].aval else None
+
+
+def _pad(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+    assert isinstance(eqn.prim, Pad)
+    return ins[0] if not any((*eqn.prim.low, *eqn.prim.high, *eqn.prim.interior)) else None
+
+
+def _concatenate(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | tuple[Primitive, tuple[Atom, ...]] | None:
+    assert isinstance(eqn.prim, Concatenate)
+    full = tuple([a for a in ins if a.aval.shape[eqn.prim.axis]])
+    if len(full) == 1:
+        return full[0]
+    return (eqn.prim, full) if 0 < len(full) < len(ins) else None
+
+
+_RULES: Final = MappingProxyType[type[Primitive], _Rule](
+    {
+        type(ADD): _add,
+        type(SUB): _sub,
+        type(MUL): _mul,
+        type(DIV): _div,
+        type(NEG): _neg,
+        type(NOT): _neg,
+        type(AND): _bits,
+        type(OR): _bits,
+        type(XOR): _bits,
+        type(MAX): _same,
+        type(MIN): _same,
+        type(SELECT_N): _select,
+        IntegerPow: _power,
+        ConvertElementType: _noop,
+        ReduceSum: _noop,
+        Reshape: _reshape,
+        Squeeze: _reshape,
+        ExpandDims: _reshape,
+        BroadcastInDim: _broadcast,
+        Transpose: _transpose,
+        Rev: _rev,
+        Slice: _slice,
+        Index: _slice,
+        Pad: _pad,
+        Concatenate: _concatenate,
+    }
+)

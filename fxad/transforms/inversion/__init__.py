@@ -1,0 +1,1 @@
+"""Programs run backwards: `inverse`, and `invertible`, whose backward pass reconstructs what it needs."""

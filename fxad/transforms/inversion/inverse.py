@@ -1,0 +1,122 @@
+"""`inverse`: a program from results back to operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from fxad.core.memo import by_value
+from fxad.errors import NotDifferentiableError, NotInvertibleError
+from fxad.ir import Jaxpr
+from fxad.primitives.control.bodies import marked
+from fxad.transforms.inversion.normal_form import origin_of, traced_back, unobserved
+from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules.arithmetic import BOTH
+from fxad.transforms.inversion.rules.contract import InverseRules, Refused
+from fxad.transforms.inversion.rules.control import STEPS, TAKEN
+from fxad.transforms.inversion.rules.conversion import LOST
+from fxad.transforms.inversion.rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
+from fxad.transforms.inversion.rules.totals import not_square, numbers
+from fxad.transforms.inversion.solver import PARTLY, Marks, determine, solve
+from fxad.transforms.locate import describe, named_in
+
+REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
+
+ALONE: Final = "ask for the arguments alone, and add the log-determinant by hand"
+MASKS: Final = "write a coupling by a mask as where(m, x, ...), or m * x + (1 - m) * (...) with m an fxad array"
+SLICES: Final = "write to a slice, such as x.at[..., 1::2], or choose by where(m, x, ...)"
+HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        ("add", BOTH): MASKS,
+        ("scatter", LEFT_OUT): SLICES,
+        ("scatter_add", ADDED): SLICES,
+        ("scatter_mul", MULTIPLIED): SLICES,
+        ("", PARTLY.reason): "return the other elements too, as they are or changed by what stays",
+        ("", LOST): "return the integer or the bool too",
+        ("", TAKEN): "choose by what is held",
+        ("", STEPS): "take a number of steps that is known: fori_loop or scan",
+    }
+)
+
+
+@by_value
+def inverse(
+    jaxpr: Jaxpr,
+    wanted: Marks,
+    log_det: bool = False,
+    labels: tuple[str, ...] = (),
+    rules: InverseRules = INVERSE_RULES,
+) -> Jaxpr:
+    """(results, then operands not wanted) -> the operands wanted; with `log_det`, then log|det| of the Jacobian.
+
+    `labels` are what messages call the operands.
+
+    Law:    inverse(f(x), held) = x, within rounding; log_det = log|det J| of the results in the operands wanted.
+    Rule:   on the dataflow graph, whatever the order of equations; every result is taken to be right.
+    Raises: NotInvertibleError that names the equation.
+    """
+    held = tuple([not w for w in wanted])
+    every = (True,) * len(jaxpr.outs)
+    found = determine(jaxpr, held, every, rules, log_det)
+    for k, (w, s) in enumerate(zip(wanted, found.solved, strict=True)):
+        if w and not s:
+            label = labels[k] if labels else f"operand {k}"
+            which = f"{label} of {jaxpr.name} is not determined by its results"
+            why = named(jaxpr, held, every, rules, k, found.refused)
+            raise not_invertible("inverse", which, why, REMEDY)
+    if found.unmeasured:
+        again = determine(jaxpr, held, every, rules, True, True)
+        raise not_invertible("inverse", f"log_det of {jaxpr.name}", again.unmeasured or found.unmeasured, ALONE)
+    if log_det:
+        check_square(jaxpr, wanted)
+    return found.program
+
+
+def check_square(jaxpr: Jaxpr, wanted: Marks) -> None:
+    """Raises: NotInvertibleError when the Jacobian is not square."""
+    n, m = numbers(marked(jaxpr.in_avals, wanted)), numbers(jaxpr.out_avals)
+    if n != m:
+        raise NotInvertibleError(
+            f"inverse: log_det of {jaxpr.name}: {not_square(m, n)}",
+            remedy="return as many numbers as are to be reconstructed",
+        )
+
+
+def named(jaxpr: Jaxpr, held: Marks, outs: Marks, rules: InverseRules, k: int, why: Refused | None) -> Refused:
+    """Why operand k is not determined, with the equation of the program itself.
+
+    `why` was found in another form of it: with dead and repeated equations gone, or with what derivatives need beside.
+    Of the equations that stand between the operand and the results it is the one that is refused for that.
+    """
+    assert why is not None, "something is not determined"
+    traced, origins = traced_back(Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name))
+    plan = solve(unobserved(traced), (*marked(jaxpr.ins, held), *traced.outs), rules, False, origins)
+    reasons = list(plan.reasons(traced.ins[k]))
+    same = [r for r in reasons if (r.name, r.reason) == (why.name, why.reason)]
+    there = [r for r in same if r.where == why.where]
+    return next(iter([*there, *same, *reasons]), None) or _looked_up(jaxpr, why)
+
+
+def _looked_up(jaxpr: Jaxpr, why: Refused) -> Refused:
+    """What only derivatives ask for is refused in a form that the program does not have: it keeps the user's line, and
+    the equation that was written there, if there is one of that name."""
+    found = origin_of(jaxpr, why.name, "", why.where)
+    known = Refused(why.reason, why.name, describe(found.eqn) if found else "", why.where)
+    return known.within(*found.inside) if found else known
+
+
+def in_the_program(jaxpr: Jaxpr, e: NotDifferentiableError) -> NotDifferentiableError:
+    """The error of a derivative rule, with the equation as the program has it and the bodies that it is in."""
+    if not e.inside and (found := origin_of(jaxpr, named_in(e.equation), e.equation, e.where)):
+        e.equation, e.inside = describe(found.eqn), found.inside
+    return e
+
+
+def not_invertible(what: str, which: str, why: Refused, remedy: str = "") -> NotInvertibleError:
+    """The error for what is not determined by the results."""
+    hint = HINTS.get((why.name, why.reason)) or HINTS.get(("", why.reason))
+    remedy = "; or ".join([part for part in (hint, remedy) if part])
+    subject = f"{why.name} is not inverted: {why.reason}" if why.name else why.reason
+    message = f"{what}: {which}: {subject}"
+    return NotInvertibleError(message, equation=why.equation, where=why.where, inside=why.inside, remedy=remedy)

@@ -1,0 +1,419 @@
+"""`invertible`: a program whose backward pass reconstructs what it needs from the results, and so stores nothing.
+
+The backward program walks the linear program back and asks for the values that it holds fixed as it comes to them.
+Each is made when it is first asked for (`fxad.transforms.inversion.solver`), so reconstruction and gradient go in lock-step. A
+call, a branch or a loop that is run backwards does both at once: its body becomes one program that takes results and
+their cotangents, and gives operands and their cotangents (`fxad.transforms.inversion.reversible_adjoint`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar, final
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.liveness import dce
+from fxad.core.memo import by_value
+from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Tangent, Var, Zero, lin, place
+from fxad.primitives.checking import checks
+from fxad.primitives.control.bodies import marked, over
+from fxad.primitives.custom import CustomCall
+from fxad.transforms.ad.linearize import SplitCtx, linearize
+from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
+from fxad.transforms.inversion.inverse import in_the_program, named, not_invertible
+from fxad.transforms.inversion.normal_form import slim_of, unobserved
+from fxad.transforms.inversion.plans import Plan
+from fxad.transforms.inversion.reconstruction_check import after_checks, agree, compared, sketch, sketched, where_right
+from fxad.transforms.inversion.reversible_adjoint import Fused, Retrace, fused_steps
+from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules.contract import InverseRules
+from fxad.transforms.inversion.second_order import bends, forward_rule, has_own_rules, moving_as, without_derivative
+from fxad.transforms.inversion.solver import Demand, Marks, determine, solve
+from fxad.transforms.locate import describe
+from fxad.transforms.reorder import reorder_ins
+
+T = TypeVar("T")
+REMEDY: Final = "name the argument in keep, close over the value, or give the function a custom_inverse"
+
+
+@by_value
+def invertible(
+    jaxpr: Jaxpr,
+    kept: Marks,
+    labels: tuple[str, ...] = (),
+    tolerance: float = 0.0,
+    rules: InverseRules = INVERSE_RULES,
+) -> Jaxpr:
+    """The same program as one `custom_call`: reverse mode stores its results and the operands marked in `kept`.
+
+    Integers and bools that the results do not determine are kept too. `labels` are what messages call the operands.
+    Sketches of what is reconstructed last are stored beside: derivatives are nan where its error, relative to the
+    largest magnitude in it, is more than `tolerance` (0: what `guarding.tolerated` says; infinity: they are not made).
+
+    Law:    same value; the gradient of the plain program, within the error of the reconstruction.
+    Raises: NotInvertibleError that names the equation, for a value that the gradient needs and the results do not give;
+            NotDifferentiableError, likewise, for an equation without a derivative.
+    """
+    names = labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))])
+    try:
+        fixed = without_derivative(jaxpr, kept)
+        order = tuple(sorted(range(len(fixed)), key=lambda k: not fixed[k]))
+        first = reorder_ins(jaxpr, order)  # what has no derivative comes first, as what rules close over does
+        found = _with_rules(first, sum(fixed), _at(kept, order), _at(names, order), tolerance, rules)
+    except NotDifferentiableError as e:
+        raise in_the_program(jaxpr, e)
+    return reorder_ins(found, tuple([order.index(k) for k in range(len(order))]))
+
+
+def _at(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
+    return tuple([values[k] for k in order])
+
+
+def _with_rules(
+    jaxpr: Jaxpr, n_fixed: int, kept: Marks, names: tuple[str, ...], tolerance: float, rules: InverseRules
+) -> Jaxpr:
+    """`invertible` of a program that has no derivative with respect to the first `n_fixed` operands."""
+    every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
+    held = with_integers(jaxpr, kept, rules)
+    moving = tuple([a.inexact and k >= n_fixed for k, a in enumerate(jaxpr.in_avals)])
+    through = linearize(jaxpr, moving)  # first: what has no derivative is then met in the program as it is
+    back = retraced(jaxpr, held, every, moving, False, names, tolerance, rules)
+    ahead = pushed(jaxpr, held, moving, names, tolerance, rules)
+    n_known = n + sum(held)
+    n_given = len(back.program.ins) - len(back.watched)
+    order = (*range(n_known, n_given), *range(n_known), *range(n_given, len(back.program.ins)))
+    watched = tuple(sorted({*back.watched, *ahead.watched}, key=_place))
+    push, pull = [
+        _beside(program, found.watched, watched)
+        for program, found in ((ahead.program, ahead), (reorder_ins(back.program, order), back))
+    ]
+    inverse = determine(jaxpr, held, every, rules)
+    both: tuple[Jaxpr, ...] = ()
+    if all([h or s for h, s in zip(held, inverse.solved, strict=True)]):
+        both = inverse.program, retraced(jaxpr, held, every, moving, True, names, math.inf, rules).program
+    rule = _forward(jaxpr, held, watched), push, pull
+    rule = after_checks(rule, n) if checks(jaxpr) else rule
+    prim = CustomCall(
+        jaxpr,
+        n_fixed,
+        forward_rule(jaxpr, moving, through),
+        moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) or ahead.bends or back.bends else rule,
+        (),
+        False,
+        both,
+        held if both else (),
+        tolerance=Lit.of(tolerance, Aval((), dtypes.float64)),
+    )
+    b = Builder.like(jaxpr)
+    return b.build(b(prim, *jaxpr.ins), f"invertible_{jaxpr.name}")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Guarded:
+    """A program whose last operands are sketches of values `watched` in the forward program. If it `bends`, what it
+    reconstructs may move otherwise than what was there."""
+
+    program: Jaxpr
+    watched: tuple[Var, ...] = ()
+    bends: bool = False
+
+
+def _place(v: Var) -> int:
+    return v.index
+
+
+def _forward(jaxpr: Jaxpr, held: Marks, watched: tuple[Atom, ...]) -> Jaxpr:
+    """The program with what is stored: results, operands that are held, and sketches."""
+    if not watched:
+        return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.outs, *marked(jaxpr.ins, held)), jaxpr.name)
+    slim = slim_of(jaxpr)
+    b = Builder.resume(slim)
+    sketches = [sketch(b, a) for a in watched]
+    return b.build([*slim.outs, *slim.outs, *marked(slim.ins, held), *sketches], jaxpr.name)
+
+
+def _beside(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
+    """A program whose last operands are sketches of the values in `has`, over those of the values in `wants`."""
+    n = len(program.ins) - len(has)
+    own = dict(zip(has, program.in_avals[n:], strict=True))
+    avals = [own[a] if a in own else sketched(a.aval) for a in wants]
+    has_all = *(True,) * n, *[a in own for a in wants]
+    return over(program, has_all, (*program.in_avals[:n], *avals), (True,) * len(has_all))
+
+
+def with_integers(jaxpr: Jaxpr, kept: Marks, rules: InverseRules) -> Marks:
+    """The operands to keep: those marked, and integers and bools that the results do not determine."""
+    solved = determine(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
+    return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
+
+
+# ---------------------------------------------------------------------------------------------------------- on demand
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A program to be run backwards from the results marked in `outs` and the operands marked in `ins`."""
+
+    jaxpr: Jaxpr
+    ins: Marks
+    outs: Marks
+    labels: tuple[str, ...]
+    rules: InverseRules
+
+
+@final
+class _Asked:
+    """Values of a primal program, made in a builder when they are first asked for.
+
+    Of the linear program, the operand of a residual stands for the primal value.
+    """
+
+    __slots__ = ("_of", "_plan", "_residuals", "demand")
+
+    def __init__(self, b: Builder, of: Task, plan: Plan, residuals: Mapping[Atom, Atom]) -> None:
+        self.demand = Demand(b, plan, {})
+        self._of, self._plan, self._residuals = of, plan, residuals
+
+    def give(self, atoms: Sequence[Atom], values: Sequence[Atom]) -> None:
+        """What is known from the start."""
+        for a, value in zip(atoms, values, strict=True):
+            self.demand.env.setdefault(a, value)
+
+    def retraced(self, eqn: Eqn, known: Marks, found: Mapping[Atom, Atom]) -> None:
+        """What an equation gave that was run backwards apart, from its results and the operands marked in `known`."""
+        self.give(list(found), list(found.values()))
+        self.demand.taken.append((tuple(found), (*eqn.outs, *marked(eqn.ins, known))))
+
+    def get(self, a: Atom, default: Atom, /) -> Atom:
+        return self.value(self._residuals[a]) if a in self._residuals else default
+
+    def value(self, a: Atom) -> Atom:
+        """A value of the primal program. Raises: NotInvertibleError where results do not determine it."""
+        if isinstance(a, Var) and a not in self._plan.ways:
+            raise self._undetermined(a)
+        return self.demand.get(a)
+
+    def _undetermined(self, v: Var) -> NotInvertibleError:
+        operand, of = self._plan.needed(v), self._of
+        k = self._plan.graph.ins.index(operand)
+        label = of.labels[k] if k < len(of.labels) else f"operand {k}"
+        which = f"{label} of {of.jaxpr.name} is not determined by its results"
+        # what only the gradient computes, such as the cosine beside a sine, is read by no equation of the function
+        read = v in self._plan.graph.readers
+        why = named(of.jaxpr, of.ins, of.outs, of.rules, k, self._plan.why_not(v if read else operand))
+        return not_invertible("invertible", which, why, REMEDY)
+
+
+def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: InverseRules) -> Plan:
+    return solve(primal, (*marked(primal.ins, ins), *marked(primal.outs[:n_out], outs)), rules)
+
+
+def _guarded(
+    b: Builder, ctx: _Split, asked: _Asked, given: Sequence[Atom], values: Sequence[Atom], tolerance: float
+) -> tuple[list[Atom], tuple[Var, ...]]:
+    """Values that a builder has made of what was reconstructed: nan where that is off; and the values whose sketches it
+    takes to tell, as the last operands. `given` is what was known from the start."""
+    if math.isinf(tolerance):
+        return list(values), ()
+    ends = asked.demand.ends()
+    forward = {a: v for v, a in ctx.env.items() if isinstance(v, Var) and compared(a.aval)}
+    pairs = sorted([(forward[a], a) for a in ends if a in forward], key=lambda pair: _place(pair[0]))
+    if not pairs or not values:
+        return list(values), ()
+    sketches = b.inputs([sketched(a.aval) for _, a in pairs])
+    right = agree(b, sketches, [asked.value(a) for _, a in pairs], given, tolerance)
+    return where_right(b, right, values), tuple([v for v, _ in pairs])
+
+
+@by_value
+def pushed(
+    jaxpr: Jaxpr, kept: Marks, moving: Marks, labels: tuple[str, ...], tolerance: float, rules: InverseRules
+) -> Guarded:
+    """Forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) -> tangents of
+    the inexact results."""
+    n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
+    ctx, slim = _Split.like(jaxpr), _trusting(unobserved(slim_of(jaxpr)))
+    # of what is split a body may say less than before (a mask is computed outside the loop): it is run forward
+    apart = frozenset(fused_steps(slim, _known_ways(slim, kept, n, every, rules), rules))
+    results = ctx.run(slim, moving, {}, apart)
+    primal = ctx.build(results, jaxpr.name)
+    inexact = [a for a in slim.outs if a.aval.inexact]
+    dots = [ctx.tangents[a].var if a in ctx.tangents else Zero(a.aval).instantiate() for a in inexact]
+    linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
+    b = Builder()
+    given = b.inputs(linear.in_avals[: sum(moving)])
+    asked = _Asked(b, Task(jaxpr, kept, every, labels, rules), _known_ways(primal, kept, n, every, rules), {})
+    found, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in marked(jaxpr.ins, kept)])
+    asked.give(marked(primal.ins, kept), held)
+    asked.give(results, found)
+    residuals = [asked.value(a) for a in ctx.residuals]
+    moved, watched = _guarded(b, ctx, asked, found, b.inline(linear, [*given, *residuals]), tolerance)
+    return Guarded(dce(b.build(moved, f"push_{jaxpr.name}")), watched, _bends(asked))
+
+
+@by_value
+def _trusting(jaxpr: Jaxpr) -> Jaxpr:
+    """The program, in the same variables, with the derivatives of the functions themselves for calls of `invertible`.
+
+    Run at a reconstruction, such a call would sketch that and compare it with one of its own. They may be far apart,
+    relative to it, where what was there is 0 and both are rounding errors; the guard around them knows what was there.
+    """
+    eqns = []
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, CustomCall):
+            if prim.tolerance is not None:
+                prim = replace(prim, body=_trusting(prim.body), jvp_rule=(), vjp_rule=(), partial=())
+        elif isinstance(prim, HigherOrder):
+            prim = prim.with_bodies(tuple(map(_trusting, prim.bodies)))
+        eqns.append(eqn if prim == eqn.prim else Eqn(prim, eqn.ins, eqn.outs, eqn.source))
+    return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
+
+
+# ---------------------------------------------------------------------------------------------------------- lock-step
+
+
+@final
+class _Split(SplitCtx):
+    """Linearizes a program equation by equation; those that are retraced get operands of the linear program for the
+    tangents of their results, and are noted with their place in it."""
+
+    __slots__ = ("apart", "env", "steps", "tangents")
+
+    def run(
+        self, jaxpr: Jaxpr, wrt: Marks, fused: Mapping[Var, Fused], apart: AbstractSet[Var] = frozenset()
+    ) -> tuple[Atom, ...]:
+        """Walk the program; gives what stands for its results. Of the equations in `apart`, by their first results, the
+        results are still those of the equation itself, which may be run backwards."""
+        self.apart = apart
+        self.tangents: dict[Atom, Lin] = {
+            v: lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
+        }
+        self.steps: list[tuple[int, Fused, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
+        env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
+        for eqn in jaxpr.eqns:
+            ins = tuple([env.get(a, a) for a in eqn.ins])
+            found = [self.tangents.get(a) for a in eqn.ins]
+            self.source = self.linear.source = eqn.source
+            outs: tuple[Atom, ...]
+            if not any(found):
+                outs = self.copy(eqn, ins)
+            else:
+                given: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(found, ins, strict=True)])
+                outs, dots = self._linearized(eqn, ins, given, fused.get(eqn.outs[0]))
+                self.tangents.update({v: t for v, t in zip(eqn.outs, dots, strict=True) if isinstance(t, Lin)})
+            env.update(zip(eqn.outs, outs, strict=True))
+        self.env = env
+        return tuple([env.get(a, a) for a in jaxpr.outs])
+
+    def _linearized(
+        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: Fused | None
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        # a value that the rules of the function say nothing about is refused where it is differentiated
+        moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
+        if step is None or moves:
+            try:
+                outs, moved = eqn.prim.jvp(self, ins, tangents)
+            except FxadError as e:
+                raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+            # a derivative of its own may be stated over another program: what is run backwards is the function
+            itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.apart
+            return (self.copy(eqn, ins) if itself else outs), moved
+        outs = self.copy(eqn, ins)
+        dots: tuple[Tangent, ...] = tuple(
+            [lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in outs]
+        )
+        self.steps.append((len(self.linear.eqns), step, self.eqns[-1], tangents, dots))
+        return outs, dots
+
+
+@by_value
+def retraced(
+    jaxpr: Jaxpr,
+    ins: Marks,
+    outs: Marks,
+    wrt: Marks,
+    free: bool,
+    labels: tuple[str, ...],
+    tolerance: float,
+    rules: InverseRules,
+) -> Guarded:
+    """A program run backwards with its gradient: (results marked in `outs`, operands marked in `ins`, cotangents of the
+    inexact results, sketches) -> (if `free`, the other operands; cotangents of the operands marked in `wrt`).
+
+    Raises: NotInvertibleError that names the equation.
+    """
+    slim, n = unobserved(slim_of(jaxpr)), len(jaxpr.outs)
+    fused = fused_steps(slim, _known_ways(slim, ins, n, outs, rules), rules)
+    ctx = _Split.like(slim)
+    results = ctx.run(slim, wrt, fused)
+    primal = ctx.build(results, jaxpr.name)
+    b = BackwardCtx()
+    plan = _known_ways(primal, ins, n, outs, rules)
+    asked = _Asked(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
+    given = b.inputs([a.aval for a in marked(results, outs)])
+    asked.give(marked(results, outs), given)
+    asked.give(marked(primal.ins, ins), b.inputs([v.aval for v in marked(primal.ins, ins)]))
+    bars: dict[Atom, Atom] = {}
+    for a in slim.outs:
+        if a.aval.inexact:
+            ct = b.input(a.aval)
+            if a in ctx.tangents:
+                accumulate(b, bars, ctx.tangents[a].var, ct)
+    inner: list[bool] = []
+    _walk_back(b, ctx, asked, bars, partial(_body, rules, inner), rules)
+    others = [asked.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
+    moved = [ctx.tangents[v].var for v in marked(slim.ins, wrt)]
+    bar_of = [bars.get(t) for t in moved]
+    right, watched = _guarded(b, ctx, asked, given, [a for a in bar_of if a], tolerance)
+    live = iter(right)
+    found = instantiate([next(live) if a else Zero(t.aval) for a, t in zip(bar_of, moved, strict=True)])
+    apart = any(inner) or any([bends(e) for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)])
+    return Guarded(dce(b.build([*others, *found], f"retrace_{jaxpr.name}")), watched, apart or _bends(asked))
+
+
+def _bends(asked: _Asked) -> bool:
+    return any([bends(eqn) for step in asked.demand.steps for eqn in step.of])
+
+
+def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks) -> Jaxpr:
+    """A body run backwards with its gradient; whether it bends is noted in `inner`."""
+    made = retraced(body, ins, outs, wrt, True, (), math.inf, rules)
+    inner.append(made.bends)
+    return made.program
+
+
+def _walk_back(
+    b: BackwardCtx, ctx: _Split, asked: _Asked, bars: dict[Atom, Atom], recur: Retrace, rules: InverseRules
+) -> None:
+    """The adjoint of the linear program, and in between, at their places, the equations that are retraced."""
+    linear = ctx.linear.eqns
+    residuals = set(ctx.residuals.values())
+    reached: set[Atom] = {v for v in ctx.linear.ins if v not in residuals}
+    reached.update([v for e in linear for v in e.outs])
+    steps = list(ctx.steps)
+    for k in range(len(linear), -1, -1):
+        while steps and steps[-1][0] == k:
+            _, step, eqn, tangents, dots = steps.pop()
+            cts = [bars.pop(t.var, None) if isinstance(t, Lin) else None for t in dots]
+            if any(cts):
+                b.source = eqn.source
+                given = [
+                    ct or Zero(v.aval).instantiate() for ct, v in zip(cts, eqn.outs, strict=True) if v.aval.inexact
+                ]
+                wrt = tuple([isinstance(t, Lin) for t in tangents])
+                found, back = step.emit(b, eqn, asked.value, given, wrt, recur, rules)
+                asked.retraced(eqn, step.known, found)
+                for t, bar in zip([t for t in tangents if isinstance(t, Lin)], back, strict=True):
+                    accumulate(b, bars, t.var, bar)
+        if k:
+            backward_eqn(b, linear[k - 1], reached, asked, bars)

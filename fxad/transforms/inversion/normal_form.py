@@ -1,0 +1,143 @@
+"""The form in which programs are run backwards: without what nobody reads, with what is written twice once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.liveness import dce
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, place
+from fxad.primitives.barrier import OPTIMIZATION_BARRIER
+from fxad.primitives.checking import Check, checks
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.silent import quiet
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.elementwise import SelectN
+from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.transforms.cleanup.cse import cse
+from fxad.transforms.locate import describe
+
+POINTWISE: Final[tuple[type[Primitive], ...]] = (Unary, Binary, Compare, SelectN)
+
+
+def slim_of(jaxpr: Jaxpr) -> Jaxpr:
+    """The program without dead equations and with equal ones as one; a choice can be followed into what it chooses.
+
+    Rule: a call of an elementwise function, whose result a choice reads, is written out: of its results only those are
+          known that were chosen, and it is run backwards for them, element by element.
+    """
+    return cse(dce(_opened(jaxpr)))
+
+
+def unobserved(jaxpr: Jaxpr) -> Jaxpr:
+    """The program, in the same variables, without effects and checks: for one that is not run but run backwards.
+
+    They were where it ran. A check of what is reconstructed could fail by a rounding error.
+    """
+    if not jaxpr.effects and not checks(jaxpr):
+        return jaxpr
+    eqns = []
+    for eqn in jaxpr.eqns:
+        if isinstance(eqn.prim, Check):
+            eqns.append(Eqn(OPTIMIZATION_BARRIER, eqn.ins[1 + eqn.prim.n_fields :], eqn.outs, eqn.source))
+        elif eqn.outs:
+            eqns.append(quiet(eqn))
+    return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
+
+
+def _opened(jaxpr: Jaxpr) -> Jaxpr:
+    chosen = {a for e in jaxpr.eqns if isinstance(e.prim, SelectN) for a in e.ins[1:]}
+    if not chosen or not any([_opens(e, chosen) for e in jaxpr.eqns]):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        if isinstance(eqn.prim, Call) and _opens(eqn, chosen):
+            outs = b.inline(eqn.prim.body, ins)
+        else:
+            outs = b.copy(eqn, ins)
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+def _opens(eqn: Eqn, chosen: set[Atom]) -> bool:
+    if not isinstance(eqn.prim, Call) or chosen.isdisjoint(eqn.outs):
+        return False
+    return all([isinstance(e.prim, POINTWISE) for e in eqn.prim.body.eqns])
+
+
+# ---------------------------------------------------------------------------------------- with equations of the program
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """The equation of a program that one of its slim form stands for, and the calls it was in."""
+
+    eqn: Eqn
+    inside: tuple[str, ...] = ()
+
+
+def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
+    """A slim form of a program with bodies as they are, and the equation that each of its values stands for."""
+    live: set[Atom] = set(jaxpr.outs)
+    kept: list[Eqn] = []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.prim.effects or not live.isdisjoint(eqn.outs):
+            kept.append(eqn)
+            live.update(eqn.ins)
+    kept.reverse()
+    chosen = {a for e in kept if isinstance(e.prim, SelectN) for a in e.ins[1:]}
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    seen: dict[tuple[Primitive, tuple[Atom, ...]], tuple[Var, ...]] = {}
+    origins: dict[Atom, Origin] = {}
+
+    def add(eqn: Eqn, ins: tuple[Atom, ...], origin: Origin) -> tuple[Var, ...]:
+        outs = None if eqn.prim.effects else seen.get((eqn.prim, ins))
+        if outs is None:
+            outs = seen[eqn.prim, ins] = b.copy(eqn, ins)
+            origins.update(dict.fromkeys(outs, origin))
+        return outs
+
+    for eqn in kept:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        outs: tuple[Atom, ...]
+        if isinstance(eqn.prim, Call) and _opens(eqn, chosen):
+            local: dict[Atom, Atom] = dict(zip(eqn.prim.body.ins, ins, strict=True))
+            way = way_into(eqn, eqn.prim.body)
+            for e in eqn.prim.body.eqns:
+                found = add(e, tuple([local.get(a, a) for a in e.ins]), Origin(e, (way,)))
+                local.update(zip(e.outs, found, strict=True))
+            outs = tuple([local.get(a, a) for a in eqn.prim.body.outs])
+        else:
+            outs = add(eqn, ins, Origin(eqn))
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name), origins
+
+
+def way_into(eqn: Eqn, body: Jaxpr) -> str:
+    """What messages call a body of an equation: `call of f`, `branch 1 of cond`."""
+    prim = eqn.prim
+    assert isinstance(prim, HigherOrder)
+    if isinstance(prim, Cond):
+        return f"branch {next((k for k, own in enumerate(prim.branches) if own is body), 0)} of cond"
+    return f"{'call' if isinstance(prim, CustomCall) else prim.name} of {body.name}"
+
+
+def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> Origin | None:
+    """The equation of a program that something is said about which was found in another form of it: the one that reads
+    the same, or the first of that name that was written there. With the bodies it is in; None where there is none."""
+    met = [o for o in _every(jaxpr, ()) if o.eqn.prim.name == name and str(place(o.eqn.source) or "") == where]
+    return next((o for o in met if describe(o.eqn) == equation), met[0] if met else None)
+
+
+def _every(jaxpr: Jaxpr, inside: tuple[str, ...]) -> Iterator[Origin]:
+    for eqn in jaxpr.eqns:
+        yield Origin(eqn, inside)
+        for body in eqn.prim.bodies if isinstance(eqn.prim, HigherOrder) else ():
+            yield from _every(body, (*inside, way_into(eqn, body)))

@@ -1,0 +1,199 @@
+"""What tells, when a program runs, that a reconstruction is off: sketches of values, made on the way there and compared
+on the way back.
+
+A sketch of an array of n elements is k sums of them with random signs, each element in one sum: whatever is added to
+the array shows in a sum, as large as it is where it stands alone, and as its root mean square times the root of n / k
+where it is spread. A sketch takes k numbers, where keeping the array would take n.
+
+Charikar, Chen and Farach-Colton, Finding frequent items in data streams (2002); the estimate of a norm by signed sums
+is that of Alon, Matias and Szegedy, The space complexity of approximating the frequency moments (1996).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.dtypes import DType
+from fxad.ir import Atom, Aval, Jaxpr, Lit
+from fxad.primitives.barrier import OPTIMIZATION_BARRIER
+from fxad.primitives.checking import Check
+from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
+from fxad.primitives.elementwise import (
+    ABS,
+    GE,
+    IMAG,
+    IS_FINITE,
+    LE,
+    MAX,
+    MUL,
+    NEG,
+    REAL,
+    SELECT_N,
+    SHIFT_RIGHT_LOGICAL,
+    STOP_GRADIENT,
+    SUB,
+    XOR,
+    ConvertElementType,
+)
+from fxad.primitives.reduce import ReduceMax
+from fxad.primitives.shape import Iota, ReduceSum, reshaped
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+
+SUMS: Final = 64
+DIGITS: Final = (  # of the significand, in bits
+    (dtypes.float64, 53),
+    (dtypes.float32, 24),
+    (dtypes.float16, 11),
+    (dtypes.bfloat16, 8),
+)
+
+
+def tolerated(dtype: DType) -> float:
+    """The relative error that is taken unless another is given: a third of the digits of the dtype are left.
+
+    5e-6 for float64, 4e-3 for float32, 0.08 for float16, 0.16 for bfloat16.
+    """
+    return float(2.0 ** -(dict(DIGITS).get(dtypes.real_part(dtype), 8) / 3))
+
+
+def compared(x: Aval) -> bool:
+    """Whether there is anything to compare."""
+    return x.inexact and x.dtype not in dtypes.FLOAT8 and x.size > 0
+
+
+def sketched(x: Aval) -> Aval:
+    """The type of a sketch of an array."""
+    dtype = dtypes.real_part(x.dtype)
+    return Aval((min(_numbers(x), SUMS),), dtype if dtype == dtypes.float64 else dtypes.float32)
+
+
+def sketch(b: Builder, x: Atom) -> Atom:
+    """Sums of the elements of x with random signs, at most `SUMS` of them, or those of its real and imaginary parts.
+
+    Elements that are not finite count as 0: what is lost there is nan by itself. It has no derivative.
+    """
+    if x.aval.dtype in dtypes.COMPLEX:
+        parts = [_line(b, b.one(prim, x)) for prim in (REAL, IMAG)]
+        x = b.one(Concatenate(0), *parts)
+    line = _line(b, b.one(STOP_GRADIENT, x))
+    line = _chosen(b, b.one(IS_FINITE, line), line, Lit.of(0, line.aval))
+    n = line.aval.size
+    if n <= SUMS:
+        return line
+    rows = -(-n // SUMS)
+    # a finaliser of hashes: bits of the number of an element that have nothing to do with each other
+    number = Aval((n,), dtypes.uint32)
+    i: Atom = b.one(MUL, b.one(Iota((n,), dtypes.uint32, 0)), Lit.of(0x9E3779B1, number))
+    i = b.one(XOR, i, b.one(SHIFT_RIGHT_LOGICAL, i, Lit.of(15, number)))
+    i = b.one(MUL, i, Lit.of(0x85EBCA77, number))
+    signed = _chosen(b, b.one(GE, i, Lit.of(1 << 31, number)), b.one(NEG, line), line)
+    whole = b.one(Pad((0,), (rows * SUMS - n,), (0,)), signed, Lit.of(0, line.aval.with_shape(())))
+    return b.one(ReduceSum((0,)), reshaped(b, whole, (rows, SUMS)))
+
+
+def _line(b: Builder, x: Atom) -> Atom:
+    """All elements in a row, in a dtype that sums do not overflow in."""
+    wide = x.aval.dtype in (dtypes.float32, dtypes.float64) or x.aval.dtype in dtypes.COMPLEX
+    return reshaped(b, x if wide else b.one(ConvertElementType(dtypes.float32), x), (x.aval.size,))
+
+
+def _chosen(b: Builder, where: Atom, yes: Atom, no: Atom) -> Atom:
+    return b.one(SELECT_N, where, no, yes)
+
+
+def agree(
+    b: Builder, sketches: Sequence[Atom], found: Sequence[Atom], others: Sequence[Atom], tolerance: float
+) -> Atom:
+    """Whether what was reconstructed is what was there, of which the sketches are: a bool.
+
+    Of the error in the values found, the largest is compared with the largest magnitude in them: it may be `tolerance`
+    of that (0: as `tolerated` for their dtypes). Where all that was there is 0, with that in `others`.
+    """
+    wide = dtypes.float64 if any([s.aval.dtype == dtypes.float64 for s in sketches]) else dtypes.float32
+    errors: list[Atom] = []
+    for was, x in zip(sketches, found, strict=True):
+        apart = _peak(b, b.one(SUB, sketch(b, x), was), wide)
+        spread = math.sqrt(max(_numbers(x.aval) / SUMS, 1.0))
+        allowed = spread * (tolerance or tolerated(x.aval.dtype))
+        errors.append(b.one(MUL, apart, Lit.of(1.0 / allowed, apart.aval)))
+    there = _largest(b, [_peak(b, s, wide) for s in sketches])
+    size = _largest(b, [_peak(b, _finite_line(b, x), wide) for x in found])
+    beside = [_peak(b, _finite_line(b, x), wide) for x in others if compared(x.aval)]
+    instead = _largest(b, [size, *beside])
+    size = _chosen(b, b.one(LE, there, Lit.of(0.0, there.aval)), instead, size)
+    return b.one(LE, _largest(b, errors), size)
+
+
+def _numbers(x: Aval) -> int:
+    return x.size * (1 + (x.dtype in dtypes.COMPLEX))
+
+
+def _finite_line(b: Builder, x: Atom) -> Atom:
+    line = _line(b, b.one(ABS, b.one(STOP_GRADIENT, x)))
+    return _chosen(b, b.one(IS_FINITE, line), line, Lit.of(0, line.aval))
+
+
+def _peak(b: Builder, x: Atom, dtype: DType) -> Atom:
+    """The largest magnitude."""
+    top: Atom = b.one(ReduceMax((0,)), b.one(ABS, x))
+    return top if top.aval.dtype == dtype else b.one(ConvertElementType(dtype), top)
+
+
+def _largest(b: Builder, xs: Sequence[Atom]) -> Atom:
+    out = xs[0]
+    for x in xs[1:]:
+        out = b.one(MAX, out, x)
+    return out
+
+
+def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
+    """Values as they are, or with nan as their first elements if a reconstruction is off. A derivative that is 0
+    whatever was there (of a literal, of what only integers say) is computed from no reconstruction: it stays a literal.
+
+    That element times 1 or nan, which is linear; written where it stands, because an array that was multiplied as a
+    whole would be there twice, and the gradients of all blocks would be held until the last is reconstructed.
+    """
+    out: list[Atom] = []
+    for x in values:
+        if isinstance(x, Lit):
+            out.append(x)
+            continue
+        one = x.aval.with_shape(())
+        factor = _chosen(b, right, Lit.of(1.0, one), Lit.of(math.nan, one))
+        if not x.aval.ndim:
+            out.append(b.one(MUL, x, factor))
+        elif x.aval.size:
+            n = x.aval.ndim
+            first = b.one(Slice((0,) * n, (1,) * n, (1,) * n), x)
+            marked = b.one(MUL, first, reshaped(b, factor, (1,) * n))
+            out.append(b.one(DYNAMIC_UPDATE_SLICE, x, marked, *[Lit.of(0, Aval((), dtypes.int32))] * n))
+        else:
+            out.append(x)
+    return out
+
+
+# ---------------------------------------------------------------------------------------------------------- checks
+
+
+def after_checks(rule: tuple[Jaxpr, Jaxpr, Jaxpr], n: int) -> tuple[Jaxpr, Jaxpr, Jaxpr]:
+    """A rule (forward, push, pull) of a program with `n` results and with checks: derivatives wait for the forward
+    program, which checks, where they need none of what it computes.
+
+    Rule: a bool that is false is stored with the results, and is the predicate of a check of the derivatives.
+    """
+    forward, push, pull = rule
+    b = Builder()
+    found = b.inline(forward, b.inputs(forward.in_avals))
+    *_, failed = b(OPTIMIZATION_BARRIER, *found[:n], Lit.of(False, Aval((), dtypes.bool_)))
+    return b.build([*found, failed], forward.name), _waiting(push), _waiting(pull)
+
+
+def _waiting(jaxpr: Jaxpr) -> Jaxpr:
+    b = Builder()
+    found = b.inline(jaxpr, b.inputs(jaxpr.in_avals))
+    check = Check(f"a check in {jaxpr.name}", "", "")
+    return b.build(b(check, b.input(Aval((), dtypes.bool_)), *found), jaxpr.name)

@@ -1,0 +1,208 @@
+"""Equations with bodies that are retraced: run backwards and differentiated at once, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias, final
+
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.ir import Atom, Eqn, Hole, Jaxpr, Primitive, Var, Zero
+from fxad.primitives.control.bodies import either, marked
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.scan_parts import Marks, Steps
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.elementwise import ADD
+from fxad.primitives.linearity import is_zero
+from fxad.transforms.inversion.plans import Plan, Step
+from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRules, Refused, atoms
+from fxad.transforms.inversion.rules.loops import retreat
+from fxad.transforms.inversion.solver import determine
+from fxad.transforms.vmap import over_stack
+
+
+class Retrace(Protocol):
+    """A body run backwards with its gradient, see `fxad.transforms.inversion.invertible.retraced`: it gives all operands that are
+    not marked in `ins`."""
+
+    def __call__(self, body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks, /) -> Jaxpr: ...
+
+
+Value: TypeAlias = Callable[[Atom], Atom]
+Found: TypeAlias = "tuple[dict[Atom, Atom], list[Atom]]"
+
+
+@final
+class Bodies:
+    """The `BodyCtx` of loops that are retraced: emits into a builder."""
+
+    __slots__ = ("_b", "_rules", "measured")
+
+    def __init__(self, b: Builder, rules: InverseRules) -> None:
+        self._b, self._rules = b, rules
+        self.measured = False
+
+    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
+        return self._b(prim, *args)
+
+    def one(self, prim: Primitive, *args: Atom) -> Var:
+        return self._b.one(prim, *args)
+
+    def made(self, _a: Atom) -> Eqn | None:
+        return None
+
+    def recur(self, body: Jaxpr, ins: Marks, outs: Marks) -> Determined:
+        return determine(body, ins, outs, self._rules)
+
+    def measure(self, _log_det: Atom) -> None:
+        raise AssertionError("nothing is measured")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """An equation to retrace: which of its operands are known otherwise. The others it gives."""
+
+    known: Marks
+
+    def emit(
+        self,
+        b: Builder,
+        eqn: Eqn,
+        value: Value,
+        cts: Sequence[Atom],
+        wrt: Marks,
+        recur: Retrace,
+        rules: InverseRules,
+    ) -> Found:
+        """Emit it: the operands that it gives, and the cotangents of those marked in `wrt`. `cts` are those of the
+        inexact results."""
+        prim = eqn.prim
+        outs = tuple([value(v) for v in eqn.outs])
+        if isinstance(prim, Scan):
+            return _loop(b, prim, self.args(eqn, value), eqn, outs, cts, wrt, recur, rules)
+        if isinstance(prim, CustomCall):
+            return _custom(b, prim, eqn, outs, cts, wrt, value)
+        every = (True,) * len(outs)
+        known = [value(a) for a in marked(eqn.ins, self.known)]
+        if isinstance(prim, Cond):
+            branches = [recur(body, self.known[1:], every, wrt[1:]) for body in prim.branches]
+            results = b(prim.backward(tuple(branches)), known[0], *outs, *known[1:], *cts)
+        else:
+            assert isinstance(prim, Call | Remat)
+            results = b(Call(recur(prim.body, self.known, every, wrt)), *outs, *known, *cts)
+        free = [a for a, k in zip(eqn.ins, self.known, strict=True) if not k]
+        return dict(zip(free, results, strict=False)), list(results[len(free) :])
+
+    def args(self, eqn: Eqn, value: Value) -> Args:
+        """The operands, with a hole for each that the equation gives."""
+        return tuple([value(a) if k else Hole(a.aval) for a, k in zip(eqn.ins, self.known, strict=True)])
+
+
+def fused_steps(jaxpr: Jaxpr, plan: Plan, rules: InverseRules) -> Mapping[Var, Fused]:
+    """The equations of a program to retrace, by their first results."""
+    steps = {way.of[0].outs[0]: way for way in plan.ways.values() if isinstance(way, Step) and len(way.of) == 1}
+    found: dict[Var, Fused] = {}
+    for eqn in jaxpr.eqns:
+        step = steps.get(eqn.outs[0]) if eqn.outs else None
+        if step is None or not all([v in plan.ways for v in (*eqn.outs, *[a for a in eqn.ins if isinstance(a, Var)])]):
+            continue
+        known = tuple([not isinstance(plan.ways.get(a), Step) or plan.ways[a] is not step for a in eqn.ins])
+        if _retraceable(eqn, known, rules):
+            found[eqn.outs[0]] = Fused(known)
+    return found
+
+
+def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
+    prim = eqn.prim
+    if isinstance(prim, CustomCall):
+        return len(prim.inverse_rule) == 2 and all(marked(known, prim.held))
+    if isinstance(prim, Scan):
+        args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
+        way = retreat(Bodies(Builder(), rules), prim, args, eqn.outs)
+        return not isinstance(way, Refused) and all([s or k for s, k in zip(way[0].solved, way[0].ins, strict=True)])
+    if not isinstance(prim, Call | Remat | Cond):
+        return False
+    free = [a for a, k in zip(eqn.ins, known, strict=True) if not k]
+    if len(set(free)) == len(free):
+        return True
+    # one place of an operand may have given it: run backwards with its gradient, a body gives all that it is asked for
+    given, every = known[len(known) - len(prim.bodies[0].ins) :], (True,) * len(eqn.outs)
+    return all([all(either(determine(body, given, every, rules).solved, given)) for body in prim.bodies])
+
+
+def _custom(
+    b: Builder, prim: CustomCall, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Marks, value: Value
+) -> Found:
+    held = [value(a) for a in marked(eqn.ins, prim.held)]
+    results = b(Call(prim.taken(prim.inverse_rule[1], over_stack)), *outs, *held, *cts)
+    free = [a for a, h in zip(eqn.ins, prim.held, strict=True) if not h]
+    bars = results[len(free) :]
+    return dict(zip(free, results, strict=False)), list(marked(bars, marked(wrt, prim.moving)))
+
+
+def _loop(
+    b: Builder,
+    prim: Scan,
+    args: Args,
+    eqn: Eqn,
+    outs: tuple[Atom, ...],
+    cts: Sequence[Atom],
+    wrt: Marks,
+    recur: Retrace,
+    rules: InverseRules,
+) -> Found:
+    """One loop, from the last step to the first: each reconstructs what it started from and passes cotangents on."""
+    ctx = Bodies(b, rules)
+    found = retreat(ctx, prim, args, outs)
+    assert not isinstance(found, Refused)
+    way, steps, n = found[0], prim.steps, prim.n_carry
+    of_body = prim.counted(wrt)[1]
+    of_consts, _, of_xs = steps.split(of_body)
+    avals = steps.split(prim.body.in_avals)
+    carry_moves = tuple([a.inexact for a in avals[1]])
+    moves = (*of_consts, *carry_moves, *of_xs)
+    n_carry_cts = sum(carry_moves)
+    program = recur(prim.body, way.ins, (*way.last, *way.rows), moves)
+
+    s = Builder()
+    sums = [*marked(avals[1], carry_moves), *marked(avals[0], of_consts)]
+    step = way.inputs(s, (), sums)
+    rows = s.inputs([a for a in prim.body.out_avals[n:] if a.inexact])
+    results = s.inline(program, (*step.operands, *step.extra[:n_carry_cts], *rows))
+    given = iter(results)
+    consts, carry, xs = steps.split([None if k else next(given) for k in way.ins])
+    d_consts, d_carry, d_xs = steps.split([next(given) if m else None for m in moves])
+    total = [_plus(s, a, d) for a, d in zip(step.extra[n_carry_cts:], [d for d in d_consts if d], strict=True)]
+    assert not any(consts), "an unknown constant is not given by a loop"
+    ends = [*[a for a in carry if a], *[d for d in d_carry if d], *total]
+    made = s.build([*ends, *[a for a in xs if a], *[d for d in d_xs if d]], program.name)
+    loop = prim.over(Steps(made, step.n_consts, len(ends)), backward=True)
+    back = iter(
+        ctx(
+            loop,
+            *atoms(prim.counted(args)[0]),
+            *way.constants(args),
+            *way.state(ctx, args, outs),
+            *cts[:n_carry_cts],
+            *[Zero(a).instantiate() for a in marked(avals[0], of_consts)],
+            *way.slices(ctx, args, outs),
+            *cts[n_carry_cts:],
+        )
+    )
+    first = [next(back) if a else None for a in carry]
+    ct_carry = [next(back) if d else None for d in d_carry]
+    ct_consts = [next(back) if d else None for d in d_consts]
+    slices = [next(back) if a else None for a in xs]
+    ct_xs = [next(back) if d else None for d in d_xs]
+    made_ins = zip(prim.counted(eqn.ins)[1], prim.counted(args)[1], [*consts, *first, *slices], strict=True)
+    values = {a: v for a, arg, v in made_ins if v is not None and isinstance(arg, Hole)}
+    bars = marked([*ct_consts, *ct_carry, *ct_xs], of_body)
+    return values, [ct for ct in bars if ct is not None]
+
+
+def _plus(b: Builder, total: Atom, more: Atom) -> Atom:
+    return total if is_zero(more) else b.one(ADD, total, more)

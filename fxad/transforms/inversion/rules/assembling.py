@@ -1,0 +1,163 @@
+"""Operands put together of the parts that several equations determine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.ir import Atom, Aval, Emit, Eqn, Lit, NDArray
+from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.shape import BroadcastInDim
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.transforms.inversion.rules.contract import Part
+from fxad.transforms.inversion.rules.structure import box_mask, kept_by
+
+
+def complete(aval: Aval, parts: Sequence[Part]) -> bool:
+    """Whether parts make an operand whole. Where a part says only when the program runs what it holds, it is enough
+    that there are as many elements; those that nobody gives are nan then, so a dtype without nan is not made whole."""
+    if _shared(parts):
+        return True
+    sure = [p.covers for p in parts if p.covers is not None]
+    parts = [p for p in parts if p.share is None and p.covers is None]
+    if any([p.write for p in parts]):
+        return aval.dtype in dtypes.INEXACT and sum([p.size for p in parts]) >= aval.size
+    if sure:
+        boxes = [box_mask(p.box, aval.shape) for p in parts]
+        return bool(np.logical_or.reduce(np.broadcast_arrays(*sure, *boxes)).all())
+    covered = np.zeros(tuple([1 if _full(parts, k, n) else n for k, n in enumerate(aval.shape)]), bool)
+    for p in parts:
+        ranges = [np.arange(1) if _full(parts, k, n) else np.asarray(p.box[k]) for k, n in enumerate(aval.shape)]
+        covered[np.ix_(*ranges)] = True
+    return bool(covered.all())
+
+
+def has_box(covers: NDArray, box: tuple[range, ...]) -> bool:
+    """Whether all elements of a box are among those that a mask covers."""
+    each = [np.zeros(len(r), int) if n == 1 else np.asarray(r, int) for r, n in zip(box, covers.shape, strict=True)]
+    return bool(covers[np.ix_(*each)].all())
+
+
+def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | None:
+    """A selector that is known beforehand: a literal, or a box of true in false as a window that is written makes it,
+    copied; along axes of size 1 all elements are the same. None for any other."""
+    if isinstance(a, Lit):
+        return np.reshape(a.array.ravel()[:1], (1,) * a.aval.ndim) if a.aval.size else None
+    eqn = maker(a)
+    if eqn is None or a.aval.dtype != dtypes.bool_ or not a.aval.size:
+        return None
+    if isinstance(eqn.prim, BroadcastInDim):
+        mask = constant_mask(eqn.ins[0], maker)
+        shape = [1] * a.aval.ndim
+        for axis, n in zip(eqn.prim.dims, () if mask is None else mask.shape, strict=mask is not None):
+            shape[axis] = n
+        return None if mask is None else mask.reshape(shape)
+    if not isinstance(eqn.prim, Pad) or not all([isinstance(x, Lit) for x in eqn.ins]):
+        return None
+    inside, outside = [bool(x.array.any()) for x in eqn.ins if isinstance(x, Lit)]
+    kept = kept_by(eqn.prim, eqn.ins[0].aval.shape, a.aval.shape)
+    return np.where(box_mask(tuple([places for places, _ in kept]), a.aval.shape), inside, outside)
+
+
+def _shared(parts: Sequence[Part]) -> bool:
+    """Whether there are all shares of something."""
+    found: dict[tuple[object, int], set[int]] = {}
+    for p in parts:
+        if p.share:
+            of, k, n = p.share
+            found.setdefault((of, n), set()).add(k)
+    return any([len(ks) == key[1] for key, ks in found.items()])
+
+
+def chosen_part(value: Atom, share: tuple[Atom, int, int]) -> Part:
+    """The elements of `value` where a selector chose case k of n."""
+    selector, k, n = share
+
+    def write(emit: Emit, base: Atom) -> Atom:
+        return emit.one(SELECT_N, selector, *[value if j == k else base for j in range(n)])
+
+    return Part(value, write=write, share=share)
+
+
+def where_chosen(emit: Emit, a: Atom, share: tuple[Atom, int, int]) -> Atom:
+    """A value of which only those elements are read where a selector chose case k of n: elsewhere it is some number
+    that most functions are finite at. What it was there may have no preimage, and the derivative there would be nan; in
+    reverse mode that meets a cotangent of 0, and stops here."""
+    selector, k, n = share
+    if isinstance(a, Lit) or not a.aval.inexact:
+        return a
+    return emit.one(SELECT_N, selector, *[a if j == k else Lit.of(0.5, a.aval) for j in range(n)])
+
+
+def _full(parts: Sequence[Part], axis: int, size: int) -> bool:
+    """Whether every part has all of an axis."""
+    return size > 0 and all([len(p.box[axis]) == size for p in parts])
+
+
+def assembled(emit: Emit, aval: Aval, parts: Sequence[Part]) -> Atom:
+    """The operand that parts make whole."""
+    if not any([p.write for p in parts]):
+        partial = [k for k, n in enumerate(aval.shape) if not _full(parts, k, n)]
+        ordered = sorted(parts, key=lambda p: [r.start for r in p.box])
+        if len(partial) == 1 and _tiles(ordered, partial[0], aval.shape[partial[0]]):
+            return emit.one(Concatenate(partial[0]), *[p.value for p in ordered])
+        if not partial:
+            return parts[0].value
+    whole: Atom = nothing(aval)
+    for p in parts:
+        whole = written(emit, p, whole)
+    return whole
+
+
+def written(emit: Emit, part: Part, base: Atom) -> Atom:
+    """An array with a part in its places."""
+    return part.write(emit, base) if part.write else _placed(emit, base, part)
+
+
+def nothing(aval: Aval) -> Lit:
+    """An array of which no element is known: nan, in both parts of a complex number; 0 where there is none."""
+    if aval.dtype in dtypes.COMPLEX:
+        return Lit.of(complex("nan+nanj"), aval)
+    return Lit.of(float("nan") if aval.inexact else 0, aval)
+
+
+def _tiles(parts: Sequence[Part], axis: int, size: int) -> bool:
+    """Whether parts stand one after the other along an axis."""
+    at = 0
+    for p in parts:
+        r = p.box[axis]
+        if r.step != 1 or r.start != at:
+            return False
+        at = r.stop
+    return at == size
+
+
+def _placed(emit: Emit, base: Atom, part: Part) -> Atom:
+    """An array with a part in its place."""
+    value = part.value
+    config = [
+        (r.start, n - r.start - (r.step * (len(r) - 1) + 1), r.step - 1)
+        for r, n in zip(part.box, base.aval.shape, strict=True)
+    ]
+    pad = Pad(*[tuple(c) for c in zip(*config, strict=True)])
+    true = Lit.of(True, value.aval.with_dtype(dtypes.bool_))
+    inside = emit.one(pad, true, Lit.of(False, Aval((), dtypes.bool_)))
+    return emit.one(SELECT_N, inside, base, emit.one(pad, value, Lit.of(0, Aval((), value.aval.dtype))))
+
+
+def within(part: Part, box: tuple[range, ...]) -> Slice | None:
+    """The elements of a part that stand in a box; None where some of them do not."""
+    if part.write:
+        return None
+    windows: list[tuple[int, int, int]] = []
+    for have, want in zip(part.box, box, strict=True):
+        if not len(want):
+            windows.append((0, 0, 1))
+        elif want[0] not in have or want[-1] not in have or (len(want) > 1 and want.step % have.step):
+            return None
+        else:
+            step = want.step // have.step if len(want) > 1 else 1
+            windows.append((have.index(want[0]), have.index(want[-1]) + 1, step))
+    return Slice(*[tuple(w) for w in zip(*windows, strict=True)]) if windows else None

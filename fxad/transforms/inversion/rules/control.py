@@ -1,0 +1,145 @@
+"""Calls, branches and loops run backwards: the same equation over bodies that are run backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fxad.ir import Hole, Jaxpr
+from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.while_ import While
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.linear_call import LinearCall
+from fxad.transforms.inversion.rules.contract import (
+    Args,
+    BodyCtx,
+    Determined,
+    InverseRule,
+    Refused,
+    Solved,
+    atoms,
+    body_row,
+    known,
+    spread,
+)
+from fxad.transforms.inversion.rules.loops import retreat
+from fxad.transforms.vmap import over_stack
+
+TAKEN: Final = "which branch was taken depends on what is to be reconstructed"
+STEPS: Final = "how many steps were taken is not known from its results"
+
+
+def _why(found: Determined) -> Refused:
+    return found.refused or Refused("its results are not known")
+
+
+# -------------------------------------------------------------------------------------------------------------- calls
+
+
+def _inverted(ctx: BodyCtx, body: Jaxpr, args: Args, outs: Args) -> Solved | Refused:
+    """A body called, backwards."""
+    found = ctx.recur(body, known(args), known(outs))
+    if not any(found.solved):
+        return _why(found)
+    results = ctx(Call(found.program), *atoms(outs), *atoms(args))
+    if ctx.measured:
+        ctx.measure(results[-1])
+    return spread(results, found.solved)
+
+
+def _call(ctx: BodyCtx, prim: Call, args: Args, outs: Args) -> Solved | Refused:
+    return _inverted(ctx, prim.body, args, outs)
+
+
+def _remat(ctx: BodyCtx, prim: Remat, args: Args, outs: Args) -> Solved | Refused:
+    return _inverted(ctx, prim.body, args, outs)
+
+
+def _linear_call(ctx: BodyCtx, prim: LinearCall, args: Args, outs: Args) -> Solved | Refused:
+    return _inverted(ctx, prim.body, args, outs)
+
+
+def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solved | Refused:
+    """By the inverse of its own; by the body where it has none, and for the log-determinant, which that cannot say."""
+    given = marked(args, prim.held) if prim.inverse_rule else ()
+    if not prim.inverse_rule or ctx.measured or not all([*known(given), *known(outs)]):
+        body = _inverted(ctx, prim.body, args, outs)
+        return _unmeasured(body) if isinstance(body, Refused) and prim.inverse_rule and ctx.measured else body
+    found = ctx(Call(prim.taken(prim.inverse_rule[0], over_stack)), *atoms(outs), *atoms(given))
+    there = spread(found, tuple([not h for h in prim.held]))
+    return tuple([v if isinstance(a, Hole) else None for v, a in zip(there, args, strict=True)])
+
+
+def _unmeasured(body: Refused) -> Refused:
+    """Why a function with an inverse of its own is not inverted where the log-determinant is asked for."""
+    why = f"{body.name} is not inverted: {body.reason}" if body.name else body.reason
+    return Refused(f"the inverse it was given does not say the log-determinant, and in the function itself {why}")
+
+
+# ----------------------------------------------------------------------------------------------------------- branches
+
+
+def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
+    index, operands = args[0], args[1:]
+    if isinstance(index, Hole):
+        return Refused(TAKEN)
+    found = [ctx.recur(branch, known(operands), known(outs)) for branch in prim.branches]
+    solved = tuple([all(marks) for marks in zip(*[d.solved for d in found], strict=True)])
+    if not any(solved):
+        return next((d for d in [d.refused for d in found] if d), _why(found[0]))
+    wants = [*solved, ctx.measured]
+    branches = [_picked(d, wants) for d in found]
+    results = ctx(prim.backward(tuple(branches)), index, *atoms(outs), *atoms(operands))
+    if ctx.measured:
+        ctx.measure(results[-1])
+    return None, *spread(results, solved)
+
+
+def _picked(found: Determined, wants: Sequence[bool]) -> Jaxpr:
+    """The program of a body with those of its results only that all branches give."""
+    program = found.program
+    places = iter(range(len(program.outs)))
+    at = [next(places) if s else -1 for s in (*found.solved, len(program.outs) > sum(found.solved))]
+    outs = tuple([program.outs[k] for k, w in zip(at, wants, strict=True) if w])
+    return Jaxpr(program.ins, program.eqns, outs, program.name)
+
+
+# -------------------------------------------------------------------------------------------------------------- loops
+
+
+def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
+    """A loop, from the last carry to the first, over the slices in the other order."""
+    way = retreat(ctx, prim, args, outs)
+    if isinstance(way, Refused):
+        return way
+    back, program = way
+    results = back.emit(ctx, program, args, outs)
+    consts, carry, xs = prim.steps.split(back.solved)
+    n = sum(carry)
+    if ctx.measured:
+        ctx.measure(results[n])
+    found = (*spread(results[:n], carry), *spread(results[n + ctx.measured :], xs))
+    given = [*prim.counted(args)[0], *consts]
+    return (
+        *[None] * len(given),
+        *[v if isinstance(a, Hole) else None for v, a in zip(found, args[len(given) :], strict=True)],
+    )
+
+
+def _while(_ctx: BodyCtx, _prim: While, _args: Args, _outs: Args) -> Refused:
+    return Refused(STEPS)
+
+
+CONTROL: Final[tuple[InverseRule, ...]] = (
+    body_row(Call, _call),
+    body_row(Remat, _remat),
+    body_row(LinearCall, _linear_call),
+    body_row(CustomCall, _custom_call),
+    body_row(Cond, _cond),
+    body_row(Scan, _scan),
+    body_row(While, _while),
+)

@@ -1,0 +1,141 @@
+"""Inverses of conversions, of what puts complex numbers together, and of what only says something about a value."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.ir import Atom, Hole, Primitive
+from fxad.primitives.barrier import OptimizationBarrier
+from fxad.primitives.checking import Check
+from fxad.primitives.elementwise import (
+    COMPLEX,
+    CONJ,
+    IMAG,
+    REAL,
+    BitcastConvertType,
+    Complex,
+    Conj,
+    ConvertElementType,
+    Imag,
+    Real,
+    StopGradient,
+)
+from fxad.primitives.naming import Keep, Name
+from fxad.transforms.inversion.rules.contract import (
+    VOLUME,
+    Args,
+    InverseCtx,
+    InverseRule,
+    Outs,
+    Part,
+    Refused,
+    Solved,
+    row,
+)
+
+# ---------------------------------------------------------------------------------------------------------- dtypes
+
+# Bits of the integers that a dtype holds one by one.
+_DIGITS: Final = MappingProxyType({dtypes.bfloat16: 8, dtypes.float16: 11, dtypes.float32: 24, dtypes.float64: 53})
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether different values of `narrow` are different values of `wide`, and converting back gives the same ones."""
+    if wide == narrow:
+        return True
+    if wide == dtypes.bool_:
+        return False
+    if narrow == dtypes.bool_:
+        return True
+    if narrow in dtypes.INTEGER:
+        # of one another they are residues: those of fewer bits come back, whatever the signs
+        bits = 8 * narrow.itemsize - (narrow in dtypes.SIGNED)
+        return (
+            wide.itemsize >= narrow.itemsize
+            if wide in dtypes.INTEGER
+            else bits <= _DIGITS.get(dtypes.real_part(wide), 0)
+        )
+    if narrow in dtypes.COMPLEX:
+        return wide in dtypes.COMPLEX and wide.itemsize >= narrow.itemsize
+    if narrow in dtypes.FLOAT8:
+        return wide in dtypes.INEXACT - dtypes.FLOAT8
+    if wide in dtypes.COMPLEX and dtypes.real_part(wide) == narrow:
+        return True
+    return wide in dtypes.INEXACT and dtypes.real_part(wide).itemsize > narrow.itemsize
+
+
+LOST: Final = "an integer or a bool cannot say that the number it comes back from is lost, as nan does"
+
+
+def _convert(ctx: InverseCtx, prim: ConvertElementType, args: Args, outs: Outs) -> Solved | Refused:
+    (y,), to = outs, args[0].aval.dtype
+    if not holds(y.aval.dtype, to):
+        return Refused(f"{y.aval.dtype} does not hold every value of {to}: different ones become the same")
+    if y.aval.inexact and to not in dtypes.INEXACT:
+        return Refused(LOST)
+    return (_converted(ctx, y, to),)
+
+
+def _converted(ctx: InverseCtx, y: Atom, to: DType) -> Atom:
+    return y if y.aval.dtype == to else ctx.one(ConvertElementType(to), y)
+
+
+def _bitcast(ctx: InverseCtx, prim: BitcastConvertType, args: Args, outs: Outs) -> Solved:
+    return (ctx.one(BitcastConvertType(args[0].aval.dtype), outs[0]),)
+
+
+# ----------------------------------------------------------------------------------------------------------- parts
+
+
+def _conj(ctx: InverseCtx, prim: Conj, args: Args, outs: Outs) -> Solved:
+    return (ctx.one(CONJ, outs[0]),)
+
+
+def _complex(ctx: InverseCtx, prim: Complex, args: Args, outs: Outs) -> Solved:
+    return tuple(
+        [ctx.one(p, outs[0]) if isinstance(a, Hole) else None for p, a in zip((REAL, IMAG), args, strict=True)]
+    )
+
+
+def _real(ctx: InverseCtx, prim: Real, args: Args, outs: Outs) -> Solved:
+    (y,) = outs
+    return (Part(y, write=lambda emit, base: emit.one(COMPLEX, y, emit.one(IMAG, base)), share=(PAIR, 0, 2)),)
+
+
+def _imag(ctx: InverseCtx, prim: Imag, args: Args, outs: Outs) -> Solved:
+    (y,) = outs
+    return (Part(y, write=lambda emit, base: emit.one(COMPLEX, emit.one(REAL, base), y), share=(PAIR, 1, 2)),)
+
+
+PAIR: Final = "real and imaginary part"
+
+# ---------------------------------------------------------------------------------------------------------- identities
+
+
+def _same(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved:
+    """The operands are the results."""
+    return tuple([y if isinstance(a, Hole) else None for y, a in zip(outs, args, strict=True)])
+
+
+def _behind(ctx: InverseCtx, prim: Check, args: Args, outs: Outs) -> Solved:
+    """The operands are the results; what the check looks at, they do not say."""
+    n = 1 + prim.n_fields
+    return (*[None] * n, *_same(ctx, prim, args[n:], outs))
+
+
+CONVERSION: Final[tuple[InverseRule, ...]] = (
+    row(ConvertElementType, _convert, VOLUME),
+    row(BitcastConvertType, _bitcast),
+    row(Conj, _conj, VOLUME),
+    row(Complex, _complex, VOLUME),
+    row(Real, _real, VOLUME),
+    row(Imag, _imag, VOLUME),
+    row(StopGradient, _same, VOLUME),
+    row(OptimizationBarrier, _same, VOLUME),
+    row(Name, _same, VOLUME),
+    row(Check, _behind, VOLUME),
+    row(Keep, _same, VOLUME),
+)

@@ -1,0 +1,215 @@
+"""Inverses of functions of one number, and log |dy/dx| of each.
+
+What has no preimage, or no single one, gives nan and never a plausible number: where a function saturates or overflows
+(tanh x = 1, exp x = 0), and outside of its range (sqrt x = -1). So `f(inverse(f)(y))` is y or nan.
+
+Slopes are taken from x or from y, whichever loses nothing: log |d tanh x| is 2 (log 2 - |x| - log1p(exp(-2 |x|))), not
+log(1 - y^2), which is -inf from x = 9 on in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, final
+
+from fxad import dtypes
+from fxad.core.dataclasses import dataclass
+from fxad.ir import Atom, Aval, Lit, Primitive
+from fxad.primitives.elementwise import (
+    ASINH,
+    ATANH,
+    COS,
+    COSH,
+    ERF,
+    ERF_INV,
+    ERFC,
+    IS_FINITE,
+    LOGISTIC,
+    SIN,
+    SINH,
+    SQUARE,
+    TAN,
+    TANH,
+    Acos,
+    Acosh,
+    Asin,
+    Asinh,
+    Atan,
+    Atanh,
+    Cbrt,
+    Erf,
+    Erfc,
+    ErfInv,
+    Exp,
+    Exp2,
+    Expm1,
+    IntegerPow,
+    Log,
+    Log1p,
+    Logistic,
+    Logit,
+    Rsqrt,
+    Sinh,
+    Sqrt,
+    Tanh,
+)
+from fxad.primitives.elementwise.formula import Formula
+from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
+
+LOG_2: Final = math.log(2)
+PERIODIC: Final = "complex numbers a period apart have the same value"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """How a function of one number is undone: `undo` is y -> x, `slope` (x, y) -> log |dy/dx|, or for complex numbers
+    the logarithm of the derivative.
+
+    `many` says why a complex number does not come back; where it is empty, it is the principal value that does.
+    """
+
+    undo: Callable[[Formula], Formula]
+    slope: Callable[[Formula, Formula], Formula]
+    many: str = ""
+
+
+# ----------------------------------------------------------------------------------------------------------- guards
+
+
+def finite(x: Formula) -> Formula:
+    """x, but nan where it is infinite: what a saturated or overflown value leaves behind."""
+    return x.apply(IS_FINITE).where(x, x.like(math.nan))
+
+
+def within(low: float, high: float, y: Formula, x: Formula) -> Formula:
+    """x where the real number y lies in the range of the function, else nan. Complex ranges are not checked."""
+    if y.atom.aval.dtype in dtypes.COMPLEX:
+        return x
+    return ((y >= low) & (y <= high)).where(x, x.like(math.nan))
+
+
+def rounded(value: float, like: Formula) -> float:
+    """A number as the dtype of `like` has it: what a function that tends to it returns in the end."""
+    return float(Lit.of(value, Aval((), dtypes.real_part(like.atom.aval.dtype))).array)
+
+
+# -------------------------------------------------------------------------------------------------------- functions
+
+
+def log_cosh(x: Formula) -> Formula:
+    """log cosh x, without overflow; for complex x as it is defined."""
+    if x.atom.aval.dtype in dtypes.COMPLEX:
+        return x.apply(COSH).log()
+    return abs(x) + (abs(x) * -2.0).exp().log1p() - LOG_2
+
+
+def log_sinh(x: Formula) -> Formula:
+    """log sinh x for x >= 0, without overflow; for complex x as it is defined."""
+    if x.atom.aval.dtype in dtypes.COMPLEX:
+        return x.apply(SINH).log()
+    return x + (-(x * -2.0).expm1()).log() - LOG_2
+
+
+def logit(y: Formula) -> Formula:
+    """The inverse of the logistic function."""
+    return finite(y.log() - (-y).log1p())
+
+
+def logistic(y: Formula) -> Formula:
+    """The inverse of the logit, to all digits at both ends."""
+    if y.atom.aval.dtype in dtypes.COMPLEX:
+        return y.apply(LOGISTIC)
+    small = (-abs(y)).exp()
+    return (y < 0).where(small, y.like(1.0)) / (small + 1.0)
+
+
+def slope_of_logit(x: Formula, y: Formula) -> Formula:
+    """-log(x (1 - x)), from y where that tells more."""
+    if y.atom.aval.dtype in dtypes.COMPLEX:
+        return -(x.log() + (-x).log1p())
+    return abs(y) + (-abs(y)).exp().log1p() * 2.0
+
+
+def arc(y: Formula) -> Formula:
+    """The inverse of atan. Where y was rounded to pi/2 or beyond, its tangent is some large number of either sign."""
+    if y.atom.aval.dtype in dtypes.COMPLEX:
+        return y.apply(TAN)
+    return (abs(y) < rounded(math.pi / 2, y)).where(y.apply(TAN), y.like(math.nan))
+
+
+def erfc_inv(y: Formula) -> Formula:
+    """The inverse of erfc: erf_inv(1 - y), and where 1 - y loses digits Newton's method for log erfc x = log y.
+
+    log erfc is concave, and sqrt(-log y) lies right of its root: the steps come down to it and never pass it.
+    """
+    x = (-y.log()).sqrt()
+    for _ in range(6):
+        here = x.apply(ERFC)
+        x = x + (here.log() - y.log()) * here * (x.apply(SQUARE).exp() * (math.sqrt(math.pi) / 2))
+    return finite((y < 0.1).where(x, (1.0 - y).apply(ERF_INV)))
+
+
+def log_of_gaussian(x: Formula) -> Formula:
+    """log of 2 / sqrt(pi) exp(-x^2), the slope of erf."""
+    return math.log(2 / math.sqrt(math.pi)) - x.apply(SQUARE)
+
+
+UNDONE: Final[Mapping[type[Primitive], Undone]] = MappingProxyType(
+    {
+        Exp: Undone(lambda y: finite(y.log()), lambda x, _: x, PERIODIC),
+        Exp2: Undone(lambda y: finite(y.log() / LOG_2), lambda x, _: x * LOG_2 + math.log(LOG_2), PERIODIC),
+        Expm1: Undone(lambda y: finite(y.log1p()), lambda x, _: x, PERIODIC),
+        Log: Undone(lambda y: y.exp(), lambda _, y: -y),
+        Log1p: Undone(lambda y: y.expm1(), lambda _, y: -y),
+        Logistic: Undone(logit, lambda x, _: -(abs(x) + (-abs(x)).exp().log1p() * 2.0), PERIODIC),
+        Logit: Undone(logistic, slope_of_logit),
+        Tanh: Undone(lambda y: finite(y.apply(ATANH)), lambda x, _: log_cosh(x) * -2.0, PERIODIC),
+        Atanh: Undone(lambda y: y.apply(TANH), lambda _, y: log_cosh(y) * 2.0),
+        Sinh: Undone(lambda y: finite(y.apply(ASINH)), lambda x, _: log_cosh(x), PERIODIC),
+        Asinh: Undone(lambda y: y.apply(SINH), lambda _, y: -log_cosh(y)),
+        Acosh: Undone(lambda y: within(0.0, math.inf, y, y.apply(COSH)), lambda _, y: -log_sinh(y)),
+        Asin: Undone(
+            lambda y: within(-rounded(math.pi / 2, y), rounded(math.pi / 2, y), y, y.apply(SIN)),
+            lambda x, _: ((-x).log1p() + x.log1p()) * -0.5,
+        ),
+        Acos: Undone(
+            lambda y: within(0.0, rounded(math.pi, y), y, y.apply(COS)),
+            lambda x, _: ((-x).log1p() + x.log1p()) * -0.5,
+        ),
+        Atan: Undone(arc, lambda x, _: -x.apply(SQUARE).log1p()),
+        Erf: Undone(lambda y: finite(y.apply(ERF_INV)), lambda x, _: log_of_gaussian(x)),
+        Erfc: Undone(erfc_inv, lambda x, _: log_of_gaussian(x)),
+        ErfInv: Undone(lambda y: y.apply(ERF), lambda _, y: -log_of_gaussian(y)),
+        Sqrt: Undone(lambda y: within(0.0, math.inf, y, y.apply(SQUARE)), lambda _, y: -(y.log() + LOG_2)),
+        Rsqrt: Undone(lambda y: within(0.0, math.inf, y, (1.0 / y).apply(SQUARE)), lambda _, y: y.log() * 3.0 - LOG_2),
+        Cbrt: Undone(lambda y: y.apply(IntegerPow(3)), lambda _, y: abs(y).log() * -2.0 - math.log(3)),
+    }
+)
+
+
+def _row(kind: type[Primitive], undone: Undone) -> InverseRule:
+    def solve(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
+        (y,) = outs
+        if y.aval.dtype in dtypes.COMPLEX and undone.many:
+            return Refused(undone.many)
+        if y.aval.dtype in dtypes.FLOAT8:
+            return Refused(coarse(y.aval))
+        return (undone.undo(Formula(ctx, y)).atom,)
+
+    def log_det(
+        ctx: InverseCtx, prim: Primitive, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs
+    ) -> Atom:
+        return undone.slope(Formula(ctx, args[0]), Formula(ctx, outs[0])).atom
+
+    return row(kind, solve, log_det)
+
+
+def coarse(x: Aval) -> str:
+    """Why arithmetic in 8 bits is not undone."""
+    return f"{x.dtype} has too few digits for values to come back"
+
+
+ELEMENTARY: Final[tuple[InverseRule, ...]] = tuple([_row(kind, undone) for kind, undone in UNDONE.items()])

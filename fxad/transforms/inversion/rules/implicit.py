@@ -1,0 +1,54 @@
+"""Inverses of what is defined by an equation: the equation says how operands follow from the solution.
+
+They come back as exactly as the equation was solved.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fxad.ir import Hole, Zero
+from fxad.primitives.control.call import Call
+from fxad.primitives.implicit import LinearSolve, Root
+from fxad.transforms.inversion.rules.contract import (
+    Args,
+    BodyCtx,
+    InverseRule,
+    Refused,
+    Solved,
+    atoms,
+    body_row,
+    known,
+    spread,
+)
+
+MATRIX: Final = "what its matvec needs to know is unknown"
+
+
+def _linear_solve(ctx: BodyCtx, prim: LinearSolve, args: Args, outs: Args) -> Solved | Refused:
+    """A x: the right-hand side of the system that x solves."""
+    n = prim.size
+    others = args[n:]
+    if not all(known(others)):
+        return Refused(MATRIX)
+    rhs = ctx(Call(prim.matvec), *atoms(outs[:n]), *atoms(others))
+    return *[b if isinstance(a, Hole) else None for a, b in zip(args, rhs, strict=False)], *[None for _ in others]
+
+
+def _root(ctx: BodyCtx, prim: Root, args: Args, outs: Args) -> Solved | Refused:
+    """The equation run backwards, from its zeros and the solution. Of the guess the solution says nothing."""
+    captured, n = args[: prim.captured], prim.size
+    ins = (*known(captured), *[True] * n)
+    found = ctx.recur(prim.equation, ins, (True,) * len(prim.equation.outs))
+    solved = found.solved[: prim.captured]
+    if not any(solved) and not all(known(captured)):
+        return found.refused or Refused("its equation says nothing of the operands that are not known")
+    zeros = [Zero(a).instantiate() for a in prim.equation.out_avals]
+    values = ctx(Call(found.program), *zeros, *atoms(captured), *atoms(outs[:n])) if any(solved) else ()
+    return *spread(values[: sum(solved)], solved), *[None] * n
+
+
+IMPLICIT: Final[tuple[InverseRule, ...]] = (
+    body_row(LinearSolve, _linear_solve, partial=False),
+    body_row(Root, _root, partial=False),
+)

@@ -1,0 +1,104 @@
+"""Inverses of what reads and writes at places given by an index array, which is known.
+
+What was read is written back where it came from: after a permutation nothing is missing, after anything else the
+elements that nobody read are nan. What was added or multiplied is taken away again, wherever updates met.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fxad import dtypes
+from fxad.ir import Atom, Emit, Hole, Lit
+from fxad.primitives.elementwise import DIV, NEG
+from fxad.primitives.elementwise.formula import Formula
+from fxad.primitives.indexing import Gather, ScatterAdd
+from fxad.primitives.scatter import Scatter
+from fxad.primitives.scatter_combine import ScatterMul
+from fxad.transforms.inversion.rules.arithmetic import inexact
+from fxad.transforms.inversion.rules.contract import (
+    VOLUME,
+    Args,
+    InverseCtx,
+    InverseRule,
+    Outs,
+    Part,
+    Refused,
+    Solved,
+    row,
+)
+from fxad.transforms.inversion.rules.elementwise import coarse, finite
+from fxad.transforms.inversion.rules.totals import log_sizes, total
+
+PLACES: Final = "the places are not known"
+LEFT_OUT: Final = "updates that meet or are left out are lost"
+ADDED: Final = "updates that meet are added up"
+MULTIPLIED: Final = "updates that meet are multiplied"
+
+
+def _gather(ctx: InverseCtx, prim: Gather, args: Args, outs: Outs) -> Solved | Refused:
+    _, indices = args
+    if isinstance(indices, Hole):
+        return Refused(PLACES)
+    places = indices
+    scatter = Scatter(*prim.windows.numbers, prim.mode, prim.indices_sorted, prim.unique_indices)
+    return Part(outs[0], write=lambda emit, base: emit.one(scatter, base, places, outs[0])), None
+
+
+def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved | Refused:
+    """What was written is read again; what was written over is lost, the rest is there."""
+    (y,), (x, indices, updates) = outs, args
+    if isinstance(indices, Hole):
+        return Refused(PLACES)
+    places = indices
+    if isinstance(updates, Hole) and (not prim.unique_indices or prim.mode == "drop"):
+        return Refused(LEFT_OUT)
+
+    def write(emit: Emit, base: Atom) -> Atom:
+        return emit.one(prim, y, places, prim.read(emit, base, places, updates.aval))
+
+    return (
+        Part(y, write=write, count=max(y.aval.size - updates.aval.size, 0)) if isinstance(x, Hole) else None,
+        None,
+        prim.read(ctx, y, places, updates.aval) if isinstance(updates, Hole) else None,
+    )
+
+
+def _scatter_add(ctx: InverseCtx, prim: ScatterAdd, args: Args, outs: Outs) -> Solved | Refused:
+    _, indices, updates = args
+    if isinstance(indices, Hole):
+        return Refused(PLACES)
+    if isinstance(updates, Hole):
+        return Refused(ADDED)
+    if outs[0].aval.dtype in dtypes.FLOAT8:
+        return Refused(coarse(outs[0].aval))
+    return ctx.one(prim, outs[0], indices, ctx.one(NEG, updates)), None, None
+
+
+def _factor(emit: Emit, prim: ScatterMul, x: Atom, indices: Atom, updates: Atom) -> Atom:
+    """What each element of x is multiplied by."""
+    return emit.one(prim, Lit.of(1, x.aval), indices, updates)
+
+
+def _scatter_mul(ctx: InverseCtx, prim: ScatterMul, args: Args, outs: Outs) -> Solved | Refused:
+    (y,), (_, indices, updates) = outs, args
+    if isinstance(indices, Hole):
+        return Refused(PLACES)
+    if isinstance(updates, Hole):
+        return Refused(MULTIPLIED)
+    if why := inexact(y):
+        return Refused(why)
+    x = ctx.one(DIV, y, _factor(ctx, prim, y, indices, updates))
+    return (x if y.aval.dtype in dtypes.COMPLEX else finite(Formula(ctx, x)).atom), None, None
+
+
+def _scatter_mul_log_det(ctx: InverseCtx, prim: ScatterMul, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
+    return total(ctx, log_sizes(ctx, _factor(ctx, prim, *args)))
+
+
+INDEXING: Final[tuple[InverseRule, ...]] = (
+    row(Gather, _gather, VOLUME),
+    row(Scatter, _scatter, VOLUME),
+    row(ScatterAdd, _scatter_add, VOLUME),
+    row(ScatterMul, _scatter_mul, _scatter_mul_log_det),
+)

@@ -1,0 +1,171 @@
+"""What a program says of a matrix that it computes: triangular, unitary, or an exponential.
+
+Only what holds for every value counts. A triangle is cut out by a mask that depends on nothing but the places of
+elements (`tril`, `eye`), comes out of a decomposition, or is put together of triangles.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import numpy as np
+
+from fxad.core.dataclasses import dataclass
+from fxad.ir import Atom, Eqn, Lit, NDArray, Primitive, Var
+from fxad.primitives.barrier import OptimizationBarrier
+from fxad.primitives.elementwise import (
+    Add,
+    Conj,
+    ConvertElementType,
+    Div,
+    Mul,
+    Neg,
+    SelectN,
+    StopGradient,
+    Sub,
+)
+from fxad.primitives.elementwise.family import Compare
+from fxad.primitives.linalg import Cholesky, Eigh, Expm, Qr, Svd
+from fxad.primitives.naming import Keep, Name
+from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
+from fxad.transforms.inversion.rules.contract import InverseCtx
+
+LOWER: Final = "lower"
+UPPER: Final = "upper"
+UNITARY: Final = "unitary"
+
+_LARGEST: Final = 1 << 22  # elements of a mask that is looked at
+_DEPTH: Final = 8  # equations that are followed back
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of the matrices on the last two axes of an array."""
+
+    kinds: frozenset[str] = frozenset()
+    exponent: Atom | None = None  # the matrix is the exponential of this one
+
+    @property
+    def flipped(self) -> Facts:
+        """What is known of the transposes."""
+        other = {LOWER: UPPER, UPPER: LOWER}
+        return Facts(frozenset([other.get(k, k) for k in self.kinds]))
+
+
+NOTHING: Final = Facts()
+
+
+def facts(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> Facts:
+    """What the program says of the square matrices on the last two axes of a known operand."""
+    n = a.aval.ndim
+    if n < 2 or a.aval.shape[-1] != a.aval.shape[-2]:
+        return NOTHING
+    if isinstance(a, Lit):
+        return Facts(frozenset({LOWER, UPPER})) if not any(a.bits) else NOTHING
+    eqn = ctx.made(a)
+    return NOTHING if eqn is None or not depth else _made_by(ctx, a, eqn, depth - 1)
+
+
+def _made_by(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Facts:
+    prim = eqn.prim
+    if isinstance(prim, _SAME):
+        return facts(ctx, eqn.ins[eqn.outs.index(a)], depth)
+    if isinstance(prim, _ENTRYWISE):
+        return Facts(frozenset([k for k in (LOWER, UPPER) if _stays(ctx, eqn, k, depth)]))
+    if isinstance(prim, SelectN):
+        return Facts(_cut(ctx, eqn, depth))
+    if isinstance(prim, Transpose):
+        lead = a.aval.ndim - 2
+        swapped = prim.perm == (*range(lead), lead + 1, lead)
+        return facts(ctx, eqn.ins[0], depth).flipped if swapped else NOTHING
+    if isinstance(prim, Conj):
+        return Facts(facts(ctx, eqn.ins[0], depth).kinds)
+    if isinstance(prim, BroadcastInDim):
+        (x,), last = eqn.ins, (a.aval.ndim - 2, a.aval.ndim - 1)
+        stacked = prim.dims[-2:] == last and x.aval.shape[-2:] == a.aval.shape[-2:]  # not one element for all
+        return Facts(facts(ctx, x, depth).kinds) if stacked else NOTHING
+    return _decomposed(a, eqn, prim)
+
+
+_SAME: Final = (Name, Keep, StopGradient, OptimizationBarrier)
+_ENTRYWISE: Final = (Add, Sub, Mul, Div, Neg, ConvertElementType)
+
+
+def _decomposed(a: Var, eqn: Eqn, prim: Primitive) -> Facts:
+    """What decompositions are known for. The matrix is square, so Q, U and V are complete."""
+    at = eqn.outs.index(a)
+    match prim:
+        case Cholesky():
+            return Facts(frozenset({LOWER}))
+        case Qr():
+            return Facts(frozenset({UPPER if at else UNITARY}))
+        case Eigh() | Svd() if at:
+            return Facts(frozenset({UNITARY}))
+        case Expm():
+            return Facts(exponent=eqn.ins[0])
+        case _:
+            return NOTHING
+
+
+# --------------------------------------------------------------------------------------------------------- triangles
+
+
+def _stays(ctx: InverseCtx, eqn: Eqn, kind: str, depth: int) -> bool:
+    """Whether a triangle stays one: a sum of two, a product of one with anything, a part of anything."""
+    triangles = [_is_triangle(ctx, x, kind, depth) for x in eqn.ins]
+    if isinstance(eqn.prim, Div):
+        return triangles[0]
+    return any(triangles) if isinstance(eqn.prim, Mul) else all(triangles)
+
+
+def _is_triangle(ctx: InverseCtx, a: Atom, kind: str, depth: int) -> bool:
+    """Whether all elements on the other side of the diagonal are zero."""
+    if kind in facts(ctx, a, depth).kinds:
+        return True
+    place = static(ctx, a)
+    return place is not None and not _beside(place, kind).any()
+
+
+def _beside(x: NDArray, kind: str) -> NDArray:
+    return np.triu(x, 1) if kind == LOWER else np.tril(x, -1)
+
+
+def _cut(ctx: InverseCtx, eqn: Eqn, depth: int) -> frozenset[str]:
+    """What a choice by a mask leaves: the cases that it can take beside a triangle are zero there."""
+    which, *cases = eqn.ins
+    mask = static(ctx, which)
+    if mask is None:
+        return frozenset([k for k in (LOWER, UPPER) if all([_is_triangle(ctx, c, k, depth) for c in cases])])
+    chosen = np.clip(mask.astype(np.int64), 0, len(cases) - 1)
+    return frozenset(
+        [
+            kind
+            for kind in (LOWER, UPPER)
+            if all([_is_triangle(ctx, c, kind, depth) for c in [cases[j] for j in _seen(chosen, kind)]])
+        ]
+    )
+
+
+def _seen(chosen: NDArray, kind: str) -> list[int]:
+    """The cases that are chosen on the other side of the diagonal."""
+    n = chosen.shape[-1]
+    side = np.broadcast_to(_beside(np.ones((n, n), np.bool_), kind), chosen.shape)
+    return [int(k) for k in np.unique(chosen[side])]
+
+
+def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
+    """The value of an array that depends on nothing but places of elements and constants; None for others."""
+    if isinstance(a, Lit):
+        return a.array
+    eqn = ctx.made(a)
+    if eqn is None or not depth or a.aval.size > _LARGEST or not isinstance(eqn.prim, _PLACES):
+        return None
+    operands = [static(ctx, x, depth - 1) for x in eqn.ins]
+    known = [x for x in operands if x is not None]
+    if len(known) < len(operands):
+        return None
+    return np.asarray(eqn.prim.impl(*known)[eqn.outs.index(a)])
+
+
+_PLACES: Final = (Iota, Compare, Add, Sub, BroadcastInDim, ConvertElementType, SelectN, Transpose)

@@ -1,0 +1,101 @@
+"""Elements that stand at places known beforehand, followed to what they were written from.
+
+`x.at[..., 1::2].set(u)` is a choice between x and u padded to its shape, by a box of true in false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from fxad.ir import Atom, Emit, Eqn, Lit, NDArray, Shape
+from fxad.primitives.dynamic_slicing import DynamicUpdateSlice
+from fxad.primitives.elementwise import SelectN
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.transforms.inversion.rules.assembling import chosen_part, constant_mask, has_box
+from fxad.transforms.inversion.rules.contract import Part
+from fxad.transforms.inversion.rules.structure import box_of, kept_by
+
+Maker = Callable[[Atom], Eqn | None]
+
+
+def with_places(part: Part, maker: Maker) -> Part:
+    """A part with what it covers, where the selector that chose it is known beforehand."""
+    if part.chosen is None or part.covers is not None:
+        return part
+    selector, k, _ = part.chosen
+    mask = constant_mask(selector, maker)
+    return part if mask is None else replace(part, covers=np.equal(mask.astype(np.int32), k))
+
+
+def through_places(
+    emit: Emit, eqn: Eqn, part: Part, unknown: Callable[[Atom], bool], maker: Maker
+) -> Part | Atom | None:
+    """What a part of the result of an equation says of its one unknown operand: a part, or all of it. None where that
+    is not known beforehand."""
+    if part.covers is None:
+        return None
+    if isinstance(eqn.prim, Pad) and unknown(eqn.ins[0]) and not unknown(eqn.ins[1]):
+        kept = kept_by(eqn.prim, eqn.ins[0].aval.shape, part.value.aval.shape)
+        places = tuple([p for p, _ in kept])
+        if [len(of) for _, of in kept] == list(eqn.ins[0].aval.shape) and has_box(part.covers, places):
+            return emit.one(_window(places), part.value)
+    if isinstance(eqn.prim, SelectN):
+        holes = [k for k, a in enumerate(eqn.ins[1:]) if unknown(a)]
+        mask = constant_mask(eqn.ins[0], maker)
+        if len(holes) == 1 and mask is not None:
+            return _both(part, eqn, holes[0], mask.astype(np.int32) == holes[0])
+    return None
+
+
+def reads_part(eqn: Eqn, v: Atom, part: Part, unknown: Callable[[Atom], bool]) -> bool:
+    """Whether an equation reads of v just the elements that a part has, and nothing else that is unknown."""
+    if part.covers is not None and (box := box_of(eqn.prim, v.aval)) is not None and has_box(part.covers, box):
+        return all([a is v or not unknown(a) for a in eqn.ins])
+    if part.chosen is None or not isinstance(eqn.prim, SelectN) or eqn.ins[0] is not part.chosen[0]:
+        return False
+    k = part.chosen[1]
+    return all([(a is v) == (j == k) and (a is v or not unknown(a)) for j, a in enumerate(eqn.ins[1:])])
+
+
+def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
+    """Operands of an equation that stand in its result as they are, and in which box."""
+    if eqn is not None and isinstance(eqn.prim, DynamicUpdateSlice):
+        x, update, *starts = eqn.ins
+        at = [int(s.array) for s in starts if isinstance(s, Lit)]
+        if len(at) == len(starts):
+            sizes = zip(at, x.aval.shape, update.aval.shape, strict=True)
+            first = [(min(max(a, 0), n - m), m) for a, n, m in sizes]
+            return [(update, tuple([range(a, a + m) for a, m in first]))]
+    if eqn is not None and isinstance(eqn.prim, Concatenate):
+        found: list[tuple[Atom, tuple[range, ...]]] = []
+        start, axis = 0, eqn.prim.axis
+        for a in eqn.ins:
+            along = range(start, start + a.aval.shape[axis])
+            found.append((a, tuple([along if k == axis else range(n) for k, n in enumerate(a.aval.shape)])))
+            start = along.stop
+        return found
+    return []
+
+
+def _window(places: tuple[range, ...]) -> Slice:
+    def each(of: Callable[[range], int]) -> Shape:
+        return tuple([of(p) for p in places])
+
+    return Slice(each(lambda p: p.start), each(lambda p: p.stop), each(lambda p: p.step))
+
+
+def _both(part: Part, eqn: Eqn, k: int, here: NDArray) -> Part:
+    """What two choices, one in the other, let through."""
+    selector, *cases = eqn.ins
+
+    def write(emit: Emit, base: Atom) -> Atom:
+        outer = part.write(emit, base) if part.write else base
+        inner = chosen_part(outer, (selector, k, len(cases)))
+        assert inner.write is not None
+        return inner.write(emit, base)
+
+    assert part.covers is not None
+    return Part(part.value, write=write, covers=np.logical_and(part.covers, here))

@@ -1,0 +1,181 @@
+"""Inverses of products with known matrices.
+
+A product is undone by what the program says of its matrix: a triangle, by a triangular solve; a unitary one, by its
+adjoint; an exponential, by that of the negative; any other square one by its LU decomposition. A zero on the diagonal
+of a triangle gives nan, and so does a matrix that leaves fewer than a third of the digits (its condition number says).
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final, final
+
+from fxad import dtypes
+from fxad.core.dataclasses import dataclass
+from fxad.dtypes import DType
+from fxad.ir import Atom, Aval, Hole, Lit
+from fxad.primitives.dot import DotGeneral, free
+from fxad.primitives.elementwise import ABS, IS_FINITE, LE, MUL, NEG, SELECT_N, ConvertElementType
+from fxad.primitives.linalg import Expm, Solve, TriangularSolve
+from fxad.primitives.linalg.matrices import adjoint, conj, diagonal, dot, identity, transposed
+from fxad.primitives.linalg.solve import factored
+from fxad.primitives.reduce import ReduceMax
+from fxad.primitives.shape import BroadcastInDim, ReduceSum, Transpose, reshaped
+from fxad.transforms.inversion.rules.assembling import nothing
+from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
+from fxad.transforms.inversion.rules.known_matrices import LOWER, UNITARY, Facts, facts
+from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
+
+_LAPACK: Final = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
+
+
+# -------------------------------------------------------------------------------------------------------- products
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A `dot_general` as the product of matrices, op(A) X = Y, batch by batch, in the one operand that is unknown.
+
+    Y has the axis of the rows at `at`, the free axes of X in order beside it. `flip`: op(A) is the transpose of A.
+    `order` says which axis of X each one of (batch axes, contracted axis, free axes) is.
+    """
+
+    matrix: Atom
+    flip: bool
+    at: int
+    lead: int
+    order: tuple[int, ...]
+
+    def columns(self, y: Aval) -> int:
+        """How many columns X has, in all batches together."""
+        return y.size // max(y.shape[self.at], 1)
+
+
+def _product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
+    """The product, or why it cannot be taken as one of matrices."""
+    (left, right), lead = args, len(prim.lhs_batch)
+    sides = (left, prim.lhs_contract, prim.lhs_batch), (right, prim.rhs_contract, prim.rhs_batch)
+    (a, contract, batch), (x, x_contract, x_batch) = sides if isinstance(right, Hole) else sides[::-1]
+    if isinstance(a, Hole):
+        return "both operands are unknown"
+    if prim.preferred not in (None, a.aval.dtype):
+        return "its sums have another dtype"
+    shape = a.aval.shape
+    ours = free(a.aval.ndim, batch, contract)
+    if len(contract) != 1 or len(ours) != 1 or shape[ours[0]] != shape[contract[0]]:
+        return "the matrix is not square"
+    if batch != tuple(range(lead)):
+        return "the matrix does not have its batch axes in front"
+    at = lead if a is left else y.ndim - 1
+    order = (*x_batch, *x_contract, *free(x.aval.ndim, x_batch, x_contract))
+    return Product(a, contract[0] < ours[0], at, lead, order)
+
+
+def _dot_general(ctx: InverseCtx, prim: DotGeneral, args: Args, outs: Outs) -> Solved | Refused:
+    (y,), unknown = outs, int(isinstance(args[1], Hole))
+    if y.aval.dtype not in dtypes.INEXACT - dtypes.FLOAT8:
+        return Refused(f"products of {y.aval.dtype} are not taken apart")
+    product = _product(prim, args, y.aval)
+    if isinstance(product, str):
+        return Refused(product)
+    known = facts(ctx, product.matrix)
+    solved = _solved(ctx, known, product, _as_matrices(ctx, product, y))
+    back = _as_operand(ctx, product, solved, args[unknown].aval)
+    return (None, back) if unknown else (back, None)
+
+
+def _as_matrices(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
+    """Y with its rows on the last axis but one and the columns on the last."""
+    rest = [a for a in range(y.aval.ndim) if a >= product.lead and a != product.at]
+    shape = y.aval.shape
+    moved = _moved(ctx, y, (*range(product.lead), product.at, *rest))
+    return reshaped(ctx, moved, (*shape[: product.lead], shape[product.at], prod([shape[a] for a in rest])))
+
+
+def _as_operand(ctx: InverseCtx, product: Product, x: Atom, like: Aval) -> Atom:
+    """X with the axes of the operand that it is."""
+    apart = reshaped(ctx, x, tuple([like.shape[a] for a in product.order]))
+    return _moved(ctx, apart, tuple(sorted(range(like.ndim), key=product.order.__getitem__)))
+
+
+def _moved(ctx: InverseCtx, x: Atom, perm: tuple[int, ...]) -> Atom:
+    if isinstance(x, Lit):
+        return x.with_aval([x.aval.shape[a] for a in perm])
+    return x if perm == tuple(range(len(perm))) else ctx.one(Transpose(perm), x)
+
+
+def _solved(ctx: InverseCtx, known: Facts, product: Product, y: Atom) -> Atom:
+    """The X with op(A) X = Y."""
+    a, flip = product.matrix, product.flip
+    if known.exponent is not None:
+        back = ctx.one(Expm(), ctx.one(NEG, known.exponent))
+        return dot(ctx.one, transposed(ctx.one, back) if flip else back, y)
+    if UNITARY in known.kinds:
+        return dot(ctx.one, conj(ctx.one, a) if flip else adjoint(ctx.one, a), y)
+    wide = a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32
+    if not known.kinds:
+        x = _by_factors(ctx, _converted(ctx, a, wide), flip, _converted(ctx, y, wide))
+        return _converted(ctx, x, y.aval.dtype)
+    solve = TriangularSolve(True, LOWER in known.kinds, flip, False, False)
+    x = ctx.one(solve, _converted(ctx, a, wide), _converted(ctx, y, wide))
+    return _converted(ctx, finite_solution(ctx, x), y.aval.dtype)
+
+
+def _by_factors(ctx: InverseCtx, a: Atom, flip: bool, y: Atom) -> Atom:
+    """The X with op(A) X = Y, by the LU decomposition of A; nan where A is singular, or nearly.
+
+    Source: the condition number |A| |A^-1|, in the norm of the largest row; Higham, Accuracy and Stability of Numerical
+            Algorithms (2002), section 7.1.
+    """
+    lu, pivots = factored(ctx, a)
+    unit = identity(ctx, a.aval)
+    inverted = ctx.one(Solve(flip), a, lu, pivots, unit)
+    x = ctx.one(Solve(flip), a, lu, pivots, y)
+    condition = ctx.one(MUL, _size(ctx, transposed(ctx.one, a) if flip else a), _size(ctx, inverted))
+    right = ctx.one(LE, condition, Lit.of(conditioned(a.aval.dtype), condition.aval))
+    lead = tuple(range(a.aval.ndim - 2))
+    every = ctx.one(BroadcastInDim(x.aval.shape, lead), right)
+    return ctx.one(SELECT_N, every, nothing(x.aval), x)
+
+
+def conditioned(dtype: DType) -> float:
+    """The largest condition number that leaves a third of the digits: 4e10 in float64, 7e4 in float32."""
+    return float(2.0 ** (2 / 3 * (53 if dtypes.real_part(dtype) == dtypes.float64 else 24)))
+
+
+def _size(ctx: InverseCtx, a: Atom) -> Atom:
+    """The largest sum of magnitudes in a row, of each matrix."""
+    n = a.aval.ndim
+    return ctx.one(ReduceMax((n - 2,)), ctx.one(ReduceSum((n - 1,)), ctx.one(ABS, a)))
+
+
+def finite_solution(ctx: InverseCtx, x: Atom) -> Atom:
+    """x, but nan where it is infinite."""
+    if x.aval.dtype in dtypes.COMPLEX:
+        return x
+    return ctx.one(SELECT_N, ctx.one(IS_FINITE, x), Lit.of(float("nan"), x.aval), x)
+
+
+def _converted(ctx: InverseCtx, x: Atom, dtype: DType) -> Atom:
+    return x if x.aval.dtype == dtype else ctx.one(ConvertElementType(dtype), x)
+
+
+def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
+    """log|det A|, once for each column."""
+    (y,) = outs
+    holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])
+    product = _product(prim, holes, y.aval)
+    assert isinstance(product, Product), "it was solved"
+    known, a = facts(ctx, product.matrix), product.matrix
+    if UNITARY in known.kinds:
+        return constant(0.0, y)
+    if not known.kinds and known.exponent is None:
+        a, _ = factored(ctx, _converted(ctx, a, a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32))
+    line = diagonal(ctx, ctx.one, a if known.exponent is None else known.exponent)
+    each = total(ctx, log_sizes(ctx, line) if known.exponent is None else line)
+    batches = prod(a.aval.shape[:-2])
+    return ctx.one(MUL, each, constant(product.columns(y.aval) / max(batches, 1), each))
+
+
+PRODUCTS: Final[tuple[InverseRule, ...]] = (row(DotGeneral, _dot_general, _dot_general_log_det),)

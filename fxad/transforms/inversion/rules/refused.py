@@ -1,0 +1,124 @@
+"""Primitives without an inverse, and why. The reason completes the sentence "cosh is not inverted: ..."."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from fxad.ir import Primitive
+from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.conv import ConvGeneralDilated
+from fxad.primitives.cumulative import CumMax, CumMin
+from fxad.primitives.elementwise import (
+    Abs,
+    And,
+    Atan2,
+    Ceil,
+    Clamp,
+    Clz,
+    Cos,
+    Cosh,
+    Digamma,
+    Floor,
+    Ge,
+    Gt,
+    IsFinite,
+    Le,
+    Lgamma,
+    Lt,
+    Max,
+    Min,
+    Nextafter,
+    Or,
+    Polygamma,
+    PopulationCount,
+    ReducePrecision,
+    Rem,
+    Round,
+    ShiftLeft,
+    ShiftRightArithmetic,
+    ShiftRightLogical,
+    Sign,
+    Sin,
+    Square,
+    Tan,
+)
+from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
+from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
+from fxad.primitives.elementwise.gamma import Igamma, Igammac, IgammaGradA, RandomGammaGrad
+from fxad.primitives.fold import Reduce, ReduceWindow
+from fxad.primitives.host import HostCall
+from fxad.primitives.linalg import (
+    Det,
+    Eig,
+    Expm,
+    ExpmFrechet,
+    Geqrf,
+    HouseholderProduct,
+    LuPivotsToPermutation,
+    Pinv,
+    Slogdet,
+)
+from fxad.primitives.picking import IndexVectors
+from fxad.primitives.random import GammaSample, Threefry2x32
+from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
+from fxad.primitives.scatter_combine import ScatterMax, ScatterMin
+from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
+from fxad.primitives.shape import Iota
+from fxad.primitives.softmax import Softmax
+from fxad.primitives.sort import Sort
+from fxad.primitives.top_k import TopK
+from fxad.transforms.inversion.rules.arithmetic import TRUTH
+from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, row
+
+SIGNS: Final = "x and -x have the same result"
+WAVES: Final = "operands a period apart have the same result"
+ROUNDED: Final = "operands that are close have the same result"
+NO_FORMULA: Final = "its inverse has no closed form"
+CHOSEN: Final = "it forgets the operand that is not chosen"
+BITS: Final = "bits are lost"
+ORDER: Final = "the order that the elements had is lost"
+WINDOWS: Final = "it makes one element of several"
+
+REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
+    {
+        **dict.fromkeys((Abs, Square, Cosh), SIGNS),
+        **dict.fromkeys((Sin, Cos, Tan), WAVES),
+        **dict.fromkeys((Sign, Floor, Ceil, Round, ReducePrecision, Nextafter), ROUNDED),
+        **dict.fromkeys((Lgamma, Digamma, Polygamma, BesselI0e, BesselI1e), "several operands have the same result"),
+        **dict.fromkeys((Igamma, Igammac, IgammaGradA, RandomGammaGrad, Zeta), NO_FORMULA),
+        **dict.fromkeys((RegularizedIncompleteBeta, GammaSample, HouseholderProduct, ExpmFrechet), NO_FORMULA),
+        **dict.fromkeys((Max, Min, Clamp, ScatterMax, ScatterMin, CumMax, CumMin), CHOSEN),
+        **dict.fromkeys((Lt, Le, Gt, Ge, IsFinite), TRUTH),
+        **dict.fromkeys((And, Or, ShiftLeft, ShiftRightLogical, ShiftRightArithmetic), BITS),
+        **dict.fromkeys((PopulationCount, Clz), BITS),
+        **dict.fromkeys((ReduceWindowSum, ReduceWindowMax, ReduceWindowMin, ReduceWindowProd), WINDOWS),
+        **dict.fromkeys((Reduce, ReduceWindow, SelectAndGatherAdd, SelectAndScatterAdd), WINDOWS),
+        **dict.fromkeys((ArgMax, ArgMin, IndexVectors), "places say less than the elements"),
+        **dict.fromkeys((Sort, TopK), ORDER),
+        **dict.fromkeys((Slogdet, Det), "many matrices have the same determinant"),
+        Rem: "the quotient is lost",
+        Atan2: "the length of (x, y) is lost",
+        Softmax: "a constant added to all elements changes nothing",
+        Pinv: "it is computed from two forms of the matrix",
+        Geqrf: "its reflections are a means; qr gives back its operand",
+        Eig: "its eigenvectors may not span the space",
+        Expm: "many matrices have the same exponential",
+        LuPivotsToPermutation: "different exchanges lead to the same order",
+        ConvGeneralDilated: "a convolution is not known to be invertible",
+        Threefry2x32: "a cipher is made not to be undone",
+        Iota: "it has no operand",
+        HostCall: "what the host computes is not known",
+    }
+)
+
+
+def _refusing(kind: type[Primitive], reason: str) -> InverseRule:
+    def solve(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Refused:
+        return Refused(reason)
+
+    return row(kind, solve)
+
+
+REFUSED: Final[tuple[InverseRule, ...]] = tuple([_refusing(kind, reason) for kind, reason in REASONS.items()])

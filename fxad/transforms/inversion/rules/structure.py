@@ -1,0 +1,270 @@
+"""Inverses of what moves, copies and takes apart elements.
+
+Copies are read once: that the others agree is not checked. Windows are parts of their operand: several together may
+make it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from fxad.ir import Atom, Aval, Emit, Hole, Lit, NDArray, Primitive, Shape, Zero
+from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.picking import Index, from_front, place_dtype
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
+from fxad.primitives.shape import (
+    BroadcastInDim,
+    ExpandDims,
+    ReduceSum,
+    Reshape,
+    Rev,
+    Squeeze,
+    Transpose,
+    reshaped,
+)
+from fxad.primitives.slicing import Concatenate, Pad, Slice, sliced
+from fxad.transforms.inversion.rules.contract import (
+    VOLUME,
+    Args,
+    InverseCtx,
+    InverseRule,
+    Outs,
+    Part,
+    Refused,
+    Solved,
+    row,
+)
+
+EMPTY: Final = "the result has no element to read it from"
+
+# ------------------------------------------------------------------------------------------------------------ moving
+
+
+def _reshape(ctx: InverseCtx, prim: Reshape, args: Args, outs: Outs) -> Solved:
+    return (reshaped(ctx, outs[0], args[0].aval.shape),)
+
+
+def _squeeze(ctx: InverseCtx, prim: Squeeze, args: Args, outs: Outs) -> Solved:
+    return (reshaped(ctx, outs[0], args[0].aval.shape),)
+
+
+def _expand_dims(ctx: InverseCtx, prim: ExpandDims, args: Args, outs: Outs) -> Solved:
+    return (reshaped(ctx, outs[0], args[0].aval.shape),)
+
+
+def _transpose(ctx: InverseCtx, prim: Transpose, args: Args, outs: Outs) -> Solved:
+    back = tuple(sorted(range(len(prim.perm)), key=prim.perm.__getitem__))
+    return (ctx.one(Transpose(back), outs[0]),)
+
+
+def _rev(ctx: InverseCtx, prim: Rev, args: Args, outs: Outs) -> Solved:
+    return (ctx.one(prim, outs[0]),)
+
+
+# ----------------------------------------------------------------------------------------------------------- copying
+
+
+def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) -> Solved | Refused:
+    """The first of the copies."""
+    (y,), x = outs, args[0].aval
+    if not x.size:
+        return (Zero(x).instantiate(),)
+    if not y.aval.size:
+        return Refused(EMPTY)
+    kept = dict(zip(prim.dims, x.shape, strict=True))
+    limits = tuple([kept.get(a, min(1, n)) for a, n in enumerate(y.aval.shape)])
+    return (reshaped(ctx, _window(ctx, y, (0,) * len(limits), limits), x.shape),)
+
+
+def _window(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> Atom:
+    sizes = tuple([b - a for a, b in zip(starts, limits, strict=True)])
+    if isinstance(y, Lit):
+        return y.with_aval(sizes)
+    return y if sizes == y.aval.shape else emit.one(Slice(starts, limits, (1,) * len(sizes)), y)
+
+
+def _sum(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
+    """A reduction over axes of size 1 is a reshape."""
+    if outs[0].aval.size != args[0].aval.size:
+        return Refused("it makes one element of several")
+    return (reshaped(ctx, outs[0], args[0].aval.shape),)
+
+
+# ------------------------------------------------------------------------------------------ putting together and apart
+
+
+def _concatenate(ctx: InverseCtx, prim: Concatenate, args: Args, outs: Outs) -> Solved:
+    solved: list[Atom | None] = []
+    start = 0
+    for x in args:
+        limit = start + x.aval.shape[prim.axis]
+        solved.append(sliced(ctx, outs[0], prim.axis, start, limit) if isinstance(x, Hole) else None)
+        start = limit
+    return tuple(solved)
+
+
+def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused:
+    (y,), (x, value) = outs, args
+    kept = kept_by(prim, x.aval.shape, y.aval.shape)
+    found: Part | Atom | None = None
+    if isinstance(value, Hole):
+        at = _outside([places for places, _ in kept], y.aval.shape)
+        if at is None:
+            return Refused(f"operand 1: {EMPTY}")
+        found = reshaped(ctx, _window(ctx, y, at, tuple([a + 1 for a in at])), ())
+    return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), found
+
+
+def kept_by(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
+    """For each axis: where elements of the operand are in the result, and which elements those are."""
+    return [_kept(*axis) for axis in zip(prim.low, prim.interior, x, y, strict=True)]
+
+
+def _kept(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
+    step = gap + 1
+    first, last = max(0, -(low // step)), min(n - 1, (m - 1 - low) // step)
+    if last < first:
+        return range(0), range(0)
+    return range(low + first * step, low + last * step + 1, step), range(first, last + 1)
+
+
+def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -> Atom | Part:
+    places = [p for p, _ in kept]
+    here = Slice(tuple([p.start for p in places]), tuple([p.stop for p in places]), tuple([p.step for p in places]))
+    value = y.with_aval([len(p) for p in places]) if isinstance(y, Lit) else emit.one(here, y)
+    return value if value.aval.shape == shape else Part(value, box=tuple([of for _, of in kept]))
+
+
+def _outside(places: list[range], shape: Shape) -> Shape | None:
+    """An element of the result that is padding; None where there is none."""
+    if 0 in shape:
+        return None
+    for a, (p, m) in enumerate(zip(places, shape, strict=True)):
+        free = [i for i in (0, m - 1, p.start + 1) if i < m and i not in p]
+        if free:
+            return (*(0,) * a, free[0], *(0,) * (len(shape) - a - 1))
+    return None
+
+
+def _slice(ctx: InverseCtx, prim: Slice, args: Args, outs: Outs) -> Solved:
+    return (Part(outs[0], box=_box(prim.starts, outs[0].aval.shape, prim.strides)),)
+
+
+def _box(starts: Shape, sizes: Shape, strides: Shape) -> tuple[range, ...]:
+    return tuple([range(s, s + n * t, t) for s, n, t in zip(starts, sizes, strides, strict=True)])
+
+
+def box_of(prim: Primitive, x: Aval) -> tuple[range, ...] | None:
+    """The elements of an operand that a window takes, where it stands at a place known beforehand."""
+    if isinstance(prim, Slice):
+        return _box(prim.starts, prim.abstract_eval(x)[0].shape, prim.strides)
+    return _box(prim.starts, prim.sizes, prim.strides) if isinstance(prim, Index) and not prim.dynamic else None
+
+
+def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Refused:
+    x, *places = args
+    known = _known(places)
+    if not isinstance(x, Hole) or known is None:
+        return Refused(PLACES)
+    value = reshaped(ctx, outs[0], prim.sizes)
+    if not prim.dynamic:
+        return (Part(value, box=_box(prim.starts, prim.sizes, prim.strides)),)
+    shape = x.aval.shape
+    if prim.held(shape) != shape:
+        return Refused("its window is a part of a part of the operand")
+    dtype = place_dtype(shape)
+    starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)
+    for a, i in zip(prim.dynamic, known, strict=True):
+        starts[a] = from_front(ctx, i, shape[a], dtype)
+    return (_in_window(value, starts), *[None for _ in places])
+
+
+PLACES: Final = "where it reads is not known"
+
+
+def _known(atoms: Sequence[Atom | Hole]) -> list[Atom] | None:
+    """The operands, if all of them are known."""
+    known = [a for a in atoms if not isinstance(a, Hole)]
+    return known if len(known) == len(atoms) else None
+
+
+def _in_window(value: Atom, starts: Sequence[Atom]) -> Part:
+    return Part(value, write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, base, value, *starts))
+
+
+def _dynamic_slice(ctx: InverseCtx, prim: DynamicSlice, args: Args, outs: Outs) -> Solved | Refused:
+    x, *places = args
+    starts = _known(places)
+    if not isinstance(x, Hole) or starts is None:
+        return Refused(PLACES)
+    return (_in_window(outs[0], starts), *[None for _ in places])
+
+
+def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args, outs: Outs) -> Solved | Refused:
+    """The update is what stands in the window; of what it was written into, the elements beside it are left."""
+    (y,), (x, update, *places) = outs, args
+    starts = _known(places)
+    if starts is None:
+        return Refused("where it writes is not known")
+    window = DynamicSlice(update.aval.shape)
+    return (
+        _beside(ctx, y, window, starts) if isinstance(x, Hole) else None,
+        ctx.one(window, y, *starts) if isinstance(update, Hole) else None,
+        *[None for _ in starts],
+    )
+
+
+def box_mask(box: tuple[range, ...], shape: Shape) -> NDArray:
+    """The elements in a box, along axes of size 1 all or none."""
+    full = [len(r) == n for r, n in zip(box, shape, strict=True)]
+    mask = np.zeros([1 if f else n for f, n in zip(full, shape, strict=True)], np.bool_)
+    mask[np.ix_(*[np.arange(1) if f else np.asarray(r, int) for f, r in zip(full, box, strict=True)])] = True
+    return mask
+
+
+def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -> Part:
+    shape, sizes = y.aval.shape, window.sizes
+    cut = [a for a, (n, m) in enumerate(zip(shape, sizes, strict=True)) if n != m]
+    if len(cut) == 1 and isinstance(start := starts[cut[0]], Lit):
+        a = cut[0]
+        n, m = shape[a], sizes[a]
+        begin = min(max(int(start.array), 0), n - m)
+        if begin in (0, n - m):  # what is left is one range
+            rest = range(m, n) if begin == 0 else range(begin)
+            box = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
+            return Part(sliced(emit, y, a, rest.start, rest.stop), box=box)
+    at = [int(s.array) for s in starts if isinstance(s, Lit)]
+    covers: NDArray | None = None
+    if len(at) == len(starts):
+        first = [min(max(a, 0), n - m) for a, n, m in zip(at, shape, sizes, strict=True)]
+        covers = np.logical_not(box_mask(_box(tuple(first), sizes, (1,) * len(at)), shape))
+    return Part(
+        y,
+        count=y.aval.size - prod(sizes),
+        covers=covers,
+        write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, y, emit.one(window, base, *starts), *starts),
+    )
+
+
+STRUCTURE: Final[tuple[InverseRule, ...]] = (
+    row(Reshape, _reshape, VOLUME),
+    row(Squeeze, _squeeze, VOLUME),
+    row(ExpandDims, _expand_dims, VOLUME),
+    row(Transpose, _transpose, VOLUME),
+    row(Rev, _rev, VOLUME),
+    row(BroadcastInDim, _broadcast, VOLUME),
+    *[
+        row(kind, _sum, VOLUME)
+        for kind in (ReduceSum, ReduceProd, ReduceMax, ReduceMin, ReduceAnd, ReduceOr, ReduceXor)
+    ],
+    row(Concatenate, _concatenate, VOLUME),
+    row(Pad, _pad, VOLUME),
+    row(Slice, _slice, VOLUME),
+    row(Index, _index, VOLUME),
+    row(DynamicSlice, _dynamic_slice, VOLUME),
+    row(DynamicUpdateSlice, _dynamic_update_slice, VOLUME),
+)

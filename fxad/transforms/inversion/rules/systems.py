@@ -1,0 +1,174 @@
+"""Inverses of linear systems in their right-hand side, and of decompositions: products of what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fxad.ir import Atom, Hole
+from fxad.primitives.elementwise import MUL
+from fxad.primitives.linalg import (
+    Cholesky,
+    Eigh,
+    Lu,
+    LuPivotsToPermutation,
+    Qr,
+    Solve,
+    Svd,
+    TriangularSolve,
+    TridiagonalSolve,
+)
+from fxad.primitives.linalg.matrices import (
+    adjoint,
+    as_complex,
+    below,
+    column,
+    columns,
+    conj,
+    diagonal,
+    dot,
+    identity,
+    on_columns,
+    on_diagonal,
+    on_rows,
+    permuted,
+    plus,
+    rows,
+    times,
+    transposed,
+    unless,
+    where,
+)
+from fxad.primitives.recurrence import shifted, zero_of
+from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
+from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
+
+MATRIX: Final = "its matrix is unknown"
+VALUES: Final = "it gives the values alone, not the vectors"
+
+
+def _known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
+    """The operands, if all of them are known."""
+    known = [a for a in args if not isinstance(a, Hole)]
+    return known if len(known) == len(args) else None
+
+
+# ----------------------------------------------------------------------------------------------------------- systems
+
+
+def _triangular_solve(ctx: InverseCtx, prim: TriangularSolve, args: Args, outs: Outs) -> Solved | Refused:
+    """op(A) X, or X op(A)."""
+    (x,), a = outs, args[0]
+    if isinstance(a, Hole):
+        return Refused(MATRIX)
+    one = ctx.one
+    lower = below(ctx, a.aval.shape, 0 if prim.lower_a else -1)
+    m = where(one, lower, a) if prim.lower_a else unless(one, lower, a)
+    if prim.unit_diagonal:
+        m = plus(one, unless(one, on_diagonal(ctx, a.aval.shape), m), identity(ctx, a.aval))
+    m = transposed(one, m) if prim.transpose_a else m
+    m = conj(one, m) if prim.conjugate_a else m
+    return None, (dot(one, m, x) if prim.left_side else dot(one, x, m))
+
+
+def _triangular_log_det(
+    ctx: InverseCtx, prim: TriangularSolve, args: Outs, unknown: tuple[bool, ...], outs: Outs
+) -> Atom:
+    a, (x,) = args[0], outs
+    if prim.unit_diagonal:
+        return constant(0.0, x)
+    return _less(ctx, diagonal(ctx, ctx.one, a), x, x.aval.shape[-1 if prim.left_side else -2])
+
+
+def _less(ctx: InverseCtx, line: Atom, x: Atom, count: int) -> Atom:
+    """Minus log|det| of triangles with a diagonal, `count` times."""
+    return ctx.one(MUL, total(ctx, log_sizes(ctx, line)), constant(-float(count), x))
+
+
+def _solve(ctx: InverseCtx, prim: Solve, args: Args, outs: Outs) -> Solved | Refused:
+    """op(A) X, by the factors of A that X was computed with."""
+    known = _known(args[:3])
+    if known is None:
+        return Refused(MATRIX)
+    (x,), (_, lu, pivots), one = outs, known, ctx.one
+    lower, upper = _triangles(ctx, lu)
+    order = column(one, one(LuPivotsToPermutation(x.aval.shape[-2], not prim.transpose_a), pivots))
+    if prim.transpose_a:
+        x = dot(one, transposed(one, upper), dot(one, transposed(one, lower), permuted(one, x, order)))
+    else:
+        x = permuted(one, dot(one, lower, dot(one, upper, x)), order)
+    return None, None, None, x
+
+
+def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
+    """det A = det U up to the sign."""
+    return _less(ctx, diagonal(ctx, ctx.one, args[1]), outs[0], outs[0].aval.shape[-1])
+
+
+def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs: Outs) -> Solved | Refused:
+    """dl[i] x[i - 1] + d[i] x[i] + du[i] x[i + 1]."""
+    (x,), known = outs, _known(args[:3])
+    if known is None:
+        return Refused(MATRIX)
+    axis, zero = x.aval.ndim - 2, zero_of(x.aval)
+    around = shifted(ctx, x, axis, False, zero), x, shifted(ctx, x, axis, True, zero)
+    parts = [times(ctx.one, on_rows(ctx.one, v, x.aval.shape), r) for v, r in zip(known, around, strict=True)]
+    return None, None, None, plus(ctx.one, plus(ctx.one, parts[0], parts[1]), parts[2])
+
+
+# ---------------------------------------------------------------------------------------------------- decompositions
+
+
+def _cholesky(ctx: InverseCtx, prim: Cholesky, args: Args, outs: Outs) -> Solved:
+    """L L^H: the Hermitian matrix whose lower triangle was read."""
+    return (dot(ctx.one, outs[0], adjoint(ctx.one, outs[0])),)
+
+
+def _lu(ctx: InverseCtx, prim: Lu, args: Args, outs: Outs) -> Solved:
+    """L U, with the rows exchanged back."""
+    (lu, pivots), one = outs, ctx.one
+    order = column(one, one(LuPivotsToPermutation(lu.aval.shape[-2], True), pivots))
+    return (permuted(one, dot(one, *_triangles(ctx, lu)), order),)
+
+
+def _triangles(ctx: InverseCtx, lu: Atom) -> tuple[Atom, Atom]:
+    """L and U of a matrix that holds both."""
+    one, k = ctx.one, min(lu.aval.shape[-2:])
+    left, right = columns(one, lu, 0, k), rows(one, lu, 0, k)
+    unit = plus(one, where(one, below(ctx, left.aval.shape, -1), left), identity(ctx, left.aval))
+    return unit, unless(one, below(ctx, right.aval.shape, -1), right)
+
+
+def _qr(ctx: InverseCtx, prim: Qr, args: Args, outs: Outs) -> Solved:
+    return (dot(ctx.one, *outs),)
+
+
+def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refused:
+    """V diag(w) V^H: the Hermitian matrix of which one triangle was read."""
+    if not prim.vectors:
+        return Refused(VALUES)
+    w, v = outs
+    scaled = times(ctx.one, v, as_complex(ctx.one, on_columns(ctx.one, w, v.aval.shape), v.aval))
+    return (dot(ctx.one, scaled, adjoint(ctx.one, v)),)
+
+
+def _svd(ctx: InverseCtx, prim: Svd, args: Args, outs: Outs) -> Solved | Refused:
+    """U diag(s) V^H."""
+    if not prim.vectors:
+        return Refused(VALUES)
+    (s, u, vh), one = outs, ctx.one
+    k = s.aval.shape[-1]
+    u, vh = columns(one, u, 0, k), rows(one, vh, 0, k)
+    return (dot(one, times(one, u, as_complex(one, on_columns(one, s, u.aval.shape), u.aval)), vh),)
+
+
+SYSTEMS: Final[tuple[InverseRule, ...]] = (
+    row(TriangularSolve, _triangular_solve, _triangular_log_det),
+    row(Solve, _solve, _solve_log_det),
+    row(TridiagonalSolve, _tridiagonal_solve),
+    row(Cholesky, _cholesky),
+    row(Lu, _lu),
+    row(Qr, _qr),
+    row(Eigh, _eigh),
+    row(Svd, _svd),
+)

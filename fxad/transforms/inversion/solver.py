@@ -1,0 +1,446 @@
+"""Programs solved backwards: which values the known ones determine, and equations that compute them when asked.
+
+The solver works on the dataflow graph, so the order of equations does not matter. From what is known it goes on until
+nothing changes: an equation whose operands are known is computed; one whose results are known is run backwards, by the
+rule of its primitive, where that gives the operands that are not. Then values are emitted on demand, each once, so that
+a program that asks for them late makes them late.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, final
+
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.errors import FxadError
+from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, place
+from fxad.primitives.control.bodies import marked
+from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.shape import BroadcastInDim, reshaped
+from fxad.transforms.inversion.mask_couplings import with_choices
+from fxad.transforms.inversion.normal_form import Origin, slim_of, traced_back, unobserved, way_into
+from fxad.transforms.inversion.plans import UNUSED, Graph, Plan, Step
+from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, where_chosen, within
+from fxad.transforms.inversion.rules.contract import Determined, InverseRule, InverseRules, Part, Refused
+from fxad.transforms.inversion.rules.measuring import log_det_of, total
+from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
+from fxad.transforms.inversion.rules.structure import box_of
+from fxad.transforms.locate import describe
+
+Marks = tuple[bool, ...]
+Path = tuple[int, ...]
+
+UNKNOWN_RULE: Final = Refused("it has no inverse rule")
+TWICE: Final = Refused("an unknown operand stands in it twice")
+PARTLY: Final = Refused("its results determine some elements of the operand, and the others are not found elsewhere")
+APART: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
+SOME: Final = Refused("not all of its results are known")
+NOWHERE: Final[Mapping[Atom, Origin]] = MappingProxyType({})
+
+
+class Scratch(Builder):
+    """The `BodyCtx` of the rules: equations over the atoms of the program itself, numbered after its own."""
+
+    __slots__ = ("_eqn", "_graph", "_rules", "measured", "measures", "unmeasured")
+
+    def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
+        super().__init__()
+        self.n = graph.n
+        self._graph = graph
+        self._rules = rules
+        self._eqn: Eqn | None = None
+        self.measured = measured
+        self.measures: list[Atom] = []
+        self.unmeasured: Refused | None = None
+
+    def made(self, a: Atom) -> Eqn | None:
+        return self._graph.maker.get(a)
+
+    def at(self, eqn: Eqn) -> None:
+        """The equation that is asked about."""
+        self._eqn, self.source = eqn, eqn.source
+
+    def recur(self, body: Jaxpr, ins: Marks, outs: Marks) -> Determined:
+        found = determine(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
+        if self._graph.origins and self._eqn is not None:
+            found = found.within(way_into(self._eqn, body))
+        self.unmeasured = self.unmeasured or found.unmeasured
+        return found
+
+    def measure(self, log_det: Atom) -> None:
+        self.measures.append(log_det)
+
+
+class _Search:
+    """One search for what the known values determine."""
+
+    def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
+        self.graph, self.rules, self.measured = graph, rules, measured
+        self.ways: dict[Atom, Eqn | Step | None] = {}
+        self.refusals: dict[int, Refused] = {}
+        # elements of operands, by the equations that they were found by, from the last to the first
+        self.parts: dict[Var, dict[Path, Part]] = {}
+        self.masked: deque[tuple[Var, Path]] = deque()  # to be followed to what computed them
+        self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.eqns]
+        self.forward: deque[int] = deque([k for k, m in enumerate(self.missing) if m == 0])
+        self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
+        self.waiting: set[int] = set()
+
+    def know(self, v: Atom, way: Eqn | Step | None) -> None:
+        if isinstance(v, Lit) or v in self.ways:
+            return
+        self.ways[v] = way
+        for k in self.graph.readers.get(v, ()):
+            self.missing[k] -= 1
+            if self.missing[k] == 0:
+                self.forward.append(k)
+            else:
+                self._consider(k)
+                made = self.graph.eqns[k].outs[0]
+                self.masked.extend([(made, path) for path, part in self.parts.get(made, {}).items() if part.followed])
+        k = self.graph.number.get(v, -1)
+        if k >= 0 and self.missing[k]:
+            self._consider(k)
+
+    def _consider(self, k: int) -> None:
+        eqn = self.graph.eqns[k]
+        known = [v in self.ways for v in eqn.outs]
+        rule = self.rules.rows.get(type(eqn.prim))
+        if any(known) and (all(known) or (rule is not None and rule.partial)) and k not in self.waiting:
+            self.waiting.add(k)
+            heapq.heappush(self.backward, -k)
+
+    def run(self, given: Iterable[Atom]) -> Plan:
+        for a in given:
+            self.know(a, None)
+        for v in self.graph.ins:
+            if not v.aval.size and v not in self.ways:  # there is one array without elements
+                # by an equation: a literal zero among what a linear call holds fixed would be taken for one that moves
+                scratch = Scratch(self.graph, self.rules, False)
+                zero = Lit.of(0, v.aval.with_shape(()))
+                self._settle((), scratch, {v: scratch.one(BroadcastInDim(v.aval.shape, ()), zero)})
+        while self.forward or self.masked or self.backward:
+            if self.forward:
+                eqn = self.graph.eqns[self.forward.popleft()]
+                for v in eqn.outs:
+                    self.know(v, eqn)
+            elif self.masked:
+                self._follow(*self.masked.popleft())
+            else:
+                k = -heapq.heappop(self.backward)
+                self.waiting.discard(k)
+                if self.missing[k]:
+                    self._attempt(k)
+        for k, eqn in enumerate(self.graph.eqns):
+            if self.missing[k] and k not in self.refusals and any([v in self.ways for v in eqn.outs]):
+                found = self._solved(Scratch(self.graph, self.rules, False), eqn, eqn.outs)
+                self.refusals[k] = self.graph.located(found if isinstance(found, Refused) else SOME, eqn)
+        return Plan(self.graph, self.ways, self.refusals)
+
+    # --------------------------------------------------------------------------------------------- running backwards
+
+    def _attempt(self, k: int) -> None:
+        eqn = self.graph.eqns[k]
+        scratch = Scratch(self.graph, self.rules, self.measured)
+        found = self._solved(scratch, eqn)
+        if isinstance(found, Refused):
+            self.refusals[k] = self.graph.located(found, eqn)
+            return
+        whole: dict[Var, Atom] = {}
+        for a, value in zip(eqn.ins, found, strict=True):
+            if isinstance(a, Lit) or value is None or a in self.ways:
+                continue
+            if isinstance(value, Part):
+                self._part(a, (k,), value)
+            else:
+                whole.setdefault(a, value)
+        if whole:
+            self._settle((eqn,), scratch, whole)
+        elif not any([isinstance(v, Part) for v in found]):
+            self.refusals[k] = self.graph.located(UNUSED, eqn)
+
+    def _solved(self, scratch: Scratch, eqn: Eqn, outs: tuple[Var, ...] = ()) -> Sequence[Atom | Part | None] | Refused:
+        """What the rule of an equation says of its unknown operands; `outs` are taken to be known too."""
+        rule = self.rules.rows.get(type(eqn.prim))
+        if rule is None:
+            return UNKNOWN_RULE
+        args = tuple([Hole(a.aval) if self._unknown(a) else a for a in eqn.ins])
+        holes = [a for a in eqn.ins if self._unknown(a)]
+        if len(set(holes)) != len(holes):
+            if not isinstance(eqn.prim, HigherOrder):
+                return TWICE
+            # a body may give an operand at any of its places; but then its determinant is that of other operands
+            scratch.unmeasured = self.graph.located(TWICE, eqn) if scratch.measured else None
+        scratch.at(eqn)
+        try:
+            there = tuple([v if v in self.ways or v in outs else Hole(v.aval) for v in eqn.outs])
+            found = rule.solve(scratch, eqn.prim, args, there)
+        except FxadError as e:
+            raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+        if scratch.measured and not isinstance(found, Refused):
+            self._measure(scratch, eqn, rule, found)
+        return found
+
+    def _measure(
+        self,
+        scratch: Scratch,
+        eqn: Eqn,
+        rule: InverseRule,
+        found: Sequence[Atom | Part | None],
+        part: Part | None = None,
+    ) -> None:
+        if rule.partial:
+            return
+        measured = log_det_of(scratch, eqn, rule, found, part)
+        if isinstance(measured, Refused):
+            scratch.unmeasured = self.graph.located(measured, eqn)
+        elif measured is not None:
+            scratch.measure(measured)
+
+    def _unknown(self, a: Atom) -> bool:
+        return isinstance(a, Var) and a not in self.ways
+
+    def _part(self, v: Var, path: Path, part: Part) -> None:
+        """Some elements of an operand: all of it, with others; or what others can be computed from."""
+        part = with_places(part, self.graph.maker.get)
+        parts = self.parts.setdefault(v, {})
+        parts[path] = part
+        if complete(v.aval, list(parts.values())):
+            self._join(v, tuple(parts))
+            return
+        self.refusals[path[-1]] = self.graph.located(PARTLY, self.graph.eqns[path[-1]])
+        if part.followed:
+            self.masked.append((v, path))
+        else:
+            self._peek(v, path[-1], part)
+
+    def _join(self, v: Var, paths: tuple[Path, ...]) -> None:
+        """Put an operand together of the parts that several equations give."""
+        scratch = Scratch(self.graph, self.rules, self.measured)
+        parts = [part for path in paths for part in self._again(scratch, v, path)]
+        eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
+        self._settle(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
+
+    def _again(self, scratch: Scratch, v: Var, path: Path) -> list[Part]:
+        """Parts that were found before, now in a scratch of their own."""
+        first, *rest = [self.graph.eqns[k] for k in path]
+        found = self._solved(scratch, first)
+        assert not isinstance(found, Refused), "an equation gave this part before"
+        target = rest[0].outs[0] if rest else v
+        parts = [x for a, x in zip(first.ins, found, strict=True) if a is target and isinstance(x, Part)]
+        for eqn in rest:
+            through = [self._through(scratch, eqn, with_places(part, self.graph.maker.get)) for part in parts]
+            parts = [x for x in through if isinstance(x, Part)]
+        return parts
+
+    def _through(self, scratch: Scratch, eqn: Eqn, part: Part) -> Part | Atom | Refused:
+        """Elements that a mask chose of the result of an equation, run backwards element by element."""
+        scratch.at(eqn)
+        if (there := through_places(scratch, eqn, part, self._unknown, self.graph.maker.get)) is not None:
+            return there
+        rule = self.rules.rows.get(type(eqn.prim))
+        if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
+            return APART
+        holes = [a for a in eqn.ins if self._unknown(a)]
+        if len(holes) != 1:
+            return TWICE
+        args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part.chosen) for a in eqn.ins])
+        found = rule.solve(scratch, eqn.prim, args, (part.value,))
+        if isinstance(found, Refused):
+            return found
+        (value,) = [x for x in found if x is not None]
+        if isinstance(value, Part):  # of elements that were chosen, the real or the imaginary part
+            return APART
+        if scratch.measured:
+            self._measure(scratch, eqn, rule, found, part)
+        return chosen_part(value, part.chosen)
+
+    def _follow(self, v: Var, path: Path) -> None:
+        """From elements that a mask chose: what reads no others, and what they were computed from."""
+        part = self.parts[v][path]
+        if v in self.ways or not part.followed:
+            return
+        for j in self.graph.readers.get(v, ()):
+            reader = self.graph.eqns[j]
+            if reader.outs[0] not in self.ways and reads_part(reader, v, part, self._unknown):
+                scratch = Scratch(self.graph, self.rules, False)
+                for again in self._again(scratch, v, path):  # none, where what it came from has become known
+                    seen = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
+                    self._settle((reader,), scratch, {reader.outs[0]: seen})
+        k = self.graph.number.get(v, -1)
+        if k < 0 or k in path:
+            return
+        eqn = self.graph.eqns[k]
+        scratch = Scratch(self.graph, self.rules, False)
+        parts = self._again(scratch, v, path) if v not in self.ways else []
+        if not parts:
+            return
+        found = self._through(scratch, eqn, with_places(parts[0], self.graph.maker.get))
+        if isinstance(found, Refused):
+            if found is not TWICE:
+                self.refusals[k] = self.graph.located(found, eqn)
+            return
+        (unknown,) = [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
+        if not isinstance(found, Part):
+            self._settle((eqn,), scratch, {unknown: found})
+        elif (*path, k) not in self.parts.get(unknown, {}):
+            self._part(unknown, (*path, k), found)
+
+    def _peek(self, v: Var, k: int, part: Part) -> None:
+        """Compute what reads no other elements of an operand than those that an equation gives, and what they are."""
+        for j in self.graph.readers[v]:
+            reader = self.graph.eqns[j]
+            box = box_of(reader.prim, v.aval)
+            if box is None or reader.outs[0] in self.ways or within(part, box) is None:
+                continue
+            scratch = Scratch(self.graph, self.rules, False)
+            (again,) = self._again(scratch, v, (k,))
+            window = within(again, box)
+            assert window is not None
+            (out,) = reader.outs
+            seen = reshaped(scratch, scratch.one(window, again.value), out.aval.shape)
+            self._settle((self.graph.eqns[k],), scratch, {out: seen})
+        for a, box in windows_of(self.graph.maker.get(v)):
+            if isinstance(a, Var) and self._unknown(a) and (window := within(part, box)) is not None:
+                scratch = Scratch(self.graph, self.rules, False)
+                parts = self._again(scratch, v, (k,))
+                if parts:
+                    self._settle((self.graph.maker[v],), scratch, {a: scratch.one(window, parts[0].value)})
+
+    def _settle(self, eqns: tuple[Eqn, ...], scratch: Scratch, gives: dict[Var, Atom]) -> None:
+        for v, a in gives.items():
+            assert v.aval is a.aval, (
+                f"{[e.prim.name for e in eqns]}: the inverse gives {a.aval} for an operand {v.aval}"
+            )
+        fresh = {v for e in scratch.eqns for v in e.outs}
+        used = dict.fromkeys([*[a for e in scratch.eqns for a in e.ins], *gives.values(), *scratch.measures])
+        reads = tuple([a for a in used if isinstance(a, Var) and a not in fresh and a not in gives])
+        step = Step(eqns, tuple(scratch.eqns), gives, reads, tuple(scratch.measures), scratch.unmeasured)
+        for v in gives:
+            self.know(v, step)
+
+
+def solve(
+    jaxpr: Jaxpr,
+    given: Iterable[Atom],
+    rules: InverseRules,
+    measured: bool = False,
+    origins: Mapping[Atom, Origin] = NOWHERE,
+) -> Plan:
+    """What the atoms given determine of a program; `origins` are what its equations stand for, for messages.
+
+    Rule: where they do not determine all operands, sums of masked values are read as choices.
+    """
+    graph, given = Graph.of(jaxpr, origins), tuple(given)
+    plan = _Search(graph, rules, measured).run(given)
+    if all([v in plan.ways for v in jaxpr.ins]):
+        return plan
+    again = with_choices(graph, plan.ways)
+    other = again and _Search(again, rules, measured).run(given)
+    return other if other and _solved(jaxpr, other) > _solved(jaxpr, plan) else plan
+
+
+def _solved(jaxpr: Jaxpr, plan: Plan) -> int:
+    return sum([v in plan.ways for v in jaxpr.ins])
+
+
+# ---------------------------------------------------------------------------------------------------------- on demand
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Demand:
+    """Emits values of a program into a builder when they are asked for, each once; `env` holds those that are there."""
+
+    b: Builder
+    plan: Plan
+    env: dict[Atom, Atom]
+    steps: dict[Step, dict[Atom, Atom]] = field(default_factory=dict)  # those emitted, with their fresh atoms
+    # values found by running backwards, and what each time was read for it
+    taken: list[tuple[tuple[Atom, ...], tuple[Atom, ...]]] = field(default_factory=list)
+
+    def get(self, a: Atom) -> Atom:
+        """The value of an atom, which the plan determines."""
+        stack = [a]
+        while stack:
+            top = stack[-1]
+            if isinstance(top, Lit) or top in self.env:
+                stack.pop()
+                continue
+            way = self.plan.ways[top]
+            assert way is not None, f"{top!r} is not given"
+            reads = way.ins if isinstance(way, Eqn) else way.reads
+            missing = [r for r in reads if isinstance(r, Var) and r not in self.env]
+            if missing:
+                stack += missing
+                continue
+            self._emit(way)
+        return a if isinstance(a, Lit) else self.env[a]
+
+    def _emit(self, way: Eqn | Step) -> None:
+        env = self.env
+        if isinstance(way, Eqn):
+            for v, made in zip(way.outs, self.b.copy(way, tuple([env.get(a, a) for a in way.ins])), strict=True):
+                env.setdefault(v, made)
+            return
+        local: dict[Atom, Atom] = {}
+        for eqn in way.eqns:
+            ins = tuple([local[a] if a in local else env.get(a, a) for a in eqn.ins])
+            local.update(zip(eqn.outs, self.b.copy(eqn, ins), strict=True))
+        for v, a in way.gives.items():
+            local[v] = local.get(a) or env.get(a, a)
+            env.setdefault(v, local[v])
+        self.steps[way] = local
+        self.taken.append((tuple(way.gives), way.reads))
+
+    def ends(self) -> list[Atom]:
+        """Values found by running backwards from which no other such value was found: what went wrong is in them."""
+        made = dict.fromkeys([v for gives, _ in self.taken for v in gives])
+        stack, seen = [a for _, reads in self.taken for a in reads], set[Atom]()
+        while stack:
+            a = stack.pop()
+            if a not in seen:
+                seen.add(a)
+                way = self.plan.ways.get(a)
+                stack += way.ins if isinstance(way, Eqn) and a not in made else ()
+        return [v for v in made if v not in seen]
+
+    def measures(self) -> list[Atom]:
+        """The log-determinants of the steps taken."""
+        return [local[a] if a in local else self.env.get(a, a) for s, local in self.steps.items() for a in s.measures]
+
+
+@by_value
+def determine(
+    jaxpr: Jaxpr, ins: Marks, outs: Marks, rules: InverseRules, measured: bool = False, traced: bool = False
+) -> Determined:
+    """Run a program backwards, from the results marked in `outs` and the operands marked in `ins`, as far as it goes.
+    `traced`: reasons name equations of the program itself, not of its slim form, and say in which body they are.
+
+    Rule: equal equations are one: what is written twice is known when it is known once.
+    Cost: one search, linear in the equations where each is asked once.
+    """
+    asked = Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name)
+    slim, origins = traced_back(asked) if traced else (slim_of(asked), NOWHERE)
+    slim, held = unobserved(slim), marked(jaxpr.ins, ins)
+    plan = solve(slim, (*held, *slim.outs), rules, measured, origins)
+    b = Builder()
+    env: dict[Atom, Atom] = {}
+    for a, made in zip(slim.outs, b.inputs(slim.out_avals), strict=True):
+        env.setdefault(a, made)
+    env.update(zip(held, b.inputs([v.aval for v in held]), strict=True))
+    solved = tuple([v in plan.ways and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
+    demand = Demand(b, plan, env)
+    found = [demand.get(v) for v in marked(jaxpr.ins, solved)]
+    missing = [v for v in jaxpr.ins if v not in plan.ways]
+    refused = plan.why_not(missing[0]) if missing else None
+    unmeasured: Refused | None = None
+    if measured:
+        found.append(total(b, demand.measures(), [v.aval for v in marked(jaxpr.ins, solved)]))
+        unmeasured = next((s.unmeasured for s in demand.steps if s.unmeasured), None)
+    return Determined(b.build(found, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)

@@ -1,0 +1,46 @@
+"""A transformation of the bodies of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fxad.core.builder import Builder
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct
+from fxad.primitives.control.call import Applied
+from fxad.primitives.linearity import is_linear
+
+
+def inside(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+    """The program with its bodies transformed; the program itself when that changes none.
+
+    A body that an equation takes for a linear map stays as it is where equations of the transformed one are not linear
+    any more, as that cannot be transposed: a chain of products has known factors and a tangent in one place.
+    """
+    if len(distinct(jaxpr)) == 1:
+        return jaxpr
+    carried = [body for eqn in jaxpr.eqns if isinstance(eqn.prim, HigherOrder) for body in eqn.prim.bodies]
+    made = {body: transform(body) for body in carried}
+    if all([after is body for body, after in made.items()]):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        b.source, prim = eqn.source, eqn.prim
+        if isinstance(prim, HigherOrder):
+            prim = prim.with_bodies(_transformed(prim, made))
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+def _transformed(prim: HigherOrder, made: Mapping[Jaxpr, Jaxpr]) -> tuple[Jaxpr, ...]:
+    linear = prim.linear_bodies if isinstance(prim, Applied) else (0,) * len(prim.bodies)
+    return tuple([
+        body if _is_map(body, n) and not _is_map(made[body], n) else made[body]
+        for body, n in zip(prim.bodies, linear, strict=True)
+    ])  # fmt: skip
+
+
+def _is_map(body: Jaxpr, n: int) -> bool:
+    """Whether all its equations are linear in the first `n` operands, if any."""
+    return n > 0 and is_linear(body, (True,) * n + (False,) * (len(body.ins) - n))

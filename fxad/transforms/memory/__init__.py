@@ -1,0 +1,1 @@
+"""What reverse mode stores: `remat`, its policies, tables of residuals, and partial evaluation."""

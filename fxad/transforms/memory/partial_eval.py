@@ -1,0 +1,155 @@
+"""Partial evaluation: a program in two, the part that some operands determine and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.liveness import dce
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Place, place
+from fxad.primitives.control.call import Call
+from fxad.primitives.naming import Name
+from fxad.transforms.memory.split_bodies import Body, apart
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A value that the first program hands to the second: its name (that of a `checkpoint_name`, or that of the
+    operation that made it, with a number), its type and the user's line."""
+
+    name: str
+    aval: Aval
+    where: Place | None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A program in two. `known`: known operands -> known results, then residuals. `unknown`: residuals, then the other
+    operands -> the other results. `out_known` marks the results that are known."""
+
+    known: Jaxpr
+    unknown: Jaxpr
+    residuals: tuple[Passed, ...]
+    out_known: tuple[bool, ...]
+
+
+@by_value
+def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
+    """Split a program at what the marked operands determine.
+
+    An equation is known when all its operands are, literals included. Equations with bodies are split: calls, `remat`,
+    a `cond` whose index is known, and a `scan`, whose known part is a scan of its own: a carry is known when each step
+    makes a known one of it, and what a step hands over is stacked, but for constants and slices, which are there. A
+    `while`, a `cond` on what is not known and a function with rules are known as a whole or not at all, and so is what
+    has an effect. A result that is known is given by the first program (a known operand or a literal
+    that is a result is forwarded) and not by the second.
+
+    Law:  `unknown(residuals of known, others)` and the results of `known` are the results of the program, bit for bit.
+          No equation is in both. Effects stay in order: one that follows an effect of the second program is in the
+          second, whatever its operands.
+    Cost: one pass; a residual is a value that the second program reads, once.
+    """
+    flat, sure = _opened(jaxpr, known)
+    made: set[Atom] = {v for v, k in zip(flat.ins, known, strict=True) if k}
+    made.update([v for e, s in zip(flat.eqns, sure, strict=True) if s for v in e.outs])
+    out_known = tuple([isinstance(a, Lit) or a in made for a in flat.outs])
+    late = [a for a, k in zip(flat.outs, out_known, strict=True) if not k]
+    rest = _live([e for e, s in zip(flat.eqns, sure, strict=True) if not s], late)
+    read = dict.fromkeys([a for e in rest for a in e.ins if a in made])
+    first = _part(flat, known, (), [e for e, s in zip(flat.eqns, sure, strict=True) if s])
+    second = _part(flat, [not k for k in known], tuple(read), rest)
+    results = [a for a, k in zip(flat.outs, out_known, strict=True) if k]
+    return Halves(
+        dce(first[0].build([first[1].get(a, a) for a in (*results, *read)], f"known_{jaxpr.name}")),
+        second[0].build([second[1][a] for a in late], f"unknown_{jaxpr.name}"),
+        _passed(flat, tuple(read)),
+        out_known,
+    )
+
+
+def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
+    """The program with those calls inlined, and those equations split, that have known operands and others; and which
+    equations are known."""
+    b = Builder.like(jaxpr)
+    made: set[Atom] = {v for v, k in zip(jaxpr.ins, known, strict=True) if k}
+    sure: list[bool] = []
+    waiting = False  # an effect of the second program
+
+    def emit(body: Jaxpr, args: Sequence[Atom]) -> list[Atom]:
+        nonlocal waiting
+        env: dict[Atom, Atom] = dict(zip(body.ins, args, strict=True))
+        for eqn in body.eqns:
+            ins = tuple([env.get(a, a) for a in eqn.ins])
+            have = [isinstance(a, Lit) or a in made for a in ins]
+            outs: Sequence[Atom]
+            if isinstance(eqn.prim, Call) and any(have) and not all(have):
+                outs = emit(eqn.prim.body, ins)
+            elif parts := apart(eqn.prim, tuple(have), _halve):
+                b.source = eqn.source
+                first = b(parts.known, *[ins[k] for k in parts.takes])
+                made.update(first)
+                sure.append(True)
+                n = sum(parts.out_known)
+                rest = b(parts.unknown, *[ins[k] if k >= 0 else first[n + ~k] for k in parts.reads])
+                sure.append(False)
+                given, late = iter(first), iter(rest)
+                outs = [next(given) if k else next(late) for k in parts.out_known]
+            else:
+                effects = bool(eqn.prim.effects)
+                outs = b.copy(eqn, ins)
+                sure.append(all(have) and not (effects and waiting))
+                waiting = waiting or (effects and not sure[-1])
+                made.update(outs if sure[-1] else ())
+            env.update(zip(eqn.outs, outs, strict=True))
+        return [env.get(a, a) for a in body.outs]
+
+    return b.build(emit(jaxpr, jaxpr.ins), jaxpr.name), sure
+
+
+def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Body:
+    halves = partial_eval(jaxpr, known)
+    return Body(halves.known, halves.unknown, halves.out_known)
+
+
+def _live(eqns: Sequence[Eqn], wanted: Sequence[Atom]) -> list[Eqn]:
+    """The equations that the values wanted, and effects, need."""
+    live, out = set(wanted), []
+    for eqn in reversed(eqns):
+        if eqn.prim.effects or not live.isdisjoint(eqn.outs):
+            live.update(eqn.ins)
+            out.append(eqn)
+    return out[::-1]
+
+
+def _part(
+    jaxpr: Jaxpr, takes: Sequence[bool], further: Sequence[Atom], eqns: Sequence[Eqn]
+) -> tuple[Builder, dict[Atom, Atom]]:
+    """A builder that holds some equations of a program, over `further` values and the operands that it takes."""
+    b = Builder()
+    env: dict[Atom, Atom] = {a: b.input(a.aval) for a in further}
+    env.update({v: b.input(v.aval) for v, t in zip(jaxpr.ins, takes, strict=True) if t})
+    for eqn in eqns:
+        outs = b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins]))
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b, env
+
+
+def _passed(jaxpr: Jaxpr, values: Sequence[Atom]) -> tuple[Passed, ...]:
+    """How the values that are handed over are called."""
+    made: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
+    places = {a: k for k, a in enumerate(made)}
+    operands: dict[Atom, int] = {v: k for k, v in enumerate(jaxpr.ins)}
+    out = []
+    for a in values:
+        if a in operands:
+            out.append(Passed(f"operand {operands[a]}", a.aval, None))
+        else:
+            eqn = made[a]
+            label = eqn.prim.label if isinstance(eqn.prim, Name) else f"{eqn.prim.name} %{places[a]}"
+            out.append(Passed(label, a.aval, place(eqn.source)))
+    return tuple(out)

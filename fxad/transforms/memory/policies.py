@@ -1,0 +1,249 @@
+"""What a `remat` stores for the backward pass: policies, values that choose among the equations of a program.
+
+>>> from fxad import policies
+>>> print(policies.dots_without_batch_dims | policies.names("attention") & ~policies.names("scores"))
+dots_without_batch_dims | names('attention') & ~names('scores')
+
+A policy is asked once, when `remat` is applied, and what it answers is written into the program: the program holds no
+function, and transforms do not ask again. So a product without batch dimensions that was chosen stays chosen under
+vmap, which gives it one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from typing import Final, final
+
+import numpy as np
+
+from fxad.core.dataclasses import dataclass
+from fxad.errors import ArgumentError, described
+from fxad.ir import Eqn, place
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.naming import Name
+from fxad.transforms.locate import describe
+
+
+class Policy(ABC):
+    """Which equations have their results stored; what is not stored is computed again.
+
+    Rule: a value: frozen, hashable, equal to an equal one. `a | b` stores what either does, `a & b` what both do, `~a`
+          the rest. For a rule of your own derive from it, as a frozen dataclass, or take `where`.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def keeps(self, eqn: Eqn) -> bool:
+        """Whether the results of an equation are stored."""
+
+    def __or__(self, other: Policy) -> Policy:
+        return Either(self, check_policy("|", other))
+
+    def __and__(self, other: Policy) -> Policy:
+        return Both(self, check_policy("&", other))
+
+    def __invert__(self) -> Policy:
+        return Not(self)
+
+    def __bool__(self) -> bool:
+        raise ArgumentError(
+            f"the policy {self} is neither true nor false", remedy="combine policies by |, & and ~, not by or, and, not"
+        )
+
+
+def check_policy(what: str, policy: object) -> Policy:
+    """Raises: ArgumentError for what is not a policy."""
+    if isinstance(policy, Policy):
+        return policy
+    remedy = "one of fxad.policies: nothing, everything, dots, names(...), where(predicate), ..."
+    if isinstance(policy, type) and issubclass(policy, Policy):
+        remedy = f"make one of the class: {policy.__name__}(...)"
+    elif callable(policy):
+        remedy = "policies.where(predicate) makes one of a function of equations"
+    elif isinstance(policy, str):
+        remedy = "policies.names(...) chooses by name"
+    raise ArgumentError(f"{what}: {described(policy)} is not a policy: {policy!r:.60}", remedy=remedy)
+
+
+def decided(policy: Policy, eqn: Eqn) -> bool:
+    """What a policy says of an equation. Raises: ArgumentError for an answer that is no bool."""
+    return _answer(policy, policy.keeps(eqn), eqn)
+
+
+def _answer(policy: Policy, answer: object, eqn: Eqn) -> bool:
+    if isinstance(answer, bool | np.bool_):
+        return bool(answer)
+    where = place(eqn.source)
+    raise ArgumentError(
+        f"remat: the policy {policy} answers {described(answer)}, not a bool: {answer!r:.60}",
+        remedy="return True for what is stored and False for the rest; without a return a function gives None",
+    ).located(equation=describe(eqn), where=str(where or ""))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Nothing(Policy):
+    """Stores the operands of the segment only."""
+
+    def keeps(self, eqn: Eqn) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return "nothing"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Everything(Policy):
+    """Stores every value that the backward pass reads; what only derivatives compute (cos x) is computed there."""
+
+    def keeps(self, eqn: Eqn) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return "everything"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Dots(Policy):
+    """Stores the results of matrix products (`dot_general`); all, or those without batch dimensions."""
+
+    batched: bool = True
+
+    def keeps(self, eqn: Eqn) -> bool:
+        return isinstance(eqn.prim, DotGeneral) and (self.batched or not eqn.prim.lhs_batch)
+
+    def __str__(self) -> str:
+        return "dots" if self.batched else "dots_without_batch_dims"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Names(Policy):
+    """Stores what `checkpoint_name` gave one of these names; `but`: any name that is not one of these."""
+
+    labels: frozenset[str]
+    but: bool = False
+
+    def keeps(self, eqn: Eqn) -> bool:
+        return isinstance(eqn.prim, Name) and (eqn.prim.label in self.labels) is not self.but
+
+    def __str__(self) -> str:
+        return f"names{'_except' * self.but}({', '.join(map(repr, sorted(self.labels)))})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Where(Policy):
+    """Stores the results of the equations for which a function says so. Equal to another with the same function."""
+
+    predicate: Callable[[Eqn], bool]
+    text: str
+
+    def keeps(self, eqn: Eqn) -> bool:
+        try:
+            answer = self.predicate(eqn)
+        except Exception as e:
+            e.add_note(f"raised by the policy {self} of remat, asked about the equation {describe(eqn)}")
+            raise
+        return _answer(self, answer, eqn)
+
+    def __str__(self) -> str:
+        return f"where({self.text})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Either(Policy):
+    """Stores what one of two policies stores."""
+
+    left: Policy
+    right: Policy
+
+    def keeps(self, eqn: Eqn) -> bool:
+        return self.left.keeps(eqn) or self.right.keeps(eqn)
+
+    def __str__(self) -> str:
+        return f"{self.left} | {self.right}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Both(Policy):
+    """Stores what both of two policies store."""
+
+    left: Policy
+    right: Policy
+
+    def keeps(self, eqn: Eqn) -> bool:
+        return self.left.keeps(eqn) and self.right.keeps(eqn)
+
+    def __str__(self) -> str:
+        return f"{_grouped(self.left)} & {_grouped(self.right)}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Not(Policy):
+    """Stores what a policy does not store."""
+
+    inner: Policy
+
+    def keeps(self, eqn: Eqn) -> bool:
+        return not self.inner.keeps(eqn)
+
+    def __str__(self) -> str:
+        return f"~({self.inner})" if isinstance(self.inner, Either | Both) else f"~{self.inner}"
+
+
+def _grouped(policy: Policy) -> str:
+    return f"({policy})" if isinstance(policy, Either) else str(policy)
+
+
+nothing: Final = Nothing()
+everything: Final = Everything()
+dots: Final = Dots()
+dots_without_batch_dims: Final = Dots(batched=False)
+
+
+def names(*labels: str) -> Policy:
+    """What `checkpoint_name` gave one of these names."""
+    return Names(_labels("names", labels))
+
+
+def names_except(*labels: str) -> Policy:
+    """What `checkpoint_name` gave a name, other than these."""
+    return Names(_labels("names_except", labels), but=True)
+
+
+def where(predicate: Callable[[Eqn], bool], name: str = "") -> Policy:
+    """The results of the equations for which `predicate(eqn)` is true; `name` stands for it in tables.
+
+    A function is not a value: two policies are equal when they hold the same function object, so define it once, at the
+    top of a module, and not as a lambda where it is used. It sees equations, with primitive, operands and types.
+    """
+    if not callable(predicate):
+        raise ArgumentError(
+            f"where: {described(predicate)} is not a function: {predicate!r:.60}",
+            remedy="pass a function of an equation that returns a bool; policies.names(...) chooses by name",
+        )
+    if not isinstance(predicate, Hashable):
+        raise ArgumentError(
+            f"where: {described(predicate)} has no hash, and a policy is part of a key: {predicate!r:.60}",
+            remedy="pass a function, or give the class a __hash__",
+        )
+    if not isinstance(name, str):
+        raise ArgumentError(f"where: the name is {described(name)}, not a str: {name!r:.60}", remedy='name="mine"')
+    return Where(predicate, name or str(getattr(predicate, "__name__", type(predicate).__name__)))
+
+
+def _labels(what: str, labels: tuple[str, ...]) -> frozenset[str]:
+    for label in labels:
+        if not isinstance(label, str):
+            raise ArgumentError(
+                f"{what}: {described(label)} is not a name: {label!r:.60}", remedy=f'{what}("a", "b") takes strings'
+            )
+    return frozenset(labels)

@@ -1,0 +1,110 @@
+"""`remat`: a program that stores for the backward pass its operands, and what a policy chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.while_ import While
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.naming import Keep, Mark
+from fxad.transforms.memory.policies import Policy, decided, nothing
+
+
+@by_value
+def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
+    """The same program as one `remat` equation: differentiating it saves its operands and what `policy` chooses, and
+    the backward program computes everything else again. Nestable.
+
+    Law:  same value; the same gradient, bitwise, whatever segments share: what they contribute to a cotangent is added
+          in the order of the program without them; the residuals of `linearize` are among the operands and the chosen
+          values.
+    Cost: none forward; one more forward computation in the backward program.
+    """
+    b = Builder.like(jaxpr)
+    return b.build(b(Remat(keeping(jaxpr, policy)), *jaxpr.ins), f"remat_{jaxpr.name}")
+
+
+@by_value
+def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
+    """The program with a mark on the results that `policy` chooses, for the `remat` that is put around it.
+
+    Bodies are looked at too: those of calls, loops and branches, the body and the forward programs of a function with
+    rules of its own, and of an inner `remat` its results and what it keeps itself. A `while` without `max_steps` has no
+    reverse mode: what its steps compute is not stored.
+    """
+    if policy == nothing:
+        return jaxpr
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        b.source = eqn.source
+        outs: tuple[Atom, ...]
+        if isinstance(eqn.prim, Remat):
+            outs = b(eqn.prim.with_bodies((keeping_too(eqn.prim.body, policy, 0),)), *ins)
+        elif isinstance(eqn.prim, HigherOrder) and any(asked := _asked(eqn.prim)):
+            pairs = zip(eqn.prim.bodies, asked, strict=True)
+            outs = b(eqn.prim.with_bodies(tuple([keeping(x, policy) if a else x for x, a in pairs])), *ins)
+        else:
+            outs = b.copy(eqn, ins)
+        if not isinstance(eqn.prim, Keep | Call) and decided(policy, eqn):
+            outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+def _asked(prim: HigherOrder) -> tuple[bool, ...]:
+    """In which bodies of an equation there is something to store."""
+    match prim:
+        case Call() | Scan() | Remat() | Cond():
+            return (True,) * len(prim.bodies)
+        case While():
+            return False, prim.max_steps is not None
+        case CustomCall():
+            first = [k == 0 for rule in (prim.jvp_rule, prim.vjp_rule) for k in range(len(rule))]
+            others = [k == 0 for _, rule in prim.partial for k in range(len(rule))]
+            return (True, *first, *[False] * (len(prim.vmap_rules) + len(prim.inverse_rule)), *others)
+        case _:
+            return (False,) * len(prim.bodies)
+
+
+@by_value
+def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
+    """The body of a `remat` with the values that it keeps marked as kept by one around it too, where `policy` says so.
+
+    `level`: how many other `remat` are in between; all of them must keep the value.
+    """
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    made: dict[Atom, Eqn] = {}
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, Keep):
+            if len(prim.outer) == level and _chosen(policy, eqn.ins[0], made):
+                prim = Keep(prim.by, (*prim.outer, str(policy)))
+        elif isinstance(prim, HigherOrder):
+            inner, pairs = level + isinstance(prim, Remat), zip(prim.bodies, _asked(prim), strict=True)
+            prim = prim.with_bodies(tuple([keeping_too(x, policy, inner) if a else x for x, a in pairs]))
+        made.update(dict.fromkeys(eqn.outs, eqn))
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+def _chosen(policy: Policy, value: Atom, made: Mapping[Atom, Eqn]) -> bool:
+    """Whether a policy keeps a value, for what computes it or for a name that it has."""
+    while value in made:
+        eqn = made[value]
+        if not isinstance(eqn.prim, Keep) and decided(policy, eqn):
+            return True
+        if not isinstance(eqn.prim, Mark):
+            return False
+        value = eqn.ins[0]
+    return False

@@ -1,0 +1,1 @@
+"""Repeated stretches of equations as calls of one body."""

@@ -1,0 +1,127 @@
+"""Bodies of which another is what some calls needed less of: calls of both become calls of one again.
+
+The first layer of a network has no derivative of its input. So a gradient of calls, or `dce` after `outline`, calls a
+body there that lacks what the body of the other layers has beside it: nearly all of it is compiled a second time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, final
+
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Jaxpr, Lit, distinct
+from fxad.primitives.control.call import Call
+from fxad.transforms.cleanup.inline import inline
+from fxad.transforms.map_bodies import inside
+from fxad.transforms.outlining.approximate_match import Sought
+from fxad.transforms.outlining.effort import equations, time_of
+from fxad.transforms.outlining.regions import Flow, Shared, kind
+
+MOST: Final = 0.6  # of the equations of a body are there in one that is called in its place although it lacks some
+CALL: Final = 1.0  # a body that is no more to compile than a call stays as it is
+# so many longer bodies are looked at for each, and so many of these compared with it
+LOOKED: Final = 256
+LONGEST: Final = 10_000  # equations of a body that is compared
+TRIES: Final = 8
+
+
+@by_value
+def reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
+    """The program, and the programs in it, with calls of bodies that lack a few equations of another as calls of that
+    other.
+
+    What they lack is computed for nothing there, from ones where an operand is missing, as long as that takes no more
+    than the part `waste` of the run. Calls stay where what they lack has effects, may fail, or may not end.
+
+    Law:  same value; less to compile, or the same program.
+    Cost: linear in the equations, and in the pairs of equal ones of bodies that are compared.
+    """
+    for body in distinct(jaxpr)[:-1]:
+        reunited(body, waste)  # innermost first, however deep bodies are
+    return _reunited(inside(jaxpr, lambda body: reunited(body, waste)), waste)
+
+
+def _reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
+    uses = Counter([e.prim.body for e in jaxpr.eqns if isinstance(e.prim, Call)])
+    if len(uses) < 2:
+        return jaxpr
+    # written out: what a call in there lacks makes it a call of another body
+    flat = {body: inline(body) if _long(body) <= LONGEST else body for body in uses}
+    kinds = {body: Counter(map(kind, flat[body].eqns)) for body in uses}
+    size = {body: sum(map(equations, flat[body].eqns)) for body in uses}
+    time = {body: time_of(flat[body]) for body in uses}
+    spare = waste * time_of(jaxpr)
+    ordered = sorted(uses, key=lambda body: (size[body], len(body.outs)))
+    instead: dict[Jaxpr, _Part] = {}
+    for at, part in enumerate(ordered):
+        if size[part] <= CALL:
+            continue
+        longer = [b for b in ordered[at + 1 : at + LOOKED] if MOST * size[b] <= size[part]]
+        for whole in [b for b in longer if all([n <= kinds[b][k] for k, n in kinds[part].items()])][:TRIES]:
+            more = uses[part] * (time[whole] - time[part])
+            if more <= spare and (found := _part(flat[part], whole, flat[whole])) is not None:
+                spare -= more
+                instead[part] = found
+                break
+    return _called(jaxpr, instead) if instead else jaxpr
+
+
+@by_value
+def _long(jaxpr: Jaxpr) -> int:
+    """Equations of a program, those of calls as often as they are called."""
+    return sum([_long(e.prim.body) if isinstance(e.prim, Call) else 1 for e in jaxpr.eqns])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """How a body is a part of `whole`: for each operand of `whole` the operand of the body, or a literal; for each
+    result of the body its number among those of `whole`, or None where it is an operand or a literal."""
+
+    whole: Jaxpr
+    operands: tuple[Atom, ...]
+    results: tuple[int | None, ...]
+
+
+def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
+    """How all equations of `part` are equations of `whole`, which is `body` written out; None where they are not."""
+    b, n = Builder(), len(whole.eqns)
+    b.inline(whole, b.inputs(whole.in_avals))
+    mine = b.inputs(part.in_avals)
+    both = b.build(b.inline(part, mine))
+    shared = Shared(whole, (0,), n, (both.ins[: len(whole.ins)],), (None,) * n)
+    near = Sought(Flow(both), shared).nearly(n, len(both.eqns))
+    if near is None or len(near.places) < len(part.eqns):
+        return None
+    own: dict[Atom, Atom] = dict(zip(mine, part.ins, strict=True))
+    operands = tuple([own.get(a, a if isinstance(a, Lit) else Lit.of(1, a.aval)) for a in near.operands])
+    slots = {place - n: slot for slot, place in near.places.items()}
+    stands: dict[Atom, Atom] = {}
+    for at, eqn in enumerate(part.eqns):
+        stands.update(zip(eqn.outs, whole.eqns[slots[at]].outs, strict=True))
+    given: dict[Atom, int] = {a: k for k, a in enumerate(whole.outs)}
+    if any([stands[a] not in given for a in part.outs if a in stands]):
+        return None
+    return _Part(body, operands, tuple([given[stands[a]] if a in stands else None for a in part.outs]))
+
+
+def _called(jaxpr: Jaxpr, instead: Mapping[Jaxpr, _Part]) -> Jaxpr:
+    """The program with calls of the whole in place of those of its parts."""
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        part = instead.get(eqn.prim.body) if isinstance(eqn.prim, Call) else None
+        if part is None or not isinstance(eqn.prim, Call):
+            env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
+            continue
+        b.source, body = eqn.source, eqn.prim.body
+        given: dict[Atom, Atom] = dict(zip(body.ins, ins, strict=True))
+        outs = b(Call(part.whole), *[given.get(a, a) for a in part.operands])
+        for v, k, own in zip(eqn.outs, part.results, body.outs, strict=True):
+            env[v] = given.get(own, own) if k is None else outs[k]
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)

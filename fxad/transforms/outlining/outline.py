@@ -1,0 +1,314 @@
+"""Outlining: stretches of equations that repeat become calls of one body, which is transformed and compiled once."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isqrt
+from typing import Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Jaxpr, Var, distinct
+from fxad.primitives.control.call import Call
+from fxad.transforms.map_bodies import inside
+from fxad.transforms.outlining.approximate_match import Nearly, Sought, ends
+from fxad.transforms.outlining.effort import equations, microseconds
+from fxad.transforms.outlining.merge_bodies import reunited
+from fxad.transforms.outlining.regions import Flow, Shared, alike, share
+from fxad.transforms.outlining.repeats import Free, Run, Windows, apart, repeats, runs
+
+# In equations to compile: what a body costs to have, a call to make, and a value to hand in or out of one.
+BODY: Final = 5.0
+SCATTERED: Final = 7.0  # more, for a body whose uses do not follow each other
+CALL: Final = 1.0
+VALUE: Final = 0.1
+WASTE: Final = 0.02  # of the run may be computed for nothing
+MOST: Final = 0.6  # of the equations of a body must be there in a stretch that is called although it lacks some
+# equations that are compared with those of bodies that may be nearly there, for each equation, and in any program
+COMPARISONS: Final = 16
+ANYWAY: Final = 20_000
+PERIODS: Final = 8  # so many are looked at to see where to cut all of them
+
+
+@by_value
+def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
+    """The program with its repeated stretches of equations as calls, of one body for each kind of stretch.
+
+    Bodies are searched too, those of loops and branches, and those that are found: the layers of a stage that repeats.
+
+    min_cost: microseconds, estimated, that one call is to take at least: shorter repetitions are grouped, several to a
+              body, so that calling costs a small part of the run.
+    waste:    a stretch that lacks some equations of a body, as the first layer of a network often does, is called all
+              the same, and these are computed for nothing, as long as that takes no more than this part of the run.
+
+    Law:  same value; idempotent; never more equations to compile; effects stay in order; `inline` gives back the
+          equations (but for those that are computed for nothing, which `dce` removes).
+    Cost: near-linear in the number of equations.
+    """
+    while True:
+        for body in distinct(jaxpr)[:-1]:
+            outline(body, min_cost, waste)  # innermost first: what follows finds it done, however deep bodies are
+        jaxpr = inside(jaxpr, lambda body: outline(body, min_cost, waste))
+        uses = _Search(jaxpr, min_cost, waste).uses() if len(jaxpr.eqns) > 1 else []
+        better = _rewritten(jaxpr, uses) if uses else reunited(jaxpr, waste)
+        if better is jaxpr:
+            return jaxpr
+        jaxpr = better  # each time there is less to compile
+
+
+def gain(shared: Shared, size: float) -> float:
+    """Equations that need not be compiled because stretches of `size` share a body, less what the calls cost."""
+    uses = len(shared.starts)
+    return saved(uses, size) - uses * VALUE * (len(shared.body.ins) + len(shared.body.outs))
+
+
+def _many(count: int, size: float) -> int:
+    """How many repetitions of `size` go into a body where one is no more to compile than a call."""
+    if size > CALL or count < 4:
+        return 1
+    return max(range(1, min(count // 2, 4 * isqrt(count)) + 1), key=lambda m: saved(count // m, m * size))
+
+
+def saved(uses: int, size: float) -> float:
+    """`gain`, but for the values that are handed in and out."""
+    return (uses - 1) * size - uses * CALL - BODY
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A call in the place of the program's equations from `start` to `stop`: `made` are those that it stands for, by
+    the equation of the body, and `late` those of the others that come after it."""
+
+    shared: Shared
+    start: int
+    stop: int
+    operands: tuple[Atom, ...]
+    made: Mapping[int, int]
+    late: tuple[int, ...] = ()
+
+
+def _uses(shared: Shared, others: Iterable[Nearly]) -> Iterator[_Use]:
+    for start, operands in zip(shared.starts, shared.operands, strict=True):
+        made = {k: start + k for k in range(shared.length)}
+        yield _Use(shared, start, start + shared.length, operands, made)
+    for n in others:
+        yield _Use(shared, n.start, n.stop, n.operands, n.places, n.late)
+
+
+def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
+    """The program with each use as a call."""
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+
+    def copy(places: Iterable[int]) -> None:
+        for at in places:
+            eqn = jaxpr.eqns[at]
+            env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+
+    done = 0
+    for use in sorted(uses, key=lambda use: use.start):
+        made = set(use.made.values())
+        copy(range(done, use.start))
+        copy([at for at in range(use.start, use.stop) if at not in made and at not in use.late])
+        b.source = jaxpr.eqns[min(made)].source
+        outs = b(Call(use.shared.body), *[env.get(a, a) for a in use.operands])
+        owners = use.shared.owners
+        for code, value in zip(use.shared.results, outs, strict=True):
+            slot, k = owners[code]
+            if slot in use.made:
+                env[jaxpr.eqns[use.made[slot]].outs[k]] = value
+        copy(use.late)
+        done = use.stop
+    copy(range(done, len(jaxpr.eqns)))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+# ------------------------------------------------------------------------------------------------------------- search
+
+
+@final
+class _Search:
+    """Which stretches of a program are to share bodies: greedy, what saves most first."""
+
+    def __init__(self, jaxpr: Jaxpr, min_cost: float, waste: float) -> None:
+        self.flow = Flow(jaxpr)
+        self.min_cost = min_cost
+        self.waste = waste
+        self.windows = Windows(self.flow.numbers)
+        # sums over the equations before each place
+        self.sizes = np.concatenate([[0.0], np.cumsum(self.flow.of_each(equations))])
+        self.times = np.concatenate([[0.0], np.cumsum(self.flow.of_each(microseconds))])
+        self.free = Free(len(jaxpr.eqns))
+
+    def size(self, start: int, length: int) -> float:
+        """Equations to compile of a stretch."""
+        return float(self.sizes[start + length] - self.sizes[start])
+
+    def uses(self) -> list[_Use]:
+        """The calls to make."""
+        found = self.found()
+        others = self.nearly(found)
+        return [use for shared, near in zip(found, others, strict=True) for use in _uses(shared, near)]
+
+    def nearly(self, found: list[Shared]) -> list[list[Nearly]]:
+        """Further uses of the bodies, in what is left of the program: the longest body first, in the largest parts.
+
+        Comparing can take long: as much of it is done as the length of the program allows.
+        """
+        out: list[list[Nearly]] = [[] for _ in found]
+        spare, effort = self.waste * float(self.times[-1]), ANYWAY + COMPARISONS * len(self.flow.eqns)
+        parts = [(self.size(a, b - a), a, b) for a, b in self.free.parts(0, len(self.flow.eqns))]
+        parts.sort(reverse=True)
+        for k in sorted(range(len(found)), key=lambda k: -found[k].length):
+            sought = Sought(self.flow, found[k])
+            least = MOST * self.size(found[k].starts[0], found[k].length)
+            for size, first, last in parts:
+                effort -= 1
+                if size < least or effort < 0:
+                    break
+                for start, stop in [e for a, b in self.free.parts(first, last) for e in ends(a, b, found[k].length)]:
+                    effort -= sought.comparisons(start, stop)
+                    if effort >= 0 and (near := sought.nearly(start, stop)) is not None:
+                        waste = self._worth(found[k], near)
+                        if waste is not None and waste <= spare:
+                            spare -= waste
+                            self.free.take(near.start, near.stop)
+                            out[k].append(near)
+        return out
+
+    def _worth(self, shared: Shared, near: Nearly) -> float | None:
+        """Microseconds that a use computes for nothing; None where it does not pay for itself."""
+        whole = self.size(shared.starts[0], shared.length)
+        missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in near.places]
+        there = whole - sum([self.size(at, 1) for at in missing])
+        handed = len(shared.body.ins) + len(shared.body.outs)
+        if there < MOST * whole or there <= CALL + VALUE * handed or not self._gives(shared, near):
+            return None
+        return sum([float(self.times[at + 1] - self.times[at]) for at in missing])
+
+    def _gives(self, shared: Shared, near: Nearly) -> bool:
+        """Whether all that is used outside of this use of a body is among the results of the body."""
+        mine = set(near.places.values())
+        others = [at for at in range(near.start, near.stop) if at not in mine]
+        used = {a for at in others for a in self.flow.eqns[at].ins}
+        results = set(shared.results)
+        for code, (slot, k) in enumerate(shared.owners):
+            if slot in near.places and code not in results:
+                v = self.flow.eqns[near.places[slot]].outs[k]
+                if v in used or self.flow.last_use[v.index] >= near.stop:
+                    return False
+        return True
+
+    def found(self) -> list[Shared]:
+        """The bodies: of runs, the one that saves most first, and then of what else stands in several places."""
+        out: list[Shared] = []
+        heap: list[tuple[float, int, int, int]] = []
+        for run in runs(self.windows):
+            self._push(heap, run)
+        while heap:
+            _, start, stop, period = heapq.heappop(heap)
+            run = Run(start, stop, period)
+            if not self.free.has(start, stop):
+                for part in self._free(run):
+                    self._push(heap, part)
+            else:
+                for starts, length in self._choice(run):
+                    out += self._shared(self._everywhere(starts, length), length)
+        for repeat in repeats(self.windows, self.free):
+            if self.min_cost <= self.times[repeat.starts[0] + repeat.length] - self.times[repeat.starts[0]]:
+                out += self._shared(repeat.starts, repeat.length, SCATTERED)
+        return out
+
+    def _everywhere(self, starts: list[int], length: int) -> list[int]:
+        """The starts of a stretch in a run, and those of equal stretches elsewhere."""
+        outside = [
+            at
+            for at in self.windows.places(starts[0], length).tolist()
+            if (at + length <= starts[0] or at >= starts[-1] + length) and self.free.has(at, at + length)
+        ]
+        return sorted([*starts, *apart(outside, length)])
+
+    def _shared(self, starts: Sequence[int], length: int, least: float = 0.0) -> Iterator[Shared]:
+        """Bodies for equal stretches, where they pay; the stretches are no longer free."""
+        size = self.size(starts[0], length)
+        if saved(len(starts), size) <= least:
+            return
+        for group in alike(self.flow, starts, length):
+            if saved(len(group), size) > least:
+                shared = share(self.flow, group, length)
+                if shared.body.outs and gain(shared, size) > least:
+                    for start in group:
+                        self.free.take(start, start + length)
+                    yield shared
+
+    def _push(self, heap: list[tuple[float, int, int, int]], run: Run) -> None:
+        size = self.size(run.start, run.period)
+        many = _many(run.count, size)
+        if (most := saved(run.count // many, many * size)) > 0:
+            heapq.heappush(heap, (-most, run.start, run.stop, run.period))
+
+    def _free(self, run: Run) -> Iterator[Run]:
+        """The parts of a run that nothing else has taken."""
+        for start, stop in self.free.parts(run.start, run.stop):
+            if stop - start >= 2 * run.period:
+                yield Run(start, stop, run.period)
+
+    def _choice(self, run: Run) -> Iterator[tuple[list[int], int]]:
+        """How a run is divided: stretches of one length each."""
+        count, period = run.count, run.period
+        start = run.start + self._phase(run)
+        many = self._together(count, float(self.times[start + period] - self.times[start]), self.size(start, period))
+        whole = count - count % many
+        if whole >= 2 * many:
+            yield [start + k * period for k in range(0, whole, many)], many * period
+        if count > whole >= 2 * many:
+            yield [start + k * period for k in range(whole, count)], period
+
+    def _together(self, count: int, time: float, size: float) -> int:
+        """How many repetitions go into a body: enough of `time` for `min_cost`, such that few are left over."""
+        least = max(1, int(np.ceil(self.min_cost / time))) if time else count
+        if least == 1:
+            return _many(count, size)
+        return min(range(least, max(2 * least, least + 1)), key=lambda m: (m + (count % m), m))
+
+    def _phase(self, run: Run) -> int:
+        """Where in a run its first stretch starts: all that fit do, and as little as can be crosses their edges.
+
+        Where that leaves a choice, what is left over is left in one piece: it may be nearly a stretch.
+        """
+        choices = (run.stop - run.start) % run.period + 1
+        if choices == 1:
+            return 0
+        crossing = self._crossing(run)
+        edges = run.period * np.arange(1, min(run.count, PERIODS))
+        costs = [float(crossing[phase + edges].sum()) for phase in range(choices)]
+        least = min(costs) * (1 + 1e-9)
+        ties = [phase for phase, cost in enumerate(costs) if cost <= least]
+        return max(ties, key=lambda phase: max(phase, choices - 1 - phase))
+
+    def _crossing(self, run: Run) -> npt.NDArray[np.float64]:
+        """What it costs to cut a run before each of its equations: bytes that are written and read again."""
+        stop = min(run.stop, run.start + PERIODS * run.period)
+        flow, change = self.flow, np.zeros(stop - run.start + 2)
+        last: dict[Atom, int] = {}
+        for at in range(run.start, stop):
+            eqn = flow.eqns[at]
+            for a in eqn.ins:
+                if isinstance(a, Var):
+                    before = last.get(a)
+                    if before is not None and at - before <= run.period:
+                        cost = HANDED + a.aval.nbytes
+                        change[before + 1 - run.start] += cost
+                        change[at + 1 - run.start] -= cost
+                    last[a] = at
+            last.update(dict.fromkeys(eqn.outs, at))
+        return np.cumsum(change)
+
+
+HANDED: Final = 4096.0  # bytes that could be moved while one more value is handed in and out

@@ -1,0 +1,59 @@
+"""Long programs that repeat themselves, in calls, before they are differentiated.
+
+A Python loop over layers is traced flat, and so it would be differentiated equation by equation: `linearize` and
+`transpose` take as long as there are layers. Calls are transformed once for each body. So what a derivative of a
+function is taken of is outlined first, where the repetitions are such as will be compiled as units anyhow.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.ir import Atom, HigherOrder, Jaxpr, distinct
+from fxad.primitives.control.call import Call
+from fxad.transforms.outlining.effort import time_of
+from fxad.transforms.outlining.outline import outline
+
+LONG: Final = 160  # equations: what is shorter is differentiated in less time than it takes to look
+LASTS: Final = 400.0  # microseconds of a run: what is shorter is grouped better when its derivative is there too
+
+
+@by_value
+def in_calls(jaxpr: Jaxpr, long: int = LONG, lasts: float = LASTS) -> Jaxpr:
+    """The program with its repeated stretches as calls, where a call takes `lasts` microseconds or more by estimate;
+    the program itself where none does, or it has fewer than `long` equations.
+
+    Law:  same value; calls that were there stay.
+    Cost: that of `outline`; nothing for a short program.
+    """
+    if len(jaxpr.eqns) < long or time_of(jaxpr) < 2 * lasts:
+        return jaxpr
+    found, before = outline(jaxpr), set(distinct(jaxpr))
+    new = [body for body in distinct(found) if body not in before and body is not found]
+    if not any([time_of(e.prim.body) >= lasts for e in found.eqns if isinstance(e.prim, Call) and e.prim.body in new]):
+        return jaxpr
+    return _opened(found, {body for body in new if time_of(body) < lasts}, before)
+
+
+def _opened(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
+    """The program with the bodies of `short` in place of the calls of them, at any depth; a call of what was called
+    `before` stays one."""
+    done: dict[Jaxpr, Jaxpr] = {}
+    for body in distinct(jaxpr) if short else ():  # innermost first
+        b = Builder.like(body)
+        env: dict[Atom, Atom] = {}
+        for eqn in body.eqns:
+            ins = tuple([env.get(a, a) for a in eqn.ins])
+            b.source, prim = eqn.source, eqn.prim
+            outs: tuple[Atom, ...]
+            if not isinstance(prim, HigherOrder):
+                outs = b.copy(eqn, ins)
+            elif isinstance(prim, Call) and prim.body in short and done[prim.body] not in before:
+                outs = b.inline(done[prim.body], ins)
+            else:
+                outs = b(prim.with_bodies(tuple([done[inner] for inner in prim.bodies])), *ins)
+            env.update(zip(eqn.outs, outs, strict=True))
+        done[body] = b.build([env.get(a, a) for a in body.outs], body.name)
+    return done.get(jaxpr, jaxpr)

@@ -1,0 +1,159 @@
+"""Numbers among the parameters of an operation that may be operands of it instead: where a window starts.
+
+So `x[0]`, `x[1]`, ... are one operation, applied to different places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from types import MappingProxyType
+from typing import Final, TypeAlias, final
+
+from fxad.core.dataclasses import dataclass
+from fxad.ir import Atom, Aval, Eqn, Lit, Primitive
+from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.picking import Index, place_dtype
+from fxad.primitives.slicing import Pad, Slice
+
+Applied: TypeAlias = tuple[Primitive, tuple[Atom, ...]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Varied:
+    """An operation some of whose parameters may be operands instead: `key` is what is left, `numbers` those parameters,
+    and `general(eqn, marked)` is the operation with the marked numbers as operands."""
+
+    key: Callable[[Eqn], Hashable]
+    numbers: Callable[[Eqn], tuple[int, ...]]
+    general: Callable[[Eqn, tuple[bool, ...]], Applied]
+
+
+def _places(shape: tuple[int, ...], numbers: Sequence[int]) -> tuple[Lit, ...]:
+    aval = Aval((), place_dtype(shape))
+    return tuple([Lit.of(n, aval) for n in numbers])
+
+
+def _index_key(eqn: Eqn) -> Hashable:
+    prim = eqn.prim
+    assert isinstance(prim, Index)
+    fixed = tuple([start if stride != 1 else 0 for start, stride in zip(prim.starts, prim.strides, strict=True)])
+    return fixed, prim.sizes, prim.strides, prim.dropped, prim.dynamic
+
+
+def _index_numbers(eqn: Eqn) -> tuple[int, ...]:
+    assert isinstance(eqn.prim, Index)
+    return eqn.prim.starts
+
+
+def _index(eqn: Eqn, marked: tuple[bool, ...]) -> Applied:
+    prim, (x, *places) = eqn.prim, eqn.ins
+    assert isinstance(prim, Index)
+    axes: dict[int, Atom] = dict(zip(prim.dynamic, places, strict=True))
+    starts = _places(x.aval.shape, prim.starts)
+    axes |= {a: starts[a] for a, m in enumerate(marked) if m}
+    fixed = tuple([0 if m else s for s, m in zip(prim.starts, marked, strict=True)])
+    order = sorted(axes)
+    general = Index(fixed, prim.sizes, prim.strides, prim.dropped, tuple(order))
+    return general, (x, *[axes[a] for a in order])
+
+
+def _slice_key(eqn: Eqn) -> Hashable:
+    prim = eqn.prim
+    assert isinstance(prim, Slice)
+    return prim if any([s != 1 for s in prim.strides]) else eqn.outs[0].aval
+
+
+def _slice_numbers(eqn: Eqn) -> tuple[int, ...]:
+    assert isinstance(eqn.prim, Slice)
+    return eqn.prim.starts
+
+
+def _slice(eqn: Eqn, _marked: tuple[bool, ...]) -> Applied:
+    (x,) = eqn.ins
+    return DynamicSlice(eqn.outs[0].aval.shape), (x, *_places(x.aval.shape, _slice_numbers(eqn)))
+
+
+def _pad_key(eqn: Eqn) -> Hashable:
+    prim, value = eqn.prim, eqn.ins[1]
+    assert isinstance(prim, Pad)
+    inside = isinstance(value, Lit) and not any(prim.interior) and min((*prim.low, *prim.high), default=0) >= 0
+    return (eqn.outs[0].aval, value) if inside else prim
+
+
+def _pad_numbers(eqn: Eqn) -> tuple[int, ...]:
+    assert isinstance(eqn.prim, Pad)
+    return eqn.prim.low
+
+
+def _pad(eqn: Eqn, _marked: tuple[bool, ...]) -> Applied:
+    (x, value), out = eqn.ins, eqn.outs[0].aval
+    assert isinstance(value, Lit)
+    return DYNAMIC_UPDATE_SLICE, (value.with_aval(out.shape), x, *_places(out.shape, _pad_numbers(eqn)))
+
+
+VARIED: Final = MappingProxyType[type[Primitive], Varied](
+    {
+        Index: Varied(_index_key, _index_numbers, _index),
+        Slice: Varied(_slice_key, _slice_numbers, _slice),
+        Pad: Varied(_pad_key, _pad_numbers, _pad),
+    }
+)
+
+
+# ------------------------------------------------------------------------------------------------------- and back
+
+
+def settled(prim: Primitive, ins: tuple[Atom, ...]) -> Applied:
+    """The operation with numbers that are known among its parameters again: what `general` was made from."""
+    rule = _SETTLED.get(type(prim))
+    return (rule(prim, ins) if rule else None) or (prim, ins)
+
+
+def _known(places: Sequence[Atom], room: Sequence[int]) -> list[int] | None:
+    """The places, where all of them are literals and lie in the room there is for a window."""
+    values = [int(a.value) for a in places if isinstance(a, Lit)]
+    inside = len(values) == len(places) and all([0 <= v <= n for v, n in zip(values, room, strict=True)])
+    return values if inside else None
+
+
+def _room(shape: Sequence[int], window: Sequence[int]) -> list[int]:
+    return [n - m for n, m in zip(shape, window, strict=True)]
+
+
+def _settled_index(prim: Primitive, ins: tuple[Atom, ...]) -> Applied | None:
+    assert isinstance(prim, Index)
+    (x, *places), room = ins, _room(ins[0].aval.shape, prim.sizes)
+    starts, left = list(prim.starts), []
+    for a, place in zip(prim.dynamic, places, strict=True):
+        known = _known((place,), (room[a],))
+        if known is None:
+            left.append((a, place))
+        else:
+            starts[a] = known[0]
+    axes = tuple([a for a, _ in left])
+    return Index(tuple(starts), prim.sizes, prim.strides, prim.dropped, axes), (x, *[place for _, place in left])
+
+
+def _settled_slice(prim: Primitive, ins: tuple[Atom, ...]) -> Applied | None:
+    assert isinstance(prim, DynamicSlice)
+    starts = _known(ins[1:], _room(ins[0].aval.shape, prim.sizes))
+    if starts is None:
+        return None
+    limits = tuple([s + n for s, n in zip(starts, prim.sizes, strict=True)])
+    return Slice(tuple(starts), limits, (1,) * len(starts)), ins[:1]
+
+
+def _settled_update(_prim: Primitive, ins: tuple[Atom, ...]) -> Applied | None:
+    x, update, *places = ins
+    room = _room(x.aval.shape, update.aval.shape)
+    starts = _known(places, room)
+    if starts is None or not isinstance(x, Lit):
+        return None
+    high = tuple([n - s for s, n in zip(starts, room, strict=True)])
+    return Pad(tuple(starts), high, (0,) * len(starts)), (update, x.with_aval(()))
+
+
+_SETTLED: Final = MappingProxyType[type[Primitive], Callable[[Primitive, tuple[Atom, ...]], Applied | None]](
+    {Index: _settled_index, DynamicSlice: _settled_slice, DynamicUpdateSlice: _settled_update}
+)

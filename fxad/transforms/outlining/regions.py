@@ -1,0 +1,170 @@
+"""Stretches of equations that are the same but for what they are applied to, and the body that they share.
+
+Two stretches share a body when they consist of the same operations in the same order, and use their own results alike.
+Where their operands from outside differ, the body has an operand: a variable in one and a literal in another, two
+literals, or numbers among the parameters of an operation that has a form with operands (`VARIED`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import accumulate
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.ir import Atom, Eqn, Jaxpr, Lit, Place, Primitive, Source, Var
+from fxad.transforms.outlining.parametrise import VARIED
+from fxad.transforms.outlining.repeats import Ints
+
+# ---------------------------------------------------------------------------------------------------------- a program
+
+
+@final
+class Flow:
+    """The equations of a program as a sequence of numbers, equal for the same operation, and where values are used."""
+
+    __slots__ = ("eqns", "firsts", "last_use", "numbers")
+
+    def __init__(self, jaxpr: Jaxpr) -> None:
+        self.eqns = jaxpr.eqns
+        names: dict[Hashable, int] = {}
+        self.numbers: Ints = np.fromiter(
+            [names.setdefault(kind(eqn), len(names)) for eqn in self.eqns], np.int64, len(self.eqns)
+        )
+        # number of the first result of each equation: results of equations [a, b) are firsts[a] to firsts[b] - 1
+        self.firsts: list[int] = [0, *accumulate([len(e.outs) for e in self.eqns])]
+        last = [-1] * self.firsts[-1]
+        for at, eqn in enumerate(self.eqns):
+            for a in eqn.ins:
+                if isinstance(a, Var) and a.index >= 0:
+                    last[a.index] = at
+        for a in jaxpr.outs:
+            if isinstance(a, Var) and a.index >= 0:
+                last[a.index] = len(self.eqns)
+        self.last_use: Ints = np.asarray(last, np.int64)
+
+    def of_each(self, measure: Callable[[Eqn], float]) -> NDArray[np.float64]:
+        """A measure of each equation; it is taken once for equal numbers."""
+        which = np.unique(self.numbers, return_index=True)[1]
+        return np.asarray([measure(self.eqns[at]) for at in which.tolist()], np.float64)[self.numbers]
+
+
+def kind(eqn: Eqn) -> Hashable:
+    """What two equations of a shared body have in common."""
+    avals = tuple([a.aval for a in eqn.ins])
+    varied = VARIED.get(type(eqn.prim))
+    return (eqn.prim, avals) if varied is None else (type(eqn.prim), varied.key(eqn), avals)
+
+
+# ------------------------------------------------------------------------------------------------------ shared bodies
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A body, the stretches of `length` equations that it stands for, and the operands of each.
+
+    Equation k of the body is equation k of each stretch, and its results have the numbers of theirs, counted from the
+    first of the stretch. `marked`: the numbers among the parameters of an equation that are operands of it in the body.
+    """
+
+    body: Jaxpr
+    starts: tuple[int, ...]
+    length: int
+    operands: tuple[tuple[Atom, ...], ...]
+    marked: tuple[tuple[bool, ...] | None, ...]
+
+    @property
+    def owners(self) -> list[tuple[int, int]]:
+        """For each result of an equation of the body, which equation and which of its results it is."""
+        return [(slot, k) for slot, eqn in enumerate(self.body.eqns) for k in range(len(eqn.outs))]
+
+    @property
+    def results(self) -> list[int]:
+        """The results of equations that are results of the body."""
+        return [a.index for a in self.body.outs if isinstance(a, Var)]
+
+
+Code: TypeAlias = int  # of an operand: which result of its own stretch it is; -1: it comes from outside
+
+
+def alike(flow: Flow, starts: Iterable[int], length: int) -> list[list[int]]:
+    """The stretches at `starts`, which have equal numbers, in groups that use their own results alike."""
+    groups: dict[tuple[Code, ...], list[int]] = {}
+    for start in starts:
+        base = flow.firsts[start]
+        codes = [
+            a.index - base if isinstance(a, Var) and a.index >= base else -1
+            for eqn in flow.eqns[start : start + length]
+            for a in eqn.ins
+        ]
+        groups.setdefault(tuple(codes), []).append(start)
+    return list(groups.values())
+
+
+def share(flow: Flow, starts: Sequence[int], length: int) -> Shared:
+    """The body of stretches that are `alike`."""
+    b = Builder()
+    env: list[Atom] = []  # results of the body's equations, by their code
+    marked: list[tuple[bool, ...] | None] = []
+    given: dict[tuple[Atom, ...], Var] = {}  # operands of the body, by what they are in each stretch
+    bases = [flow.firsts[start] for start in starts]
+    for slot in range(length):
+        eqns = [flow.eqns[start + slot] for start in starts]
+        prim, columns, varying = _merged(eqns)
+        marked.append(varying)
+        ins: list[Atom] = []
+        for column in columns:
+            first = column[0]
+            if isinstance(first, Var) and first.index >= bases[0]:
+                ins.append(env[first.index - bases[0]])
+            elif isinstance(first, Lit) and column.count(first) == len(column):
+                ins.append(first)
+            else:
+                if column not in given:
+                    given[column] = b.input(first.aval)
+                ins.append(given[column])
+        env += b.copy(Eqn(prim, eqns[0].ins, eqns[0].outs, eqns[0].source), tuple(ins))
+    results = _results(flow, starts, length)
+    body = b.build([env[code] for code in results], _name(flow.eqns[starts[0] : starts[0] + length]))
+    rows = tuple(zip(*given, strict=True)) if given else ((),) * len(starts)
+    return Shared(body, tuple(starts), length, rows, tuple(marked))
+
+
+def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[tuple[Atom, ...]], tuple[bool, ...] | None]:
+    """The operation that equations of one kind have in common, its operands in each of them, and which of the numbers
+    among their parameters are operands now; None: the parameters are the same."""
+    prim = eqns[0].prim
+    if all([e.prim == prim for e in eqns]):
+        return prim, list(zip(*[e.ins for e in eqns], strict=True)), None
+    varied = VARIED[type(prim)]
+    marked = tuple([len(set(numbers)) > 1 for numbers in zip(*map(varied.numbers, eqns), strict=True)])
+    made = [varied.general(e, marked) for e in eqns]
+    return made[0][0], list(zip(*[ins for _, ins in made], strict=True)), marked
+
+
+def _results(flow: Flow, starts: Sequence[int], length: int) -> tuple[int, ...]:
+    """Which results of a stretch are used after it, in one of the stretches."""
+    used = [
+        flow.last_use[flow.firsts[start] : flow.firsts[start + length]] >= start + length
+        for start in starts
+    ]  # fmt: skip
+    return tuple(np.flatnonzero(np.any(used, axis=0)).tolist())
+
+
+def _name(eqns: Sequence[Eqn]) -> str:
+    """The user's function in which most of the equations were written."""
+    names = Counter([_function(e.source) for e in eqns])
+    del names[""]
+    return names.most_common(1)[0][0] if names else "stretch"
+
+
+def _function(source: Source) -> str:
+    if source is None:
+        return ""
+    return (source.function if isinstance(source, Place) else source[0].co_qualname).rpartition(".")[2]

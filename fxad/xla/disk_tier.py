@@ -1,0 +1,63 @@
+"""The disk tier of a compile cache: executables that this process, or another before it, compiled."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, final
+
+from fxad.core.dataclasses import dataclass
+from fxad.errors import CompileError
+from fxad.xla.client import Device
+from fxad.xla.disk import Directory
+from fxad.xla.executable import CompileOptions, LoadedProgram
+from fxad.xla.serialized import Surroundings, UnreadableError, footprint, key_of, restored, storable, stored
+from fxad.xla.sources import Compiled, Source
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An executable, what it cost to compile (now or then), and its bytes."""
+
+    program: LoadedProgram
+    seconds: float
+    bytes: int
+
+
+_surroundings: Final = Surroundings()
+
+
+@final
+class DiskTier:
+    """Executables in a directory, under the digest of their program and what compiled them."""
+
+    __slots__ = ("directory",)
+
+    def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
+        self.directory = Directory(path, max_bytes)
+
+    def find(self, source: Source, device: Device, options: CompileOptions) -> Made | None:
+        """The executable of a program, if it is there and whole: without lowering or compiling."""
+        key = self._key(source, device, options)
+        entry = None if key is None else self.directory.read(key)
+        if entry is None:
+            return None
+        try:
+            facts = entry.facts
+            program = restored(entry.payload, [str(t) for t in facts["targets"]], source, device)
+            return Made(program, float(facts["seconds"]), footprint(program, int(facts["text"]), entry.payload))
+        except (UnreadableError, CompileError, KeyError, TypeError, ValueError, OverflowError) as e:
+            path = self.directory.file(key or "")
+            self.directory.tell("refused", f"cache: {path} is refused: {e}; it is compiled again")
+            return None
+
+    def keep(
+        self, source: Source, device: Device, options: CompileOptions, made: Compiled, payload: bytes, took: float
+    ) -> bool:
+        """Store an executable that took so many seconds; whether it was."""
+        key = self._key(source, device, options)
+        entry = stored(made, payload, took)
+        return key is not None and entry is not None and self.directory.write(key, entry)
+
+    def _key(self, source: Source, device: Device, options: CompileOptions) -> str | None:
+        return key_of(source, options, _surroundings.of(device)) if storable(source) else None
