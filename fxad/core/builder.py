@@ -117,6 +117,25 @@ class Builder:
                 rest, outs, given, env, mark = waiting.pop()
                 env.update(zip(given, results, strict=True))
 
+    def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
+        """`inline` of a program that was written once for all its uses: its equations are from here, at `source`."""
+        env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
+        get, n, source, add = env.get, self.n, self.source, self.eqns.append
+        for eqn in jaxpr.eqns:  # as quick as can be: this is what tracing does with NumPy's functions
+            ins = eqn.ins
+            ins = (get(ins[0], ins[0]), get(ins[1], ins[1])) if len(ins) == 2 else tuple([get(a, a) for a in ins])
+            own = eqn.outs
+            outs = bound(n, (own[0].aval,) if len(own) == 1 else tuple([v.aval for v in own]))
+            add(equation(eqn.prim, ins, outs, source))
+            if len(own) == 1:
+                env[own[0]] = outs[0]
+                n += 1
+            else:
+                env.update(zip(own, outs, strict=True))
+                n += len(own)
+        self.n = n
+        return tuple([get(a, a) for a in jaxpr.outs])
+
     def build(self, outs: Iterable[Atom], name: str = "main") -> Jaxpr:
         """The frozen, interned program."""
         return Jaxpr(tuple(self.ins), tuple(self.eqns), tuple(outs), name)

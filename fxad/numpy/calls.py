@@ -72,6 +72,8 @@ def _refuse(name: str, args: tuple[object, ...]) -> None:
 def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
     """An argument as an Array: in a traced function a tracer, outside a value on the device."""
     if isinstance(x, Array):
+        if type(x) is Tracer and x._trace is not _binder.get():
+            x.present(f"{name}: argument {k}")
         return x
     if isinstance(x, bool | int | float | complex):
         return full((), x)

@@ -107,6 +107,9 @@ class Array(Typed, Conversions, Methods, Updatable):
         """The error for a tracer met where its trace is not: `what` it is to whom, and what is being traced there."""
         raise AssertionError("an array with a value belongs to no trace")
 
+    def present(self, what: str) -> None:
+        """Raises: LeakedTracerError for a tracer of a trace that this context is not in."""
+
     def __dlpack__(
         self,
         *,
@@ -130,8 +133,8 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     def copy(self) -> Self:
         """The value in memory of its own, to be donated apart; inside a trace, where nothing is, the array itself."""
-        staged = _binder.get() or type(self) is not Array  # a tracer whose trace has ended says so where it is used
-        return self if staged else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
+        self.present("copy: argument 0")
+        return self if _binder.get() else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
 
     __copy__ = copy
 
@@ -173,6 +176,7 @@ def asarray(value: object, dtype: object = None) -> Array:
     Raises: ArgumentError for what is not an array; DTypeError for a dtype fxad does not have.
     """
     if isinstance(value, Array):
+        value.present("asarray: argument 0")
         return value if dtype is None else value.astype(dtype)
     if dtype is None:
         return put(value, aval_of(value))
