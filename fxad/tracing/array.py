@@ -24,7 +24,7 @@ from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
 from fxad.operations.typed import Typed
-from fxad.runtime import commitments
+from fxad.runtime import collect, commitments, due
 from fxad.tracing import placement
 
 DEFAULT_OPTIONS: Final = runtime.CompileOptions()
@@ -64,8 +64,6 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     _aval: Aval
     _buffer: runtime.Buffer
-
-    # ------------------------------------------------------------------------------------------------- properties
 
     @property
     def aval(self) -> Aval:
@@ -299,6 +297,8 @@ class Eager:
             loaded = self._programs.peek(key) or self._programs.get(key)
         except TypeError:  # an array or a list as a parameter: the operation judges it
             loaded = key = None
+        if next(due):
+            collect()
         if commitments.any and True in map(placement.committed, buffers):
             device = placement.target(operation_name(op, static), buffers, placement.numbered)
             loaded = self._on(device, op, avals, static, key)
