@@ -7,7 +7,7 @@ read-only view of the buffer wherever NumPy can look at it.
 
 from __future__ import annotations
 
-from typing import Final, Protocol, TypeAlias, cast, final, runtime_checkable
+from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 from typing_extensions import CapsuleType
@@ -32,18 +32,21 @@ _ALIGNED: Final = 64
 _put: Final = _jax.batched_device_put
 
 
-@final
-class _Commitments:
+class Commitments:
     """Whether any array of this process was put on a device by name. Calls ask this before they look at each operand,
-    which is 0.1 us of each: most processes have one device, and name none."""
+    which is 0.1 us of each: most processes have one device, and name none. At the end of the interpreter it is a door
+    that is closed (`fxad.xla.in_flight`)."""
 
     __slots__ = ("any",)
 
     def __init__(self) -> None:
         self.any = False
 
+    def enter(self) -> None:
+        """Before XLA is waited for or given a value."""
 
-commitments: Final = _Commitments()
+
+commitments: Final = Commitments()
 
 # Python's buffer protocol, and so NumPy's DLPack, has no word for these.
 _NO_PROTOCOL: Final = dtypes.FLOAT8 | {dtypes.bfloat16}
@@ -71,6 +74,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
     Raises: ShapeError, DTypeError when an array is not of that type; ArgumentError for anything else.
     Cost: 4 us and the copy; no copy for an array that nobody can write to (see the module).
     """
+    commitments.enter()
     stays, device = device is not None, device or default_device()
     if not isinstance(value, np.ndarray):
         if isinstance(value, bool | int | float | complex | np.generic):
@@ -161,6 +165,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
     A view of the buffer where that is on the CPU and Python's buffer protocol knows the dtype (it does not know
     bfloat16 and float8), else a copy. Raises: ExecutionError when computing it failed, or it was deleted.
     """
+    commitments.enter()
     try:
         buffer.block_until_ready()  # raises for a deleted buffer, at whose sight the buffer protocol of 0.10 crashes
         if not cast(OneDevice, buffer._sharding).on_host:
@@ -270,6 +275,7 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
 
 def block(buffer: Buffer, what: str = "block") -> None:
     """Wait until the value is there, for `what`. Raises: ExecutionError when computing it failed, or it was deleted."""
+    commitments.enter()
     try:
         buffer.block_until_ready()
     except _jax.JaxRuntimeError as e:
