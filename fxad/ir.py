@@ -7,10 +7,8 @@ Everything here is frozen and compared by value; `fxad.core.atoms` defines types
 from __future__ import annotations
 
 import hashlib
-import threading
 import weakref
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, fields
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast, final
@@ -38,6 +36,7 @@ from fxad.core.hlo import Region as Region
 from fxad.core.source_info import Place as Place
 from fxad.core.source_info import Source as Source
 from fxad.core.source_info import place as place
+from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 
 _set: Final = object.__setattr__
@@ -86,18 +85,22 @@ def equation(prim: Primitive, ins: tuple[Atom, ...], outs: tuple[Var, ...], sour
     return eqn
 
 
-# Structural hash -> the jaxprs that have it. Weak, and swept like `_WeakTable`.
-_jaxprs: Final[dict[int, list[weakref.ref[Jaxpr]]]] = {}
-_dead_jaxprs: Final[deque[int]] = deque()
-_jaxprs_lock: Final = threading.RLock()
+@final
+class _Alike(list[weakref.ref["Jaxpr"]]):
+    """The programs that have one structural hash, oldest first. They hold it, and it holds none of them."""
+
+    __slots__ = ("__weakref__",)
+
+    def find(self, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: tuple[Atom, ...]) -> Jaxpr | None:
+        """The first of these that is alive and has these parts."""
+        for ref in tuple(self):
+            known = ref()
+            if known is not None and known.ins == ins and known.outs == outs and known.eqns == eqns:
+                return known
+        return None
 
 
-def _sweep_jaxprs() -> None:
-    while _dead_jaxprs:
-        h = _dead_jaxprs.popleft()
-        alive = [ref for ref in _jaxprs.pop(h, ()) if ref() is not None]
-        if alive:
-            _jaxprs[h] = alive
+_jaxprs: Final[WeakTable[int, _Alike]] = WeakTable()
 
 
 @final
@@ -117,24 +120,28 @@ class Jaxpr:
     name: str  # the user's function, for messages and metadata; not part of the value
     _hash: int
     _memo: dict[Hashable, Any]  # results of memoised transforms: they live and die with the program
+    _alike: _Alike
 
     def __new__(cls, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: tuple[Atom, ...], name: str = "main") -> Jaxpr:
         h = hash((ins, outs, tuple([(e.prim, e.ins) for e in eqns])))
-        with _jaxprs_lock:
-            _sweep_jaxprs()
-            for ref in _jaxprs.get(h, ()):
-                known = ref()
-                if known is not None and known.ins == ins and known.outs == outs and known.eqns == eqns:
-                    return known
-            self = object.__new__(cls)
-            _set(self, "ins", ins)
-            _set(self, "eqns", eqns)
-            _set(self, "outs", outs)
-            _set(self, "name", name)
-            _set(self, "_hash", h)
-            _set(self, "_memo", {})
-            _jaxprs.setdefault(h, []).append(weakref.ref(self, lambda _: _dead_jaxprs.append(h)))
-            return self
+        alike = _jaxprs.get(h)
+        known = None if alike is None else alike.find(ins, eqns, outs)
+        if known is not None:
+            return known
+        if alike is None:
+            alike = _jaxprs.put(h, _Alike())
+        self = object.__new__(cls)
+        _set(self, "ins", ins)
+        _set(self, "eqns", eqns)
+        _set(self, "outs", outs)
+        _set(self, "name", name)
+        _set(self, "_hash", h)
+        _set(self, "_memo", {})
+        _set(self, "_alike", alike)
+        # Threads may do this at once, without a lock: the first of equal programs in the list that is alive is the one.
+        # What stands before it is dead, and stays dead.
+        alike.append(weakref.ref(self, alike.remove))
+        return alike.find(ins, eqns, outs) or self
 
     def __hash__(self) -> int:
         return self._hash

@@ -9,9 +9,7 @@ one: as deep as derivatives are taken around the call, and at least `DEPTH`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, count
@@ -34,6 +32,7 @@ from fxad.api.custom_rules import (
     traced,
 )
 from fxad.core.dataclasses import dataclass
+from fxad.core.frames import Scoped
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands
@@ -87,16 +86,7 @@ class _Open:
 
 
 # Functions whose rules are being traced, the outermost first.
-_open: Final[ContextVar[tuple[_Open, ...]]] = ContextVar("fxad_open_rules", default=())
-
-
-@contextmanager
-def _entered(function: _Open) -> Iterator[None]:
-    token = _open.set((*_open.get(), function))
-    try:
-        yield
-    finally:
-        _open.reset(token)
+_open: Final[Scoped[tuple[_Open, ...]]] = Scoped("fxad_open_rules", ())
 
 
 @final
@@ -187,14 +177,15 @@ class Call:
         A reference to the function closes over what the function and all its rules do, which is known when they are
         traced: then they are traced once more.
         """
-        with traced_again() as rewind:
+        block, rewind = traced_again()
+        with block:
             return self._settled(body, rewind)
 
     def _settled(self, body: Body, rewind: Callable[[], None]) -> tuple[CustomCall, tuple[object, ...]]:
         function = _Open(self, body)
         for times in count():
             rewind()
-            with _entered(function):
+            with _open((*_open.get(), function)):
                 rules = self._rules()
             bodies = _same_constants([body, *[b for rule in rules.values() for b in rule.bodies]])
             jaxprs, captured = common_operands(bodies)

@@ -20,7 +20,7 @@ from fxad.execution.executable import Executable, Lowered, Units, check_choice, 
 from fxad.ir import Aval
 from fxad.tracing import placement
 from fxad.tracing.array import Array
-from fxad.tracing.context import Surroundings, ask, surroundings, watching
+from fxad.tracing.context import Surroundings, Watch, ask, surroundings, told, watching
 from fxad.tracing.program import Program, name_of, parameter_names, trace_tree, types_of
 from fxad.tracing.static_args import Argnames, Argnums, Statics, parameters
 from fxad.tracing.tracer import Tracer, active, binding
@@ -58,8 +58,12 @@ class _Compiled(Generic[P, R]):
             if known is not None:
                 ask()
         if known is None:
-            with watching() as watched:
-                known = trace_tree(self.fn, in_tree, avals, name_of(self.fn), parameter_names(self.fn))
+            watched = Watch()
+            try:
+                with watching(watched):
+                    known = trace_tree(self.fn, in_tree, avals, name_of(self.fn), parameter_names(self.fn))
+            finally:
+                told(watched)
             if not watched.inside and not any(isinstance(b, Tracer) for b in known.bound):
                 # a rule for stacks is traced for the sizes around: then the program is theirs
                 key = (in_tree, avals, surroundings() if watched.asked else None)

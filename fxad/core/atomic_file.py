@@ -7,6 +7,8 @@ import os
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
+from io import FileIO
 from typing import Final
 
 # What a writer that was killed leaves behind ends so.
@@ -20,7 +22,6 @@ def _flag(name: str) -> int:
 # Not to wait for the other end of a pipe that stands in a file's place.
 FOLLOWING: Final = os.O_RDONLY | _flag("O_CLOEXEC") | _flag("O_NONBLOCK") | _flag("O_BINARY")
 READING: Final = FOLLOWING | _flag("O_NOFOLLOW")
-_WRITING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flag("O_CLOEXEC") | _flag("O_BINARY")
 
 
 def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> None:
@@ -29,16 +30,13 @@ def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> No
     Raises: OSError; what was begun is removed.
     """
     beside = f"{path}.{os.getpid()}.{secrets.token_hex(4)}{UNFINISHED}"
-    descriptor = os.open(beside, _WRITING, mode)
-    try:
-        try:
+    try:  # the file is opened in C: what comes between leaves no descriptor, and no file
+        with FileIO(beside, "xb", opener=partial(os.open, mode=mode)) as file:
             for part in parts:
                 left = memoryview(part).cast("B")
                 while left:
-                    left = left[os.write(descriptor, left) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+                    left = left[os.write(file.fileno(), left) :]
+            os.fsync(file.fileno())
         os.replace(beside, path)
     except BaseException:
         with suppress(OSError):

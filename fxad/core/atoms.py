@@ -8,20 +8,18 @@ the hot paths compare by identity and hash in C, and `pickle` and `copy` give ba
 from __future__ import annotations
 
 import struct
-import threading
-import weakref
-from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, cast, final
+from typing import Final, TypeAlias, cast, final
 
 import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core import scalar_text as scalars
+from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError
 
@@ -34,48 +32,8 @@ _set: Final = object.__setattr__
 # ----------------------------------------------------------------------------------------------------------- types
 
 
-class _WeakTable:
-    """Weak hash-consing: the one object for a key, as long as somebody holds it. Thread-safe.
-
-    The garbage collector may call back at any allocation, in a thread that holds any lock. So the callbacks take none
-    and change no table: they note what died, and the next `put` sweeps.
-    """
-
-    __slots__ = ("_dead", "_lock", "_refs")
-
-    def __init__(self) -> None:
-        self._refs: dict[Hashable, weakref.ref[Any]] = {}
-        self._dead: deque[tuple[Hashable, weakref.ref[Any]]] = deque()
-        self._lock = threading.RLock()
-
-    def get(self, key: Hashable) -> Any:
-        ref = self._refs.get(key)
-        return None if ref is None else ref()
-
-    def put(self, key: Hashable, made: Any) -> Any:
-        """Store `made` under `key`, unless another thread was first: then the first one."""
-        with self._lock:
-            self._sweep()
-            known = self.get(key)
-            if known is None:
-                self._refs[key] = weakref.ref(made, lambda ref: self._dead.append((key, ref)))
-                known = made
-            return known
-
-    def _sweep(self) -> None:
-        while self._dead:
-            key, ref = self._dead.popleft()
-            if self._refs.get(key) is ref:  # not when the key has a new object by now
-                del self._refs[key]
-
-    def __len__(self) -> int:
-        with self._lock:
-            self._sweep()
-            return len(self._refs)
-
-
-_avals: Final = _WeakTable()
-_lits: Final = _WeakTable()
+_avals: Final[WeakTable[tuple[Shape, DType], Aval]] = WeakTable()
+_lits: Final[WeakTable[tuple[bytes, Aval], Lit]] = WeakTable()
 
 
 @final
@@ -98,7 +56,7 @@ class Aval:
         if type(shape) is tuple and isinstance(dtype, np.dtype) and all([type(n) is int for n in shape]):
             known = _avals.get((shape, dtype))
             if known is not None:
-                return cast(Aval, known)
+                return known
         shape = as_shape(shape)
         dtype = dtypes.as_dtype(dtype)
         if prod([d or 1 for d in shape]) * dtype.itemsize >= 1 << 63:  # XLA ends the process at the sight of it
@@ -112,7 +70,7 @@ class Aval:
         _set(self, "nbytes", prod(shape) * dtype.itemsize)
         _set(self, "_vars", {})
         _set(self, "_kin", {})
-        return cast(Aval, _avals.put((shape, dtype), self))
+        return _avals.put((shape, dtype), self)
 
     @property
     def ndim(self) -> int:
@@ -240,7 +198,7 @@ class Lit:
     def __new__(cls, bits: bytes, aval: Aval) -> Lit:
         known = _lits.get((bits, aval))
         if known is not None:
-            return cast(Lit, known)
+            return known
         if len(bits) != aval.dtype.itemsize:
             raise TypecheckError(f"literal: {len(bits)} bytes given for one element of {aval}")
         if aval.dtype == dtypes.bool_ and bits not in (b"\0", b"\1"):
@@ -248,7 +206,7 @@ class Lit:
         self = object.__new__(cls)
         _set(self, "bits", bits)
         _set(self, "aval", aval)
-        return cast(Lit, _lits.put((bits, aval), self))
+        return _lits.put((bits, aval), self)
 
     @staticmethod
     def of(value: object, aval: Aval) -> Lit:

@@ -7,9 +7,9 @@ is bound to holds the function: when nobody holds that array any more, the numbe
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Final, TypeAlias, cast, final
 
 from fxad.core.atoms import NDArray
@@ -24,25 +24,21 @@ class HostFunctions:
     """The functions that somebody holds. Thread-safe; a number is never used twice, nor in another process: a program
     that was stored with one must not find a function that is not its own."""
 
-    __slots__ = ("_functions", "_lock", "_next")
+    __slots__ = ("_functions", "_numbers")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._functions: dict[int, HostFunction] = {}
-        self._next = int.from_bytes(os.urandom(7), "little")
+        self._numbers = count(int.from_bytes(os.urandom(7), "little"))
 
-    def add(self, function: HostFunction) -> int:
-        """A number for a function."""
-        with self._lock:
-            number = self._next
-            self._next += 1
-            self._functions[number] = function
-        return number
+    def number(self) -> int:
+        """A number that no function has."""
+        return next(self._numbers)
 
-    def forget_with(self, holder: object, number: int) -> None:
-        """Forget a number when `holder` is collected."""
+    def add(self, number: int, function: HostFunction, holder: object) -> None:
+        """Give a number to a function, until `holder` is collected."""
         # not at the end of the interpreter: what other handlers and threads run there still calls it
         weakref.finalize(holder, self._functions.pop, number, None).atexit = False
+        self._functions[number] = function
 
     def call(self, number: object, label: str, args: Sequence[NDArray]) -> Sequence[object]:
         """Call a function. Raises: ExecutionError when nobody holds it, and for what the function raises."""

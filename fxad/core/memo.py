@@ -7,10 +7,7 @@ all that was made from it, where any other is gone with the last that refers to 
 
 from __future__ import annotations
 
-import gc
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 
@@ -46,11 +43,7 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
             return deeper
         stack.levels = levels + 1
         try:
-            if levels:
-                made = fn(jaxpr, *args, **kwargs)
-            else:
-                with collector_paused():
-                    made = fn(jaxpr, *args, **kwargs)
+            made = fn(jaxpr, *args, **kwargs)
         finally:
             stack.levels = levels
         if made is jaxpr:
@@ -60,38 +53,3 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
         return first
 
     return memoised
-
-
-class _Pause:
-    """How many passes are running, and whether the first of them found the collector on."""
-
-    __slots__ = ("depth", "lock", "was_on")
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.depth = 0
-        self.was_on = False
-
-
-_pause: Final = _Pause()
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep Python's cyclic collector from running while a program is built.
-
-    A program has no cycles, and every equation of it stays, so each full collection walks all equations made so far in
-    vain: 100,000 equations cost 1.6 times as much each as 1,000. Reference counting goes on as ever.
-    """
-    with _pause.lock:
-        if _pause.depth == 0:
-            _pause.was_on = gc.isenabled()
-            gc.disable()
-        _pause.depth += 1
-    try:
-        yield
-    finally:
-        with _pause.lock:
-            _pause.depth -= 1
-            if _pause.depth == 0 and _pause.was_on:
-                gc.enable()

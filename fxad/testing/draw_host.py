@@ -26,7 +26,8 @@ def _doubled(x: NDArray, y: NDArray) -> Sequence[NDArray]:
 
 def _host_call(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  integers only: there is no derivative
     x, y = _WHOLE.with_shape(draw(shapes())), _WHOLE.with_shape(draw(shapes()))
-    number = HOST.add(_doubled)
+    number = HOST.number()
+    HOST.add(number, _doubled, _doubled)
     return HostCall("doubled", (x, _WHOLE), PURE), [
         (NUMBER, Domain(whole=(number, number))),
         (x, ORDINARY),

@@ -41,8 +41,8 @@ class Log:
     def __init__(self) -> None:
         self._lock = Lock()
         self._entries: list[Entry] = []
-        self.number = HOST.add(self)
-        HOST.forget_with(self, self.number)
+        self.number = HOST.number()
+        HOST.add(self.number, self, self)
 
     def __call__(self, tag: NDArray, *values: NDArray) -> Sequence[object]:
         with self._lock:

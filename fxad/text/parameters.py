@@ -6,7 +6,6 @@ mypy checks what is written in Python; this checks what comes from a text, by th
 from __future__ import annotations
 
 import dataclasses
-import threading
 import typing
 from collections.abc import Mapping
 from typing import Final, final
@@ -34,16 +33,16 @@ class Field:
 
 # What is known of a class follows from the class, so it is kept as long as the class is.
 _known: Final[WeakKeyDictionary[type[Primitive], Mapping[str, Field]]] = WeakKeyDictionary()
-_lock: Final = threading.Lock()
 
 
 def fields_of(cls: type[Primitive]) -> Mapping[str, Field]:
     """The parameters of a primitive class by name, in order."""
-    with _lock:
-        if cls not in _known:
-            hints = typing.get_type_hints(cls)
-            _known[cls] = {
-                f.name: Field(f.name, str(f.type), hints[f.name], f.default is dataclasses.MISSING)
-                for f in dataclasses.fields(cls)  # type: ignore[arg-type]  # every leaf is a dataclass
-            }
-        return _known[cls]
+    known = _known.get(cls)
+    if known is None:
+        hints = typing.get_type_hints(cls)
+        found = {
+            f.name: Field(f.name, str(f.type), hints[f.name], f.default is dataclasses.MISSING)
+            for f in dataclasses.fields(cls)  # type: ignore[arg-type]  # every leaf is a dataclass
+        }
+        known = _known.setdefault(cls, found)
+    return known

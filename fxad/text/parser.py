@@ -18,7 +18,6 @@ from typing import Final, NoReturn, TypeVar, final
 from fxad import dtypes
 from fxad.core import printing
 from fxad.core import scalar_text as scalars
-from fxad.core.memo import collector_paused
 from fxad.errors import FxadError, ParseError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Var, distinct, place
 from fxad.primitives import ALL
@@ -57,8 +56,7 @@ def parse(text: str, primitives: Mapping[str, type[Primitive]] = PRIMITIVES) -> 
     Raises: ParseError, with line and column, and nothing else.
     Cost:   linear in the text.
     """
-    with collector_paused():
-        return _Parser(text, primitives).file()
+    return _Parser(text, primitives).file()
 
 
 @final

@@ -42,6 +42,9 @@ class Binder(Protocol):
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
         """A whole program over its operands."""
 
+    def staging(self) -> bool:
+        """Whether operations become equations where this is asked."""
+
 
 _binder: ContextVar[Binder | None] = ContextVar("fxad_binder", default=None)
 
@@ -132,7 +135,8 @@ class Array(Typed, Conversions, Methods, Updatable):
     def copy(self) -> Self:
         """The value in memory of its own, to be donated apart; inside a trace, where nothing is, the array itself."""
         self.present("copy: argument 0")
-        return self if _binder.get() else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
+        staged = type(self) is not Array or binder().staging()
+        return self if staged else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
 
     __copy__ = copy
 
@@ -214,7 +218,8 @@ def aval_of(value: object, what: str = "value") -> Aval:
     if isinstance(value, Array):
         return value.aval
     if isinstance(value, np.ndarray | np.generic):
-        if type(value) is np.ma.MaskedArray:
+        # numpy.ma is imported when it is first named: not for plain arrays
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray and type(value) is np.ma.MaskedArray:
             raise ArgumentError(f"{what}: a masked array is not taken: its mask would be lost", remedy="use filled()")
         try:
             return Aval(value.shape, value.dtype)
@@ -261,6 +266,9 @@ class Eager:
             return tuple(arrays(loaded.out_avals, placement.run(loaded, buffers)))
         loaded = load(jaxpr)
         return tuple(arrays(loaded.out_avals, loaded.execute(buffers)))
+
+    def staging(self) -> bool:
+        return False
 
     def getitem(self, x: Array, index: object) -> Array:
         """`x[index]`. Where a window starts is an operand: one program for x[0], x[1], ..."""

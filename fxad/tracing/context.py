@@ -7,18 +7,14 @@ taken around. Whoever keeps what was traced finds out whether that was asked: `w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar, cast, final
 
-_sizes: Final[ContextVar[tuple[int, ...]]] = ContextVar("fxad_mapped_sizes", default=())
-_orders: Final[ContextVar[int]] = ContextVar("fxad_orders", default=0)
-_watch: Final[ContextVar[Watch | None]] = ContextVar("fxad_watch", default=None)
-_tape: Final[ContextVar[Tape | None]] = ContextVar("fxad_tape", default=None)
-T = TypeVar("T")
+from fxad.core.frames import Scoped
 
+T = TypeVar("T")
 
 Surroundings: TypeAlias = tuple[tuple[int, ...], int]
 
@@ -32,24 +28,19 @@ class Watch:
     inside: bool = False
 
 
-@contextmanager
-def mapped_over(size: int) -> Iterator[None]:
+_sizes: Final[Scoped[tuple[int, ...]]] = Scoped("fxad_mapped_sizes", ())
+_orders: Final = Scoped("fxad_orders", 0)
+_watch: Final[Scoped[Watch | None]] = Scoped("fxad_watch", None)
+
+
+def mapped_over(size: int) -> AbstractContextManager[None]:
     """What is traced within is mapped over an axis of this size."""
-    token = _sizes.set((*_sizes.get(), size))
-    try:
-        yield
-    finally:
-        _sizes.reset(token)
+    return _sizes((*_sizes.get(), size))
 
 
-@contextmanager
-def differentiated(times: int = 1) -> Iterator[None]:
+def differentiated(times: int = 1) -> AbstractContextManager[None]:
     """What is traced within is differentiated, so often."""
-    token = _orders.set(_orders.get() + times)
-    try:
-        yield
-    finally:
-        _orders.reset(token)
+    return _orders(_orders.get() + times)
 
 
 def surroundings() -> Surroundings:
@@ -83,18 +74,17 @@ def inside_rule() -> None:
         watch.inside = True
 
 
-@contextmanager
-def watching() -> Iterator[Watch]:
-    """Find out what is asked for by what is traced within."""
-    outer, mine = _watch.get(), Watch()
-    token = _watch.set(mine)
-    try:
-        yield mine
-    finally:
-        _watch.reset(token)
-        if outer is not None:
-            outer.asked |= mine.asked
-            outer.inside |= mine.inside
+def watching(mine: Watch) -> AbstractContextManager[None]:
+    """Find out what is asked for by what is traced within; `told` says it to who watches around."""
+    return _watch(mine)
+
+
+def told(mine: Watch) -> None:
+    """What was asked for is asked for around, too."""
+    if mine.asked:
+        ask()
+    if mine.inside:
+        inside_rule()
 
 
 # -------------------------------------------------------------------------------------------------- traced once more
@@ -117,9 +107,11 @@ class Tape:
         return cast("T", found)
 
 
-@contextmanager
-def traced_again() -> Iterator[Callable[[], None]]:
-    """Within, the same function is traced several times: it calls what it is given before each time."""
+_tape: Final[Scoped[Tape | None]] = Scoped("fxad_tape", None)
+
+
+def traced_again() -> tuple[AbstractContextManager[None], Callable[[], None]]:
+    """A block in which the same function is traced several times, and what is called before each time."""
     outer = _tape.get()
     tape = Tape([]) if outer is None else outer
     start = tape.at
@@ -127,11 +119,7 @@ def traced_again() -> Iterator[Callable[[], None]]:
     def rewind() -> None:
         tape.at = start
 
-    token = _tape.set(tape)
-    try:
-        yield rewind
-    finally:
-        _tape.reset(token)
+    return _tape(tape), rewind
 
 
 def same_again(key: object, make: Callable[[], T]) -> T:

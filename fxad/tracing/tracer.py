@@ -1,26 +1,27 @@
 """From a Python function to a jaxpr: tracers, and the trace that collects what they do.
 
 One kind of tracer, one builder per trace, held in a context variable: threads and asyncio tasks do not see each
-other's. There is no stack of transformations. A function traced inside another may use the outer function's tracers:
-they become operands of the inner program (closure conversion), as do arrays that are closed over.
+other's, nor do finalisers and signal handlers that Python runs meanwhile (docs/adr/0045). There is no stack of
+transformations. A function traced inside another may use the outer function's tracers: they become operands of the
+inner program (closure conversion), as do arrays that are closed over.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
+from enum import Enum
 from threading import get_ident
-from types import TracebackType
-from typing import Any, Final, NoReturn, cast
+from types import FrameType, TracebackType
+from typing import Any, Final, NoReturn, cast, final
 
 import numpy as np
 import optree
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.memo import collector_paused
+from fxad.core.frames import Reach
 from fxad.errors import PACKAGE, FxadError, LeakedTracerError, TracerError, is_rule
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, bound, equation, place
 from fxad.operations import promotion
@@ -37,7 +38,10 @@ _internal: Final[dict[str, bool]] = {}
 
 def user_source(depth: int) -> Source:
     """Code and offset of the innermost frame, from `depth` frames up, that is not fxad's own."""
-    frame = sys._getframe(depth)
+    return _source(sys._getframe(depth))
+
+
+def _source(frame: FrameType) -> Source:
     while True:
         code = frame.f_code
         inside = _internal.get(code.co_filename)
@@ -174,23 +178,58 @@ class Tracer(Array):
         self._refuse("pickle", "return the array and pickle the result")
 
 
+@final
+class Away(Enum):
+    """The place of code that a traced function has not called."""
+
+    AWAY = 0
+
+
+AWAY: Final = Away.AWAY
+
+
 class Trace:
     """A trace in progress: the `Binder` that adds to one builder, which it hands to operations as their `Emit`."""
 
-    __slots__ = ("alive", "builder", "captured", "name", "outer", "thread")
+    __slots__ = ("builder", "captured", "name", "outer", "reach")
 
-    def __init__(self, name: str, outer: Trace | None) -> None:
+    def __init__(self, name: str, outer: Trace | None, base: FrameType) -> None:
         self.name = name
-        self.thread = get_ident()  # the only one that may add to the program; none when the trace has ended
         self.outer = outer
+        self.reach = Reach(base)  # the code that adds to the program: what the function that traces has called
         self.builder = Builder()
         # id -> (what the function closed over, its operand); holding the object keeps the id its own
         self.captured: dict[int, tuple[object, Var]] = {}
-        self.alive = True
+
+    @property
+    def alive(self) -> bool:
+        """Whether the trace goes on."""
+        return self.reach.base is not None
+
+    def source(self) -> Source | Away:
+        """The user's line that runs now; AWAY for code that the traced function has not called."""
+        frame, base = sys._getframe(2), self.reach.base
+        while True:
+            code = frame.f_code
+            inside = _internal.get(code.co_filename)
+            if inside is None:
+                inside = _internal[code.co_filename] = code.co_filename.startswith(_HERE)
+            if not inside:
+                break
+            if frame is base:  # what is traced is a function of fxad
+                return _source(frame)
+            if frame.f_back is None:
+                return AWAY
+            frame = frame.f_back
+        return (code, frame.f_lasti) if frame is self.reach.last or frame in self.reach else AWAY
+
+    def staging(self) -> bool:
+        return active() is not None
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         # the hot path of tracing: spelled out for one and two operands, and rather than calling the builder
-        if self.thread != get_ident():
+        source = self.source()
+        if source is AWAY:
             return self._elsewhere(prim.name).bind(prim, args)
         n_args = len(args)
         atoms: tuple[Atom, ...]
@@ -206,7 +245,7 @@ class Trace:
         else:
             atoms = tuple([self.lift(prim.name, k, a) for k, a in enumerate(args)])
         b = self.builder
-        b.source = source = user_source(3)
+        b.source = source
         try:
             if n_args == 2:
                 avals = prim.abstract_eval(atoms[0].aval, atoms[1].aval)
@@ -220,7 +259,8 @@ class Trace:
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
-        if self.thread != get_ident():
+        source = self.source()
+        if source is AWAY:
             return self._elsewhere(operation_name(op, static)).apply(op, args, static)
         like = None
         atoms: list[Atom | None] = []
@@ -235,7 +275,7 @@ class Trace:
                 like = atom.aval
             atoms.append(atom)
         b = self.builder
-        b.source = source = user_source(3)
+        b.source = source
         given: Sequence[Any] = atoms
         if None in atoms:
             if like is None:
@@ -261,19 +301,17 @@ class Trace:
         return self.bind(Call(jaxpr) if segment is None else segment, tuple(args))
 
     def _elsewhere(self, op: str) -> Binder:
-        """What is in charge of a context that was copied in this trace, and is used in another thread or after it.
+        """What is in charge of code that the traced function has not called: of a finaliser or a signal handler that
+        Python runs meanwhile, or of a context that was copied in this trace, and is used in another thread or after it.
 
-        Raises: LeakedTracerError while the trace goes on: two threads would add to one program in any order.
+        Raises: LeakedTracerError in another thread while the trace goes on: two would add to one program in any order.
         """
-        if self.alive:
+        if self.alive and self.reach.thread != get_ident():
             raise LeakedTracerError(
                 f"{op}: {self.name} is being traced by another thread, whose context this one has",
                 remedy="compute in the thread that traces, or start this one with an empty context",
             )
-        outer = self.outer
-        while outer is not None and not outer.alive:
-            outer = outer.outer
-        return outer or EAGER
+        return active() or EAGER
 
     def lift(self, op: str, k: int, value: object, role: str = "argument") -> Atom:
         """The atom for anything used in this trace: scalars are literals, arrays and outer tracers are captured."""
@@ -331,9 +369,11 @@ binding: Final = _binder.get  # the binder of a trace, for who cannot wait for a
 
 
 def active() -> Trace | None:
-    """The trace of this context, if there is one."""
+    """The trace that the code which asks adds to, if there is one."""
     found = _binder.get()
-    while isinstance(found, Trace) and not found.alive:  # a context that was copied in a trace outlives it
+    while isinstance(found, Trace) and found.source() is AWAY:
+        if not found.alive and found is _binder.get():
+            _binder.set(found.outer)  # a copied context, or an interruption, has left it there
         found = found.outer
     return found if isinstance(found, Trace) else None
 
@@ -355,21 +395,6 @@ def raised_in(traceback: TracebackType | None) -> str:
     return str(where) if where else ""
 
 
-@contextmanager
-def tracing(name: str) -> Iterator[Trace]:
-    """Run a block inside a new trace. Whatever happens, the trace before is in charge again afterwards."""
-    trace = Trace(name, active())
-    token = _binder.set(trace)
-    try:
-        with collector_paused():
-            yield trace
-    except FxadError as e:  # one that no equation raised: an argument, an axis, an index
-        raise e.located(where=raised_in(e.__traceback__))
-    finally:
-        trace.alive, trace.thread = False, 0
-        _binder.reset(token)
-
-
 def trace_flat(
     fn: Callable[[list[Array]], Sequence[object]], avals: Sequence[Aval], name: str
 ) -> tuple[Jaxpr, tuple[object, ...]]:
@@ -379,11 +404,18 @@ def trace_flat(
     Cost:   one run of `fn` on tracers.
     Raises: what `fn` raises; ArgumentError when it returns something that is not an array.
     """
-    with tracing(name) as trace:
+    trace = Trace(name, active(), sys._getframe())
+    before = _binder.set(trace)
+    try:
         args: list[Array] = [Tracer(trace, trace.builder.input(a)) for a in avals]
         results = fn(args)
         outs = [trace.lift(name, k, r, "result") for k, r in enumerate(results)]
         return trace.finish(outs, len(avals))
+    except FxadError as e:  # one that no equation raised: an argument, an axis, an index
+        raise e.located(where=raised_in(e.__traceback__))
+    finally:  # an exception may come before its end: the trace is in force only while this function runs
+        trace.reach.end()
+        _binder.reset(before)
 
 
 def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
@@ -402,6 +434,5 @@ __all__ = [
     "bind",
     "raised_in",
     "trace_flat",
-    "tracing",
     "user_source",
 ]

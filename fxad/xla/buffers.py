@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import methodcaller
-from typing import Final, Protocol, TypeAlias, cast, final, runtime_checkable
+from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 from typing_extensions import CapsuleType
@@ -37,18 +37,21 @@ _ALIGNED: Final = 64
 _put: Final = _jax.batched_device_put
 
 
-@final
-class _Commitments:
+class Commitments:
     """Whether any array of this process was put on a device by name. Calls ask this before they look at each operand,
-    which is 0.1 us of each: most processes have one device, and name none."""
+    which is 0.1 us of each: most processes have one device, and name none. At the end of the interpreter it is a door
+    that is closed (`fxad.xla.in_flight`)."""
 
     __slots__ = ("any",)
 
     def __init__(self) -> None:
         self.any = False
 
+    def enter(self) -> None:
+        """Before XLA is waited for or given a value."""
 
-commitments: Final = _Commitments()
+
+commitments: Final = Commitments()
 
 # Python's buffer protocol, and so NumPy's DLPack, has no word for these.
 _NO_PROTOCOL: Final = dtypes.FLOAT8 | {dtypes.bfloat16}
@@ -76,6 +79,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
     Raises: ShapeError, DTypeError when an array is not of that type; ArgumentError for anything else.
     Cost: 4 us and the copy; no copy for a view of a buffer, or of `bytes` (see the module).
     """
+    commitments.enter()
     stays, device = device is not None, device or default_device()
     if not isinstance(value, np.ndarray):
         if isinstance(value, bool | int | float | complex | np.generic):
@@ -171,6 +175,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
     A view of the buffer where that is on the CPU and Python's buffer protocol knows the dtype (it does not know
     bfloat16 and float8), else a copy. Raises: ExecutionError when computing it failed, or it was deleted.
     """
+    commitments.enter()
     if next(due):
         collect()
     try:
@@ -292,6 +297,7 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
 
 def block(buffer: Buffer, what: str = "block") -> None:
     """Wait until the value is there, for `what`. Raises: ExecutionError when computing it failed, or it was deleted."""
+    commitments.enter()
     if next(due):
         collect()
     try:

@@ -11,25 +11,27 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from enum import Enum
+from functools import partial
 from os import PathLike
-from typing import Final, TypeAlias, final, overload
+from threading import get_ident
+from typing import Any, Final, TypeAlias, final, overload
 from weakref import WeakKeyDictionary, ref
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.single_flight import FLIGHTS
 from fxad.errors import CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device
 from fxad.xla.disk_tier import DiskTier, Made
 from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram
 from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of, with_units
-from fxad.xla.in_flight import under_way
+from fxad.xla.in_flight import begin
 from fxad.xla.serialized import footprint, serialized
 from fxad.xla.sources import compiled, size
 
@@ -76,13 +78,11 @@ class CacheStats:
 
 @final
 class _Entry:
-    """The place of one executable; its lock is held by the thread that makes it."""
+    """The place of one executable."""
 
-    __slots__ = ("bytes", "hits", "lock", "program", "seconds")
+    __slots__ = ("__weakref__", "bytes", "hits", "program", "seconds")
 
     def __init__(self) -> None:
-        # a compilation that comes upon its own key (from a finaliser, say) repeats the work rather than wait for itself
-        self.lock = threading.RLock()
         self.program: ref[LoadedProgram] | None = None
         self.hits = 0
         self.seconds = 0.0  # of lowering and compiling
@@ -91,6 +91,112 @@ class _Entry:
     def found(self) -> LoadedProgram | None:
         """The executable, if anybody holds it."""
         return None if self.program is None else self.program()
+
+
+@final
+class _Counts:
+    """The counters of a cache, as far as one thread counts."""
+
+    __slots__ = (
+        "compilations", "disk_hits", "disk_writes", "evictions", "hits", "misses", "seconds", "seconds_saved",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.hits = self.misses = self.compilations = self.evictions = 0
+        self.disk_hits = self.disk_writes = 0
+        self.seconds = self.seconds_saved = 0.0
+
+
+@final
+class _Contents:
+    """What a cache holds and has counted. Threads share it without a lock: each change is one operation in C, and an
+    exception that comes between two leaves an executable that is found, or one that is made again."""
+
+    __slots__ = ("_counts", "entries", "held", "planned")
+
+    def __init__(self) -> None:
+        self.entries: WeakKeyDictionary[Jaxpr, dict[Key, _Entry]] = WeakKeyDictionary()
+        self.held: OrderedDict[_Entry, tuple[_Slot, LoadedProgram]] = OrderedDict()  # the one used last is the last
+        self.planned: OrderedDict[Jaxpr, None] = OrderedDict()
+        self._counts: dict[int, _Counts] = {}
+
+    def entry(self, slot: _Slot) -> _Entry:
+        """The place of an executable, there from now on."""
+        source, key = slot
+        entries = self.entries.get(source)
+        if entries is None:
+            entries = self.entries.setdefault(source, {})
+        return entries.get(key) or entries.setdefault(key, _Entry())
+
+    def counts(self) -> _Counts:
+        """The counters of this thread."""
+        me = get_ident()
+        return self._counts.get(me) or self._counts.setdefault(me, _Counts())
+
+    def counted(self, name: str) -> Any:
+        """A counter, over all threads."""
+        return sum([getattr(c, name) for c in self._counts.copy().values()])
+
+    def slots(self) -> list[tuple[_Slot, _Entry]]:
+        """What is held, what was used last at the end."""
+        return [(slot, entry) for entry, (slot, _) in self.held.copy().items()]
+
+    def bytes(self) -> int:
+        """What the executables take that are held."""
+        return sum([entry.bytes for entry in self.held.copy()])
+
+    def hold(self, slot: _Slot, entry: _Entry, program: LoadedProgram, max_bytes: int) -> None:
+        """Make an executable the one used last."""
+        there = self.held.get(entry)
+        if there is None or there[1] is not program:
+            self.held[entry] = slot, program
+            self.evict(max_bytes)
+        with suppress(KeyError):  # evicted
+            self.held.move_to_end(entry)
+
+    def evict(self, max_bytes: int) -> None:
+        """Let go of the executables used longest ago, beyond a number of bytes."""
+        left = self.bytes()
+        while left > max_bytes:
+            try:
+                entry, _ = self.held.popitem(last=False)
+            except KeyError:
+                return
+            left -= entry.bytes
+            self.counts().evictions += 1
+
+
+@final
+class _Settings:
+    """Where and how much a cache holds: never changed, another takes its place."""
+
+    __slots__ = ("_dir", "_opened", "_tier", "disk_bytes", "max_bytes")
+
+    def __init__(self, max_bytes: int, dir: Path | None | Other, disk_bytes: int) -> None:
+        self.max_bytes, self.disk_bytes = _budget("max_bytes", max_bytes), _budget("disk_bytes", disk_bytes)
+        self._dir = dir
+        self._tier = None if dir is None or isinstance(dir, Other) else DiskTier(dir, self.disk_bytes)
+        # what the environment names, when it has been read
+        self._opened: dict[None, tuple[Path | None, DiskTier | None]] = {}
+
+    @property
+    def dir(self) -> Path | None | Other:
+        """The directory."""
+        return self._opened[None][0] if None in self._opened else self._dir
+
+    def disk(self) -> DiskTier | None:
+        """The disk tier; the environment is read when it is first needed, and only warned about."""
+        if self._dir is not Other.ENVIRONMENT:
+            return self._tier
+        if None not in self._opened:
+            named, problem = os.environ.get(_VARIABLE) or None, ""
+            try:
+                mine = named, None if named is None else DiskTier(named, self.disk_bytes)
+            except CacheError as e:
+                mine, problem = (named, None), f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}"
+            if self._opened.setdefault(None, mine) is mine and problem:
+                warn(problem, CacheWarning)
+        return self._opened[None][1]
 
 
 @final
@@ -108,28 +214,17 @@ class Cache:
             own, or that others can write to.
     """
 
-    __slots__ = ("_dir", "_disk_bytes", "_entries", "_held", "_lock", "_max_bytes", "_planned", "_stats", "_tier")
+    __slots__ = ("_contents", "_settings")
 
     def __init__(self, max_bytes: int = MEMORY, dir: Path | None | Other = None, disk_bytes: int = DISK) -> None:
-        # re-entrant: the collector may run a user's finaliser in here, and that may compile
-        self._lock = threading.RLock()
-        self._max_bytes = _budget("max_bytes", max_bytes)
-        self._disk_bytes = _budget("disk_bytes", disk_bytes)
-        self._dir: Path | None | Other = dir
-        self._tier: DiskTier | None = None
-        if dir is not Other.ENVIRONMENT:
-            self._tier = self._opened(dir)
-        self.clear()
+        self._settings = _Settings(max_bytes, dir, disk_bytes)
+        self._contents = _Contents()
 
     def clear(self, *, disk: bool = False) -> None:
         """Forget every executable and start counting anew; what is stored too with `disk`. What holds one keeps it:
         jitted functions, `Executable`s, and the operations that ran outside of traces, the 4,096 used last."""
-        with self._lock:
-            self._entries: WeakKeyDictionary[Jaxpr, dict[Key, _Entry]] = WeakKeyDictionary()
-            self._held: OrderedDict[_Slot, tuple[LoadedProgram, _Entry]] = OrderedDict()
-            self._planned: OrderedDict[Jaxpr, None] = OrderedDict()
-            self._stats = _Counts()
-            tier = self._disk() if disk else None
+        self._contents = _Contents()
+        tier = self._settings.disk() if disk else None
         if tier is not None:
             tier.directory.clear()
 
@@ -140,90 +235,57 @@ class Cache:
 
         Raises: ParameterError, CacheError; nothing is changed then.
         """
-        with self._lock:
-            memory = self._max_bytes if max_bytes is None else _budget("max_bytes", max_bytes)
-            disk, before = self._disk_bytes, self._disk_bytes
-            if disk_bytes is not None:
-                disk = self._disk_bytes = _budget("disk_bytes", disk_bytes)
-            if dir is not Other.SAME or disk != before:
-                where = self._dir if dir is Other.SAME else dir
-                try:
-                    self._tier = None if where is Other.ENVIRONMENT else self._opened(where)
-                except BaseException:
-                    self._disk_bytes = before
-                    raise
-                self._dir = where
-            self._max_bytes = memory
-            self._evict()
-
-    def _opened(self, dir: Path | None | Other) -> DiskTier | None:
-        return None if dir is None or isinstance(dir, Other) else DiskTier(dir, self._disk_bytes)
-
-    def _disk(self) -> DiskTier | None:
-        """The disk tier; the environment is read when it is first needed, and only warned about."""
-        if self._dir is Other.ENVIRONMENT:
-            with self._lock:
-                if self._dir is Other.ENVIRONMENT:
-                    self._dir = os.environ.get(_VARIABLE) or None
-                    try:
-                        self._tier = self._opened(self._dir)
-                    except CacheError as e:
-                        warn(f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}", CacheWarning)
-        return self._tier
+        now = self._settings
+        self._settings = _Settings(
+            now.max_bytes if max_bytes is None else max_bytes,
+            now.dir if dir is Other.SAME else dir,
+            now.disk_bytes if disk_bytes is None else disk_bytes,
+        )
+        self._contents.evict(self._settings.max_bytes)
 
     # ------------------------------------------------------------------------------------------------- asking
 
     def __call__(self, source: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
         """The executable of a program, traced or exported. Raises: CompileError; the next caller tries again."""
-        key = (options, device)
-        with self._lock:
-            entries = self._entries.get(source)
-            if entries is None:
-                entries = self._entries[source] = {}
-            entry = entries.get(key)
-            if entry is None:
-                entry = entries[key] = _Entry()
-            known = entry.found()
-            if known is not None:
-                return self._hit((source, key), entry, known)
-        with entry.lock:
-            known = entry.found()
-            if known is None:
-                with under_way(f"compile of {source.name}", key[1]):
-                    return self._make((source, key), entry)
-        with self._lock:  # another thread compiled it while this one waited
-            return self._hit((source, key), entry, known)
+        slot = source, (options, device)
+        entry = self._contents.entry(slot)
+        return FLIGHTS.do(entry, partial(self._hit, slot, entry), partial(self._make, slot, entry))
 
-    def _hit(self, slot: _Slot, entry: _Entry, program: LoadedProgram) -> LoadedProgram:
-        entry.hits += 1
-        self._stats.hits += 1
-        self._stats.seconds_saved += entry.seconds
-        self._hold(slot, entry, program)
+    def _hit(self, slot: _Slot, entry: _Entry) -> LoadedProgram | None:
+        program = entry.found()
+        if program is not None:
+            contents = self._contents
+            entry.hits += 1
+            mine = contents.counts()
+            mine.hits += 1
+            mine.seconds_saved += entry.seconds
+            contents.hold(slot, entry, program, self._settings.max_bytes)
         return program
 
     def _make(self, slot: _Slot, entry: _Entry) -> LoadedProgram:
-        source, key = slot
-        tier = self._disk()
-        found = tier.find(source, key[1], key[0]) if tier is not None else None
+        source, (options, device) = slot
+        begin(f"compile of {source.name}", device)
+        tier = self._settings.disk()
+        found = tier.find(source, device, options) if tier is not None else None
         written = False
         if found is None:
             made, written = self._compiled(slot, tier)
         else:
             made = found
-            _log.info("%s for %s: from the directory, which saved %.1f ms", source.name, key[1], 1e3 * made.seconds)
-        with self._lock:
-            entry.program, entry.seconds, entry.bytes = ref(made.program), made.seconds, made.bytes
-            s = self._stats
-            s.misses += 1
-            s.disk_writes += written
-            if found is None:
-                s.compilations += 1
-                s.seconds += made.seconds
-            else:
-                s.disk_hits += 1
-                s.seconds_saved += made.seconds
-            self._entries.setdefault(source, {})[key] = entry  # cleared meanwhile, perhaps
-            self._hold(slot, entry, made.program)
+            _log.info("%s for %s: from the directory, which saved %.1f ms", source.name, device, 1e3 * made.seconds)
+        entry.seconds, entry.bytes, entry.program = made.seconds, made.bytes, ref(made.program)
+        contents = self._contents
+        mine = contents.counts()
+        mine.misses += 1
+        mine.disk_writes += written
+        if found is None:
+            mine.compilations += 1
+            mine.seconds += made.seconds
+        else:
+            mine.disk_hits += 1
+            mine.seconds_saved += made.seconds
+        contents.entries.setdefault(source, {})[slot[1]] = entry  # cleared meanwhile, perhaps
+        contents.hold(slot, entry, made.program, self._settings.max_bytes)
         return made.program
 
     def _compiled(self, slot: _Slot, tier: DiskTier | None) -> tuple[Made, bool]:
@@ -245,38 +307,20 @@ class Cache:
     def _unlike(self, slot: _Slot) -> str:
         """How a program differs from the nearest of its name that is held, for the log."""
         source, key = slot
-        with self._lock:
-            held = [(p, k) for p, k in reversed(self._held) if p.name == source.name]
+        slots = reversed(self._contents.slots())
+        held = [(p, k) for (p, k), _ in slots if p.name == source.name]
         difference = explained(source, key, held).difference
         return f"; the nearest of that name differs at {difference}" if difference is not None else ""
-
-    def _hold(self, slot: _Slot, entry: _Entry, program: LoadedProgram) -> None:
-        """Make an executable the one used last."""
-        if self._held.get(slot, (None,))[0] is not program:
-            self._stats.bytes += entry.bytes - self._size_of(slot)
-            self._held[slot] = program, entry
-        self._held.move_to_end(slot)
-        self._evict()
-
-    def _size_of(self, slot: _Slot) -> int:
-        held = self._held.get(slot)
-        return 0 if held is None else held[1].bytes
-
-    def _evict(self) -> None:
-        while self._stats.bytes > self._max_bytes:
-            _, (_, entry) = self._held.popitem(last=False)
-            self._stats.bytes -= entry.bytes
-            self._stats.evictions += 1
 
     def hold_planned(self, jaxpr: Jaxpr) -> None:
         """Hold a program that runs as several executables, among those used last: what is remembered on it, as its plan
         is, is found by whoever traces an equal program while this one is held."""
-        with self._lock:
-            self._planned[jaxpr] = None
-            self._planned.move_to_end(jaxpr)
-            room = self._max_bytes // 4
-            while self._planned and sum([_EQUATION * len(p.eqns) for p in self._planned]) > room:
-                self._planned.popitem(last=False)
+        planned, room = self._contents.planned, self._settings.max_bytes // 4
+        planned[jaxpr] = None
+        with suppress(KeyError):  # let go of by another thread
+            planned.move_to_end(jaxpr)
+            while planned and sum([_EQUATION * len(p.eqns) for p in planned.copy()]) > room:
+                planned.popitem(last=False)
 
     # ----------------------------------------------------------------------------------------------- in force
 
@@ -303,9 +347,8 @@ class Cache:
 
     def stats(self) -> CacheStats:
         """Counters and contents."""
-        with self._lock:
-            s = self._stats
-            return CacheStats(**{n: getattr(s, n) for n in s.__slots__}, entries=len(self._held))
+        c = self._contents
+        return CacheStats(**{n: c.counted(n) for n in _Counts.__slots__}, entries=len(c.held), bytes=c.bytes())
 
     @overload
     def explain(self) -> str: ...
@@ -325,27 +368,12 @@ class Cache:
         Raises: ArgumentError for what is no program.
         Cost:   linear in the equations that are held, once; then in the distinct ones.
         """
-        with self._lock:
-            held = [(slot, entry) for slot, (_, entry) in self._held.items()]
+        held = self._contents.slots()
         if program is None:
             return "\n".join([_line(slot, entry) for slot, entry in sorted(held, key=lambda row: -row[1].seconds)])
         key = options, device or default_device()
         programs = [(source, k) for (source, k), _ in reversed(held)]
         return with_units(program_of(program), key, programs)
-
-
-@final
-class _Counts:
-    """The counters of a cache, changed under its lock."""
-
-    __slots__ = (
-        "bytes", "compilations", "disk_hits", "disk_writes", "evictions", "hits", "misses", "seconds", "seconds_saved",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.hits = self.misses = self.compilations = self.evictions = self.bytes = 0
-        self.disk_hits = self.disk_writes = 0
-        self.seconds = self.seconds_saved = 0.0
 
 
 def _budget(name: str, value: object) -> int:

@@ -8,7 +8,6 @@ touched. The platform is the argument, else the environment variable FXAD_PLATFO
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Final, final
 from weakref import proxy
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.door import _jax, xla_client
 from fxad.xla.compat import OneDevice, reason
@@ -50,10 +50,9 @@ class Device:
 class _Clients:
     """The clients of this process, one a platform. Thread-safe."""
 
-    __slots__ = ("__weakref__", "_cpu_devices", "_devices", "_forked", "_lock", "default")
+    __slots__ = ("__weakref__", "_cpu_devices", "_devices", "_forked", "default")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._devices: dict[str, tuple[Device, ...]] = {}
         self._cpu_devices: int | None = None
         self._forked = False
@@ -61,7 +60,6 @@ class _Clients:
 
     def after_fork(self) -> None:
         """In a child: the threads of the clients are not there, and what is handed to them is never done."""
-        self._lock = threading.Lock()
         self._forked = bool(self._devices)
         self.default = None
         if self._forked:  # a client that ends waits for its threads: in a child it must not
@@ -79,25 +77,24 @@ class _Clients:
         return self.default
 
     def set_cpu_devices(self, count: int) -> None:
-        with self._lock:
-            there = len(self._devices.get("cpu", ()))
-            if there not in (0, count):
-                raise ParameterError(
-                    f"set_cpu_devices: {count} asked for, the CPU is in use with {there}",
-                    remedy="call it before the first program runs, or set FXAD_CPU_DEVICES",
-                )
-            self._cpu_devices = count
+        there = len(self._devices.get("cpu", ()))
+        if there not in (0, count):
+            raise ParameterError(
+                f"set_cpu_devices: {count} asked for, the CPU is in use with {there}",
+                remedy="call it before the first program runs, or set FXAD_CPU_DEVICES",
+            )
+        self._cpu_devices = count
 
     def devices(self, platform: str) -> tuple[Device, ...]:
         self.check_process("devices")
         known = self._devices.get(platform)
         if known is not None:
             return known
-        with self._lock:
-            if platform not in self._devices:
-                client = self._make(platform)
-                self._devices[platform] = tuple([_device(platform, client, d) for d in client.local_devices()])
-            return self._devices[platform]
+        return FLIGHTS.do(("client", platform), partial(self._devices.get, platform), partial(self._begin, platform))
+
+    def _begin(self, platform: str) -> tuple[Device, ...]:
+        client = self._make(platform)
+        return self._devices.setdefault(platform, tuple([_device(platform, client, d) for d in client.local_devices()]))
 
     def settle(self) -> None:
         """Wait for every array that is there. What failed, fails where it is asked for."""
@@ -182,6 +179,7 @@ def never_let_go(one: _Clients) -> None:
 
 _clients: Final = _Clients()
 tell_forked(_clients)
+tell_forked(FLIGHTS)
 
 
 def devices(platform: str | None = None) -> tuple[Device, ...]:

@@ -9,7 +9,6 @@ platform, so jax's registrations and these never meet, in whatever order the two
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final, final
@@ -41,25 +40,23 @@ _LAPACK: Final = MappingProxyType(
 
 @final
 class _Targets:
-    """What has been registered with XLA in this process."""
+    """What has been registered with XLA in this process. To register it again is no error."""
 
-    __slots__ = ("_known", "_lock")
+    __slots__ = ("_known",)
 
     def __init__(self) -> None:
         self._known: set[tuple[str, str]] = set()
-        self._lock = threading.Lock()
 
     def provide(self, targets: set[str], platform: str) -> None:
-        with self._lock:
-            missing = {t for t in targets if (t, platform) not in self._known}
-            if not missing:
-                return
-            if platform != "cpu":
-                raise CompileError(
-                    f"compile: {min(missing)} has no implementation on {platform}",
-                    remedy="run this part of the program on the CPU: fx.devices('cpu')",
-                )
-            self._provide_lapack(missing)
+        missing = {t for t in targets if (t, platform) not in self._known}
+        if not missing:
+            return
+        if platform != "cpu":
+            raise CompileError(
+                f"compile: {min(missing)} has no implementation on {platform}",
+                remedy="run this part of the program on the CPU: fx.devices('cpu')",
+            )
+        self._provide_lapack(missing)
 
     def _provide_lapack(self, targets: set[str]) -> None:
         _lapack.initialize()

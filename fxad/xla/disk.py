@@ -14,7 +14,6 @@ import json
 import os
 import re
 import stat
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -59,14 +58,13 @@ class Directory:
             ParameterError for what is no path.
     """
 
-    __slots__ = ("_lock", "_since", "_told", "max_bytes", "path")
+    __slots__ = ("_since", "_told", "max_bytes", "path")
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
         self.path = os.path.abspath(os.path.expanduser(_checked(path)))
         self.max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._since: int | None = None  # bytes written since the directory was last looked through
-        self._told: set[str] = set()
+        self._since: list[int] | None = None  # bytes of what was written since the directory was last looked through
+        self._told: dict[str, object] = {}
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             problem = _unsafe(os.stat(self.path))
@@ -121,21 +119,19 @@ class Directory:
 
     def tell(self, kind: str, message: str) -> None:
         """Warn, once for each kind of trouble."""
-        with self._lock:
-            if kind in self._told:
-                return
-            self._told.add(kind)
-        warn(message, CacheWarning)
+        mine = object()
+        if self._told.setdefault(kind, mine) is mine:  # threads may come to it at once
+            warn(message, CacheWarning)
 
     # ---------------------------------------------------------------------------------------------------- bound
 
     def _make_room(self, size: int) -> None:
         """Remove the entries used longest ago, when a sixteenth of the bound was written since it was last done."""
-        with self._lock:
-            if self._since is not None and self._since + size <= self.max_bytes // 16:
-                self._since += size
-                return
-            self._since = 0
+        since = self._since
+        if since is not None and sum(since) + size <= self.max_bytes // 16:
+            since.append(size)
+            return
+        self._since = []
         entries = sorted(self._files())
         room = self.max_bytes - size - self.max_bytes // 16
         held = sum([n for _, n, _ in entries])

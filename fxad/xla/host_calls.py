@@ -20,6 +20,7 @@ from fxad.lowering.ordering import DONE
 from fxad.primitives.checking import Called
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
+from fxad.xla.in_flight import executing, on_host
 
 
 class Results(Protocol):
@@ -76,7 +77,7 @@ class _Callback:
 
     def __call__(self, *args: NDArray) -> tuple[NDArray, ...]:
         try:
-            return self._call.impl(*args)
+            return on_host(self._call.impl, *args)
         except FxadError as e:
             raise self._failures.add(e.located(where=self._where)) from e
         except BaseException as e:  # the user who interrupts, or ends, the process is no failure of the function
@@ -95,7 +96,7 @@ class Waiting:
 
     def __call__(self, buffers: Sequence[_jax.ArrayImpl]) -> Results:
         try:  # a small program runs here, in the call
-            return _Results(self._start(buffers), self._done, self._failures)
+            return _Results(executing(self._start, buffers), self._done, self._failures)
         except _jax.JaxRuntimeError as e:
             self._failures.explain(e)
             raise
@@ -109,9 +110,9 @@ class _Results:
         self._results, self._done, self._failures = results, done, failures
 
     def consume_with_handlers(self, handlers: Sequence[_jax.ResultHandler], /) -> list[_jax.ArrayImpl]:
-        *arrays, done = self._results.consume_with_handlers([*handlers, self._done])
+        *arrays, done = executing(self._results.consume_with_handlers, [*handlers, self._done])
         try:
-            done.block_until_ready()
+            executing(done.block_until_ready)
         except _jax.JaxRuntimeError as e:
             self._failures.explain(e)
             raise

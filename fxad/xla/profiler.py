@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import W_OK, X_OK, PathLike, access, fsdecode
 from pathlib import Path
-from typing import Final
+from typing import Final, final
 
+from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
 from fxad.lowering.door import _jax, _profiler
 from fxad.xla.compat import reason
 
-_running: Final = threading.Lock()
+
+@final
+class _Running:
+    """Stands for the profile that is running, as long as the block of it lives."""
+
+    __slots__ = ("__weakref__",)
+
+
+_running: Final[WeakTable[str, _Running]] = WeakTable()
 
 
 @contextmanager
@@ -31,7 +39,8 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
         raise ArgumentError(
             f"profile: {described(path)} is not a path: {path!r:.60}", remedy="name a directory to write the trace to"
         ) from None
-    if not _running.acquire(blocking=False):
+    mine = _Running()
+    if _running.put("profile", mine) is not mine:
         raise ParameterError("profile: another profile is running in this process", remedy="end that one first")
     try:
         _check_place(folder)
@@ -45,7 +54,7 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
         except (_jax.JaxRuntimeError, RuntimeError) as e:
             raise _not_written(folder, reason(e)) from e
     finally:
-        _running.release()
+        del mine  # not when the traceback of an error is let go
 
 
 def _check_place(folder: str) -> None:

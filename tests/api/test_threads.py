@@ -276,7 +276,7 @@ def slow(c):
 def until(condition):
     while not condition():
         time.sleep(0.002)
-from fxad.xla.in_flight import _work
+from fxad.core.single_flight import FLIGHTS
 """
 
 
@@ -287,7 +287,7 @@ lowered = [slow(0.01), slow(0.02)]
 threads = [threading.Thread(target=lowered[k % 2].compile, daemon=True) for k in range(3)]
 for t in threads:
     t.start()
-until(lambda: len(_work._running) == 2)
+until(lambda: len(FLIGHTS.threads()) == 2)
 print(sum(t.is_alive() for t in threads))
 """
     assert in_a_process(text) == "3\n"
@@ -451,22 +451,86 @@ print(float(program(X).sum()))
     assert in_a_process(text) == "8192.0\n8192.0\n"
 
 
-@pytest.mark.parametrize("where", ["main", "another"])
-def test_the_end_does_not_wait_for_a_compilation_that_was_interrupted_as_it_ended(where: str) -> None:
-    """The second of two interrupts: the thread is counted, and at work no more."""
+HOSTS = {
+    "short": ("time.sleep(0.002)", 3),
+    "longer": ("time.sleep(0.3)", 1),
+    "without end": ("while True: sum(range(1000))", 1),
+    "blocked": ("threading.Event().wait()", 1),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTS)
+def test_daemon_threads_inside_host_functions_at_the_end(kind: str) -> None:
+    """The interpreter ends daemon threads where they are: in XLA, which called the function, that aborted it."""
+    body, times = HOSTS[kind]
     text = f"""
+inside = threading.Event()
+def host(x):
+    inside.set()
+    {body}
+    return x
+run = fx.jit(lambda x: fx.pure_callback(host, fx.Spec((64, 64)), x @ x) @ x)
 def work():
-    _work._running[threading.get_ident()] += 1
-    fx.jit(fnp.sin)(X)
-if {where == "main"}:
-    work()
-else:
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-print("end")
+    while True:
+        run(X)
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+inside.wait()
+time.sleep(0.02)
 """
-    assert in_a_process(text) == "end\n"
+    for _ in range(times):
+        assert in_a_process(text) == ""
+
+
+@pytest.mark.parametrize("call", ["run(x)", "x + 1.0", "np.asarray(long(x))", "long(x).block_until_ready()"])
+def test_daemon_threads_that_compute_at_the_end(call: str) -> None:
+    text = f"""
+run = fx.jit(lambda x: fnp.tanh(x @ x))
+long = fx.jit(lambda x: fx.lax.fori_loop(0, 20, lambda _, x: fnp.tanh(x @ x), x))
+x = fx.asarray(X)
+begun = threading.Event()
+def work():
+    while True:
+        {call}
+        begun.set()
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+begun.wait()
+time.sleep(0.02)
+"""
+    assert in_a_process(text) == ""
+
+
+@pytest.mark.parametrize("times", [60, pytest.param(600, marks=pytest.mark.soak)])
+def test_children_forked_while_others_trace(times: int) -> None:
+    """No lock is copied while a thread that the child does not have holds it."""
+    text = f"""
+def f(x):
+    for k in range(20):
+        x = fnp.sin(x) * (k + next(fresh))
+    return x
+import itertools
+fresh = itertools.count()
+def work():
+    while not over:
+        fx.grad(lambda x: f(x).sum()) and fx.trace(lambda x: f(x), X)
+fx.trace(f, X)  # imports what it needs: a child waits for what another thread was importing
+over = False
+threads = [threading.Thread(target=work) for _ in range(3)]
+for t in threads:
+    t.start()
+for _ in range({times}):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        fx.trace(f, X)
+        os._exit(0)
+    if os.waitpid(pid, 0)[1]:
+        print("a child waits for ever")
+        break
+over = True
+"""
+    assert in_a_process(text) == ""
 
 
 def test_an_interrupted_compilation_locks_nothing() -> None:
@@ -475,7 +539,7 @@ def test_an_interrupted_compilation_locks_nothing() -> None:
 lowered, found = slow(0.01), []
 waiting = [threading.Thread(target=lambda: found.append(lowered.compile())) for _ in range(3)]
 def interrupt():
-    until(lambda: len(_work._running) == 1)
+    until(lambda: len(FLIGHTS.threads()) == 1)
     for t in waiting:
         t.start()
     os.kill(os.getpid(), signal.SIGINT)

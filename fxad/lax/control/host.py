@@ -167,9 +167,9 @@ def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs:
         return given
 
     def held() -> Array:
-        number = HOST.add(on_leaves)
+        number = HOST.number()
         holder = asarray(np.uint64(number))  # in a trace the program binds it; the function lives as long
-        HOST.forget_with(holder, number)
+        HOST.add(number, on_leaves, holder)
         return holder
 
     # a rule that is traced once more calls the same function, not another one that does the same

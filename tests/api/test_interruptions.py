@@ -1,0 +1,226 @@
+"""What is left behind an exception that comes between any two steps, as that of Ctrl-C does: nothing.
+
+Each test runs a piece of work again and again. The k-th run is ended by an exception before its k-th instruction; then
+everything must work, in other threads too. What each run executes is small, so that all instructions have their turn.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.core.single_flight import FLIGHTS
+from fxad.tracing.context import surroundings
+from fxad.tracing.tracer import active, binding
+
+X = np.arange(3, dtype=np.float32)
+_fresh = itertools.count(1)
+
+
+class Interrupt(BaseException):
+    """What the handler of a signal raises."""
+
+
+class Injector:
+    """Raises before the k-th instruction of Python; counts them."""
+
+    def __init__(self, at: int | None) -> None:
+        self.at = at
+        self.n = 0
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            self.n += 1
+            if self.n == self.at:
+                raise Interrupt
+        return self
+
+    def run(self, work: Callable[[], object]) -> bool:
+        """Whether the work was interrupted."""
+        before = sys.gettrace()
+        try:
+            sys.settrace(self)
+            try:
+                work()
+            finally:
+                sys.settrace(before)
+        except Interrupt:
+            return True
+        return False
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    """Run in a thread: it must come to its end."""
+    done: list[object] = []
+    thread = threading.Thread(target=lambda: done.append(work()), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert len(done) == 1, "a thread waits for ever, or failed"
+
+
+def scaled() -> Any:
+    """A program that was never traced before."""
+    c = float(next(_fresh))
+    return lambda x: x * c
+
+
+def check() -> None:
+    assert binding() is None or active() is None
+    assert surroundings() == ((), 0)
+    assert gc.isenabled()
+    assert FLIGHTS.threads() == set()
+    assert (fx.asarray(X) + 1.0).tolist() == [1, 2, 3]
+    assert len(fx.trace(lambda x: x * 2.0 + 1.0, X).jaxpr.eqns) == 2
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An interruption in a finaliser is told to this hook, and goes no further."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    yield
+    check()
+
+
+Scenario = Callable[[], tuple[Callable[[], object], Callable[[], object]]]
+
+
+def sweep(scenario: Scenario, most: int | None) -> None:
+    """Interrupt some work at its instructions: all of them, or `most`, other ones each time. A scenario gives work that
+    was never done before, and what must go well after it."""
+    work, after = scenario()
+    work()
+    after()
+    work, after = scenario()
+    counter = Injector(None)
+    assert not counter.run(work)
+    after()
+    ks = range(1, counter.n + 1)
+    if most is not None:
+        ks = range(1 + random.randrange(1 + counter.n // most), counter.n + 1, 1 + counter.n // most)
+    interrupted = 0
+    for k in ks:
+        work, after = scenario()
+        interrupted += Injector(k).run(work)
+        check()
+        after()
+    assert interrupted > 0.8 * len(ks)  # those in finalisers are lost
+
+
+def _trace() -> Any:
+    f = scaled()
+
+    def nested(x: Any) -> Any:
+        return fx.trace(f, x)(x) + x
+
+    def after() -> None:
+        assert fx.trace(nested, X).jaxpr is fx.trace(nested, X).jaxpr
+
+    return lambda: fx.trace(nested, X), after
+
+
+def _vmap() -> Any:
+    f = fx.vmap(scaled())
+    return lambda: fx.trace(f, X), lambda: fx.trace(f, X)
+
+
+def _grad() -> Any:
+    f = scaled()
+    program = fx.trace(lambda x: fnp.sin(f(x)).sum(), X)
+
+    def after() -> None:
+        assert fx.grad(program).jaxpr is fx.grad(program).jaxpr
+
+    return lambda: fx.grad(program), after
+
+
+def _rules() -> Any:
+    f = fx.custom_jvp(scaled())
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * 2.0))
+    g = fx.grad(lambda x: f(x).sum())
+    return lambda: fx.trace(g, X), lambda: fx.trace(g, X)
+
+
+def _compile() -> Any:
+    jaxpr = fx.trace(scaled(), X).jaxpr
+
+    def compiled() -> object:
+        return fx.cache(jaxpr, fx.devices()[0])
+
+    return compiled, lambda: in_thread(compiled)
+
+
+_known = fx.jit(lambda x: x * 0.5)
+
+
+def _call() -> Any:
+    return lambda: _known(X), lambda: in_thread(lambda: _known(X).tolist())
+
+
+def _eager() -> Any:
+    y = fx.asarray(X)
+    return lambda: y[1:] + y[0], lambda: in_thread(lambda: (y[1:] + y[0]).tolist())
+
+
+def _host() -> Any:
+    def on_host(x: Any) -> Any:
+        return x + 1
+
+    called: Any = fx.jit(lambda x: fx.pure_callback(on_host, fx.Spec((3,)), x))
+    called(X)
+    return lambda: called(X), lambda: in_thread(lambda: called(X).tolist())
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "trace": _trace, "vmap": _vmap, "grad": _grad, "rules": _rules, "compile": _compile, "call": _call, "eager": _eager,
+    "host": _host,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_nothing_is_left_behind_an_interruption(name: str) -> None:
+    sweep(SCENARIOS[name], 40)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_nothing_is_left_behind_an_interruption_anywhere(name: str) -> None:
+    sweep(SCENARIOS[name], None)
+
+
+def _stored(home: Path) -> Any:
+    mine = fx.Cache(dir=home)
+    jaxpr = fx.trace(scaled(), X).jaxpr
+
+    def stored() -> object:
+        return mine(jaxpr, fx.devices()[0])
+
+    def after() -> None:
+        in_thread(stored)
+        mine.clear()
+        in_thread(stored)
+        assert (mine.stats().compilations, mine.stats().disk_hits) == (0, 1)
+
+    return stored, after
+
+
+@pytest.mark.parametrize("most", [20, pytest.param(None, marks=pytest.mark.soak)])
+def test_nothing_is_left_in_a_directory(tmp_path: Path, most: int | None) -> None:
+    files = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    sweep(lambda: _stored(tmp_path), most)
+    if files:
+        assert len(os.listdir("/proc/self/fd")) <= files + 2
+    assert [p for p in tmp_path.iterdir() if p.name.endswith(".unfinished")] == []
