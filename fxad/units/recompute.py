@@ -17,7 +17,7 @@ from fxad.units.pieces import Pieces
 _Column: TypeAlias = tuple[Atom, ...]
 
 
-def lightened(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
+def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
     """The pieces, with less that waits from one to a later one; operands in `donate` may die.
 
     Law:  running them in order gives what it gave before; one new piece for each old one, and equal ones for equal

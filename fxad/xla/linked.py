@@ -92,8 +92,8 @@ class LinkedProgram:
         calls: list[_Call] = []
         for s in plan.steps:
             calls.append((programs[s.unit].start, made[s.unit], _pick(s.ins), s.frees))
-            if given_up := plan.given_up(s):
-                self._parts.append((calls, given_up))
+            if donated := plan.donated_at(s):
+                self._parts.append((calls, donated))
                 calls = []
         self._parts.append((calls, ()))
 
@@ -105,12 +105,12 @@ class LinkedProgram:
         slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
         try:
-            for calls, given_up in self._parts:
+            for calls, donated in self._parts:
                 for start, handlers, pick, dead in calls:
                     extend(start(pick(slots)).consume_with_handlers(handlers))
                     for k in dead:
                         slots[k] = None
-                for k in given_up:
+                for k in donated:
                     buffers[k].delete()
         except Refused as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e

@@ -30,7 +30,7 @@ TRIES: Final = 8
 
 
 @by_value
-def reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
+def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     """The program, and the programs in it, with calls of bodies that lack a few equations of another as calls of that
     other.
 
@@ -41,11 +41,11 @@ def reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     Cost: linear in the equations, and in the pairs of equal ones of bodies that are compared.
     """
     for body in distinct(jaxpr)[:-1]:
-        reunited(body, waste)  # innermost first, however deep bodies are
-    return _reunited(inside(jaxpr, lambda body: reunited(body, waste)), waste)
+        merge_bodies(body, waste)  # innermost first, however deep bodies are
+    return _merged(inside(jaxpr, lambda body: merge_bodies(body, waste)), waste)
 
 
-def _reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
+def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     uses = Counter([e.prim.body for e in jaxpr.eqns if isinstance(e.prim, Call)])
     if len(uses) < 2:
         return jaxpr
