@@ -28,6 +28,7 @@ from fxad.xla.executable import (
     CostStats,
     LoadedProgram,
     compile_module,
+    launch,
 )
 from fxad.xla.explanation import Explanation
 from fxad.xla.failures import GONE, Donated, MemoryStats, Origin, Refused, ResultHandler, fate, note_donated, refused
@@ -75,6 +76,7 @@ __all__ = [
     "fate",
     "is_deleted",
     "is_ready",
+    "launch",
     "link",
     "memory",
     "note_donated",

@@ -9,6 +9,7 @@ import numpy as np
 
 from fxad import runtime
 from fxad.errors import ParameterError
+from fxad.execution.calls import Calls
 from fxad.execution.executable import Executable
 from fxad.ir import Aval, Jaxpr, Var, Zero
 from fxad.runtime import MemoryStats
@@ -80,7 +81,9 @@ def load_exported(data: bytes, *, trusted: bool = False) -> Exported:
         signature, trees[0], trees[1], tuple(bound), tuple(head["names"]), head["name"]
     )
     source = runtime.artifact(module, head["stablehlo"], head["calls"], (ins, outs), head["name"], head["where"])
-    return Exported(head, Executable(program, partial(_load, source), tuple(head.get("donate", ()))))
+    load = partial(_load, source)
+    calls = Calls(program, load(device), load, tuple(head.get("donate", ())))
+    return Exported(head, Executable(program, calls))
 
 
 def _load(source: runtime.Artifact, device: runtime.Device) -> runtime.LoadedProgram:

@@ -54,14 +54,13 @@ class _How:
 class _Compiled(Generic[P, R]):
     """What a jitted function knows: its programs and executables, by the types of arguments."""
 
-    __slots__ = ("_last", "_missed", "_owner", "_simple", "executables", "fn", "how", "programs")
+    __slots__ = ("_missed", "_owner", "_simple", "executables", "fn", "how", "programs")
 
     def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], how: _How) -> None:
         self._owner = weakref.ref(owner)  # a function that nobody holds is gone at once, with what it closes over
         self.fn, self.how = fn, how
         self.programs: dict[tuple[Structure, tuple[Aval, ...], Surroundings | None], Program[P, R]] = {}
         self.executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
-        self._last: Calls | None = None
         # positional arrays only, keyed by their types
         self._simple: dict[tuple[Aval, ...] | None, Calls] = {}
         self._missed = 0
@@ -94,16 +93,12 @@ class _Compiled(Generic[P, R]):
     def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Any call: inside a trace, of types that are new, or of others than the call before."""
         if binding() is not None and active() is not None:
-            return self.trace(args, kwargs)(*args, **kwargs)
+            leaves, in_tree = tree.flatten((args, kwargs))
+            return self.program(in_tree, self.types(leaves, in_tree)).call_flat(leaves)
         known = self._simple.get(type_of_arrays(args)) if not kwargs else None
-        leaves: Sequence[Any] | None = args
-        if known is None and self._last is not None:
-            leaves, known = self._last.match(args, kwargs), self._last
-        if known is not None and leaves is not None:
-            self._missed += 1
-            if self._missed & (self._missed - 1) == 0:  # a power of two: types that take turns do not turn it each time
-                self._turn_to(known)
-            return known.launch(leaves)
+        if known is not None:
+            self._missed_by_one(known)
+            return known.launch(args)
         leaves, in_tree = tree.flatten((args, kwargs))
         found = type_of_arrays(leaves)
         types = self.types(leaves, in_tree) if found is None else found
@@ -111,10 +106,19 @@ class _Compiled(Generic[P, R]):
         if executable is None:
             executable = self._compile(in_tree, types, leaves)
             self._turn_to(executable._calls)
-        known = self._last = executable._calls
+        elif found is not None:
+            self._missed_by_one(executable._calls)
+        known = executable._calls
         if known.flat and found is not None:
             self._simple[found] = known
         return known.run(leaves, found)
+
+    def _missed_by_one(self, known: Calls) -> None:
+        """The usual call is that of another program. It is turned at each power of two, so that types that take turns do
+        not turn it each time."""
+        self._missed += 1
+        if self._missed & (self._missed - 1) == 0:
+            self._turn_to(known)
 
     def _compile(self, in_tree: Structure, types: tuple[Aval, ...], leaves: Sequence[object]) -> Executable[P, R]:
         program = self.program(in_tree, types)

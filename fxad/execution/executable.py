@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter, Signature
@@ -91,10 +91,11 @@ class Lowered(Generic[P, R_co]):
             )
         operands = given or options.donate
         check_operands(self.program, operands)
-        load = partial(load_linked, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
         if device is not None:
             check_device(f"compile of {self.program.name}", device)
-        return Executable(self.program, load, operands, device)
+        load = partial(load_linked, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
+        loaded = load(device or runtime.default_device())
+        return Executable(self.program, Calls(self.program, loaded, load, operands))
 
     def export(self, *, platforms: str | Sequence[str] | None = None, version: str | None = None) -> bytes:
         """The program as bytes in the portable form of StableHLO; `fx.load_exported` runs them, in any process, whole.
@@ -174,16 +175,10 @@ class Executable(Generic[P, R_co]):
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
-    def __init__(
-        self,
-        program: Program[P, R_co],
-        load: Callable[[runtime.Device], runtime.Runnable],
-        donate: tuple[int, ...] = (),
-        device: runtime.Device | None = None,
-    ) -> None:
+    def __init__(self, program: Program[P, R_co], calls: Calls) -> None:
         self.program = program
-        self._calls = Calls(program, load, donate, device)
-        object.__setattr__(self, "__call__", usual(self._calls, self._calls.general))
+        self._calls = calls
+        object.__setattr__(self, "__call__", usual(calls, calls.general))
 
     @property
     def in_avals(self) -> tuple[Aval, ...]:
@@ -193,6 +188,10 @@ class Executable(Generic[P, R_co]):
     @property
     def _loaded(self) -> runtime.Runnable:
         return self._calls.loaded
+
+    def text(self) -> str:
+        """The program as XLA optimised it, in HLO; of several units one section each, which begins with a comment."""
+        return self._loaded.hlo()
 
     def memory(self) -> MemoryStats:
         """Bytes of arguments, results, aliases, temporaries and the peak, as XLA planned them."""

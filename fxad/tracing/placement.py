@@ -57,11 +57,7 @@ def brought(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[r
 
 def run(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
     """The results of a program on its device, committed to it. Raises: ExecutionError when the call is refused."""
-    there = brought(buffers, loaded.device)
-    try:
-        return loaded.start(there).consume_with_handlers(loaded.committed)
-    except runtime.Refused as e:
-        raise runtime.refused(e, buffers, loaded.origin) from e
+    return runtime.launch(loaded, brought(buffers, loaded.device), loaded.committed)
 
 
 def check_device(op: str, device: object, stream: object = None) -> None:

@@ -14,9 +14,9 @@ and for all of it: it takes twice that time, or there is no use in looking (`lar
 for `SAVES` milliseconds less, by the estimate of `fxad.units.kernels` (`saves_compile_time`). That counts distinct
 kernels. XLA compiles equal ones once by itself, so units save nothing where layers are a product and a tanh (50 of
 them: 0.3 s either way), and much where each layer is fused with what is before it, as sums of a residual stream are, or
-reads another slice. And steps of linked units are slower where blocks are cheap: those 50 layers by a half. What is compiled
-with units is at most `AT_MOST` of the equations without them, too, unless it saves `CERTAIN`. A program that gives
-operands up, or computes values again, need not save time: as units it holds less.
+reads another slice. And steps of linked units are slower where blocks are cheap: those 50 layers by a half. What is
+compiled with units is at most `AT_MOST` of the equations without them, too, unless it saves `CERTAIN`. A program that
+gives operands up, or computes values again, need not save time: as units it holds less.
 """
 
 from __future__ import annotations

@@ -25,10 +25,11 @@ from fxad.xla.executable import (
     CompileOptions,
     CostStats,
     LoadedProgram,
+    launch,
 )
 from fxad.xla.executable import cost as cost_of_unit
 from fxad.xla.executable import memory as memory_of_unit
-from fxad.xla.failures import GONE, MemoryStats, Origin, Refused, ResultHandler, StepRefused, refused
+from fxad.xla.failures import GONE, MemoryStats, Origin, Refused, ResultHandler, StepRefused
 from fxad.xla.host_calls import Start
 from fxad.xla.progress import progress
 
@@ -121,14 +122,11 @@ class LinkedProgram:
 
         Raises: ExecutionError when the call is refused; what fails while computing is raised where it is waited for.
         """
-        try:
-            return self.start(buffers).buffers
-        except Refused as e:
-            raise refused(e, buffers, self.origin) from e
+        return launch(self, buffers, self.handlers)
 
     def hlo(self) -> str:
-        """The optimised units, as XLA prints them, one after the other."""
-        return "\n".join([p.hlo() for p in self.programs])
+        """The optimised units, as XLA prints them, one after the other; each begins with a comment that names it."""
+        return "".join([f"// {_unit_text(self.plan, k)}\n{p.hlo().rstrip()}\n" for k, p in enumerate(self.programs)])
 
     def _check(self, buffers: Sequence[Buffer]) -> None:
         gone = {k for k, b in enumerate(buffers) if b.is_deleted()}
