@@ -215,7 +215,7 @@ def test_the_path_of_a_call_is_the_one_that_the_page_describes() -> None:
             gradient(ws, ws[0])
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
     rest = iter(entered)
     missing = [step for step in steps if step not in rest]  # `in` goes on in the iterator from what it found last
     assert missing == []

@@ -166,9 +166,9 @@ def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:
 
 def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
     """Pieces as units and steps over slots, with the liveness of each slot."""
-    given: tuple[Atom, ...] = (*pieces.ins, *pieces.constants)
-    slots = [a.aval for a in given]
-    slot = {a: k for k, a in enumerate(given)}
+    inputs: tuple[Atom, ...] = (*pieces.ins, *pieces.constants)
+    slots = [a.aval for a in inputs]
+    slot = {a: k for k, a in enumerate(inputs)}
     reads: list[tuple[int, ...]] = []
     for p in pieces.pieces:
         reads.append(tuple([slot[a] for a in p.ins]))
@@ -176,12 +176,12 @@ def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
             slot[a] = len(slots)
             slots.append(a.aval)
     outs = tuple([slot[a] for a in pieces.outs])
-    kept = {*outs, *[k for k in range(len(given)) if k not in donate]}
-    frees = _last_reads(reads, [len(p.outs) for p in pieces.pieces], len(given), kept)
+    kept = {*outs, *[k for k in range(len(inputs)) if k not in donate]}
+    frees = _last_reads(reads, [len(p.outs) for p in pieces.pieces], len(inputs), kept)
     units = _units(pieces.pieces, reads, frees)
     numbers = {u.body: k for k, u in enumerate(units)}
     steps = []
-    live, n = sum([a.aval.nbytes for a in given]), len(given)
+    live, n = sum([a.aval.nbytes for a in inputs]), len(inputs)
     for p, ins, dead in zip(pieces.pieces, reads, frees, strict=True):
         live += sum([a.nbytes for a in slots[n : n + len(p.outs)]])
         n += len(p.outs)
