@@ -72,7 +72,7 @@ def test_the_pipeline_is_a_printable_value() -> None:
 
 def test_the_stages_of_a_program_that_runs_as_units() -> None:
     program = gradient()
-    lowered = fx.lower(program)
+    lowered: fx.Lowered[..., Any] = fx.lower(program)
     stages = lowered.stages
     assert [s.name for s in stages] == ["program", *[p.name for p in passes.BEFORE_COMPILATION]]
     assert stages[0].program is program.jaxpr
@@ -157,7 +157,7 @@ def test_units_are_chosen_after_the_passes() -> None:
     lowered = fx.lower(program, units=lambda body: True, passes=(passes.Pass("inline", transforms.inline),))
     assert len(lowered.units.steps) == 1
     assert len(fx.lower(program, units=lambda body: True).units.steps) == 3
-    outlined = fx.lower(gradient(), passes=passes.BEFORE_COMPILATION)
+    outlined: fx.Lowered[..., Any] = fx.lower(gradient(), passes=passes.BEFORE_COMPILATION)
     assert outlined.units == fx.lower(gradient()).units
 
 
