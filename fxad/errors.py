@@ -11,13 +11,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import warnings
 from types import FrameType
 from typing import Final, Self
 
-# What is not the user's: fxad, and what stands between a `with` statement and a generator of fxad's.
 PACKAGE: Final = os.path.dirname(__file__) + os.sep  # where fxad's own code stands
-_HERE: Final = (PACKAGE, contextlib.__file__)
+# Frames that are not the user's: fxad's, and those between a `with` statement and a generator of fxad's, or below a
+# thread of fxad's.
+_HERE: Final = (PACKAGE, contextlib.__file__, threading.__file__)
 
 
 def _caller() -> tuple[str, str]:
@@ -87,6 +89,11 @@ class FxadError(Exception):
         self.where = where
         self.inside = inside
         self.caller, self.function = _caller()
+
+    def called_here(self) -> None:
+        """Fill in the user's line that called fxad, where the error was made in another thread."""
+        if not self.caller:
+            self.caller, self.function = _caller()
 
     def located(self, *, equation: str = "", where: str = "") -> Self:
         """Fill in the equation and the user's line where they are not known yet; returns the same error."""
@@ -181,6 +188,10 @@ class CacheError(FxadError, OSError):
 
 class FileFormatError(FxadError, ValueError):
     """A file is damaged, or not what it should be; the message says where."""
+
+
+class DepthError(FxadError, RecursionError):
+    """Programs are nested more deeply than the system has stack for."""
 
 
 class NotInvertibleError(FxadError, ValueError):

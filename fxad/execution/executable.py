@@ -97,16 +97,15 @@ class Lowered(Generic[P, R_co]):
         loaded = load(device or runtime.default_device())
         return Executable(self.program, Calls(self.program, loaded, load, operands))
 
-    def export(self, *, platforms: str | Sequence[str] | None = None, version: str | None = None) -> bytes:
-        """The program as bytes in the portable form of StableHLO; `fx.load_exported` runs them, in any process, whole.
+    def export(self, *, platforms: str | Sequence[str] | None = None) -> bytes:
+        """The program as bytes; `fx.load_exported` runs them, in any process, whole.
 
-        `platforms` are those that it may run on (without: all that it can); `version` is of StableHLO (without: one
-        that jaxlibs of the last twelve weeks read).
+        `platforms` are those that it may run on (without: all that it can).
 
-        Raises: ArgumentError for calls of the host; ParameterError for a platform or a version that cannot be.
+        Raises: ArgumentError for calls of the host; ParameterError for a platform that cannot be.
         """
         program: Program[P, R_co] = self.program.replace(run_passes(self.program.jaxpr, self.passes or ()))
-        return export(program, donate=self.donate, platforms=platforms, version=version)
+        return export(program, donate=self.donate, platforms=platforms)
 
     def __str__(self) -> str:
         return self.text()

@@ -92,7 +92,7 @@ def check_recompute(case: Case, seed: int) -> int:
     pieces = partition(program, units)
     new = recompute(pieces)
     if problem := differ(in_order(pieces, case.args), in_order(new, case.args), exact=True):
-        fail(f"lightened pieces differ: {problem}", program, case.args)
+        fail(f"recomputed pieces differ: {problem}", program, case.args)
     bodies: dict[Jaxpr, Jaxpr] = {}
     for a, b in zip(pieces.pieces, new.pieces, strict=True):
         if bodies.setdefault(a.body, b.body) is not b.body:

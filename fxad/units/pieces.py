@@ -100,27 +100,21 @@ def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr], *, recomputations: bool 
     """The program with bodies in place of the calls of them, at any depth; and which of its equations are a
     recomputation so inlined, and so must not be moved to where the first computation is. Without `recomputations` the
     calls of these stay."""
-    done: dict[Jaxpr, tuple[Jaxpr, frozenset[int]]] = {}
-    for body in distinct(jaxpr):
-        inner = [_inlined_body(eqn, which, recomputations) for eqn in body.eqns]
-        if not any(inner):
-            done[body] = body, _NONE
-            continue
-        b = Builder.like(body)
-        env: dict[Atom, Atom] = {}
-        pinned: list[int] = []
-        for eqn, sub in zip(body.eqns, inner, strict=True):
-            ins = tuple([env.get(a, a) for a in eqn.ins])
-            outs: tuple[Atom, ...]
-            if sub is None:
-                outs = b.copy(eqn, ins)
-            else:
-                first = len(b.eqns)
-                outs = b.inline(done[sub][0], ins)
-                pinned += range(first, len(b.eqns)) if is_recomputation(eqn) else [first + k for k in done[sub][1]]
-            env.update(zip(eqn.outs, outs, strict=True))
-        done[body] = b.build([env.get(a, a) for a in body.outs], body.name), frozenset(pinned)
-    return done[jaxpr]
+    if not any([_inlined_body(eqn, which, recomputations) for eqn in jaxpr.eqns]):
+        return jaxpr, _NONE
+    b = Builder.like(jaxpr)
+    pinned: list[int] = []
+
+    def opens(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+        body = _inlined_body(eqn, which, recomputations)
+        return None if body is None else (body, mark or is_recomputation(eqn))
+
+    def add(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Var, ...]:
+        if mark:
+            pinned.append(len(b.eqns))
+        return b.copy(eqn, ins)
+
+    return b.build(b.opened(jaxpr, jaxpr.ins, opens, add), jaxpr.name), frozenset(pinned)
 
 
 def _inlined_body(eqn: Eqn, which: Container[Jaxpr], recomputations: bool) -> Jaxpr | None:

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, place
 from fxad.lower import aliases
+from fxad.units.blocks import check_steps
 from fxad.units.pieces import Piece, Pieces, partition
 from fxad.units.recompute import recompute
 from fxad.units.schedule import schedule
@@ -140,9 +141,14 @@ def linked_plan(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...],
 
     The program is partitioned into pieces, the pieces are scheduled, and cheap values are recomputed where that lets
     fewer bytes wait. Of the two schedules the one with the lower peak is taken.
+
+    Raises: ParameterError for units that are called more often than a plan has steps.
     """
-    pieces = partition(jaxpr, units, donate) if units else None
-    if pieces is None or len(pieces.pieces) < 2:
+    if not units:
+        return None
+    check_steps(jaxpr, units)
+    pieces = partition(jaxpr, units, donate)
+    if len(pieces.pieces) < 2:
         return None
     plan = _plan_of_pieces(pieces, donate, name)
     scheduled = schedule(pieces, donate)

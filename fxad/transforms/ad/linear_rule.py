@@ -212,22 +212,19 @@ def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
     """
     b = Builder.like(jaxpr)
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
-    return b.build(_emit_bare(b, inline(jaxpr), jaxpr.ins, reached), jaxpr.name)
 
+    def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+        if not isinstance(eqn.prim, CustomCall) or reached.isdisjoint(ins):
+            return None
+        return inline(eqn.prim.body), mark
 
-def _emit_bare(b: Builder, jaxpr: Jaxpr, args: Sequence[Atom], reached: set[Atom]) -> list[Atom]:
-    env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
+    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
+        outs = b.copy(eqn, ins)
         here = tuple([a in reached for a in ins])
-        outs: Sequence[Atom]
-        if any(here) and isinstance(eqn.prim, CustomCall):
-            outs = _emit_bare(b, inline(eqn.prim.body), ins, reached)
-        else:
-            outs = b.copy(eqn, ins)
-            reached.update(_reached(eqn, here, outs) if any(here) else ())
-        env.update(zip(eqn.outs, outs, strict=True))
-    return [env.get(a, a) for a in jaxpr.outs]
+        reached.update(_reached(eqn, here, outs) if any(here) else ())
+        return outs
+
+    return b.build(b.opened(inline(jaxpr), jaxpr.ins, opens, add), jaxpr.name)
 
 
 def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:

@@ -9,9 +9,11 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce
 from fxad.core.memo import by_value
+from fxad.errors import ParameterError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Place, place
 from fxad.primitives.control.call import Call
 from fxad.primitives.naming import Name
+from fxad.transforms.cleanup.inline import MOST
 from fxad.transforms.memory.split_bodies import Body, apart
 
 
@@ -80,35 +82,41 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
     sure: list[bool] = []
     waiting = False  # an effect of the second program
 
-    def emit(body: Jaxpr, args: Sequence[Atom]) -> list[Atom]:
-        nonlocal waiting
-        env: dict[Atom, Atom] = dict(zip(body.ins, args, strict=True))
-        for eqn in body.eqns:
-            ins = tuple([env.get(a, a) for a in eqn.ins])
-            have = [isinstance(a, Lit) or a in made for a in ins]
-            outs: Sequence[Atom]
-            if isinstance(eqn.prim, Call) and any(have) and not all(have):
-                outs = emit(eqn.prim.body, ins)
-            elif parts := apart(eqn.prim, tuple(have), _halve):
-                b.source = eqn.source
-                first = b(parts.known, *[ins[k] for k in parts.takes])
-                made.update(first)
-                sure.append(True)
-                n = sum(parts.out_known)
-                rest = b(parts.unknown, *[ins[k] if k >= 0 else first[n + ~k] for k in parts.reads])
-                sure.append(False)
-                given, late = iter(first), iter(rest)
-                outs = [next(given) if k else next(late) for k in parts.out_known]
-            else:
-                effects = bool(eqn.prim.effects)
-                outs = b.copy(eqn, ins)
-                sure.append(all(have) and not (effects and waiting))
-                waiting = waiting or (effects and not sure[-1])
-                made.update(outs if sure[-1] else ())
-            env.update(zip(eqn.outs, outs, strict=True))
-        return [env.get(a, a) for a in body.outs]
+    def have(ins: tuple[Atom, ...]) -> list[bool]:
+        return [isinstance(a, Lit) or a in made for a in ins]
 
-    return b.build(emit(jaxpr, jaxpr.ins), jaxpr.name), sure
+    def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+        if not isinstance(eqn.prim, Call) or not any(known := have(ins)) or all(known):
+            return None
+        return eqn.prim.body, mark
+
+    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> Sequence[Atom]:
+        nonlocal waiting
+        here = have(ins)
+        if len(b.eqns) > MOST:
+            raise ParameterError(
+                f"partial_eval: {jaxpr.name} has more than {MOST:,} equations with those calls opened that have known"
+                " arguments and others",
+                remedy="give what is called so often only known arguments, or only others",
+            )
+        if parts := apart(eqn.prim, tuple(here), _halve):
+            b.source = eqn.source
+            first = b(parts.known, *[ins[k] for k in parts.takes])
+            made.update(first)
+            sure.append(True)
+            n = sum(parts.out_known)
+            rest = b(parts.unknown, *[ins[k] if k >= 0 else first[n + ~k] for k in parts.reads])
+            sure.append(False)
+            given, late = iter(first), iter(rest)
+            return [next(given) if k else next(late) for k in parts.out_known]
+        effects = bool(eqn.prim.effects)
+        outs = b.copy(eqn, ins)
+        sure.append(all(here) and not (effects and waiting))
+        waiting = waiting or (effects and not sure[-1])
+        made.update(outs if sure[-1] else ())
+        return outs
+
+    return b.build(b.opened(jaxpr, jaxpr.ins, opens, add), jaxpr.name), sure
 
 
 def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Body:

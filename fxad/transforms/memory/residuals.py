@@ -183,11 +183,11 @@ def _named(prim: Primitive) -> str:
 
 def _reader(jaxpr: Jaxpr, v: Var) -> str:
     """The operation that first reads a value, in calls and recomputations too."""
-    for eqn in jaxpr.eqns:
-        if v in eqn.ins:
-            if isinstance(eqn.prim, Call | Remat):
-                return _reader(eqn.prim.body, eqn.prim.body.ins[eqn.ins.index(v)])
+    while (eqn := next((e for e in jaxpr.eqns if v in e.ins), None)) is not None:
+        if not isinstance(eqn.prim, Call | Remat):
             return _named(eqn.prim)
+        jaxpr = eqn.prim.body
+        v = jaxpr.ins[eqn.ins.index(v)]
     return "result"
 
 
