@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fxad import dtypes as dtypes
 from fxad import errors as errors
+from fxad import passes as passes
 from fxad import tree as tree
 from fxad.api.gradients import grad as grad
 from fxad.api.gradients import hessian as hessian
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from fxad.api.nans import NanExplanation as NanExplanation
     from fxad.api.nans import explain_nan as explain_nan
     from fxad.api.placing import device_put as device_put
+    from fxad.api.rewrite import apply_passes as apply_passes
     from fxad.api.rewrite import cse as cse
     from fxad.api.rewrite import dce as dce
     from fxad.api.rewrite import inline as inline
@@ -101,7 +103,7 @@ else:
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.nans": "NanExplanation explain_nan",
             "fxad.api.placing": "device_put",
-            "fxad.api.rewrite": "cse dce inline outline remat reroll simplify",
+            "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify",
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.storage.programs": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",

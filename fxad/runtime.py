@@ -29,6 +29,7 @@ from fxad.xla.executable import (
     CostStats,
     LoadedProgram,
     compile_module,
+    launch,
 )
 from fxad.xla.explanation import Explanation
 from fxad.xla.failures import (
@@ -87,6 +88,7 @@ __all__ = [
     "fate",
     "is_deleted",
     "is_ready",
+    "launch",
     "link",
     "memory",
     "refused",

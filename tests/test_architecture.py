@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+import threading
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+
+import numpy as np
+
+import fxad as fx
+import fxad.numpy as fnp
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "fxad").rglob("*.py"))
@@ -177,5 +185,52 @@ def test_nothing_is_left_open() -> None:
         for p in FILES
         for n, line in enumerate(p.read_text(encoding="utf-8").splitlines(), 1)
         if words.search(line)
+    ]
+    assert found == []
+
+
+def test_the_path_of_a_call_is_the_one_that_the_page_describes() -> None:
+    """The functions of docs/architecture.md, "The path of `jit(grad(f))(x)`", are entered in that order."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\| \d+ \| `(fxad/[\w/]+\.py)` \| `(\w+)` \|", page, re.MULTILINE)
+    assert 10 <= len(steps) <= 15
+    wanted, entered = set(steps), list[tuple[str, str]]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            path = frame.f_code.co_filename.rpartition("/fxad/")[2]
+            if (step := (f"fxad/{path}", frame.f_code.co_name)) in wanted:
+                entered.append(step)
+
+    def deep(ws: list[fx.Array], x: fx.Array) -> fx.Array:
+        for w in ws:
+            centred = x - fnp.mean(x, axis=-1, keepdims=True)
+            x = x + fnp.tanh(centred / fnp.sqrt(1e-5 + fnp.mean(centred * centred, axis=-1, keepdims=True)) @ w)
+        return fnp.mean(x * x)
+
+    ws = [fx.asarray(np.eye(264, dtype=np.float32)) for _ in range(14)]
+    gradient = fx.jit(fx.grad(deep))
+    with fx.cache.private():
+        threading.setprofile(note)
+        sys.setprofile(note)
+        try:
+            gradient(ws, ws[0])
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+    rest = iter(entered)
+    missing = [step for step in steps if step not in rest]  # `in` goes on in the iterator from what it found last
+    assert missing == []
+
+
+def test_no_derivative_calls_an_optimisation() -> None:
+    """Those are passes (fxad/passes.py). `dce` and `inline` are how a derivative leaves out what it does not need."""
+    optimisations = ("outlining", "inversion", "cleanup.cse", "cleanup.simplify")
+    found = [
+        f"{name(p)}:{n} {m}"
+        for p, t in TREES.items()
+        if name(p).startswith("fxad/transforms/ad/")
+        for n, m in imports(t)
+        if m.startswith(tuple([f"fxad.transforms.{o}" for o in optimisations]))
     ]
     assert found == []

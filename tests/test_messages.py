@@ -23,7 +23,8 @@ ROOMS: Final = (
     # programs, their arguments and loops
     "program.py", "static.py", "parameters.py", "tree.py", "trace.py", "mapped.py", "lax/control/*.py",
     # the driver: lowering, compiling, running, devices, the cache, files, export
-    "lower.py", "lowering/*.py", "executable.py", "exported.py", "files.py", "sections.py", "structures.py",
+    "passes.py", "lower.py", "lowering/*.py",
+    "executable.py", "exported.py", "files.py", "sections.py", "structures.py",
     "donation.py", "placement.py", "places.py", "calling.py", "hosts.py", "runtime.py", "units/*.py", "xla/*.py",
     "primitives/host.py",
 )  # fmt: skip

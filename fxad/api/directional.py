@@ -181,7 +181,7 @@ def linearize(f: Any, *primals: Any, argnums: Argnums | None = None, **kwargs: A
 
 def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearized[Any, Any]:
     moved = _inexact_positional(program, argnums, "linearize")
-    split = transforms.linearize(transforms.chained(program.jaxpr), mask_of(program, set(moved)))
+    split = transforms.linearize(program.jaxpr, mask_of(program, set(moved)))
     residuals = tree.structure((0,) * split.n_res)
     primal = program.replace(split.primal, out_tree=compose(program.out_tree, residuals))
     trees, ranges, avals = positional(program), leaf_ranges(program), program.in_avals

@@ -180,8 +180,9 @@ def invertible(f: Any = None, *, keep: Names = (), tolerance: float | None = Non
 
     Arguments are reconstructed; those named in `keep` (by number or by name) and what the function closes over are
     held: they are weights, which are there anyway. Integers and bools that the results do not determine are kept by
-    themselves. A chain of steps stores one state, whether `invertible` is around the chain or around each step:
-    calls of which one takes what another gives are one in reverse mode, as is a loop over such a call.
+    themselves. A chain of steps stores one state, whether `invertible` is around the chain or around each step of a
+    function: calls of which one takes what another gives are merged before it is differentiated, as is a loop over such
+    a call (the pass `merge_invertible`; a program is differentiated as it stands, see `apply_passes`).
     `invertible(keep=...)` alone is a decorator.
 
     What was lost (a factor 0, tanh saturated) is nan. What digits were lost is seen when the program runs: of what is

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 from fxad import tree
 from fxad.api.lift import check_function
 from fxad.api.news import news
+from fxad.core.dataclasses import dataclass
 from fxad.core.lru import Recent
 from fxad.errors import ArgumentError, ParameterError
 from fxad.execution.calls import Calls, type_of_arrays, usual
 from fxad.execution.donation import Donate, Donation, asked, donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
 from fxad.ir import Aval
+from fxad.passes import Passes, check_passes
 from fxad.tracing import placement
 from fxad.tracing.array import Array
 from fxad.tracing.context import Surroundings, Watch, ask, surroundings, told, watching
@@ -31,17 +33,34 @@ R = TypeVar("R")
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How the programs of a function are compiled: the arguments that it gives up, and those of `lower`."""
+
+    donation: Donation | None = None
+    units: Units = "auto"
+    passes: Passes | None = None
+
+    def lowered(self, program: Program[P, R]) -> Lowered[P, R]:
+        """A program as it is compiled."""
+        lowered = lower(program, self.units, self.passes)
+        if self.donation is None:
+            return lowered
+        bound = len(program.bound)
+        return replace(lowered, donate=tuple([bound + k for k in self.donation.leaves(program)]))
+
+
+@final
 class _Compiled(Generic[P, R]):
     """What a jitted function knows: its programs and executables, by the types of arguments."""
 
-    __slots__ = ("_last", "_missed", "_owner", "_simple", "donation", "executables", "fn", "programs", "units")
+    __slots__ = ("_missed", "_owner", "_simple", "executables", "fn", "how", "programs")
 
-    def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], given_up: Donation | None, units: Units) -> None:
+    def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], how: _How) -> None:
         self._owner = weakref.ref(owner)  # a function that nobody holds is gone at once, with what it closes over
-        self.fn, self.donation, self.units = fn, given_up, units
+        self.fn, self.how = fn, how
         self.programs: dict[tuple[Structure, tuple[Aval, ...], Surroundings | None], Program[P, R]] = {}
         self.executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
-        self._last: Calls | None = None
         # positional arrays only, keyed by their types
         self._simple: dict[tuple[Aval, ...] | None, Calls] = {}
         self._missed = 0
@@ -75,26 +94,15 @@ class _Compiled(Generic[P, R]):
         leaves, in_tree = tree.flatten((args, kwargs))
         return self.program(in_tree, self.types(leaves, in_tree))
 
-    def lowered(self, program: Program[P, R]) -> Lowered[P, R]:
-        """A program as it is compiled."""
-        if self.donation is None:
-            return lower(program, self.units)
-        bound = len(program.bound)
-        return replace(lower(program, self.units), donate=tuple([bound + k for k in self.donation.leaves(program)]))
-
     def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Any call: inside a trace, of types that are new, or of others than the call before."""
         if binding() is not None and active() is not None:
-            return self.trace(args, kwargs)(*args, **kwargs)
+            leaves, in_tree = tree.flatten((args, kwargs))
+            return self.program(in_tree, self.types(leaves, in_tree)).call_flat(leaves)
         known = self._simple.get(type_of_arrays(args)) if not kwargs else None
-        leaves: Sequence[Any] | None = args
-        if known is None and self._last is not None:
-            leaves, known = self._last.match(args, kwargs), self._last
-        if known is not None and leaves is not None:
-            self._missed += 1
-            if self._missed & (self._missed - 1) == 0:  # a power of two: types that take turns do not turn it each time
-                self._turn_to(known)
-            return known.launch(leaves)
+        if known is not None:
+            self._missed_by_one(known)
+            return known.launch(args)
         leaves, in_tree = tree.flatten((args, kwargs))
         found = type_of_arrays(leaves)
         types = self.types(leaves, in_tree) if found is None else found
@@ -102,17 +110,26 @@ class _Compiled(Generic[P, R]):
         if executable is None:
             executable = self._compile(in_tree, types, leaves)
             self._turn_to(executable._calls)
-        known = self._last = executable._calls
+        elif found is not None:
+            self._missed_by_one(executable._calls)
+        known = executable._calls
         if known.flat and found is not None:
             self._simple[found] = known
         return known.run(leaves, found)
+
+    def _missed_by_one(self, known: Calls) -> None:
+        """The usual call is that of another program. It is turned at each power of two, so that types that take turns do
+        not turn it each time."""
+        self._missed += 1
+        if self._missed & (self._missed - 1) == 0:
+            self._turn_to(known)
 
     def _compile(self, in_tree: Structure, types: tuple[Aval, ...], leaves: Sequence[object]) -> Executable[P, R]:
         program = self.program(in_tree, types)
         if _log.isEnabledFor(logging.INFO):
             _log.info("jit of %s: %s", program.name, news(program, [e.program for e in self.executables.values()]))
         where = placement.home([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
-        made = self.executables[in_tree, types] = self.lowered(program).compile(device=where)
+        made = self.executables[in_tree, types] = self.how.lowered(program).compile(device=where)
         return made
 
     def _turn_to(self, calls: Calls) -> None:
@@ -137,9 +154,9 @@ class Jitted(Generic[P, R]):
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
-    def __init__(self, fn: Callable[P, R], given_up: Donation | None = None, units: Units = "auto") -> None:
+    def __init__(self, fn: Callable[P, R], how: _How) -> None:
         self.fn = fn
-        general = (compiled := _Compiled(self, fn, given_up, units)).general
+        general = (compiled := _Compiled(self, fn, how)).general
         self._compiled = compiled
         self._call_with(lambda *args, **kwargs: general(args, kwargs))
         functools.update_wrapper(self, fn)
@@ -153,7 +170,7 @@ class Jitted(Generic[P, R]):
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The lowered program for these arguments (values or `Spec`s)."""
-        return self._compiled.lowered(self.trace(*args, **kwargs))
+        return self._compiled.how.lowered(self.trace(*args, **kwargs))
 
     @property
     def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]]:
@@ -165,9 +182,9 @@ class Jitted(Generic[P, R]):
         if tree.structure(instance) != _LEAF:  # the instance is a pytree, and an argument like any other
             return functools.partial(self, instance)  # type: ignore[arg-type]
         # closed over, as by any bound method; it may have changed since, so it is traced each time, and compiled once
-        known = self._compiled
-        given_up = known.donation and known.donation.of_method()
-        return Jitted(functools.partial(self.fn, instance), given_up, known.units)  # type: ignore[arg-type]
+        how = self._compiled.how
+        how = replace(how, donation=how.donation and how.donation.of_method())
+        return Jitted(functools.partial(self.fn, instance), how)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"<jit {name_of(self.fn)}>"
@@ -180,25 +197,23 @@ class StaticJitted(Generic[P, R]):
     Make it with `jit`. The functions of the static values used last are held.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_donation", "_given_up", "_jitted", "_statics", "_units", "fn")
+    __slots__ = ("__dict__", "__weakref__", "_how", "_jitted", "_others", "_statics", "fn")
 
     def __init__(
         self,
         fn: Callable[P, R],
         argnums: Argnums,
         argnames: Argnames,
-        given_up: Donation | None = None,
-        units: Units = "auto",
+        how: _How,
     ) -> None:
         self.fn = fn
-        self._units = units
         self._statics = Statics(f"jit of {name_of(fn)}", fn, argnums, argnames)
-        self._given_up = given_up
-        self._donation = given_up and self._statics_apart(given_up)
+        self._how = how
+        self._others = replace(how, donation=how.donation and self._without_statics(how.donation))
         self._jitted: Recent[Hashable, Jitted[..., R]] = Recent(512)
         functools.update_wrapper(self, fn)
 
-    def _statics_apart(self, given_up: Donation) -> Donation:
+    def _without_statics(self, given_up: Donation) -> Donation:
         """The donation in terms of the arguments that are left. Raises: ParameterError for a static argument."""
         fixed = {*self._statics.numbers, *self._statics.names}
         for k, _ in given_up.entries:
@@ -217,7 +232,7 @@ class StaticJitted(Generic[P, R]):
         key, fixed, left, named = self._statics.split(args, kwargs)
         known = self._jitted.get(key)
         if known is None:
-            known = Jitted(self._statics.bound(fixed), self._donation, self._units)
+            known = Jitted(self._statics.bound(fixed), self._others)
             if len(self._jitted) and _log.isEnabledFor(logging.INFO):
                 what = self._statics.described(fixed), len(self._jitted)
                 _log.info("jit of %s: %s is new to a function known for %d others", name_of(self.fn), *what)
@@ -245,8 +260,8 @@ class StaticJitted(Generic[P, R]):
         if 0 in self._statics.numbers or tree.structure(instance) != _LEAF:
             return partial(self, instance)
         numbers = [k - 1 for k in sorted(self._statics.numbers)]
-        given_up = self._given_up and self._given_up.of_method()
-        return StaticJitted(partial(self.fn, instance), numbers, sorted(self._statics.names), given_up, self._units)
+        how = replace(self._how, donation=self._how.donation and self._how.donation.of_method())
+        return StaticJitted(partial(self.fn, instance), numbers, sorted(self._statics.names), how)
 
     def __repr__(self) -> str:
         return f"<jit {name_of(self.fn)}>"
@@ -265,9 +280,13 @@ class _StaticDecorator(Protocol):
 
 
 @overload
-def jit(f: Program[P, R], *, donate: Donate = ..., units: Units = ...) -> Executable[P, R]: ...  # type: ignore[overload-overlap]
+def jit(  # type: ignore[overload-overlap]
+    f: Program[P, R], *, donate: Donate = ..., units: Units = ..., passes: Passes | None = ...
+) -> Executable[P, R]: ...
 @overload
-def jit(f: Callable[P, R], *, donate: Donate = ..., units: Units = ...) -> Jitted[P, R]: ...
+def jit(
+    f: Callable[P, R], *, donate: Donate = ..., units: Units = ..., passes: Passes | None = ...
+) -> Jitted[P, R]: ...
 @overload
 def jit(
     f: Callable[P, R],
@@ -276,14 +295,22 @@ def jit(
     static_argnames: Argnames = ...,
     donate: Donate = ...,
     units: Units = ...,
+    passes: Passes | None = ...,
 ) -> StaticJitted[P, R]: ...
 @overload
-def jit(*, donate: Donate, units: Units = ...) -> _Decorator: ...
+def jit(*, donate: Donate, units: Units = ..., passes: Passes | None = ...) -> _Decorator: ...
 @overload
-def jit(*, units: Units) -> _Decorator: ...
+def jit(*, units: Units, passes: Passes | None = ...) -> _Decorator: ...
+@overload
+def jit(*, passes: Passes | None) -> _Decorator: ...
 @overload
 def jit(
-    *, static_argnums: Argnums = ..., static_argnames: Argnames = ..., donate: Donate = ..., units: Units = ...
+    *,
+    static_argnums: Argnums = ...,
+    static_argnames: Argnames = ...,
+    donate: Donate = ...,
+    units: Units = ...,
+    passes: Passes | None = ...,
 ) -> _StaticDecorator: ...
 def jit(
     f: Any = _LEAF,
@@ -292,18 +319,20 @@ def jit(
     static_argnames: Argnames = (),
     donate: Donate = (),
     units: Units = "auto",
+    passes: Passes | None = None,
 ) -> Any:
     """Compile a function when it is called; a `Program` at once.
 
     Static arguments are hashable values, given to the function as they are: it is compiled for each of them. Donated
     arguments are gone after a call, and results are written where they were: name them by position or name, or map
     names to tree prefixes of bools, as in `donate={"state": (True, False)}`. Without a function it is a decorator:
-    `@jit(static_argnames="n", donate="state")`. What repeats in it is compiled once: `units` is that of `lower`.
+    `@jit(static_argnames="n", donate="state")`. What repeats in it is compiled once: `units` and `passes`
+    are those of `lower`.
 
     Rule:   the function must be pure: it is run once per types of arguments, and what it closes over is read then.
             Inside a trace nothing is donated: the outer program decides.
     Cost:   see `trace`, `lower`; equal programs share one executable, whoever asks.
-    Raises: ParameterError for a `donate` that is no argument, or a static one, and for `units` of no meaning; DonationWarning, once per types of
+    Raises: ParameterError for a `donate` that is no argument, or a static one, and for `units` or `passes` of no meaning; DonationWarning, once per types of
             arguments, for memory that no result can use.
     """
     if f is _LEAF:  # nothing anybody would jit
@@ -311,10 +340,12 @@ def jit(
             "static_argnums": static_argnums,
             "static_argnames": static_argnames,
             "donate": donate,
+            "units": units,
+            "passes": passes,
         }
-        given["units"] = units
         return functools.partial(jit, **given)
     check_choice("jit", units)
+    check_passes("jit", passes)
     static = static_argnums not in ((), []) or static_argnames not in ((), [])
     if isinstance(f, Program):
         if static:
@@ -322,12 +353,12 @@ def jit(
                 f"jit: {f.name} is a Program, which has no static arguments",
                 remedy="jit the function, or give them to trace as static_argnames",
             )
-        return lower(f, units).compile(donate=donate)
+        return lower(f, units, passes).compile(donate=donate)
     check_function("jit", f)
-    given_up = donation(f"jit of {name_of(f)}", donate, *parameters(f)) if asked(donate) else None
+    how = _How(donation(f"jit of {name_of(f)}", donate, *parameters(f)) if asked(donate) else None, units, passes)
     if static:
-        return StaticJitted(f, static_argnums, static_argnames, given_up, units)
-    return Jitted(f, given_up, units)
+        return StaticJitted(f, static_argnums, static_argnames, how)
+    return Jitted(f, how)
 
 
 __all__ = ["Jitted", "StaticJitted", "jit"]

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from fxad import transforms, tree
+from fxad import tree
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, described
 from fxad.ir import Aval, Jaxpr
+from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing.context import differentiated
 from fxad.tracing.program import Program, counted, name_of, trace
 from fxad.tree import Structure
@@ -36,12 +37,11 @@ def lift(what: str, f: Any, transform: Callable[[Program[Any, Any]], Program[Any
 
 
 def traced(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], orders: int = 1) -> Program[Any, Any]:
-    """The program of a function that is differentiated `orders` times. Where it is long and repeats itself it is made
-    of calls, so that each layer is differentiated once, however many there are."""
+    """The program of a function that is differentiated `orders` times, after the passes before differentiation."""
     with differentiated(orders):
         program: Program[Any, Any] = trace(f, *args, **kwargs)
-    calls: Program[Any, Any] = program.replace(transforms.in_calls(program.jaxpr))
-    return calls
+    prepared: Program[Any, Any] = program.replace(run_passes(program.jaxpr, BEFORE_DIFFERENTIATION))
+    return prepared
 
 
 def check_function(what: str, f: object) -> None:

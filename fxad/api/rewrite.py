@@ -1,4 +1,4 @@
-"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline`, `reroll`: the same function, another program."""
+"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline`, `reroll`, `apply_passes`: the same function, another program."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from fxad import transforms
 from fxad.api.lift import lift
 from fxad.errors import ArgumentError, described
+from fxad.passes import Passes, check_passes, run_passes
 from fxad.tracing.program import Program
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
@@ -145,3 +146,19 @@ def reroll(f: Any) -> Any:
     Cost: what is stacked is copied.
     """
     return lift("reroll", f, lambda p: p.replace(transforms.reroll(p.jaxpr)))
+
+
+@overload
+def apply_passes(f: Program[P, R], passes: Passes) -> Program[P, R]: ...
+@overload
+def apply_passes(f: Callable[P, R], passes: Passes) -> Callable[P, R]: ...
+def apply_passes(f: Any, passes: Passes) -> Any:
+    """The same function after all passes of a tuple, in order: those of the default pipeline, or others.
+
+    A program is differentiated as it stands, and a function goes through `fxad.passes.BEFORE_DIFFERENTIATION` first:
+    `grad(apply_passes(program, BEFORE_DIFFERENTIATION))` does so with a program.
+
+    Raises: ParameterError for what is not a tuple of passes; ArgumentError for a pass that does not keep the types.
+    """
+    check_passes("apply_passes", passes)
+    return lift("apply_passes", f, lambda p: p.replace(run_passes(p.jaxpr, passes or ())))

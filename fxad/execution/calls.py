@@ -33,7 +33,11 @@ aval_of_array: Final = attrgetter("_aval")
 
 @final
 class Calls:
-    """A program and what runs it: on the default device, and on those where its operands are."""
+    """A program and what runs it: on the default device, and on those where its operands are.
+
+    It is the plan of a call, computed once: the types and the tree to match, what the program closes over, what starts
+    an execution (with donation around it), the handlers of its results, and the tree to make of them.
+    """
 
     __slots__ = (
         "_there", "avals", "bound", "donate", "finish", "flat", "given_up", "handlers", "load", "loaded", "out_avals",
@@ -43,14 +47,13 @@ class Calls:
     def __init__(
         self,
         program: Program[Any, Any],
+        loaded: runtime.Runnable,
         load: Callable[[runtime.Device], runtime.Runnable],
         donate: tuple[int, ...] = (),
-        device: runtime.Device | None = None,
     ) -> None:
         self.program = program
-        self.load, self.donate = load, donate
+        self.loaded, self.load, self.donate = loaded, load, donate
         self.given_up = tuple([k - len(program.bound) for k in donate])  # the same, as numbers of argument leaves
-        self.loaded = load(device or runtime.default_device())
         self.path = partial(operand_path, program)
         self.passed = passed(program.jaxpr, len(program.bound)) if not donate else None
         self.start: Start = self._free
@@ -66,10 +69,7 @@ class Calls:
         self.finish = _finish(program.out_tree)
 
     def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Any call."""
-        leaves = self.match(args, kwargs)
-        if leaves is not None:
-            return self.launch(leaves)
+        """Any call. The arguments are flattened here, once."""
         leaves, found = tree.flatten((args, kwargs))
         if found != self.program.in_tree:
             raise tree_error(self.program, found, len(args), kwargs)
@@ -200,13 +200,24 @@ def usual(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
     `otherwise` answers every other call. Types are compared by identity: equal avals are one object.
     """
     if not calls.settled:  # compiled for another device, where its data is committed
-        return lambda *args, **kwargs: otherwise(args, kwargs)
+        return _elsewhere(calls, otherwise)
     if calls.flat and not calls.bound and calls.finish is _first and not calls.donate:
         if len(calls.avals) == 1:
             return _of_one(calls, otherwise)
         if len(calls.avals) == 2:
             return _of_two(calls, otherwise)
     return _of_many(calls, otherwise)
+
+
+def _elsewhere(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
+    """Any trees in and out, of a program that does not run on the default device."""
+    match, launch = calls.match, calls.launch
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves = match(args, kwargs) if binding() is None else None
+        return otherwise(args, kwargs) if leaves is None else launch(leaves)
+
+    return call
 
 
 def _of_one(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter, Signature
@@ -15,13 +15,14 @@ from fxad.execution.calls import Calls, usual
 from fxad.execution.donation import Donate, asked, check_operands, of_program
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
+from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
 from fxad.runtime import CompileOptions, CostStats, MemoryStats
 from fxad.storage.exported import export
 from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program
 from fxad.units.blocks import Predicate, chosen
-from fxad.units.plan import Choice, Plan, plan_of
+from fxad.units.plan import Choice, Plan
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,16 +44,22 @@ class Lowered(Generic[P, R_co]):
     program: Program[P, R_co]
     donate: tuple[int, ...] = ()  # operands that `compile` gives up unless it is told otherwise
     choice: Choice = "none"
+    passes: Passes | None = None  # None: the default pipeline
 
     @property
     def module(self) -> LoweredModule:
         """StableHLO of the whole program, as a value."""
-        return lower_jaxpr(self.program.jaxpr)
+        return lower_jaxpr(run_passes(self.program.jaxpr, self.passes or ()))
+
+    @property
+    def stages(self) -> Stages:
+        """The program, and what it is after each pass that it goes through before it is compiled: a table to print."""
+        return stages_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     @property
     def units(self) -> Plan:
         """The plan: what is compiled, once each, and the steps that call it. Its `str` is a table."""
-        return plan_of(self.program.jaxpr, self.choice, self.donate)
+        return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     def text(self) -> str:
         """StableHLO text; byte-identical for equal programs. Of several units: the plan as comments, then each unit."""
@@ -84,10 +91,11 @@ class Lowered(Generic[P, R_co]):
             )
         operands = given or options.donate
         check_operands(self.program, operands)
-        load = partial(load_linked, self.program.jaxpr, self.choice, replace(options, donate=operands))
         if device is not None:
             check_device(f"compile of {self.program.name}", device)
-        return Executable(self.program, load, operands, device)
+        load = partial(load_linked, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
+        loaded = load(device or runtime.default_device())
+        return Executable(self.program, Calls(self.program, loaded, load, operands))
 
     def export(self, *, platforms: str | Sequence[str] | None = None) -> bytes:
         """The program as bytes; `fx.load_exported` runs them, in any process, whole.
@@ -96,18 +104,23 @@ class Lowered(Generic[P, R_co]):
 
         Raises: ArgumentError for calls of the host; ParameterError for a platform that cannot be.
         """
-        return export(self.program, donate=self.donate, platforms=platforms)
+        program: Program[P, R_co] = self.program.replace(run_passes(self.program.jaxpr, self.passes or ()))
+        return export(program, donate=self.donate, platforms=platforms)
 
     def __str__(self) -> str:
         return self.text()
 
 
-def lower(program: Program[P, R], units: Units = "auto") -> Lowered[P, R]:
+def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None = None) -> Lowered[P, R]:
     """Lower a program to StableHLO: a pure function of the program, one function per distinct sub-program.
 
     `units` decides which calls are compiled apart, once each: "auto", by the cost rule of `fxad.units.blocks`, of calls
     and stretches of equations that repeat; a predicate of the body of a call (a `Jaxpr`), of the calls that there are;
     or "none": the program is compiled whole.
+
+    `passes` are what the program goes through first. The default is `fxad.passes.BEFORE_COMPILATION`, where the cost
+    rule finds that units pay. A tuple that is given replaces it, and the program always goes through it: `()` is no
+    pass.
 
     Law: the results do not depend on `units` but for rounding: XLA does not fuse across the border of a unit.
     """
@@ -115,7 +128,8 @@ def lower(program: Program[P, R], units: Units = "auto") -> Lowered[P, R]:
         raise ArgumentError(
             f"lower: takes a Program, got {program!r}", remedy="trace the function first: lower(trace(f, *examples))"
         )
-    return Lowered(program, choice=choice_of(program.jaxpr, units))
+    check_passes("lower", passes)
+    return Lowered(program, choice=choice_of(run_passes(program.jaxpr, passes or ()), units), passes=passes)
 
 
 def choice_of(jaxpr: Jaxpr, units: Units) -> Choice:
@@ -133,10 +147,12 @@ def check_choice(what: str, units: object) -> None:
         )
 
 
-def load_linked(jaxpr: Jaxpr, choice: Choice, options: CompileOptions, device: runtime.Device) -> runtime.Runnable:
+def load_linked(
+    jaxpr: Jaxpr, choice: Choice, passes: Passes | None, options: CompileOptions, device: runtime.Device
+) -> runtime.Runnable:
     """The executable of a program on a device; its units are from the cache in force."""
-    plan = plan_of(jaxpr, choice, options.donate)
-    if len(plan.steps) > 1:
+    plan = plan_of(jaxpr, choice, options.donate, passes)
+    if len(plan.steps) > 1 or passes:
         runtime.cache_in_force().hold_planned(jaxpr)
     return runtime.link(plan, device, options)
 
@@ -158,16 +174,10 @@ class Executable(Generic[P, R_co]):
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
-    def __init__(
-        self,
-        program: Program[P, R_co],
-        load: Callable[[runtime.Device], runtime.Runnable],
-        donate: tuple[int, ...] = (),
-        device: runtime.Device | None = None,
-    ) -> None:
+    def __init__(self, program: Program[P, R_co], calls: Calls) -> None:
         self.program = program
-        self._calls = Calls(program, load, donate, device)
-        object.__setattr__(self, "__call__", usual(self._calls, self._calls.general))
+        self._calls = calls
+        object.__setattr__(self, "__call__", usual(calls, calls.general))
 
     @property
     def in_avals(self) -> tuple[Aval, ...]:
@@ -177,6 +187,10 @@ class Executable(Generic[P, R_co]):
     @property
     def _loaded(self) -> runtime.Runnable:
         return self._calls.loaded
+
+    def text(self) -> str:
+        """The program as XLA optimised it, in HLO; of several units one section each, which begins with a comment."""
+        return self._loaded.hlo()
 
     def memory(self) -> MemoryStats:
         """Bytes of arguments, results, aliases, temporaries and the peak, as XLA planned them."""

@@ -14,8 +14,9 @@ from fxad import dtypes
 from fxad.core.interpreter import run
 from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, NDArray, distinct
+from fxad.passes import plan_of
 from fxad.runtime import devices, link, to_buffer, to_numpy
-from fxad.units.plan import Choice, plan_of
+from fxad.units.plan import Choice
 
 Values: TypeAlias = Sequence[NDArray]
 Wide: TypeAlias = npt.NDArray[np.complex128]

@@ -29,7 +29,7 @@ from fxad.testing.compare import (
 )
 from fxad.testing.programs import Case
 from fxad.text import parse, to_text
-from fxad.transforms import cse, dce, in_calls, inline, outline, reroll, simplify
+from fxad.transforms import cse, dce, inline, outline, outline_before_ad, reroll, simplify
 from fxad.transforms.outlining.effort import equations
 from fxad.transforms.outlining.parametrise import settled
 
@@ -141,9 +141,9 @@ def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> Non
         fail("inlined, it is another program", case.program, (), out)
 
 
-def check_in_calls(case: Case, lasts: float = 0.0) -> None:
-    """in_calls, of programs of any length: same results, bit for bit; `inline` gives back the equations."""
-    out = check_transform(lambda f: in_calls(f, 0, lasts), case.program)
+def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
+    """outline_before_ad, of programs of any length: same results, bit for bit; `inline` gives back the equations."""
+    out = check_transform(lambda f: outline_before_ad(f, 0, lasts), case.program)
     if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
         fail(f"the results changed: {problem}", case.program, case.args, out)
     if dataflow(sweep(inline(out))) != dataflow(sweep(inline(case.program))):

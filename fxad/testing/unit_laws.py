@@ -10,15 +10,16 @@ from fxad import runtime
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, Var
+from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.testing.compare import differ, fail, slack
 from fxad.testing.programs import Case
 from fxad.units.blocks import chosen
 from fxad.units.min_cut_recompute import CHEAP, plain
-from fxad.units.pieces import Pieces, cut_up
-from fxad.units.plan import Choice, Plan, plan_of
-from fxad.units.recompute import lightened
+from fxad.units.pieces import Pieces, partition
+from fxad.units.plan import Choice, Plan
+from fxad.units.recompute import recompute
 
 
 def in_stretches(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
@@ -82,16 +83,16 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
         fail(f"impossible memory figures {stats}\n{plan}", program)
 
 
-def check_lightened(case: Case, seed: int) -> int:
+def check_recompute(case: Case, seed: int) -> int:
     """Of arbitrary pieces: with less that waits between them, they give the very same; equal ones stay equal; none does
     more of what is not cheap. Returns how many bodies changed."""
     program = in_stretches(case.program, seed)
     units = arbitrary(program, seed)
     assert not isinstance(units, str)
-    pieces = cut_up(program, units)
-    new = lightened(pieces)
+    pieces = partition(program, units)
+    new = recompute(pieces)
     if problem := differ(in_order(pieces, case.args), in_order(new, case.args), exact=True):
-        fail(f"lightened pieces differ: {problem}", program, case.args)
+        fail(f"recomputed pieces differ: {problem}", program, case.args)
     bodies: dict[Jaxpr, Jaxpr] = {}
     for a, b in zip(pieces.pieces, new.pieces, strict=True):
         if bodies.setdefault(a.body, b.body) is not b.body:

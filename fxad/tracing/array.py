@@ -314,10 +314,7 @@ class Eager:
         else:
             if loaded is None:
                 loaded = self._load(op, avals, static, key)
-            try:
-                out = loaded.start(buffers).consume_with_handlers(loaded.handlers)
-            except runtime.Refused as e:
-                raise runtime.refused(e, buffers, loaded.origin) from e
+            out = runtime.launch(loaded, buffers, loaded.handlers)
         if len(out) != 1:
             return tuple(arrays(loaded.out_avals, out))
         made = Array()

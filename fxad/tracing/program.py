@@ -120,7 +120,13 @@ class Program(Generic[P, R_co]):
         return Program(jaxpr, ins, outs, self.bound, self.names, name or self.name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        leaves = flatten_arguments(self, args, kwargs)
+        return self._run(flatten_arguments(self, args, kwargs))
+
+    def call_flat(self, leaves: Sequence[object]) -> R_co:
+        """Call with arguments that are flattened already. Raises: ShapeError, DTypeError, ArgumentError."""
+        return self._run(fit_leaves(self, leaves))
+
+    def _run(self, leaves: Sequence[object]) -> R_co:
         outs = binder().call(self.jaxpr, [*self.bound, *leaves])
         return cast(R_co, self.out_tree.unflatten(outs))
 
@@ -264,6 +270,11 @@ def flatten_arguments(program: Program[Any, Any], args: tuple[object, ...], kwar
     leaves, in_tree = tree.flatten((args, kwargs))
     if in_tree != program.in_tree:
         raise tree_error(program, in_tree, len(args), kwargs)
+    return fit_leaves(program, leaves)
+
+
+def fit_leaves(program: Program[Any, Any], leaves: Sequence[object]) -> list[Any]:
+    """Argument leaves, checked against the program's types; Python scalars converted to them."""
     return [
         x if isinstance(x, Array) and x.aval is a else fit(program, k, x, a)
         for k, (x, a) in enumerate(zip(leaves, program.in_avals, strict=True))

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from fxad.transforms.cleanup.dce import prune as prune
     from fxad.transforms.cleanup.inline import inline as inline
     from fxad.transforms.cleanup.simplify import simplify as simplify
-    from fxad.transforms.inversion.chains import chained as chained
-    from fxad.transforms.inversion.merge_invertible import joined as joined
+    from fxad.transforms.inversion.chains import merge_invertible as merge_invertible
+    from fxad.transforms.inversion.merge_invertible import merge_chains as merge_chains
     from fxad.transforms.memory.partial_eval import partial_eval as partial_eval
     from fxad.transforms.memory.remat import remat as remat
     from fxad.transforms.memory.residuals import planned as planned
     from fxad.transforms.memory.residuals import residuals as residuals
     from fxad.transforms.outlining.outline import outline as outline
-    from fxad.transforms.outlining.outline_before_ad import in_calls as in_calls
+    from fxad.transforms.outlining.outline_before_ad import outline_before_ad as outline_before_ad
     from fxad.transforms.outlining.reroll import reroll as reroll
     from fxad.transforms.vmap import vmap as vmap
 else:
     __getattr__, __dir__ = later(
         __name__,
         {
-            "fxad.transforms.inversion.merge_invertible": "joined",
-            "fxad.transforms.inversion.chains": "chained",
+            "fxad.transforms.inversion.merge_invertible": "merge_chains",
+            "fxad.transforms.inversion.chains": "merge_invertible",
             "fxad.transforms.cleanup.cse": "cse",
             "fxad.transforms.cleanup.dce": "dce prune",
-            "fxad.transforms.outlining.outline_before_ad": "in_calls",
+            "fxad.transforms.outlining.outline_before_ad": "outline_before_ad",
             "fxad.transforms.cleanup.inline": "inline",
             "fxad.transforms.ad.jacobian": "jacfwd jacrev",
             "fxad.transforms.ad.jvp": "jvp",

@@ -11,12 +11,12 @@ The rule (`repeated`), for the body of a call that is reached more than once whe
 3. unless the units inside it leave no more than half of it to compile: then they are the units;
 
 and for all of it: it takes twice that time, or there is no use in looking (`large_enough`); and with units XLA compiles
-for `SAVES` milliseconds less, by the estimate of `fxad.units.kernels` (`pays`). That counts distinct kernels. XLA
-compiles equal ones once by itself, so units save nothing where layers are a product and a tanh (50 of them: 0.3 s
-either way), and much where each layer is fused with what is before it, as sums of a residual stream are, or reads
-another slice. And steps of linked units are slower where blocks are cheap: those 50 layers by a half. What is compiled
-with units is at most `AT_MOST` of the equations without them, too, unless it saves `CERTAIN`. A program that gives
-operands up, or computes values again, need not save time: as units it holds less.
+for `SAVES` milliseconds less, by the estimate of `fxad.units.kernels` (`saves_compile_time`). That counts distinct
+kernels. XLA compiles equal ones once by itself, so units save nothing where layers are a product and a tanh (50 of
+them: 0.3 s either way), and much where each layer is fused with what is before it, as sums of a residual stream are, or
+reads another slice. And steps of linked units are slower where blocks are cheap: those 50 layers by a half. What is
+compiled with units is at most `AT_MOST` of the equations without them, too, unless it saves `CERTAIN`. A program that
+gives operands up, or computes values again, need not save time: as units it holds less.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:
     return weight(jaxpr).equations - sum(again)
 
 
-def pays(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVES) -> bool:
+def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVES) -> bool:
     """Whether compiling these units is enough cheaper than compiling the whole: by `saves` milliseconds, and in
     proportion where it is not `CERTAIN`."""
     bodies = tuple(units)

@@ -37,7 +37,7 @@ from fxad.primitives.picking import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Slice
 from fxad.transforms.outlining.approximate_match import harmful
-from fxad.units.pieces import Piece, Pieces, opened
+from fxad.units.pieces import Piece, Pieces, inline_calls
 from fxad.units.separator import separator
 
 CHEAP: Final[frozenset[type]] = frozenset(
@@ -245,13 +245,13 @@ def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
 def plain(jaxpr: Jaxpr) -> Jaxpr:
     """The program with bodies in place of calls, recomputations excepted, and without names, which nobody asks for any
     more."""
-    open_ = opened(jaxpr, frozenset(distinct(jaxpr)), again=False)[0]
-    b = Builder.like(open_)
+    inlined = inline_calls(jaxpr, frozenset(distinct(jaxpr)), recomputations=False)[0]
+    b = Builder.like(inlined)
     env: dict[Atom, Atom] = {}
-    for eqn in open_.eqns:
+    for eqn in inlined.eqns:
         ins = tuple([env.get(a, a) for a in eqn.ins])
         env.update(zip(eqn.outs, ins if isinstance(eqn.prim, Name) else b.copy(eqn, ins), strict=True))
-    return b.build([env.get(a, a) for a in open_.outs], jaxpr.name)
+    return b.build([env.get(a, a) for a in inlined.outs], jaxpr.name)
 
 
 def _formula(v: Var, made: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | None:

@@ -62,125 +62,126 @@ class Pieces:
 
 
 @by_value
-def cut_up(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...] = ()) -> Pieces:
+def partition(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...] = ()) -> Pieces:
     """The pieces of a program whose calls of `units` are pieces of their own; operands in `donate` may die.
 
     Law:  running the pieces in order gives what the program gives.
     Cost: linear in the equations, calls that hold units inlined.
     """
-    return _Cutter(*followed(jaxpr, frozenset(units)), frozenset(units), frozenset(donate)).pieces()
+    return _Partition(*inline_callers(jaxpr, frozenset(units)), frozenset(units), frozenset(donate)).pieces()
 
 
-def followed(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
-    """The program with every call that is no unit, but holds one, replaced by the body of it; see `opened`."""
+def inline_callers(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
+    """The program with every call that is no unit, but holds one, replaced by the body of it; see `inline_calls`."""
     holding: set[Jaxpr] = set()
     for body in distinct(jaxpr):
         if body not in units and any([b in units or b in holding for b in map(called, body.eqns)]):
             holding.add(body)
-    return opened(jaxpr, holding)
+    return inline_calls(jaxpr, holding)
 
 
 @by_value
-def flat(jaxpr: Jaxpr) -> Jaxpr:
+def inline_single_calls(jaxpr: Jaxpr) -> Jaxpr:
     """The program with the bodies of calls that are reached once in place of the calls, recomputations excepted."""
     while (only := _only(jaxpr)) is not None:
         jaxpr = only
-    return opened(jaxpr, {body for body, n in uses(jaxpr).items() if n == 1}, again=False)[0]
+    return inline_calls(jaxpr, {body for body, n in uses(jaxpr).items() if n == 1}, recomputations=False)[0]
 
 
 def _only(jaxpr: Jaxpr) -> Jaxpr | None:
     """The program that another is no more than a call of, as a jitted gradient is: thousands of equations are not
     copied to find the same."""
-    if len(jaxpr.eqns) != 1 or is_again(eqn := jaxpr.eqns[0]):
+    if len(jaxpr.eqns) != 1 or is_recomputation(eqn := jaxpr.eqns[0]):
         return None
     return called(eqn) if (eqn.ins, eqn.outs) == (jaxpr.ins, jaxpr.outs) else None
 
 
-def opened(jaxpr: Jaxpr, which: Container[Jaxpr], *, again: bool = True) -> tuple[Jaxpr, frozenset[int]]:
+def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr], *, recomputations: bool = True) -> tuple[Jaxpr, frozenset[int]]:
     """The program with bodies in place of the calls of them, at any depth; and which of its equations are a
-    recomputation so opened, and so must not be moved to where the first computation is. Not `again`: these stay."""
-    if not any([_opens(eqn, which, again) for eqn in jaxpr.eqns]):
+    recomputation so inlined, and so must not be moved to where the first computation is. Without `recomputations` the
+    calls of these stay."""
+    if not any([_inlined_body(eqn, which, recomputations) for eqn in jaxpr.eqns]):
         return jaxpr, _NONE
     b = Builder.like(jaxpr)
-    stay: list[int] = []
+    pinned: list[int] = []
 
     def opens(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        body = _opens(eqn, which, again)
-        return None if body is None else (body, mark or is_again(eqn))
+        body = _inlined_body(eqn, which, recomputations)
+        return None if body is None else (body, mark or is_recomputation(eqn))
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Var, ...]:
         if mark:
-            stay.append(len(b.eqns))
+            pinned.append(len(b.eqns))
         return b.copy(eqn, ins)
 
-    return b.build(b.opened(jaxpr, jaxpr.ins, opens, add), jaxpr.name), frozenset(stay)
+    return b.build(b.opened(jaxpr, jaxpr.ins, opens, add), jaxpr.name), frozenset(pinned)
 
 
-def _opens(eqn: Eqn, which: Container[Jaxpr], again: bool) -> Jaxpr | None:
+def _inlined_body(eqn: Eqn, which: Container[Jaxpr], recomputations: bool) -> Jaxpr | None:
     body = called(eqn)
-    return body if body is not None and body in which and (again or not is_again(eqn)) else None
+    return body if body is not None and body in which and (recomputations or not is_recomputation(eqn)) else None
 
 
-def is_again(eqn: Eqn) -> bool:
+def is_recomputation(eqn: Eqn) -> bool:
     """Whether an equation is a recomputation, to be kept apart from what was computed first."""
     return isinstance(eqn.prim, Remat) and eqn.prim.opaque
 
 
 def recomputes(jaxpr: Jaxpr) -> bool:
     """Whether anything in a program is computed again, to save memory."""
-    return any([is_again(eqn) for body in distinct(jaxpr) for eqn in body.eqns if type(eqn.prim) is Remat])
+    return any([is_recomputation(eqn) for body in distinct(jaxpr) for eqn in body.eqns if type(eqn.prim) is Remat])
 
 
 @final
-class _Cutter:
+class _Partition:
     """Walks the equations in the order in which they are to be computed, and closes a piece of glue where it must."""
 
     __slots__ = (
         "constants",
         "consumers",
-        "flat",
         "kept",
         "live",
         "made",
         "out",
         "pending",
+        "pinned",
+        "program",
         "results",
-        "stay",
         "units",
         "wanted",
     )
 
-    def __init__(self, flat: Jaxpr, stay: frozenset[int], units: frozenset[Jaxpr], donate: frozenset[int]) -> None:
-        self.flat = flat
-        self.stay = stay
+    def __init__(self, program: Jaxpr, pinned: frozenset[int], units: frozenset[Jaxpr], donate: frozenset[int]) -> None:
+        self.program = program
+        self.pinned = pinned
         self.units = units
-        self.kept = {v for k, v in enumerate(flat.ins) if k not in donate}
-        self.results = set(flat.outs)
+        self.kept = {v for k, v in enumerate(program.ins) if k not in donate}
+        self.results = set(program.outs)
         self.live, self.wanted = self._needed()
         self.consumers: dict[Atom, set[int]] = {}  # equations that read a value and are not computed yet
         for k in self.live:
-            for a in flat.eqns[k].ins:
+            for a in program.eqns[k].ins:
                 self.consumers.setdefault(a, set()).add(k)
         self.out: list[Piece] = []
         self.constants = self._constants()
-        self.made: set[Atom] = {*flat.ins, *self.constants}  # there when the next piece begins
+        self.made: set[Atom] = {*program.ins, *self.constants}  # there when the next piece begins
         self.pending: dict[int, Eqn] = {}
 
     def _is_unit(self, eqn: Eqn) -> bool:
         return called(eqn) in self.units
 
     def _constants(self) -> tuple[Lit, ...]:
-        operands = [a for k in self.live if self._is_unit(self.flat.eqns[k]) for a in self.flat.eqns[k].ins]
+        operands = [a for k in self.live if self._is_unit(self.program.eqns[k]) for a in self.program.eqns[k].ins]
         return tuple([a for a in dict.fromkeys(operands) if isinstance(a, Lit) and a.aval.nbytes <= SMALL])
 
     def _needed(self) -> tuple[list[int], set[int]]:
         """The equations that a result or an effect needs, in order; and those of the glue that a unit needs, or that
         have effects."""
-        for_results: set[Atom] = set(self.flat.outs)
+        for_results: set[Atom] = set(self.program.outs)
         for_units: set[Atom] = set()
         live, wanted = [], set()
-        for k in range(len(self.flat.eqns) - 1, -1, -1):
-            eqn = self.flat.eqns[k]
+        for k in range(len(self.program.eqns) - 1, -1, -1):
+            eqn = self.program.eqns[k]
             by_unit = bool(eqn.prim.effects) or not for_units.isdisjoint(eqn.outs)
             if not by_unit and for_results.isdisjoint(eqn.outs):
                 continue
@@ -195,13 +196,13 @@ class _Cutter:
 
     def _order(self) -> list[int]:
         """The equations by the unit after which they are taken up; see the module."""
-        allowed = sum([v.aval.nbytes for v in self.flat.ins])
+        allowed = sum([v.aval.nbytes for v in self.program.ins])
         after: dict[Atom, int] = {}
         ahead: set[Atom] = set()
         keys: list[tuple[int, int, int]] = []
         unit = 0
         for k in self.live:
-            eqn = self.flat.eqns[k]
+            eqn = self.program.eqns[k]
             ready = max([after.get(a, 0) for a in eqn.ins], default=0)
             if self._is_unit(eqn):
                 unit += 1
@@ -209,7 +210,7 @@ class _Cutter:
                 keys.append((at, 0, k))
             else:
                 at = unit
-                if ready < unit and k not in self.stay and not eqn.prim.effects:
+                if ready < unit and k not in self.pinned and not eqn.prim.effects:
                     size = sum([v.aval.nbytes for v in eqn.outs])
                     size -= sum([a.aval.nbytes for a in {*eqn.ins} & ahead if self.consumers[a] == {k}])
                     if k not in self.wanted:
@@ -225,7 +226,7 @@ class _Cutter:
     def pieces(self) -> Pieces:
         """All of it."""
         for k in self._order():
-            eqn = self.flat.eqns[k]
+            eqn = self.program.eqns[k]
             if not self._is_unit(eqn):
                 self.pending[k] = eqn
                 continue
@@ -278,16 +279,16 @@ class _Cutter:
         self.out.append(piece)
         self.made.update(piece.outs)
         for k in which:
-            for a in self.flat.eqns[k].ins:
+            for a in self.program.eqns[k].ins:
                 self.consumers[a].discard(k)
 
     def _finish(self) -> Pieces:
         """The last glue: what waits, and results that no piece makes, or that are given twice."""
-        count = sum([len(e.outs) for e in self.flat.eqns])
-        seen: set[Atom] = set(self.flat.ins)
+        count = sum([len(e.outs) for e in self.program.eqns])
+        seen: set[Atom] = set(self.program.ins)
         outs: list[Atom] = []
         copies: dict[Var, Atom] = {}
-        for a in self.flat.outs:
+        for a in self.program.outs:
             if a in seen or isinstance(a, Lit):
                 copy = Var(count + len(copies), a.aval)
                 copies[copy] = a
@@ -296,7 +297,7 @@ class _Cutter:
             outs.append(a)
         if self.pending or copies:
             self._glue(list(self.pending), (), copies)
-        return Pieces(self.flat.ins, self.constants, tuple(self.out), tuple(outs))
+        return Pieces(self.program.ins, self.constants, tuple(self.out), tuple(outs))
 
 
 def _body(eqn: Eqn) -> Jaxpr:

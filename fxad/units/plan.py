@@ -9,21 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
-from math import inf
 from operator import add
 from typing import Literal, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, place
 from fxad.lower import aliases
-from fxad.transforms.inversion.second_order import as_run
-from fxad.transforms.outlining.merge_bodies import reunited
-from fxad.transforms.outlining.outline import WASTE, outline
-from fxad.units.blocks import GROUPED, SAVES, check_steps, large_enough, pays, repeated
-from fxad.units.pieces import Piece, Pieces, cut_up, flat, recomputes
-from fxad.units.recompute import lightened
-from fxad.units.schedule import sooner
+from fxad.units.blocks import check_steps
+from fxad.units.pieces import Piece, Pieces, partition
+from fxad.units.recompute import recompute
+from fxad.units.schedule import schedule
 from fxad.units.weight import weigh
 
 # "auto": the cost rule; "none": the program is one unit; else the bodies whose calls are units.
@@ -96,15 +91,15 @@ class Plan:
         return max([s.live_bytes for s in self.steps])
 
     @property
-    def held(self) -> tuple[int, ...]:
+    def bytes_held(self) -> tuple[int, ...]:
         """Bytes in memory while each step runs, beside what its unit needs; what is taken over counts once."""
-        taken = [sum([u.body.ins[k].aval.nbytes for k in u.donate]) for u in self.units]
-        return tuple([s.live_bytes - taken[s.unit] for s in self.steps])
+        reused = [sum([u.body.ins[k].aval.nbytes for k in u.donate]) for u in self.units]
+        return tuple([s.live_bytes - reused[s.unit] for s in self.steps])
 
-    def given_up(self, step: Step) -> tuple[int, ...]:
+    def donated_at(self, step: Step) -> tuple[int, ...]:
         """Operands of the program that die at a step, and whose memory no result of it takes over."""
-        taken = {step.ins[k] for k in self.units[step.unit].donate}
-        return tuple([k for k in step.frees if k in self.donate and k not in taken])
+        reused = {step.ins[k] for k in self.units[step.unit].donate}
+        return tuple([k for k in step.frees if k in self.donate and k not in reused])
 
     def table(self, *, places: bool = True) -> str:
         """Units and steps as text; `places` adds the user's line to each step."""
@@ -133,64 +128,53 @@ def _columns(rows: Sequence[tuple[str, str, str, str, str]]) -> str:
     return "\n".join(lines)
 
 
-def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = ()) -> Plan:
-    """The plan of a program. Operands in `donate` are the program's to overwrite.
-
-    Law: a pure function of the program's value; "auto" gives a single unit where the rule of `fxad.units.blocks` says
-         that more do not pay.
-    """
-    # not remembered where the unit is the program itself, which a plan on it would keep alive
-    return (None if choice == "none" else _linked(jaxpr, choice, donate)) or single(jaxpr, donate)
-
-
-def single(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
-    """The plan with the whole program as its only unit."""
+def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
+    """The plan with the whole program as its only unit. Operands in `donate` are the program's to overwrite."""
     n = len(jaxpr.ins)
     slots = (*jaxpr.in_avals, *jaxpr.out_avals)
     step = Step(0, tuple(range(n)), (), sum([a.nbytes for a in slots]))
     return Plan((Unit(jaxpr, donate, 1, False),), (step,), slots, tuple(range(n, len(slots))), (), donate, jaxpr.name)
 
 
-@by_value
-def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | None:
-    """The plan with several steps, or None where there is one only."""
-    jaxpr = as_run(jaxpr) if isinstance(choice, str) else jaxpr
-    saves = -inf if donate or recomputes(jaxpr) else SAVES
-    if isinstance(choice, str) and not large_enough(jaxpr, saves):
-        return None
-    # before calls that are reached once are written out: the first layer's may be nearly those of the others
-    whole = outline(flat(reunited(jaxpr, WASTE)), GROUPED, WASTE) if isinstance(choice, str) else jaxpr
-    units = repeated(whole) if isinstance(choice, str) else choice
+def linked_plan(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...], name: str) -> Plan | None:
+    """The plan that compiles the calls of `units` apart, for a program known as `name`; None where that gives one step.
+
+    The program is partitioned into pieces, the pieces are scheduled, and cheap values are recomputed where that lets
+    fewer bytes wait. Of the two schedules the one with the lower peak is taken.
+
+    Raises: ParameterError for units that are called more often than a plan has steps.
+    """
     if not units:
         return None
-    check_steps(whole, units)
-    pieces = cut_up(whole, units, donate)
+    check_steps(jaxpr, units)
+    pieces = partition(jaxpr, units, donate)
     if len(pieces.pieces) < 2:
         return None
-    plan = _planned(pieces, donate, jaxpr.name)
-    early = sooner(pieces, donate)
-    other = plan if early is pieces else _planned(early, donate, jaxpr.name)
-    plan = _lighter(early, other) if other.peak_bytes < plan.peak_bytes else _lighter(pieces, plan)
-    # last, as units that hand over less have fewer kernels
-    return plan if not isinstance(choice, str) or pays([u.body for u in plan.units], jaxpr, saves) else None
+    plan = _plan_of_pieces(pieces, donate, name)
+    scheduled = schedule(pieces, donate)
+    other = plan if scheduled is pieces else _plan_of_pieces(scheduled, donate, name)
+    if other.peak_bytes < plan.peak_bytes:
+        pieces, plan = scheduled, other
+    return _with_recompute(pieces, plan)
 
 
-def _lighter(pieces: Pieces, plan: Plan) -> Plan:
-    """The plan of the pieces, or of those with less that waits between them where its peak is lower for certain: also
-    if all that they make again, or make and do not hand over, is in memory while they run."""
-    new = lightened(pieces, plan.donate)
+def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:
+    """The plan of the pieces, or of those with cheap values recomputed where its peak is lower for certain: also if all
+    that they compute again, or compute and do not hand over, is in memory while they run."""
+    new = recompute(pieces, plan.donate)
     if new is pieces:
         return plan
     pairs = [(a, b) for a, b in zip(pieces.pieces, new.pieces, strict=True) if b.outs or b.body.effects]
-    lighter = _planned(replace(new, pieces=tuple([b for _, b in pairs])), plan.donate, plan.name)
+    other = _plan_of_pieces(replace(new, pieces=tuple([b for _, b in pairs])), plan.donate, plan.name)
     spared = [sum([a.aval.nbytes for a in {*a.ins, *a.outs} - {*b.ins, *b.outs}]) for a, b in pairs]
-    return lighter if max(map(add, lighter.held, spared)) < max(plan.held) else plan
+    return other if max(map(add, other.bytes_held, spared)) < max(plan.bytes_held) else plan
 
 
-def _planned(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
-    given: tuple[Atom, ...] = (*pieces.ins, *pieces.constants)
-    slots = [a.aval for a in given]
-    slot = {a: k for k, a in enumerate(given)}
+def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
+    """Pieces as units and steps over slots, with the liveness of each slot."""
+    inputs: tuple[Atom, ...] = (*pieces.ins, *pieces.constants)
+    slots = [a.aval for a in inputs]
+    slot = {a: k for k, a in enumerate(inputs)}
     reads: list[tuple[int, ...]] = []
     for p in pieces.pieces:
         reads.append(tuple([slot[a] for a in p.ins]))
@@ -198,12 +182,12 @@ def _planned(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
             slot[a] = len(slots)
             slots.append(a.aval)
     outs = tuple([slot[a] for a in pieces.outs])
-    kept = {*outs, *[k for k in range(len(given)) if k not in donate]}
-    frees = _frees(reads, [len(p.outs) for p in pieces.pieces], len(given), kept)
+    kept = {*outs, *[k for k in range(len(inputs)) if k not in donate]}
+    frees = _last_reads(reads, [len(p.outs) for p in pieces.pieces], len(inputs), kept)
     units = _units(pieces.pieces, reads, frees)
     numbers = {u.body: k for k, u in enumerate(units)}
     steps = []
-    live, n = sum([a.aval.nbytes for a in given]), len(given)
+    live, n = sum([a.aval.nbytes for a in inputs]), len(inputs)
     for p, ins, dead in zip(pieces.pieces, reads, frees, strict=True):
         live += sum([a.nbytes for a in slots[n : n + len(p.outs)]])
         n += len(p.outs)
@@ -212,10 +196,10 @@ def _planned(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
     return Plan(units, tuple(steps), tuple(slots), outs, pieces.constants, donate, name)
 
 
-def _frees(
+def _last_reads(
     reads: Sequence[tuple[int, ...]], made: Sequence[int], n_in: int, kept: set[int]
 ) -> tuple[tuple[int, ...], ...]:
-    """The slots that die at each step: after the last that reads them, or where they are made when none does."""
+    """Liveness: the slots that die at each step, after the last read, or where they are made if nothing reads them."""
     last: dict[int, int] = {}
     n = n_in
     for k, (ins, count) in enumerate(zip(reads, made, strict=True)):
@@ -239,12 +223,12 @@ def _units(
     for p, ins, dead in zip(pieces, reads, frees, strict=True):
         uses[p.body] = uses.get(p.body, 0) + 1
         glue[p.body] = glue.get(p.body, True) and p.glue
-        gone = {*dead}
-        here = {k for k, slot in enumerate(ins) if slot in gone and ins.count(slot) == 1}
+        freed = {*dead}
+        here = {k for k, slot in enumerate(ins) if slot in freed and ins.count(slot) == 1}
         dying[p.body] = dying.get(p.body, here) & here
-    return tuple([Unit(b, _taken_over(b, dying[b]), n, glue[b]) for b, n in uses.items()])
+    return tuple([Unit(b, _reused_operands(b, dying[b]), n, glue[b]) for b, n in uses.items()])
 
 
-def _taken_over(body: Jaxpr, dying: Iterable[int]) -> tuple[int, ...]:
-    """The operands among `dying` whose memory a result takes over."""
+def _reused_operands(body: Jaxpr, dying: Iterable[int]) -> tuple[int, ...]:
+    """The operands among `dying` whose memory a result reuses."""
     return tuple(aliases(body.in_avals, body.out_avals, sorted(dying)))

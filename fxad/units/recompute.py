@@ -17,7 +17,7 @@ from fxad.units.pieces import Pieces
 _Column: TypeAlias = tuple[Atom, ...]
 
 
-def lightened(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
+def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
     """The pieces, with less that waits from one to a later one; operands in `donate` may die.
 
     Law:  running them in order gives what it gave before; one new piece for each old one, and equal ones for equal
@@ -25,26 +25,26 @@ def lightened(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
     Cost: linear in the pieces and their operands, and a minimum cut for each distinct body.
     """
     crossing = Crossing(pieces, donate)
-    again, formulas = crossing.formulas()
-    return _Rewiring(crossing, again, formulas).pieces(pieces) if again else pieces
+    recomputed, formulas = crossing.formulas()
+    return _Rewiring(crossing, recomputed, formulas).pieces(pieces) if recomputed else pieces
 
 
 @final
 class _Reader:
-    """A body with other operands: `columns` are what they are at each use; `taken` where each old one is among them,
+    """A body with other operands: `columns` are what they are at each use; `sources` where each old one is among them,
     or how it is computed from them."""
 
-    __slots__ = ("columns", "taken")
+    __slots__ = ("columns", "sources")
 
     def __init__(self, columns: list[_Column]) -> None:
         self.columns = columns
-        self.taken: list[int | tuple[Jaxpr, tuple[int, ...]]] = []
+        self.sources: list[int | tuple[Jaxpr, tuple[int, ...]]] = []
 
     def body(self, old: Jaxpr) -> Jaxpr:
         """`old` over the new operands: first what is computed again, each distinct equation once."""
         first = Builder()
         args: list[Atom] = list(first.inputs([column[0].aval for column in self.columns]))
-        for t in self.taken:
+        for t in self.sources:
             args.append(args[t] if isinstance(t, int) else first.inline(t[0], [args[k] for k in t[1]])[0])
         prelude = cse(first.build(args[len(self.columns) :]))
         b = Builder.resume(prelude)
@@ -53,11 +53,11 @@ class _Reader:
 
 @final
 class _Rewiring:
-    __slots__ = ("added", "again", "crossing", "formulas", "fresh")
+    __slots__ = ("added", "crossing", "formulas", "fresh", "recomputed")
 
-    def __init__(self, crossing: Crossing, again: set[Port], formulas: Mapping[Port, Formula]) -> None:
+    def __init__(self, crossing: Crossing, recomputed: set[Port], formulas: Mapping[Port, Formula]) -> None:
         self.crossing = crossing
-        self.again = again
+        self.recomputed = recomputed
         self.formulas = formulas
         self.added: dict[tuple[int, Var], Var] = {}  # what pieces hand over that was no result
         self.fresh = 1 + max([a.index for a in crossing.source if isinstance(a, Var)], default=0)
@@ -65,7 +65,7 @@ class _Rewiring:
     def pieces(self, old: Pieces) -> Pieces:
         """All of them."""
         uses = self.crossing.uses
-        readers = {body: self._reader(body) for body in dict.fromkeys([body for body, _ in self.again])}
+        readers = {body: self._reader(body) for body in dict.fromkeys([body for body, _ in self.recomputed])}
         ins = [p.ins for p in old.pieces]
         for body, reader in readers.items():
             for n, k in enumerate(uses[body]):
@@ -99,16 +99,16 @@ class _Rewiring:
     def _reader(self, body: Jaxpr) -> _Reader:
         at = self.crossing.uses[body]
         old: list[_Column] = list(zip(*[self.crossing.pieces[k].ins for k in at], strict=True))
-        again = [(body, n) in self.again for n in range(len(old))]
-        new = _Reader([column for column, computed in zip(old, again, strict=True) if not computed])
+        computed_again = [(body, n) in self.recomputed for n in range(len(old))]
+        new = _Reader([column for column, computed in zip(old, computed_again, strict=True) if not computed])
         kept = iter(range(len(new.columns)))
-        for n, computed in enumerate(again):
+        for n, computed in enumerate(computed_again):
             if computed:
                 program = self.formulas[self.crossing.maker(*self.crossing.at((body, n))[0])].program
                 leaves = zip(*[self._leaves(k, n) or [None] * len(program.ins) for k in at], strict=True)
-                new.taken.append((program, tuple([self._column(new, at, leaf) for leaf in leaves])))
+                new.sources.append((program, tuple([self._column(new, at, leaf) for leaf in leaves])))
             else:
-                new.taken.append(next(kept))
+                new.sources.append(next(kept))
         return new
 
     def _leaves(self, k: int, n: int) -> list[Atom | None]:

@@ -14,7 +14,7 @@ from fxad.ir import Atom
 from fxad.units.pieces import Pieces
 
 
-def sooner(pieces: Pieces, donate: Iterable[int]) -> Pieces:
+def schedule(pieces: Pieces, donate: Iterable[int]) -> Pieces:
     """The pieces, each that frees more bytes than its results take moved to where its operands are there.
 
     Operands of the program in `donate` may die. The pieces themselves when none is moved.

@@ -15,7 +15,7 @@ from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason, result_handler
-from fxad.xla.failures import MemoryStats, Origin, Refused, refused
+from fxad.xla.failures import MemoryStats, Origin, Refused, ResultHandler, refused
 from fxad.xla.garbage import collect, due
 from fxad.xla.host_calls import Start, Waiting
 
@@ -67,6 +67,32 @@ class Described(Protocol):
         """The first line of it that made an equation."""
 
 
+class Launchable(Protocol):
+    """What runs: one executable, or several that are linked."""
+
+    @property
+    def origin(self) -> Origin:
+        """What messages say of it."""
+
+    @property
+    def start(self) -> Start:
+        """Begins an execution on buffers of exactly its types, on its device."""
+
+
+def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[ResultHandler]) -> list[Buffer]:
+    """Start a compiled program, and make its results by the handlers: free to move, or committed to the device.
+
+    The usual calls (`fxad.execution.calls`, `fxad.numpy.calls`) spell this out, to save a frame of Python.
+    Raises: ExecutionError when the call is refused.
+    """
+    if next(due):
+        collect()
+    try:
+        return program.start(buffers).consume_with_handlers(handlers)
+    except Refused as e:
+        raise refused(e, buffers, program.origin) from e
+
+
 @final
 class LoadedProgram:
     """A compiled program on one device. It holds code, no program and no constant. Many threads may call it.
@@ -95,12 +121,7 @@ class LoadedProgram:
         Raises: ExecutionError when the call is refused; what fails while computing is raised where it is waited for.
         Cost: 3.9 us and the computation.
         """
-        if next(due):
-            collect()
-        try:
-            return self.start(buffers).consume_with_handlers(self.handlers)
-        except Refused as e:
-            raise refused(e, buffers, self.origin) from e
+        return launch(self, buffers, self.handlers)
 
     def hlo(self) -> str:
         """The optimised program, as XLA prints it."""

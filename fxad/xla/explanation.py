@@ -13,7 +13,7 @@ from fxad.core.diff import Difference, diff
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr, distinct
-from fxad.units.plan import plan_of
+from fxad.passes import plan_of
 from fxad.xla.client import Device
 from fxad.xla.executable import CompileOptions
 

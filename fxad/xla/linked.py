@@ -25,10 +25,11 @@ from fxad.xla.executable import (
     CompileOptions,
     CostStats,
     LoadedProgram,
+    launch,
 )
 from fxad.xla.executable import cost as cost_of_unit
 from fxad.xla.executable import memory as memory_of_unit
-from fxad.xla.failures import GONE, MemoryStats, Origin, Refused, ResultHandler, StepRefused, refused
+from fxad.xla.failures import GONE, MemoryStats, Origin, Refused, ResultHandler, StepRefused
 from fxad.xla.garbage import collect, due
 from fxad.xla.host_calls import Start
 from fxad.xla.progress import progress
@@ -93,8 +94,8 @@ class LinkedProgram:
         calls: list[_Call] = []
         for s in plan.steps:
             calls.append((programs[s.unit].start, made[s.unit], _pick(s.ins), s.frees))
-            if given_up := plan.given_up(s):
-                self._parts.append((calls, given_up))
+            if donated := plan.donated_at(s):
+                self._parts.append((calls, donated))
                 calls = []
         self._parts.append((calls, ()))
 
@@ -106,14 +107,14 @@ class LinkedProgram:
         slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
         try:
-            for calls, given_up in self._parts:
+            for calls, donated in self._parts:
                 for start, handlers, pick, dead in calls:
                     if next(due):
                         collect()
                     extend(start(pick(slots)).consume_with_handlers(handlers))
                     for k in dead:
                         slots[k] = None
-                for k in given_up:
+                for k in donated:
                     delete(buffers[k])
         except Refused as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
@@ -124,14 +125,11 @@ class LinkedProgram:
 
         Raises: ExecutionError when the call is refused; what fails while computing is raised where it is waited for.
         """
-        try:
-            return self.start(buffers).buffers
-        except Refused as e:
-            raise refused(e, buffers, self.origin) from e
+        return launch(self, buffers, self.handlers)
 
     def hlo(self) -> str:
-        """The optimised units, as XLA prints them, one after the other."""
-        return "\n".join([p.hlo() for p in self.programs])
+        """The optimised units, as XLA prints them, one after the other; each begins with a comment that names it."""
+        return "".join([f"// {_unit_text(self.plan, k)}\n{p.hlo().rstrip()}\n" for k, p in enumerate(self.programs)])
 
     def _check(self, buffers: Sequence[Buffer]) -> None:
         gone = {k for k, b in enumerate(buffers) if b.is_deleted()}

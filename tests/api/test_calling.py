@@ -100,6 +100,30 @@ def test_other_calls_are_answered_too() -> None:
     assert str(traced.jaxpr).count("call[") == 2, traced.jaxpr
 
 
+@pytest.mark.parametrize("made", [compiled, lambda f, *_: fx.jit(f)], ids=["executable", "jit"])
+def test_arguments_are_flattened_once(made: Callable[..., Any]) -> None:
+    """In a call of arrays of NumPy, of other types than the call before, and inside a trace."""
+
+    def passes_over(call: Callable[[], object]) -> int:
+        return sum([name in ("flatten", "follow") for name in frames(call)])
+
+    arrays = fx.tree.map(np.asarray, TREE)
+    run = made(lambda t: t["a"][0] + t["b"][0], TREE)
+    assert passes_over(lambda: run(arrays)) == 1
+    if made is not compiled:
+        shorter = {"a": [OTHER, OTHER], "b": (OTHER,)}
+        run(shorter), run(TREE), run(shorter)
+        assert max([passes_over(lambda t=t: run(t)) for t in (TREE, shorter)]) == 1  # type: ignore[misc]
+        inside: list[int] = []
+
+        def outer(t: Any) -> Any:
+            inside.append(passes_over(lambda: run(t)))
+            return run(t)
+
+        fx.trace(outer, TREE)
+        assert inside == [1]
+
+
 def test_a_program_without_arguments_refuses_one() -> None:
     run = compiled(lambda: fnp.ones(3))
     assert run().shape == (3,)

@@ -150,3 +150,47 @@ def test_a_profile_that_has_no_place_is_refused_before_it_runs(tmp_path: Path) -
     with fx.profile(os.fsencode(tmp_path)):
         pass
     assert [*tmp_path.rglob("*.xplane.pb")]
+
+
+# ------------------------------------------------------------------------------------------- what XLA made of a program
+
+
+@fx.jit
+def halved(x: Any) -> Any:
+    return x * 0.5 + 1.0
+
+
+def thrice(x: Any) -> Any:
+    return halved(halved(halved(x))) - 1.0
+
+
+def test_the_text_of_an_executable_is_what_xla_optimised() -> None:
+    text = fx.lower(fx.trace(thrice, X), units="none").compile().text()
+    assert text.startswith("HloModule")
+    assert "f32[3]" in text
+    assert "fusion" in text  # which no program says, XLA does it
+    assert "// unit" not in text
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_the_text_of_linked_units_has_a_section_for_each() -> None:
+    executable = fx.lower(fx.trace(thrice, X), units=lambda body: body.name == "halved").compile()
+    sections = re.split(r"^// (unit .*)\n", executable.text(), flags=re.MULTILINE)
+    assert sections[0] == ""
+    assert sections[1::2] == [
+        "unit 0 of thrice: halved, 2 equations, used 3 times",
+        "unit 1 of thrice: glue, 1 equations, used 1 times",
+    ]
+    assert all(section.startswith("HloModule") for section in sections[2::2])
+    assert "multiply" in sections[2]
+    assert "subtract" in sections[4] or "add" in sections[4]
+
+
+def test_a_program_from_the_disk_has_its_text(tmp_path: Path) -> None:
+    program, texts, hits = fx.trace(thrice, X), list[str](), list[int]()
+    for _ in range(2):
+        with fx.cache.private(dir=tmp_path) as mine:
+            texts.append(fx.lower(program, units="none").compile().text())
+            hits.append(mine.stats().disk_hits)
+    assert hits == [0, 1]
+    assert [t.startswith("HloModule") and "f32[3]" in t for t in texts] == [True, True]

@@ -11,11 +11,11 @@ import fxad as fx
 import fxad.nn
 import fxad.numpy as fnp
 from fxad.ir import Jaxpr, Lit, distinct
+from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.testing.transform_laws import to_compile
 from fxad.transforms.outlining.effort import microseconds
-from fxad.units.plan import plan_of
 from tests.api.refusals import refused
 
 WIDTH = 8

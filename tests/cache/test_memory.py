@@ -19,7 +19,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
 from fxad.errors import ArgumentError, CompileError, ParameterError
-from fxad.units.plan import plan_of
+from fxad.passes import plan_of
 from fxad.xla import sources as room
 
 X = np.arange(3, dtype=np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxad.testing import Case, check_in_calls, check_outline, check_reroll, check_stack, repeated_cases, stacks
+from fxad.testing import Case, check_outline, check_outline_before_ad, check_reroll, check_stack, repeated_cases, stacks
 from tests.laws.budget import share
 
 
@@ -48,7 +48,7 @@ def test_outline_in_xla(case: Case) -> None:
 @given(repeated_cases(), st.sampled_from((0.0, 1e-4, 1e-3, 1e-2)))
 def test_what_is_differentiated_in_calls(case: Case, lasts: float) -> None:
     """Some of the bodies that are found are written out again."""
-    check_in_calls(case, lasts)
+    check_outline_before_ad(case, lasts)
 
 
 @given(repeated_cases())

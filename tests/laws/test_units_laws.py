@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.ir import Aval, Jaxpr
+from fxad.passes import plan_of
 from fxad.primitives import elementwise as ew
 from fxad.testing import Case, cases, check_lower, compare, repeated_cases
 from fxad.testing.programs import operands
 from fxad.testing.unit_laws import arbitrary, check_linkage, in_stretches
-from fxad.units.plan import Choice, plan_of
+from fxad.units.plan import Choice
 from tests.laws.budget import share
 from tests.laws.words import program
 

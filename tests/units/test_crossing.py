@@ -17,17 +17,18 @@ from fxad import nn, transforms
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit
+from fxad.passes import plan_of
 from fxad.primitives.checking import Check
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, GT, MUL, SIN, TANH
 from fxad.primitives.reduce import ReduceMax
 from fxad.testing import Case, cases, repeated_cases
-from fxad.testing.unit_laws import check_lightened, in_order
+from fxad.testing.unit_laws import check_recompute, in_order
 from fxad.units.min_cut_recompute import LONGEST, READERS
-from fxad.units.pieces import cut_up
-from fxad.units.plan import Plan, plan_of
-from fxad.units.recompute import lightened
+from fxad.units.pieces import partition
+from fxad.units.plan import Plan
+from fxad.units.recompute import recompute
 from fxad.units.separator import separator
 
 BIG = Aval((64, 64), "float32")
@@ -46,12 +47,12 @@ def gradient(case: Case) -> Case:
 
 @given(cases(differentiable=True, size=10), st.integers(0, 1000))
 def test_lightened(case: Case, seed: int) -> None:
-    check_lightened(gradient(case), seed)
+    check_recompute(gradient(case), seed)
 
 
 @given(repeated_cases(size=5), st.integers(0, 1000))
 def test_lightened_repetitions(case: Case, seed: int) -> None:
-    check_lightened(Case(transforms.outline(case.program), case.args, case.seed, case.smooth), seed)
+    check_recompute(Case(transforms.outline(case.program), case.args, case.seed, case.smooth), seed)
 
 
 def separates(cut: frozenset[int], edges: set[tuple[int, int]], sources: set[int], sinks: set[int]) -> bool:
@@ -173,8 +174,8 @@ def waiting(equations: int, readers: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
 )
 def test_how_much_is_computed_again(equations: int, readers: int, changed: bool) -> None:
     program, units = waiting(equations, readers)
-    pieces = cut_up(program, units)
-    new = lightened(pieces)
+    pieces = partition(program, units)
+    new = recompute(pieces)
     assert (new is not pieces) == changed
     assert [len(p.outs) for p in new.pieces[:1]] == [1 if changed else 2]
     assert {len(p.body.eqns) for p in new.pieces[2:]} == {3 + equations if changed else 3}
@@ -184,23 +185,23 @@ def test_how_much_is_computed_again(equations: int, readers: int, changed: bool)
 
 def _plan_of_old(program: Jaxpr, units: tuple[Jaxpr, ...]) -> Plan:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fxad.units.plan.lightened", lambda pieces, donate: pieces)
+        patch.setattr("fxad.units.plan.recompute", lambda pieces, donate: pieces)
         program._memo.clear()
         return plan_of(program, units)
 
 
 def test_what_is_read_just_behind_is_handed_over() -> None:
     program, (make, between, read) = waiting(1, 1)
-    pieces = cut_up(program, (make, read))
-    near = cut_up(program, (make, between, read))
+    pieces = partition(program, (make, read))
+    near = partition(program, (make, between, read))
     assert [p.glue for p in pieces.pieces] == [False, True, False]
-    assert lightened(near) is not near
+    assert recompute(near) is not near
     b = Builder()
     (x,) = b.inputs([BIG])
     t, s = b(Call(make), x)
     (u,) = b(Call(read), t, t, s)
-    behind = cut_up(b.build([u]), (make, read))
-    assert lightened(behind) is behind
+    behind = partition(b.build([u]), (make, read))
+    assert recompute(behind) is behind
 
 
 def harmless(b: Builder, s: Atom) -> Atom:
@@ -236,8 +237,8 @@ def test_what_nobody_needs_is_made_of_anything_where_that_cannot_fail(
     u, r = b(Call(read), u, t, s)
     u, _ = b(Call(read), u, t, Lit.of(0.0, BIG))
     program = b.build([u, r])
-    pieces = cut_up(program, (make, between, read))
-    new = lightened(pieces)
+    pieces = partition(program, (make, between, read))
+    new = recompute(pieces)
     assert (new is not pieces) == changed
     args = (np.full((64, 64), 0.5, np.float32),)
     for have, want in zip(in_order(new, args), run(program, args), strict=True):

@@ -16,6 +16,7 @@ import fxad.numpy as fnp
 from fxad import lax, nn
 from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr
+from fxad.passes import plan_of
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
 from fxad.units.fused import BESIDE, LARGEST, Inlined, Kernel, Kernels, Kind
@@ -30,7 +31,6 @@ from fxad.units.kernels import (
     milliseconds,
     takes,
 )
-from fxad.units.plan import plan_of
 from tests.laws.words import program
 
 SQUARE = fx.Spec((64, 64))

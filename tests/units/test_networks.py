@@ -10,8 +10,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
+from fxad.passes import plan_of
 from fxad.testing.unit_laws import check_linkage
-from fxad.units.plan import plan_of
 
 
 def steps(loss: Callable[..., Any], *specs: Any, **options: Any) -> int:

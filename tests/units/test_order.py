@@ -13,15 +13,15 @@ import fxad.numpy as fnp
 from fxad import runtime
 from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr
+from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.slicing import Slice
 from fxad.testing import Case, repeated_cases
 from fxad.transforms import outline
 from fxad.units.blocks import uses
-from fxad.units.pieces import cut_up, flat
-from fxad.units.plan import plan_of
-from fxad.units.schedule import sooner
+from fxad.units.pieces import inline_single_calls, partition
+from fxad.units.schedule import schedule
 from tests.laws.budget import share
 
 D = 512
@@ -31,11 +31,11 @@ LAYERS = (8, 16, 24)
 @share(4)
 @given(repeated_cases(size=6))
 def test_the_same_pieces_each_after_what_it_reads(case: Case) -> None:
-    program = outline(flat(case.program))
+    program = outline(inline_single_calls(case.program))
     bodies = tuple(uses(program))
     donate = tuple(range(0, len(program.ins), 2))
-    pieces = cut_up(program, bodies, donate)
-    found = sooner(pieces, donate)
+    pieces = partition(program, bodies, donate)
+    found = schedule(pieces, donate)
     assert sorted(map(id, found.pieces)) == sorted(map(id, pieces.pieces))
     made = {*found.ins, *found.constants}
     for piece in found.pieces:
@@ -43,7 +43,7 @@ def test_the_same_pieces_each_after_what_it_reads(case: Case) -> None:
         made.update(piece.outs)
     with_effects = [p for p in pieces.pieces if p.body.effects]
     assert [p for p in found.pieces if p.body.effects] == with_effects
-    assert sooner(found, donate).pieces == found.pieces
+    assert schedule(found, donate).pieces == found.pieces
 
 
 def total(n: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:

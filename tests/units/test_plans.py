@@ -18,6 +18,7 @@ from fxad import runtime
 from fxad.core.builder import Builder
 from fxad.errors import CompileError, ExecutionError, ParameterError
 from fxad.ir import Aval, Jaxpr, Lit
+from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN, TANH
 from fxad.primitives.shape import Reshape
@@ -26,8 +27,7 @@ from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_linkage, check_units
 from fxad.transforms import outline
 from fxad.units.blocks import chosen, left_to_compile, uses
-from fxad.units.pieces import cut_up, flat
-from fxad.units.plan import plan_of
+from fxad.units.pieces import inline_single_calls, partition
 from tests.laws.budget import share
 
 Tree = Any
@@ -93,7 +93,9 @@ def test_units_of_gradients(case: Case, seed: int) -> None:
 @share(4)
 @given(repeated_cases(size=5), st.integers(0, 1000))
 def test_units_of_what_is_outlined(case: Case, seed: int) -> None:
-    check_units(Case(outline(flat(case.program)), case.args, case.seed, case.smooth), seed, stretches=False)
+    check_units(
+        Case(outline(inline_single_calls(case.program)), case.args, case.seed, case.smooth), seed, stretches=False
+    )
 
 
 def test_the_plan_is_a_value() -> None:
@@ -368,7 +370,7 @@ def test_a_call_that_is_the_program_is_opened() -> None:
     inner = body()
     wrapped = chain(1, chain(3, inner))
     assert chosen(wrapped, every) == (inner,)
-    assert [p.body for p in cut_up(wrapped, (inner,)).pieces] == [inner] * 3
+    assert [p.body for p in partition(wrapped, (inner,)).pieces] == [inner] * 3
 
 
 def test_many_nested_calls_do_not_recurse() -> None:
@@ -389,7 +391,7 @@ def test_an_equal_program_is_planned_once(budget: int, monkeypatch: pytest.Monke
         looked.append(jaxpr.name)
         return outline(jaxpr, cost, waste)
 
-    monkeypatch.setattr("fxad.units.plan.outline", looking)
+    monkeypatch.setattr("fxad.passes.outline", looking)
     rng = np.random.default_rng(0)
     layers = [rng.standard_normal((160, 160), np.float32) for _ in range(40)]
     x = rng.standard_normal((64, 160), np.float32)

@@ -14,6 +14,7 @@ import fxad.numpy as fnp
 from fxad import runtime
 from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr
+from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, IntegerPow
 from fxad.primitives.picking import Index
@@ -27,11 +28,11 @@ from fxad.units.blocks import (
     SAVES,
     WORTH,
     large_enough,
-    pays,
     repeated,
+    saves_compile_time,
     worth,
 )
-from fxad.units.plan import Plan, plan_of
+from fxad.units.plan import Plan
 from fxad.units.weight import FIXED, Weight, weigh, weight
 
 WIDE = Aval((256, 1024), "float32")  # 262 us for an equation that writes it
@@ -95,17 +96,17 @@ def test_what_all_units_must_save(saved: float, proportion: float, monkeypatch: 
     whole = body(1000)
     most = int(AT_MOST * (1000 + FIXED)) - FIXED
     estimated(monkeypatch, {whole: saved + 100.0, body(most): 100.0, body(most + 1): 100.0})
-    assert pays([body(most)], whole)
-    assert pays([body(most + 1)], whole) == (proportion > AT_MOST)
-    assert not pays([body(most + 1)], whole, -inf) or proportion > AT_MOST
+    assert saves_compile_time([body(most)], whole)
+    assert saves_compile_time([body(most + 1)], whole) == (proportion > AT_MOST)
+    assert not saves_compile_time([body(most + 1)], whole, -inf) or proportion > AT_MOST
 
 
 def test_what_all_units_must_save_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, less, a, b = body(1000), body(999), body(50), body(51)
     estimated(monkeypatch, {whole: SAVES + 200.0, less: SAVES + 199.9, a: 100.0, b: 100.0})
-    assert pays([a, b], whole)
-    assert not pays([a, b], less)
-    assert pays([a, b], less, -inf)
+    assert saves_compile_time([a, b], whole)
+    assert not saves_compile_time([a, b], less)
+    assert saves_compile_time([a, b], less, -inf)
 
 
 def test_weights() -> None:

@@ -11,7 +11,6 @@ from fxad.ir import Cotangent, Jaxpr, Lit, Zero
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import BackwardCtx, backward, instantiate
 from fxad.transforms.cleanup.dce import dce
-from fxad.transforms.inversion.chains import chained
 
 
 @final
@@ -32,7 +31,7 @@ def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
     Law:    <y_bar, J x_dot> = <backward(y_bar), x_dot>.
     Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
     """
-    lin = linearize(chained(jaxpr), wrt)
+    lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
     b = BackwardCtx()
     inexact = [a for a in jaxpr.out_avals if a.inexact]
@@ -48,7 +47,7 @@ def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
 def vjp_fused(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
     """Reverse mode in one program: (operands, cotangents of the floating and complex results) -> (results, cotangents
     of the marked operands)."""
-    lin = linearize(chained(jaxpr), wrt)
+    lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
     # the cotangents are operands after those of the primal program, whose equations are shared, not copied
     b = BackwardCtx.resume(lin.primal)
@@ -81,7 +80,7 @@ def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
             f"grad: {jaxpr.name} returns {aval}, not a real floating scalar",
             remedy="convert the result to a floating dtype (take the real part of a complex one)",
         )
-    lin = linearize(chained(jaxpr), wrt)
+    lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
     b = BackwardCtx.resume(lin.primal)
     mask = [True] * sum(wrt) + [False] * lin.n_res

@@ -27,10 +27,10 @@ def opens(prim: HigherOrder) -> bool:
     return not isinstance(prim, CustomCall) and any(map(has_chains, prim.bodies))
 
 
-def chained(jaxpr: Jaxpr) -> Jaxpr:
+def merge_invertible(jaxpr: Jaxpr) -> Jaxpr:
     """The program with chains of `invertible` as one each, in bodies too; the program itself where there are none.
 
     Law:  same value; the same derivatives, within the error of the reconstruction; no more is stored.
     Cost: one pass.
     """
-    return transforms.joined(jaxpr) if has_chains(jaxpr) else jaxpr
+    return transforms.merge_chains(jaxpr) if has_chains(jaxpr) else jaxpr

@@ -20,7 +20,7 @@ from fxad.primitives.control.bodies import marked
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
-from fxad.transforms.inversion.chains import chained, opens, reversible
+from fxad.transforms.inversion.chains import merge_invertible, opens, reversible
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.solver import determine
@@ -40,8 +40,8 @@ def _held(eqn: Eqn) -> set[Atom]:
 
 
 @by_value
-def joined(jaxpr: Jaxpr) -> Jaxpr:
-    """See `fxad.transforms.inversion.chains.chained`, which calls this where there is something to do."""
+def merge_chains(jaxpr: Jaxpr) -> Jaxpr:
+    """See `fxad.transforms.inversion.chains.merge_invertible`, which calls this where there is something to do."""
     flat = _opened(jaxpr)
     groups = _groups(flat)
     return _merged(flat, groups) if any([len(g.members) > 1 for g in groups]) else flat
@@ -58,7 +58,7 @@ def _opened(jaxpr: Jaxpr) -> Jaxpr:
         if not isinstance(prim, HigherOrder) or not opens(prim):
             outs = b.copy(eqn, ins)
         else:
-            prim = prim.with_bodies(tuple(map(chained, prim.bodies)))
+            prim = prim.with_bodies(tuple(map(merge_invertible, prim.bodies)))
             if isinstance(prim, Call) and len(prim.body.eqns) == 1 and reversible(prim.body.eqns[0]):
                 outs = b.inline(prim.body, ins)
             else:

@@ -117,7 +117,7 @@ def moving_as(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Rule:
     """A rule (forward, push, pull) of a program, whose own derivatives are those of the program as it is linearized.
 
     Rule: the operands are further residuals. Values are those of the rule given; only derivatives read the operands:
-          `as_run` leaves them out again.
+          `drop_derivative_rules` leaves them out again.
     """
     forward, push, pull = rule
     n, ins = len(jaxpr.outs), jaxpr.in_avals
@@ -173,7 +173,7 @@ def _moving(body: Jaxpr, plain: Jaxpr) -> CustomCall:
 
 
 @by_value
-def as_run(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
+def drop_derivative_rules(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
     """The program without what only derivatives of it read: for one that is not differentiated any more. One that is
     linear may still be `turned`: transposed.
 
@@ -186,14 +186,14 @@ def as_run(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
     for eqn in jaxpr.eqns:
         ins, prim = tuple([env.get(a, a) for a in eqn.ins]), eqn.prim
         if turned and isinstance(prim, LinearCall):
-            maps, needed = narrowed([as_run(body) for body in prim.bodies], prim.linear_bodies)
+            maps, needed = narrowed([drop_derivative_rules(body) for body in prim.bodies], prim.linear_bodies)
             prim, ins = prim.with_bodies(tuple(maps)), (*ins[: prim.n_linear], *marked(ins[prim.n_linear :], needed))
         elif isinstance(prim, CustomCall | LinearCall):
-            value, needed = prune(as_run(prim.value), (True,) * len(eqn.outs))
+            value, needed = prune(drop_derivative_rules(prim.value), (True,) * len(eqn.outs))
             if not all(needed) or value != prim.value:
                 prim, ins = CustomCall(value, 0, (), (), ()), marked(ins, needed)
         elif isinstance(prim, HigherOrder):
-            prim = prim.with_bodies(tuple([as_run(body, turned) for body in prim.bodies]))
+            prim = prim.with_bodies(tuple([drop_derivative_rules(body, turned) for body in prim.bodies]))
         env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
     return dce(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
 

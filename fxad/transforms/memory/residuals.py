@@ -21,8 +21,7 @@ from fxad.primitives.control.while_ import While
 from fxad.primitives.naming import Keep, Mark, Name, sources
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.inline import inline
-from fxad.transforms.inversion.chains import chained
-from fxad.transforms.inversion.second_order import as_run
+from fxad.transforms.inversion.second_order import drop_derivative_rules
 
 
 @final
@@ -149,7 +148,7 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
     Law:  the rows are the distinct residuals that the linear program reads, without literals.
     Cost: one `linearize`.
     """
-    body = chained(inline(jaxpr))
+    body = inline(jaxpr)
     n, values = len(body.outs), [v for e in body.eqns for v in e.outs]
     # with every value for a result, the primal program says where each of them is
     split = linearize(Jaxpr(body.ins, body.eqns, (*body.outs, *values), body.name), wrt)
@@ -157,7 +156,7 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
     n_all, n_dots = n + len(values), sum(wrt)
     tangents = split.linear.outs[: sum(split.out_nonzero[:n])]
     linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, body.name))
-    needed = narrow(as_run(linear, True))[1][n_dots:]
+    needed = narrow(drop_derivative_rules(linear, True))[1][n_dots:]
     before = sources(primal.eqns)
     home: dict[Atom, Var] = {}
     for a, v in zip(primal.outs[n:n_all], values, strict=True):
@@ -272,7 +271,7 @@ def _brief(row: object) -> str:
 @by_value
 def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
     """The program, its calls inlined, as one `remat` equation that stores the chosen values, and its operands."""
-    body = chained(inline(jaxpr))
+    body = inline(jaxpr)
     b = Builder.like(body)
     env: dict[Atom, Atom] = {}
     for eqn in body.eqns:

@@ -30,7 +30,7 @@ TRIES: Final = 8
 
 
 @by_value
-def reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
+def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     """The program, and the programs in it, with calls of bodies that lack a few equations of another as calls of that
     other.
 
@@ -40,10 +40,10 @@ def reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     Law:  same value; less to compile, or the same program.
     Cost: linear in the equations, and in the pairs of equal ones of bodies that are compared.
     """
-    return _reunited(inside(jaxpr, lambda body: reunited(body, waste)), waste)
+    return _merged(inside(jaxpr, lambda body: merge_bodies(body, waste)), waste)
 
 
-def _reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
+def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     uses = Counter([e.prim.body for e in jaxpr.eqns if isinstance(e.prim, Call)])
     if len(uses) < 2:
         return jaxpr

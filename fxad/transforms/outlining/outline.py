@@ -18,7 +18,7 @@ from fxad.primitives.control.call import Call
 from fxad.transforms.map_bodies import inside
 from fxad.transforms.outlining.approximate_match import Nearly, Sought, ends
 from fxad.transforms.outlining.effort import equations, microseconds
-from fxad.transforms.outlining.merge_bodies import reunited
+from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.regions import Flow, Shared, alike, share
 from fxad.transforms.outlining.repeats import Free, Run, Windows, apart, repeats, runs
 
@@ -53,7 +53,7 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
     while True:
         jaxpr = inside(jaxpr, lambda body: outline(body, min_cost, waste))
         uses = _Search(jaxpr, min_cost, waste).uses() if len(jaxpr.eqns) > 1 else []
-        better = _rewritten(jaxpr, uses) if uses else reunited(jaxpr, waste)
+        better = _rewritten(jaxpr, uses) if uses else merge_bodies(jaxpr, waste)
         if better is jaxpr:
             return jaxpr
         jaxpr = better  # each time there is less to compile

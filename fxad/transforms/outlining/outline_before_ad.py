@@ -21,7 +21,7 @@ LASTS: Final = 400.0  # microseconds of a run: what is shorter is grouped better
 
 
 @by_value
-def in_calls(jaxpr: Jaxpr, long: int = LONG, lasts: float = LASTS) -> Jaxpr:
+def outline_before_ad(jaxpr: Jaxpr, long: int = LONG, lasts: float = LASTS) -> Jaxpr:
     """The program with its repeated stretches as calls, where a call takes `lasts` microseconds or more by estimate;
     the program itself where none does, or it has fewer than `long` equations.
 

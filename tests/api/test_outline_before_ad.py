@@ -14,7 +14,7 @@ import fxad.numpy as fnp
 from fxad import lax, transforms
 from fxad.ir import Jaxpr, distinct
 from fxad.primitives.control.call import Call
-from fxad.transforms.outlining.merge_bodies import reunited
+from fxad.transforms.outlining.merge_bodies import merge_bodies
 
 X = fx.Spec((128, 512), "float32")
 W = fx.Spec((512, 512), "float32")
@@ -68,7 +68,7 @@ def test_steps_that_take_no_time_stay_as_they_are() -> None:
     w, x = fx.Spec((16, 16), "float32"), fx.Spec((4, 16), "float32")
     program = fx.trace(loss, [w] * 100, x)
     assert len(program.jaxpr.eqns) > 300
-    assert transforms.in_calls(program.jaxpr) is program.jaxpr
+    assert transforms.outline_before_ad(program.jaxpr) is program.jaxpr
 
 
 def test_the_gradient_is_that_of_the_program() -> None:
@@ -91,7 +91,7 @@ def test_an_error_names_the_line_of_the_user() -> None:
             x = lax.while_loop(lambda v: fnp.sum(v) < 1.0, lambda v: v * 2.0, x + fnp.tanh(x @ w) * 0.5)
         return fnp.mean(x * x)
 
-    with pytest.raises(fx.errors.FxadError, match=r"traced at     .*test_in_calls\.py:\d+ in \S*looping"):
+    with pytest.raises(fx.errors.FxadError, match=r"traced at     .*test_outline_before_ad\.py:\d+ in \S*looping"):
         fx.trace(fx.grad(looping), [W] * 50, X)
 
 
@@ -99,7 +99,7 @@ def test_the_first_layer_shares_the_body_of_the_others_inside_a_call_too() -> No
     """It has no derivative of its input: its body is another, until the two are one again."""
     program = fx.trace(fx.jit(fx.grad(lambda ws, x: loss(ws, x * 2.0))), [W] * 50, X).jaxpr
     assert _uses(program) == [1, 49, 50]
-    assert _uses(reunited(program, 0.02)) == [50, 50]
+    assert _uses(merge_bodies(program, 0.02)) == [50, 50]
 
 
 def _uses(jaxpr: Jaxpr) -> list[int]:

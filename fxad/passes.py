@@ -1,0 +1,255 @@
+"""The passes: what a program goes through between tracing and XLA, as values in one tuple, `PIPELINE`.
+
+    function ──trace──▶ BEFORE_DIFFERENTIATION ──grad, vjp, ...──▶ BEFORE_COMPILATION ──▶ plan of units ──▶ XLA
+
+- A *function* that is differentiated is traced, and goes through BEFORE_DIFFERENTIATION first. A *program* is
+  differentiated as it stands; `fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)` is for who wants the other.
+- A program that is compiled goes through BEFORE_COMPILATION where compiling it as units then pays (the cost model of
+  `fxad.units.blocks`); else it is compiled as it stands. `lower(program, passes=...)` and `jit(f, passes=...)` take
+  another tuple, and then the program always goes through it.
+
+`lowered.stages` shows the program after each pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from math import inf
+from typing import Final, TypeAlias, final
+
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
+from fxad.errors import ArgumentError, ParameterError, described
+from fxad.ir import Aval, Jaxpr, distinct
+from fxad.transforms.inversion.chains import merge_invertible
+from fxad.transforms.inversion.second_order import drop_derivative_rules
+from fxad.transforms.outlining.merge_bodies import merge_bodies
+from fxad.transforms.outlining.outline import WASTE, outline
+from fxad.transforms.outlining.outline_before_ad import outline_before_ad
+from fxad.units.blocks import GROUPED, SAVES, called, large_enough, repeated, saves_compile_time, uses
+from fxad.units.pieces import inline_single_calls, recomputes
+from fxad.units.plan import Choice, Plan, linked_plan, single_unit
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A named pure function from jaxpr to jaxpr. It gives the program itself where there is nothing to do."""
+
+    name: str
+    function: Callable[[Jaxpr], Jaxpr] = field(repr=False)
+
+    def __call__(self, jaxpr: Jaxpr) -> Jaxpr:
+        """The program after the pass.
+
+        Raises: ArgumentError for a function that does not give a program with the operands and results of its argument.
+        """
+        out: object = self.function(jaxpr)
+        if not isinstance(out, Jaxpr):
+            raise ArgumentError(
+                f"pass {self.name}: its function gives {described(out)}, not a Jaxpr: {out!r:.60}",
+                remedy="return the program that was given where there is nothing to do",
+            )
+        if (out.in_avals, out.out_avals) != (jaxpr.in_avals, jaxpr.out_avals):
+            raise ArgumentError(
+                f"pass {self.name}: it gives a program of the type {_signature(out)}, {jaxpr.name} has the type"
+                f" {_signature(jaxpr)}",
+                remedy="a pass keeps all operands and results, in their order",
+            )
+        return out
+
+
+Passes: TypeAlias = tuple[Pass, ...]
+
+
+def _signature(jaxpr: Jaxpr) -> str:
+    return f"{_types(jaxpr.in_avals)} -> {_types(jaxpr.out_avals)}"
+
+
+def _types(avals: tuple[Aval, ...]) -> str:
+    return f"({', '.join(map(str, avals))})"
+
+
+# ------------------------------------------------------------------------------------------------------ the pipeline
+
+
+def _merge_bodies(jaxpr: Jaxpr) -> Jaxpr:
+    return merge_bodies(jaxpr, WASTE)
+
+
+def _outline(jaxpr: Jaxpr) -> Jaxpr:
+    return outline(jaxpr, GROUPED, WASTE)
+
+
+BEFORE_DIFFERENTIATION: Final[Passes] = (
+    Pass("outline_before_ad", outline_before_ad),
+    Pass("merge_invertible", merge_invertible),
+)
+BEFORE_COMPILATION: Final[Passes] = (
+    Pass("drop_derivative_rules", drop_derivative_rules),
+    # before calls that are reached once are inlined: the first layer's may be nearly those of the others
+    Pass("merge_bodies", _merge_bodies),
+    Pass("inline_single_calls", inline_single_calls),
+    Pass("outline", _outline),
+)
+PIPELINE: Final[tuple[Passes, Passes]] = (BEFORE_DIFFERENTIATION, BEFORE_COMPILATION)
+
+
+def check_passes(what: str, passes: object) -> None:
+    """Raises: ParameterError for what is not a tuple of passes; None is the default pipeline."""
+    if passes is None or (isinstance(passes, tuple) and all([isinstance(p, Pass) for p in passes])):
+        return
+    raise ParameterError(
+        f"{what}: passes must be a tuple of Pass, got {passes!r:.60}",
+        remedy="passes=(fx.passes.Pass('cse', function),), with a function from Jaxpr to Jaxpr; () is no pass",
+    )
+
+
+def run_passes(jaxpr: Jaxpr, passes: Passes) -> Jaxpr:
+    """The program after all passes, in order."""
+    for p in passes:
+        jaxpr = _applied(jaxpr, p).result or jaxpr
+    return jaxpr
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """What a pass made of a program, and how long that took. No result where it is the program itself, which would
+    refer to itself by what is remembered on it."""
+
+    result: Jaxpr | None
+    seconds: float
+
+
+@by_value
+def _applied(jaxpr: Jaxpr, p: Pass) -> _Applied:
+    start = time.perf_counter()
+    out = p(jaxpr)
+    return _Applied(None if out is jaxpr else out, time.perf_counter() - start)
+
+
+# ------------------------------------------------------------------------------------------------------------- plans
+
+
+def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Plan:
+    """How a program is compiled: the plan of what it is after the passes. Operands in `donate` may be overwritten.
+
+    Without `passes`, it is the default pipeline where the cost model chooses units ("auto") and they pay.
+
+    Law: a pure function of the arguments; "auto" gives a single unit where more do not pay.
+    """
+    default = BEFORE_COMPILATION if passes is None and choice == "auto" else ()
+    jaxpr = run_passes(jaxpr, passes or ())
+    # not remembered where the unit is the program itself, which a plan on it would keep alive
+    return (None if choice == "none" else _linked(jaxpr, choice, donate, default)) or single_unit(jaxpr, donate)
+
+
+@by_value
+def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passes) -> Plan | None:
+    """The plan with several steps, of the program after the passes; None where there is one step only, or where units
+    do not pay."""
+    if not isinstance(choice, str):
+        return linked_plan(jaxpr, choice, donate, jaxpr.name)
+    runs = drop_derivative_rules(jaxpr)
+    saves = -inf if donate or recomputes(runs) else SAVES
+    if not large_enough(runs, saves):
+        return None
+    outlined = run_passes(jaxpr, passes)
+    plan = linked_plan(outlined, repeated(outlined), donate, jaxpr.name)
+    # of the units of the plan: with cheap values recomputed they hand over less, and have fewer kernels
+    return plan if plan and saves_compile_time([u.body for u in plan.units], runs, saves) else None
+
+
+# ------------------------------------------------------------------------------------------------------------ stages
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A program after a pass, whose name it has; the first is the program as it was given, "program".
+
+    `seconds` is how long the pass took when it was run: a program that is known is not run through it again.
+    """
+
+    name: str
+    program: Jaxpr
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def equations(self) -> int:
+        """Equations of the program and of its bodies, each distinct body once."""
+        return sum([len(body.eqns) for body in distinct(self.program)])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the equations write in a run: calls are followed, the bodies of loops and branches are not."""
+        times = {**uses(self.program), self.program: 1}
+        return sum([n * sum([a.nbytes for a in _written(body)]) for body, n in times.items()])
+
+
+def _written(jaxpr: Jaxpr) -> list[Aval]:
+    return [v.aval for e in jaxpr.eqns if called(e) is None for v in e.outs]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A program and what it is after each pass, in order. `str(stages)` is a table."""
+
+    stages: tuple[Stage, ...]
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.stages)
+
+    def __getitem__(self, k: int | str) -> Stage:
+        """The stage at a place, or that of the pass of a name. Raises: ParameterError for a name that is none."""
+        if isinstance(k, int):
+            return self.stages[k]
+        found = next((s for s in reversed(self.stages) if s.name == k), None)
+        if found is None:
+            raise ParameterError(
+                f"stages: the program goes through no pass {k!r}",
+                remedy=f"its stages are {', '.join([s.name for s in self.stages])}",
+            )
+        return found
+
+    def table(self, *, times: bool = True) -> str:
+        """The stages as text; `times` adds the milliseconds of each pass."""
+        rows = [("stage", "equations", "bytes", "ms" if times else "")]
+        for s in self.stages:
+            rows.append((s.name, f"{s.equations:,}", f"{s.bytes:,}", f"{1e3 * s.seconds:.1f}" if times else ""))
+        a, b, c, d = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join([f"{r[0]:<{a}}  {r[1]:>{b}}  {r[2]:>{c}}  {r[3]:>{d}}".rstrip() for r in rows])
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def stages_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Stages:
+    """The program and what it is after each of the passes that `plan_of` runs it through."""
+    if passes is None:
+        passes = BEFORE_COMPILATION if choice == "auto" and len(plan_of(jaxpr, choice, donate).steps) > 1 else ()
+    found = [Stage("program", jaxpr)]
+    for p in passes:
+        applied = _applied(jaxpr, p)
+        jaxpr = applied.result or jaxpr
+        found.append(Stage(p.name, jaxpr, applied.seconds))
+    return Stages(tuple(found))
+
+
+__all__ = [
+    "BEFORE_COMPILATION",
+    "BEFORE_DIFFERENTIATION",
+    "PIPELINE",
+    "Pass",
+    "Passes",
+    "Stage",
+    "Stages",
+    "run_passes",
+]

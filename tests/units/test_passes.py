@@ -1,0 +1,234 @@
+"""Passes: the pipeline as a value, the program after each pass, and pipelines of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import passes, transforms
+from fxad.core.interpreter import run
+from fxad.errors import ArgumentError, ParameterError
+from fxad.ir import Jaxpr
+from fxad.primitives.control.call import Call
+from fxad.primitives.custom import CustomCall
+from fxad.testing import Case, cases, check_transform, repeated_cases
+from fxad.testing.compare import differ, slack
+from tests.laws.budget import share
+
+ROWS = fx.Spec((256, 256), "float32")
+CSE = passes.Pass("cse", transforms.cse)
+
+
+def layer(x: Any, w: Any) -> Any:
+    centred = x - fnp.mean(x, axis=-1, keepdims=True)
+    return x + fnp.tanh(centred / fnp.sqrt(1e-5 + fnp.mean(centred * centred, axis=-1, keepdims=True)) @ w)
+
+
+def loss(ws: list[Any], x: Any) -> Any:
+    for w in ws:
+        x = layer(x, w)
+    return fnp.mean(x * x)
+
+
+def twice(x: Any) -> Any:
+    return fnp.sin(x) + fnp.sin(x) * 2.0
+
+
+def gradient(layers: int = 12) -> Any:
+    return fx.value_and_grad(fx.trace(loss, [ROWS] * layers, ROWS), argnums=(0,))
+
+
+# --------------------------------------------------------------------------------------------------------------- laws
+
+
+@pytest.mark.parametrize("p", [p for stage in passes.PIPELINE for p in stage], ids=lambda p: p.name)
+@share(4)
+@given(st.data())
+def test_a_pass_is_a_pure_function_that_keeps_values(p: passes.Pass, data: st.DataObject) -> None:
+    case: Case = data.draw(st.one_of(cases(size=10), repeated_cases(size=4)))
+    out = check_transform(p, case.program)
+    problem = differ(run(out, case.args), run(case.program, case.args), slack=slack(case.program, case.args))
+    assert not problem, problem
+
+
+def test_the_pipeline_is_a_printable_value() -> None:
+    assert str(passes.PIPELINE) == (
+        "((Pass(name='outline_before_ad'), Pass(name='merge_invertible')), (Pass(name='drop_derivative_rules'),"
+        " Pass(name='merge_bodies'), Pass(name='inline_single_calls'), Pass(name='outline')))"
+    )
+    assert hash(passes.PIPELINE) == hash((passes.BEFORE_DIFFERENTIATION, passes.BEFORE_COMPILATION))
+    assert passes.Pass("cse", transforms.cse) == CSE != passes.Pass("cse", transforms.dce)
+
+
+# ------------------------------------------------------------------------------------------------------------- stages
+
+
+def test_the_stages_of_a_program_that_runs_as_units() -> None:
+    program = gradient()
+    lowered: fx.Lowered[..., Any] = fx.lower(program)
+    stages = lowered.stages
+    assert [s.name for s in stages] == ["program", *[p.name for p in passes.BEFORE_COMPILATION]]
+    assert stages[0].program is program.jaxpr
+    assert stages["outline"].program is passes.run_passes(program.jaxpr, passes.BEFORE_COMPILATION)
+    assert stages["outline"].equations < stages["program"].equations / 2
+    assert stages["outline"].bytes >= stages["program"].bytes > 12 * 256 * 256 * 4
+    units = {u.body for u in lowered.units.units if not u.glue}
+    assert units  # what is compiled apart are bodies that the last pass made
+    assert {s.program for s in lowered.stages} == {s.program for s in stages}
+    assert lowered.stages == stages
+
+
+def test_a_program_that_is_compiled_whole_goes_through_no_pass() -> None:
+    program = fx.trace(twice, ROWS)
+    for lowered in (fx.lower(program), fx.lower(gradient(2)), fx.lower(gradient(), units="none")):
+        assert [s.name for s in lowered.stages] == ["program"]
+        assert [u.body for u in lowered.units.units] == [lowered.program.jaxpr]
+
+
+def test_the_table_of_stages() -> None:
+    table = fx.lower(fx.trace(twice, ROWS), passes=(CSE,)).stages
+    assert table.table(times=False) == (
+        "stage    equations      bytes\nprogram          4  1,048,576\ncse              3    786,432"
+    )
+    lines = str(table).splitlines()
+    assert [line.split()[0] for line in lines] == ["stage", "program", "cse"]
+    assert lines[0].endswith("ms")
+    assert float(lines[2].split()[-1]) >= 0
+    assert len(table) == 2
+
+
+def test_a_stage_that_is_not_there() -> None:
+    stages = fx.lower(fx.trace(twice, ROWS), passes=(CSE,)).stages
+    with pytest.raises(ParameterError) as e:
+        stages["outline"]
+    assert e.value.message == "stages: the program goes through no pass 'outline'"
+    assert e.value.remedy == "its stages are program, cse"
+
+
+# ---------------------------------------------------------------------------------------------- pipelines of the user's
+
+
+def test_other_passes_are_part_of_the_key() -> None:
+    program, x = fx.trace(twice, ROWS), np.ones((256, 256), np.float32)
+    with fx.cache.private() as mine:
+        plain, fewer = fx.lower(program, passes=()), fx.lower(program, passes=(CSE,))
+        assert plain.text().count("stablehlo.sine") == 2
+        assert fewer.text().count("stablehlo.sine") == fewer.module.text().count("stablehlo.sine") == 1
+        np.testing.assert_array_equal(plain.compile()(x), fewer.compile()(x))
+        assert mine.stats().compilations == 2
+        fx.lower(program).compile()  # no pass, as it is compiled whole
+        fx.lower(program, passes=(passes.Pass("again", transforms.cse),)).compile()  # the same program comes out
+        assert mine.stats().compilations == 2
+
+
+def test_jit_takes_passes() -> None:
+    seen: list[str] = []
+
+    def look(jaxpr: Jaxpr) -> Jaxpr:
+        seen.append(jaxpr.name)
+        return transforms.cse(jaxpr)
+
+    x = fx.asarray(np.ones((3, 3), np.float32))
+    tuple_of_one = (passes.Pass("look", look),)
+    run_once = fx.jit(twice, passes=tuple_of_one)
+    run_once(x)
+    run_once(x)
+    assert seen == ["twice"]
+    assert run_once.lower(x).stages[-1].name == "look"
+    decorated: Any = fx.jit(passes=tuple_of_one)(lambda x: x * 3.0)
+    static: Any = fx.jit(lambda x, n: x * n, static_argnums=1, passes=tuple_of_one)
+    decorated(x)
+    static(x, 2)
+    assert seen == ["twice", "<lambda>", "<lambda>"]
+    fx.jit(fx.trace(twice, x), passes=tuple_of_one)
+    assert len(seen) == 3  # known: the program is that of the first
+
+
+def test_units_are_chosen_after_the_passes() -> None:
+    step = fx.jit(lambda x: fnp.sin(x) * 2.0)
+    program = fx.trace(lambda x: step(step(step(x))), ROWS)
+    lowered = fx.lower(program, units=lambda body: True, passes=(passes.Pass("inline", transforms.inline),))
+    assert len(lowered.units.steps) == 1
+    assert len(fx.lower(program, units=lambda body: True).units.steps) == 3
+    outlined: fx.Lowered[..., Any] = fx.lower(gradient(), passes=passes.BEFORE_COMPILATION)
+    assert outlined.units == fx.lower(gradient()).units
+
+
+def test_an_exported_program_went_through_the_passes_that_were_given() -> None:
+    lowered = fx.lower(fx.trace(twice, ROWS), passes=(CSE,))
+    x = np.ones((256, 256), np.float32)
+    np.testing.assert_array_equal(fx.load_exported(lowered.export())(x), lowered.compile()(x))
+    assert fx.load_exported(lowered.export()).digest == lowered.stages["cse"].program.digest
+
+
+@pytest.mark.parametrize("given_passes", [[CSE], (transforms.cse,), "default"])
+def test_what_is_no_tuple_of_passes(given_passes: Any) -> None:
+    program = fx.trace(twice, ROWS)
+    calls: dict[str, Callable[[], object]] = {
+        "lower": lambda: fx.lower(program, passes=given_passes),
+        "jit": lambda: fx.jit(twice, passes=given_passes),
+        "apply_passes": lambda: fx.apply_passes(program, given_passes),
+    }
+    for what, call in calls.items():
+        with pytest.raises(ParameterError) as e:
+            call()
+        assert e.value.message == f"{what}: passes must be a tuple of Pass, got {given_passes!r:.60}"
+        assert e.value.remedy == (
+            "passes=(fx.passes.Pass('cse', function),), with a function from Jaxpr to Jaxpr; () is no pass"
+        )
+
+
+def test_a_pass_that_gives_no_program() -> None:
+    broken = passes.Pass("broken", lambda jaxpr: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(ArgumentError) as e:
+        fx.apply_passes(fx.trace(twice, ROWS), (broken,))
+    assert e.value.message == "pass broken: its function gives a NoneType, not a Jaxpr: None"
+    assert e.value.remedy == "return the program that was given where there is nothing to do"
+
+
+def test_a_pass_that_changes_the_type() -> None:
+    doubled = passes.Pass("doubled", lambda f: Jaxpr(f.ins, f.eqns, f.outs * 2, f.name))
+    with pytest.raises(ArgumentError) as e:
+        fx.lower(fx.trace(twice, fx.Spec((3,), "float32")), passes=(CSE, doubled)).units  # noqa: B018
+    assert e.value.message == (
+        "pass doubled: it gives a program of the type (f32[3]) -> (f32[3], f32[3]), twice has the type"
+        " (f32[3]) -> (f32[3])"
+    )
+    assert e.value.remedy == "a pass keeps all operands and results, in their order"
+
+
+# ---------------------------------------------------------------------------------------------- before differentiation
+
+
+def blocks(x: Any, w: Any) -> Any:
+    for _ in range(3):
+        x = fx.invertible(lambda x, w: fnp.sinh(x * 0.5) + fnp.sin(w), keep="w")(x, w)
+    return fnp.sum(x)
+
+
+def custom_calls(jaxpr: Jaxpr) -> int:
+    return sum([isinstance(e.prim, CustomCall) for e in transforms.inline(jaxpr).eqns])
+
+
+def test_a_program_is_differentiated_as_it_stands_and_a_function_goes_through_passes_first() -> None:
+    x, w = np.linspace(0.25, 1.0, 4), np.linspace(-1.0, 0.5, 4)
+    program = fx.trace(blocks, x, w)
+    prepared = fx.apply_passes(program, passes.BEFORE_DIFFERENTIATION)
+    assert (custom_calls(program.jaxpr), custom_calls(prepared.jaxpr)) == (3, 1)
+    assert fx.trace(fx.grad(blocks), x, w).jaxpr == fx.trace(lambda x, w: fx.grad(prepared)(x, w), x, w).jaxpr
+    assert fx.grad(program).jaxpr is not fx.grad(prepared).jaxpr
+    assert fx.residuals(program).bytes > fx.residuals(prepared).bytes
+
+
+def test_of_a_function_too() -> None:
+    x = np.linspace(0.0, 1.0, 3)
+    np.testing.assert_array_equal(fx.apply_passes(twice, (CSE,))(x), twice(fx.asarray(x)))
+    once = fx.trace(fx.apply_passes(twice, (CSE,)), x).jaxpr
+    assert [len(e.prim.body.eqns) for e in once.eqns if isinstance(e.prim, Call)] == [3]
