@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
 
@@ -31,9 +31,8 @@ def sweep(jaxpr: Jaxpr, slim: Callable[[Eqn, tuple[bool, ...]], Eqn] = whole) ->
         return jaxpr
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    for eqn in kept:
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    b.extend(kept, env)
+    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
 
 
 def narrow(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[bool, ...]]:

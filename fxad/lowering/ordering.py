@@ -6,6 +6,7 @@ calls of a program as an operand and a result, and through the bodies that hold 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -54,16 +55,16 @@ def _threaded(jaxpr: Jaxpr) -> Jaxpr:
     """(token, operands) -> (token, results)."""
     b = Builder()
     token: Atom = b.input(TOKEN)
-    env: dict[Atom, Atom] = {v: b.input(v.aval) for v in jaxpr.ins}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        b.source = eqn.source
-        if ORDERED in eqn.prim.effects:
-            token, outs = _through(b, eqn, ins, token)
-        else:
-            outs = b.copy(eqn, ins)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([token, *[env.get(a, a) for a in jaxpr.outs]], jaxpr.name)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        nonlocal token
+        if ORDERED not in eqn.prim.effects:
+            return None
+        token, outs = _through(b, eqn, ins, token)
+        return outs
+
+    outs = b.inline(jaxpr, b.inputs(jaxpr.in_avals), rule)
+    return b.build((token, *outs), jaxpr.name)
 
 
 def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[Atom, tuple[Var, ...]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct
 from fxad.primitives.control.call import Applied
 from fxad.primitives.linearity import is_linear
@@ -22,15 +22,12 @@ def inside(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
     made = {body: transform(body) for body in carried}
     if all([after is body for body, after in made.items()]):
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        b.source, prim = eqn.source, eqn.prim
-        if isinstance(prim, HigherOrder):
-            prim = prim.with_bodies(_transformed(prim, made))
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        prim = eqn.prim
+        return b.copy(eqn, ins, prim.with_bodies(_transformed(prim, made))) if isinstance(prim, HigherOrder) else None
+
+    return rewrite(jaxpr, rule)
 
 
 def _transformed(prim: HigherOrder, made: Mapping[Jaxpr, Jaxpr]) -> tuple[Jaxpr, ...]:

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, final
 
+from fxad.core.builder import renamed
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError
 from fxad.ir import (
@@ -170,7 +171,7 @@ def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: tuple[Atom, ...])
     outs = ctx(Call(Jaxpr(body.ins, body.eqns, (*results, *extra), body.name)), *primals)
     env: dict[Atom, Atom] = dict(zip((*results, *extra), outs, strict=True))
     env.update(zip(body.ins, primals, strict=True))
-    return outs[:n_out], [env.get(a, a) for a in residuals]
+    return outs[:n_out], list(renamed(residuals, env))
 
 
 def slim_call(prim: HigherOrder, body: Jaxpr, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.ir import Atom, HigherOrder, Jaxpr, Var
 from fxad.primitives.naming import Keep, kept, sources
@@ -41,8 +41,8 @@ def cut(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     before = sources(jaxpr.eqns)
     for eqn in jaxpr.eqns:
         halves = eqn.prim.cut(cut, level) if isinstance(eqn.prim, HigherOrder) else None
-        a = tuple([first.get(x, x) for x in eqn.ins])
-        b = tuple([second.get(x, x) for x in eqn.ins])
+        a = renamed(eqn.ins, first)
+        b = renamed(eqn.ins, second)
         if halves is None and eqn.prim.effects:
             outs = saving.copy(eqn, a)
             saved.extend([(True, v) for v in outs])
@@ -71,6 +71,6 @@ def cut(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
         return jaxpr, jaxpr
     values = [v if new else first[v] for new, v in saved]
     return (
-        saving.build([*[first.get(a, a) for a in jaxpr.outs], *values], jaxpr.name),
-        resuming.build([second.get(a, a) for a in jaxpr.outs], jaxpr.name),
+        saving.build([*renamed(jaxpr.outs, first), *values], jaxpr.name),
+        resuming.build(renamed(jaxpr.outs, second), jaxpr.name),
     )

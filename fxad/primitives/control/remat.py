@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, cast, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.interpreter import run
 from fxad.core.liveness import dce, narrow, sweep
 from fxad.core.memo import by_value
@@ -220,17 +220,16 @@ def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
     """
     if not is_opaque(jaxpr):
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        prim = eqn.prim
-        if isinstance(prim, Remat):
-            prim = Remat(prim.body)
-        elif isinstance(prim, HigherOrder):
-            prim = prim.with_bodies(tuple([in_the_open(body) for body in prim.bodies]))
-        outs = b.copy(Eqn(prim, eqn.ins, eqn.outs, eqn.source), tuple([env.get(a, a) for a in eqn.ins]))
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    return rewrite(jaxpr, _in_the_open)
+
+
+def _in_the_open(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    prim = eqn.prim
+    if isinstance(prim, Remat):
+        return b.copy(eqn, ins, Remat(prim.body))
+    if isinstance(prim, HigherOrder):
+        return b.copy(eqn, ins, prim.with_bodies(tuple([in_the_open(body) for body in prim.bodies])))
+    return None
 
 
 def recompute(split: LinearizedBody, own: tuple[Atom, ...], n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:

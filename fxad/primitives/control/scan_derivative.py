@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import narrow, sweep
 from fxad.core.memo import by_value
@@ -195,9 +195,8 @@ def _without(steps: Steps, known: dict[Atom, Atom], outs: tuple[Atom, ...]) -> t
     consts, carry, xs = steps.split(body.ins)
     b = Builder()
     env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *further, *carry, *xs)}
-    for eqn in rest:
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    made = b.build([env.get(a, a) for a in outs], body.name)
+    b.extend(rest, env)
+    made = b.build(renamed(outs, env), body.name)
     return Steps(made, steps.n_consts + len(further), steps.n_carry), tuple([known[v] for v in further])
 
 

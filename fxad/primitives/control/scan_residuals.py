@@ -145,8 +145,7 @@ def _recomputing(split: LinearizedBody, n_out: int, held: AbstractSet[Atom]) -> 
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[: len(linear.ins) - split.n_res]])
     env: dict[Atom, Atom] = {a: b.input(a.aval) for a in leaves}
-    for eqn in reversed(eqns):
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    b.extend(reversed(eqns), env)
     outs = b.inline(linear, [*dots, *[env[r] for r in residuals]])
     half: Jaxpr = with_outs(primal, (*primal.outs[:n_out], *leaves))
     return LinearizedBody(half, b.build(outs, linear.name), len(leaves), split.out_nonzero)

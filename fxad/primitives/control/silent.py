@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fxad.core.builder import Builder
+from collections.abc import Sequence
+
+from fxad.core.builder import Builder, renamed, rewrite
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
 from fxad.primitives.checking import Check, checking, checks
@@ -25,9 +27,8 @@ def silent(jaxpr: Jaxpr) -> Jaxpr:
             live.update(eqn.ins)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    for eqn in reversed(kept):
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    b.extend(reversed(kept), env)
+    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
 
 
 @by_value
@@ -35,20 +36,16 @@ def unchecked(jaxpr: Jaxpr) -> Jaxpr:
     """The same results without checks: for a program applied to what its user did not give, such as unit vectors."""
     if not checks(jaxpr):
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        b.source, prim = eqn.source, eqn.prim
-        outs: tuple[Atom, ...]
-        if isinstance(prim, Check):
-            outs = ins[1 + prim.n_fields :]
-        elif isinstance(prim, HigherOrder) and checking(prim):
-            outs = b(prim.with_bodies(tuple([unchecked(body) for body in prim.bodies])), *ins)
-        else:
-            outs = b.copy(eqn, ins)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    return rewrite(jaxpr, _unchecked)
+
+
+def _unchecked(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    prim = eqn.prim
+    if isinstance(prim, Check):
+        return ins[1 + prim.n_fields :]
+    if isinstance(prim, HigherOrder) and checking(prim):
+        return b(prim.with_bodies(tuple([unchecked(body) for body in prim.bodies])), *ins)
+    return None
 
 
 def quiet(eqn: Eqn) -> Eqn:

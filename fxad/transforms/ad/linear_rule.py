@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.liveness import narrow, sweep
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
@@ -210,24 +210,17 @@ def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
     What a rule computes from tangents is the derivative, not something to be differentiated by rules once more: a
     linear function may be its own rule, `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
     """
-    b = Builder.like(jaxpr)
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
-    return b.build(_emit_bare(b, inline(jaxpr), jaxpr.ins, reached), jaxpr.name)
 
-
-def _emit_bare(b: Builder, jaxpr: Jaxpr, args: Sequence[Atom], reached: set[Atom]) -> list[Atom]:
-    env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         here = tuple([a in reached for a in ins])
-        outs: Sequence[Atom]
         if any(here) and isinstance(eqn.prim, CustomCall):
-            outs = _emit_bare(b, inline(eqn.prim.body), ins, reached)
-        else:
-            outs = b.copy(eqn, ins)
-            reached.update(_reached(eqn, here, outs) if any(here) else ())
-        env.update(zip(eqn.outs, outs, strict=True))
-    return [env.get(a, a) for a in jaxpr.outs]
+            return b.inline(inline(eqn.prim.body), ins, rule)
+        outs = b.copy(eqn, ins)
+        reached.update(_reached(eqn, here, outs) if any(here) else ())
+        return outs
+
+    return rewrite(inline(jaxpr), rule)
 
 
 def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotLinearError
 from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Var, Zero, place
@@ -57,7 +57,7 @@ def backward(
     tape: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if reached.isdisjoint(eqn.ins):
-            env.update(zip(eqn.outs, ctx.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+            env.update(zip(eqn.outs, ctx.copy(eqn, renamed(eqn.ins, env)), strict=True))
         else:
             tape.append(eqn)
             reached.update(eqn.outs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero, distinct
@@ -145,9 +145,8 @@ def apart(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
     b = Builder()
     ins = (*dots, *residuals)
     env: dict[Atom, Atom] = dict(zip(ins, b.inputs([v.aval for v in ins]), strict=True))
-    for eqn in later:
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    push = b.build([env.get(a, a) for a in outs], f"push_{rule.name}")
+    b.extend(later, env)
+    push = b.build(renamed(outs, env), f"push_{rule.name}")
     return _forward(flat, later, (*flat.outs[:n_out], *residuals), n_dots), push
 
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.liveness import sweep
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var
@@ -61,19 +61,14 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
     Law:  same value, bit for bit; idempotent; never more equations.
     Cost: one pass, and a sweep.
     """
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
     defs: _Defs = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        b.source = eqn.source
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
         if isinstance(eqn.prim, HigherOrder):
-            env.update(zip(eqn.outs, _control(b, eqn.prim, eqn, ins), strict=True))
-        elif len(eqn.outs) == 1:
-            env[eqn.outs[0]] = _emit(b, defs, eqn, ins)
-        else:
-            env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
-    return sweep(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
+            return _control(b, eqn.prim, eqn, ins)
+        return (_emit(b, defs, eqn, ins),) if len(eqn.outs) == 1 else None
+
+    return sweep(rewrite(jaxpr, rule))
 
 
 def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
@@ -87,7 +82,7 @@ def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
         if isinstance(found, Var | Lit):
             return found
         prim, ins = found
-    (v,) = b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins)
+    (v,) = b.copy(eqn, ins, prim)
     defs[v] = b.eqns[-1]
     return v
 
@@ -106,7 +101,7 @@ def _control(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> 
         return _loop(b, slim, eqn, ins)
     if isinstance(slim, Scan):
         return _scan(b, slim, eqn, ins)
-    return b.copy(Eqn(slim, ins, eqn.outs, eqn.source), ins)
+    return b.copy(eqn, ins, slim)
 
 
 def _loop(b: Builder, loop: While, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
@@ -115,7 +110,7 @@ def _loop(b: Builder, loop: While, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[
     (more,) = loop.cond.outs
     if loop.max_steps == 0 or (isinstance(more, Lit) and not more.value):
         return [*first, *[Lit.of(0, v.aval) for v in eqn.outs[len(first) :]]]
-    outs = b.copy(Eqn(loop, ins, eqn.outs, eqn.source), ins)
+    outs = b.copy(eqn, ins, loop)
     carry = [a if s else v for a, v, s in zip(first, outs, passing(loop.steps), strict=False)]
     return [*carry, *outs[len(first) :]]
 
@@ -126,7 +121,7 @@ def _scan(b: Builder, scan: Scan, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[A
     _, first, xs = scan.steps.split(scan.counted(ins)[1])
     if not scan.length:
         return [*first, *[Lit.of(0, v.aval) for v in eqn.outs[scan.n_carry :]]]
-    outs = b.copy(Eqn(scan, ins, eqn.outs, eqn.source), ins)
+    outs = b.copy(eqn, ins, scan)
     carry = [a if s else v for a, v, s in zip(first, outs, passing(scan.steps), strict=False)]
     if scan.upto:  # slices that are not run over give zeros
         return [*carry, *outs[scan.n_carry :]]

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, TypeVar, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce
 from fxad.core.memo import by_value
@@ -301,7 +301,7 @@ class _Split(SplitCtx):
         self.steps: list[tuple[int, Fused, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
         env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
         for eqn in jaxpr.eqns:
-            ins = tuple([env.get(a, a) for a in eqn.ins])
+            ins = renamed(eqn.ins, env)
             found = [self.tangents.get(a) for a in eqn.ins]
             self.source = self.linear.source = eqn.source
             outs: tuple[Atom, ...]
@@ -313,7 +313,7 @@ class _Split(SplitCtx):
                 self.tangents.update({v: t for v, t in zip(eqn.outs, dots, strict=True) if isinstance(t, Lin)})
             env.update(zip(eqn.outs, outs, strict=True))
         self.env = env
-        return tuple([env.get(a, a) for a in jaxpr.outs])
+        return renamed(jaxpr.outs, env)
 
     def _linearized(
         self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: Fused | None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Final, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
@@ -49,23 +49,18 @@ def joined(jaxpr: Jaxpr) -> Jaxpr:
 
 def _opened(jaxpr: Jaxpr) -> Jaxpr:
     """Bodies done first; calls that are one reversible equation, and loops over one, are that equation."""
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        b.source, prim = eqn.source, eqn.prim
-        outs: Sequence[Atom]
-        if not isinstance(prim, HigherOrder) or not opens(prim):
-            outs = b.copy(eqn, ins)
-        else:
-            prim = prim.with_bodies(tuple(map(chained, prim.bodies)))
-            if isinstance(prim, Call) and len(prim.body.eqns) == 1 and reversible(prim.body.eqns[0]):
-                outs = b.inline(prim.body, ins)
-            else:
-                lean = _loop(eqn, prim) if isinstance(prim, Scan) else None
-                outs = b.inline(lean, ins) if lean else b(prim, *ins)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    return rewrite(jaxpr, _opened_bodies)
+
+
+def _opened_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    prim = eqn.prim
+    if not isinstance(prim, HigherOrder) or not opens(prim):
+        return None
+    prim = prim.with_bodies(tuple(map(chained, prim.bodies)))
+    if isinstance(prim, Call) and len(prim.body.eqns) == 1 and reversible(prim.body.eqns[0]):
+        return b.inline(prim.body, ins)
+    lean = _loop(eqn, prim) if isinstance(prim, Scan) else None
+    return b.inline(lean, ins) if lean else b(prim, *ins)
 
 
 def _loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
@@ -168,16 +163,15 @@ def _merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
         eqns = [jaxpr.eqns[k] for k in nodes[n]]
         b.source = eqns[-1].source
         if len(eqns) == 1:
-            ins = tuple([env.get(a, a) for a in eqns[0].ins])
-            env.update(zip(eqns[0].outs, b.copy(eqns[0], ins), strict=True))
+            b.extend(eqns, env)
         else:
             operands, results, lean = _one(jaxpr, nodes[n])
-            env.update(zip(results, b.inline(lean, [env.get(a, a) for a in operands]), strict=True))
+            env.update(zip(results, b.inline(lean, renamed(operands, env)), strict=True))
         for m in after[n]:
             missing[m] -= 1
             if not missing[m]:
                 heapq.heappush(ready, m)
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
 
 
 def _one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], Jaxpr]:
@@ -191,8 +185,7 @@ def _one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], J
     results = [v for e in eqns for v in e.outs if v not in rebuilt]
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(operands, b.inputs([a.aval for a in operands]), strict=True))
-    for e in eqns:
-        env.update(zip(e.outs, b.copy(e, tuple([env.get(a, a) for a in e.ins])), strict=True))
+    b.extend(eqns, env)
     prim = eqns[0].prim
     assert isinstance(prim, CustomCall)
     body = b.build([env[v] for v in results], prim.body.name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.liveness import dce, prune
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
@@ -181,10 +181,9 @@ def as_run(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
     """
     if not any([_shadowed(e) for body in distinct(jaxpr) for e in body.eqns]):
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins, prim = tuple([env.get(a, a) for a in eqn.ins]), eqn.prim
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+        prim = eqn.prim
         if turned and isinstance(prim, LinearCall):
             maps, needed = narrowed([as_run(body) for body in prim.bodies], prim.linear_bodies)
             prim, ins = prim.with_bodies(tuple(maps)), (*ins[: prim.n_linear], *marked(ins[prim.n_linear :], needed))
@@ -194,8 +193,9 @@ def as_run(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
                 prim, ins = CustomCall(value, 0, (), (), ()), marked(ins, needed)
         elif isinstance(prim, HigherOrder):
             prim = prim.with_bodies(tuple([as_run(body, turned) for body in prim.bodies]))
-        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
-    return dce(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
+        return b.copy(eqn, ins, prim)
+
+    return dce(rewrite(jaxpr, rule))
 
 
 def _shadowed(eqn: Eqn) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.errors import FxadError
 from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, place
@@ -385,7 +385,7 @@ class Demand:
     def _emit(self, way: Eqn | Step) -> None:
         env = self.env
         if isinstance(way, Eqn):
-            for v, made in zip(way.outs, self.b.copy(way, tuple([env.get(a, a) for a in way.ins])), strict=True):
+            for v, made in zip(way.outs, self.b.copy(way, renamed(way.ins, env)), strict=True):
                 env.setdefault(v, made)
             return
         local: dict[Atom, Atom] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce
 from fxad.core.memo import by_value
@@ -65,7 +65,7 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
     second = _part(flat, [not k for k in known], tuple(read), rest)
     results = [a for a, k in zip(flat.outs, out_known, strict=True) if k]
     return Halves(
-        dce(first[0].build([first[1].get(a, a) for a in (*results, *read)], f"known_{jaxpr.name}")),
+        dce(first[0].build(renamed((*results, *read), first[1]), f"known_{jaxpr.name}")),
         second[0].build([second[1][a] for a in late], f"unknown_{jaxpr.name}"),
         _passed(flat, tuple(read)),
         out_known,
@@ -75,40 +75,32 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
 def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
     """The program with those calls inlined, and those equations split, that have known operands and others; and which
     equations are known."""
-    b = Builder.like(jaxpr)
     made: set[Atom] = {v for v, k in zip(jaxpr.ins, known, strict=True) if k}
     sure: list[bool] = []
     waiting = False  # an effect of the second program
 
-    def emit(body: Jaxpr, args: Sequence[Atom]) -> list[Atom]:
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         nonlocal waiting
-        env: dict[Atom, Atom] = dict(zip(body.ins, args, strict=True))
-        for eqn in body.eqns:
-            ins = tuple([env.get(a, a) for a in eqn.ins])
-            have = [isinstance(a, Lit) or a in made for a in ins]
-            outs: Sequence[Atom]
-            if isinstance(eqn.prim, Call) and any(have) and not all(have):
-                outs = emit(eqn.prim.body, ins)
-            elif parts := apart(eqn.prim, tuple(have), _halve):
-                b.source = eqn.source
-                first = b(parts.known, *[ins[k] for k in parts.takes])
-                made.update(first)
-                sure.append(True)
-                n = sum(parts.out_known)
-                rest = b(parts.unknown, *[ins[k] if k >= 0 else first[n + ~k] for k in parts.reads])
-                sure.append(False)
-                given, late = iter(first), iter(rest)
-                outs = [next(given) if k else next(late) for k in parts.out_known]
-            else:
-                effects = bool(eqn.prim.effects)
-                outs = b.copy(eqn, ins)
-                sure.append(all(have) and not (effects and waiting))
-                waiting = waiting or (effects and not sure[-1])
-                made.update(outs if sure[-1] else ())
-            env.update(zip(eqn.outs, outs, strict=True))
-        return [env.get(a, a) for a in body.outs]
+        have = [isinstance(a, Lit) or a in made for a in ins]
+        if isinstance(eqn.prim, Call) and any(have) and not all(have):
+            return b.inline(eqn.prim.body, ins, rule)
+        if parts := apart(eqn.prim, tuple(have), _halve):
+            first = b(parts.known, *[ins[k] for k in parts.takes])
+            made.update(first)
+            sure.append(True)
+            n = sum(parts.out_known)
+            rest = b(parts.unknown, *[ins[k] if k >= 0 else first[n + ~k] for k in parts.reads])
+            sure.append(False)
+            given, late = iter(first), iter(rest)
+            return [next(given) if k else next(late) for k in parts.out_known]
+        effects = bool(eqn.prim.effects)
+        outs = b.copy(eqn, ins)
+        sure.append(all(have) and not (effects and waiting))
+        waiting = waiting or (effects and not sure[-1])
+        made.update(outs if sure[-1] else ())
+        return outs
 
-    return b.build(emit(jaxpr, jaxpr.ins), jaxpr.name), sure
+    return rewrite(jaxpr, rule), sure
 
 
 def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Body:
@@ -133,9 +125,7 @@ def _part(
     b = Builder()
     env: dict[Atom, Atom] = {a: b.input(a.aval) for a in further}
     env.update({v: b.input(v.aval) for v, t in zip(jaxpr.ins, takes, strict=True) if t})
-    for eqn in eqns:
-        outs = b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins]))
-        env.update(zip(eqn.outs, outs, strict=True))
+    b.extend(eqns, env)
     return b, env
 
 

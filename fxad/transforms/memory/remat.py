@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.call import Call
@@ -41,11 +41,8 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
     """
     if policy == nothing:
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        b.source = eqn.source
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         outs: tuple[Atom, ...]
         if isinstance(eqn.prim, Remat):
             outs = b(eqn.prim.with_bodies((keeping_too(eqn.prim.body, policy, 0),)), *ins)
@@ -56,8 +53,9 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
             outs = b.copy(eqn, ins)
         if not isinstance(eqn.prim, Keep | Call) and decided(policy, eqn):
             outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+        return outs
+
+    return rewrite(jaxpr, rule)
 
 
 def _asked(prim: HigherOrder) -> tuple[bool, ...]:
@@ -81,10 +79,9 @@ def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
 
     `level`: how many other `remat` are in between; all of them must keep the value.
     """
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
     made: dict[Atom, Eqn] = {}
-    for eqn in jaxpr.eqns:
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         prim = eqn.prim
         if isinstance(prim, Keep):
             if len(prim.outer) == level and _chosen(policy, eqn.ins[0], made):
@@ -93,9 +90,9 @@ def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
             inner, pairs = level + isinstance(prim, Remat), zip(prim.bodies, _asked(prim), strict=True)
             prim = prim.with_bodies(tuple([keeping_too(x, policy, inner) if a else x for x, a in pairs]))
         made.update(dict.fromkeys(eqn.outs, eqn))
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+        return b.copy(eqn, ins, prim)
+
+    return rewrite(jaxpr, rule)
 
 
 def _chosen(policy: Policy, value: Atom, made: Mapping[Atom, Eqn]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from os.path import basename
 from typing import SupportsIndex, final, overload
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce, narrow
 from fxad.core.memo import by_value
@@ -273,12 +273,11 @@ def _brief(row: object) -> str:
 def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
     """The program, its calls inlined, as one `remat` equation that stores the chosen values, and its operands."""
     body = chained(inline(jaxpr))
-    b = Builder.like(body)
-    env: dict[Atom, Atom] = {}
-    for eqn in body.eqns:
-        outs = b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins]))
-        b.source = eqn.source
-        env.update({v: b.one(Keep("plan"), w) if v in chosen else w for v, w in zip(eqn.outs, outs, strict=True)})
-    marked = b.build([env.get(a, a) for a in body.outs], body.name)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+        pairs = zip(eqn.outs, b.copy(eqn, ins), strict=True)
+        return [b.one(Keep("plan"), w) if v in chosen else w for v, w in pairs]
+
+    marked = rewrite(body, rule)
     b = Builder.like(jaxpr)
     return b.build(b(Remat(marked), *jaxpr.ins), f"remat_{jaxpr.name}")
