@@ -35,6 +35,7 @@ from fxad.core.declaration import primitive as primitive
 from fxad.core.hlo import Hlo as Hlo
 from fxad.core.hlo import HloValue as HloValue
 from fxad.core.hlo import Region as Region
+from fxad.core.layout import Layout as Layout
 from fxad.core.source_info import Place as Place
 from fxad.core.source_info import Source as Source
 from fxad.core.source_info import place as place
@@ -411,15 +412,24 @@ class HigherOrder(Primitive):
     def bodies(self) -> tuple[Jaxpr, ...]:
         """The bodies, in the order of the parameters."""
 
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """How the bodies stand to operands and results, and how often they run: in the order of `bodies`."""
+
     @abstractmethod
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Primitive:
         """The same equation with bodies that have the same operand and result types."""
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """`eqn` (an equation of this primitive) without work that only the results not in `used` need.
+    def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Primitive:
+        """The same equation with other bodies, and other sizes of the groups of operands and results that its layout
+        does not call fixed. The bodies say the sizes where there is one group."""
+        return self.with_bodies(bodies)
 
-        Its results are those marked in `used`, and perhaps others; its operands may be fewer. `eqn` itself: no gain."""
-        return eqn
+    def without_results(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn | None:
+        """`eqn` (an equation of this primitive) without results that are not used, and what then nothing needs, where
+        rules have their say in it. None: the layout says all."""
+        return None
 
     def cut(self, cut: Cut, level: int) -> tuple[Primitive, Primitive] | None:
         """The equation in two, at the values of its bodies that are kept by the `remat` with `level` others in between:

@@ -80,12 +80,14 @@ class Builder:
 
         `rule` may add something else for an equation: see `rewrite`.
         """
+        if rule is None:
+            for eqn in eqns:
+                env.update(zip(eqn.outs, self.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+            return
         for eqn in eqns:
             ins = tuple([env.get(a, a) for a in eqn.ins])
-            outs: Sequence[Atom] | None = None
-            if rule is not None:
-                self.source = eqn.source
-                outs = rule(self, eqn, ins)
+            self.source = eqn.source
+            outs = rule(self, eqn, ins)
             env.update(zip(eqn.outs, self.copy(eqn, ins) if outs is None else outs, strict=True))
 
     def inline(self, jaxpr: Jaxpr, args: Sequence[Atom], rule: Rule | None = None) -> tuple[Atom, ...]:

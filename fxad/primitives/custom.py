@@ -13,6 +13,7 @@ from itertools import islice
 from typing import ClassVar, Final, final
 
 from fxad.core.builder import Builder
+from fxad.core.layout import Layout
 from fxad.core.liveness import prune
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
@@ -31,7 +32,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.control.bodies import either, marked, over
-from fxad.primitives.control.call import Call, check_operands
+from fxad.primitives.control.call import Call, check_operands, layout_with_rules
 from fxad.primitives.custom_again import Batched, Reads, Ruled, Stacks, free_levels, knowing, unfolded
 from fxad.primitives.custom_rule import Given, without_operands
 from fxad.primitives.linear_call import Dims, LinearCall, check_type, summed
@@ -56,7 +57,7 @@ class CustomCall(Ruled):
           of the inexact results -> the other operands, then cotangents of the moving ones. Batched, all operands that
           are not held are mapped.
           A call with `again` >= 0 stands in a rule of its own function, so many levels of rules below it; `stacks`
-          says how it was since batched and slimmed. `reads`: for each result the operands that it needs, in the
+          says how it was since batched and reduced. `reads`: for each result the operands that it needs, in the
           function or in a rule; () where that is not known. `origin`: the function that such calls in the rules stand
           for, a program of one equation, where it is another one than this: batched, or without what is dead.
           `partial`: rules for when no other operands move than those marked; the one for fewest is taken.
@@ -89,10 +90,13 @@ class CustomCall(Ruled):
         return self.body, *self.jvp_rule, *self.vjp_rule, *stacked, *self.inverse_rule, *partial
 
     @property
-    def linear_bodies(self) -> tuple[int, ...]:
-        rules = [rule.linear for rule in self._derivatives]
-        others = (0,) * (len(self.vmap_rules) + len(self.inverse_rule))
-        return 0, *rules[0], *rules[1], *others, *[n for rule in rules[2:] for n in rule]
+    def layout(self) -> Layout:
+        rules, others = self._derivatives, len(self.vmap_rules) + len(self.inverse_rule)
+        linear = (0, *rules[0].linear, *rules[1].linear, *[0] * others, *[n for rule in rules[2:] for n in rule.linear])
+        # the forward programs of rules are what is differentiated in place of the function
+        forward = [[k == 0 for k in range(len(rule.rule))] for rule in rules]
+        stores = (True, *forward[0], *forward[1], *[False] * others, *[first for rule in forward[2:] for first in rule])
+        return layout_with_rules(self.bodies, 0, stores=stores, linear=linear)
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
         given = iter(bodies)
@@ -110,24 +114,24 @@ class CustomCall(Ruled):
     def at(self, level: int, reads: Reads | None = None) -> CustomCall:
         return replace(self, again=level, reads=self.reads if reads is None else reads)
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+    def without_results(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
         """Without results nobody uses, and operands that neither the function nor a rule then reads. An inverse reads
         all results: where one is not used, there is none."""
         if self.again >= 0:
-            return self._slim_again(eqn, used, prune)
+            return self._less_again(eqn, used, prune)
         if self.inverse_rule and all(used):
             return eqn
-        made, needed = self._slimmed(used, prune)
+        made, needed = self._less(used, prune)
         if made == self:
             return eqn
         return Eqn(self._origin_of(made), marked(eqn.ins, needed), marked(eqn.outs, used), eqn.source)
 
-    def _slimmed(self, used: tuple[bool, ...], prune: Prune) -> tuple[CustomCall, tuple[bool, ...]]:
+    def _less(self, used: tuple[bool, ...], prune: Prune) -> tuple[CustomCall, tuple[bool, ...]]:
         """This call with the results in use, and which operands are left."""
         ins, n = self.body.in_avals, self.captured
         body, read = prune(self.body, used)
         stacked = [prune(rule, used) for _, rule in self.vmap_rules]
-        rules = [rule.slim(used, prune) for rule in self._derivatives]
+        rules = [rule.without_results(used, prune) for rule in self._derivatives]
         needed = read
         for mask in [mask for _, mask in (*stacked, *rules)]:
             needed = either(needed, mask)
@@ -149,7 +153,7 @@ class CustomCall(Ruled):
         )
         return made, needed
 
-    def _slim_again(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+    def _less_again(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
         """A call in a rule of its function, without operands that the function then does not read, nor its rules."""
         if all(used) or not self.reads:
             return eqn
@@ -364,7 +368,7 @@ class CustomCall(Ruled):
         while True:
             rules = [knowing(rule, reads) for rule in self.bodies[1:]]
             made = self.with_bodies((self.body, *rules))
-            found = tuple([made._slimmed(used, prune)[1] for used in one])
+            found = tuple([made._less(used, prune)[1] for used in one])
             if found == reads:
                 return made
             reads = found

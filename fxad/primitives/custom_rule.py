@@ -62,7 +62,7 @@ class Given:
 
     # ------------------------------------------------------------------------------------------------- what is dead
 
-    def slim(self, used: tuple[bool, ...], prune: Prune) -> tuple[tuple[Jaxpr, ...], tuple[bool, ...]]:
+    def without_results(self, used: tuple[bool, ...], prune: Prune) -> tuple[tuple[Jaxpr, ...], tuple[bool, ...]]:
         """The rule about the results in use, with all operands; and which of them it reads, the tangents included."""
         if len(self.rule) < 2:
             rule: tuple[Jaxpr, ...] = ()

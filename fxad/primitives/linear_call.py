@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, TypeAlias, final
 
 from fxad.core.builder import Builder
+from fxad.core.layout import Layout
 from fxad.core.liveness import narrow, sweep
 from fxad.errors import ParameterError
 from fxad.ir import (
@@ -25,7 +26,7 @@ from fxad.ir import (
 )
 from fxad.primitives.checks import TOGETHER
 from fxad.primitives.control.bodies import marked, over
-from fxad.primitives.control.call import Applied, Call, check_operands
+from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
 from fxad.primitives.control.silent import silent, unchecked
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_zero, without
@@ -61,7 +62,12 @@ class LinearCall(Applied, Linear):
 
     @property
     def linear_bodies(self) -> tuple[int, ...]:
+        """Of how many of its first operands each body is a linear map."""
         return self.n_linear, len(self.body.outs)
+
+    @property
+    def layout(self) -> Layout:
+        return layout_with_rules(self.bodies, 0, linear=self.linear_bodies)
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearCall:
         return LinearCall(bodies[0], bodies[1], self.n_linear)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fxad.core.builder import Builder, rewrite
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct
-from fxad.primitives.control.call import Applied
 from fxad.primitives.linearity import is_linear
 
 
@@ -31,11 +30,8 @@ def inside(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
 
 
 def _transformed(prim: HigherOrder, made: Mapping[Jaxpr, Jaxpr]) -> tuple[Jaxpr, ...]:
-    linear = prim.linear_bodies if isinstance(prim, Applied) else (0,) * len(prim.bodies)
-    return tuple([
-        body if _is_map(body, n) and not _is_map(made[body], n) else made[body]
-        for body, n in zip(prim.bodies, linear, strict=True)
-    ])  # fmt: skip
+    bodies = [(body.jaxpr, made[body.jaxpr], body.linear) for body in prim.layout.bodies]
+    return tuple([body if _is_map(body, n) and not _is_map(after, n) else after for body, after, n in bodies])
 
 
 def _is_map(body: Jaxpr, n: int) -> bool:

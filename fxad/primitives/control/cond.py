@@ -8,6 +8,7 @@ from typing import ClassVar, Final, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
+from fxad.core.layout import Body, Constant, Group, Index, Layout, OneOf, Value
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -15,7 +16,6 @@ from fxad.ir import (
     BatchCtx,
     Cotangent,
     Cut,
-    Eqn,
     Guard,
     HigherOrder,
     Hlo,
@@ -29,7 +29,6 @@ from fxad.ir import (
     Lit,
     NDArray,
     Primitive,
-    Prune,
     Region,
     Tangent,
     TransposeCtx,
@@ -44,9 +43,7 @@ from fxad.primitives.control.bodies import (
     filled_linear,
     filled_outs,
     joined_dims,
-    literals,
     marked,
-    over,
     placed,
     shared_places,
     spread_tangents,
@@ -136,19 +133,12 @@ class Cond(HigherOrder, Linear):
         regions = [Region(branch, tuple(args[1:])) for branch in self.branches]
         return hlo.op("stablehlo.case", index, outs, regions=regions)
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """Without results nobody uses, and operands that then no branch reads; literals move into the branches."""
-        slim = [prune(branch, used) for branch in self.branches]
-        needed = slim[0][1]
-        for _, mask in slim[1:]:
-            needed = either(needed, mask)
-        fixed = literals(eqn.ins[1:], needed)
-        wants = tuple([n and k not in fixed for k, n in enumerate(needed)])
-        avals = self.branches[0].in_avals
-        branches = tuple([over(body, mask, avals, wants, fixed) for body, mask in slim])
-        if branches == self.branches:
-            return eqn
-        return Eqn(self.with_bodies(branches), marked(eqn.ins, (True, *wants)), marked(eqn.outs, used), eqn.source)
+    @property
+    def layout(self) -> Layout:
+        first = self.branches[0]
+        operands, results = Group(Constant(), len(first.ins)), Group(Value(), len(first.outs))
+        bodies = [Body(branch, (1,), (0,), OneOf(), stores=True) for branch in self.branches]
+        return Layout((Group(Index(), 1), operands), (results,), tuple(bodies))
 
     def cut(self, cut: Cut, level: int) -> tuple[Cond, Cond] | None:
         """What the branches keep shares places as residuals do: stored is the most that one of them keeps."""

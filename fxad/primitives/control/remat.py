@@ -19,6 +19,7 @@ from typing import ClassVar, cast, final
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.interpreter import run
+from fxad.core.layout import Layout, Once
 from fxad.core.liveness import dce, narrow, sweep
 from fxad.core.memo import by_value
 from fxad.ir import (
@@ -40,13 +41,12 @@ from fxad.ir import (
     LinearizedBody,
     NDArray,
     Primitive,
-    Prune,
     Tangent,
     TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, slim_call
+from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, layout_of_call
 from fxad.primitives.control.kept import cut
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.linearity import is_linear
@@ -73,8 +73,9 @@ class Remat(HigherOrder, Linear):
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Remat:
         return Remat(bodies[0], self.opaque)
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        return slim_call(self, self.body, eqn, used, prune)
+    @property
+    def layout(self) -> Layout:
+        return layout_of_call(self.body, Once(self.opaque), segment=True)
 
     def cut(self, cut: Cut, level: int) -> tuple[Remat, Remat] | None:
         saving, resuming = cut(self.body, level + 1)

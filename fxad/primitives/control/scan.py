@@ -10,6 +10,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
+from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Slice, Times, UpTo
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -17,7 +18,6 @@ from fxad.ir import (
     BatchCtx,
     Cotangent,
     Cut,
-    Eqn,
     Guard,
     HigherOrder,
     Hlo,
@@ -30,7 +30,6 @@ from fxad.ir import (
     Lit,
     NDArray,
     Primitive,
-    Prune,
     Region,
     Tangent,
     TransposeCtx,
@@ -43,7 +42,7 @@ from fxad.primitives.control import scan_lowering as loops
 from fxad.primitives.control.bodies import spread_tangents
 from fxad.primitives.control.guarded import guarded
 from fxad.primitives.control.scan_derivative import Outside, adjoint, counted, fused, halves, linear_body
-from fxad.primitives.control.scan_parts import Steps, marked, slimmed, stopping
+from fxad.primitives.control.scan_parts import Steps, marked, stopping
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, broadcast_to_axis, move_axis
 
@@ -188,13 +187,19 @@ class Scan(HigherOrder, Linear):
             return state
         return hlo.call(loops.straight(self.body, n, n - rest, self.reverse, *counts), (*consts, *xs, *state))
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        count, operands = self.counted(eqn.ins)
-        slim = slimmed(self.steps, operands, used, prune)
-        if slim.steps == self.steps:
-            return eqn
-        ins = (*count, *[operands[k] for k in slim.ins])
-        return Eqn(self.over(slim.steps), ins, tuple(marked(eqn.outs, slim.outs)), eqn.source)
+    @property
+    def layout(self) -> Layout:
+        count = (Group(Count(), 1),) if self.upto else ()
+        n_xs = len(self.body.ins) - self.n_consts - self.n_carry
+        operands = (*count, Group(Constant(), self.n_consts), Group(Carry(), self.n_carry), Group(Slice(), n_xs))
+        results = Group(Carry(), self.n_carry), Group(Slice(), len(self.body.outs) - self.n_carry)
+        at = len(count)
+        runs = UpTo(self.length, self.reverse) if self.upto else Times(self.length, self.reverse)
+        return Layout(operands, results, (Body(self.body, (at, at + 1, at + 2), (0, 1), runs, stores=True),))
+
+    def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Scan:
+        _, (n_consts, n_carry, _) = self.counted(operands)
+        return self.over(Steps(bodies[0], n_consts, n_carry))
 
     def cut(self, cut: Cut, level: int) -> tuple[Scan, Scan] | None:
         saving, resuming = cut(self.body, level)

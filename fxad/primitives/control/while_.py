@@ -10,13 +10,13 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
+from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Slice, Unknown
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
     Cut,
-    Eqn,
     Guard,
     HigherOrder,
     Hlo,
@@ -27,7 +27,6 @@ from fxad.ir import (
     Lit,
     NDArray,
     Primitive,
-    Prune,
     Region,
     Tangent,
     Zero,
@@ -36,7 +35,7 @@ from fxad.ir import (
 )
 from fxad.primitives.checking import checks
 from fxad.primitives.checks import FITTING, TOGETHER
-from fxad.primitives.control.bodies import either, literals, marked, over, spread_tangents
+from fxad.primitives.control.bodies import either, marked, over, spread_tangents
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.guarded import guarded
 from fxad.primitives.control.scan import COUNT, Scan, one_by_one
@@ -202,42 +201,18 @@ class While(HigherOrder):
         outs = b(loop, *of_cond, *of_body, *stacks, Lit.of(0, COUNT), *carry)
         return self.with_bodies((self.cond, saving)), Call(b.build(outs[1:], self.body.name))
 
-    # ------------------------------------------------------------------------------------------------- dead values
-
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """Without rows nobody uses, and carries that neither a result in use nor the predicate needs. A carry that no
-        step changes, and whose result is not used, becomes a constant; constant literals move into the bodies."""
+    @property
+    def layout(self) -> Layout:
         n = len(self.carry)
-        idle = tuple([s and not u for s, u in zip(passing(self.steps), used, strict=False)])
-        if any(idle):
-            loop, order = self.with_constants(idle)
-            kept = tuple([not i for i in idle]) + (True,) * len(self.rows)
-            moved = Eqn(loop, tuple([eqn.ins[k] for k in order]), marked(eqn.outs, kept), eqn.source)
-            return loop.slim(moved, marked(used, kept), prune)
-        cond, of_cond = prune(self.cond, (True,))
-        needed, rows = either(used[:n], of_cond[self.n_cond :]), used[n:]
-        while True:
-            body, of_body = prune(self.body, (*needed, *rows))
-            wider = either(needed, of_body[self.n_body :])
-            if wider == needed:
-                break
-            needed = wider
-        ins_cond, ins_body, _ = self.parts(eqn.ins)
-        fixed_cond = literals(ins_cond, of_cond[: self.n_cond])
-        fixed_body = literals(ins_body, of_body[: self.n_body])
-        kept_cond = tuple([k and i not in fixed_cond for i, k in enumerate(of_cond[: self.n_cond])])
-        kept_body = tuple([k and i not in fixed_body for i, k in enumerate(of_body[: self.n_body])])
-        loop = While(
-            over(cond, of_cond, self.cond.in_avals, (*kept_cond, *needed), fixed_cond),
-            over(body, of_body, self.body.in_avals, (*kept_body, *needed), fixed_body),
-            sum(kept_cond),
-            sum(kept_body),
-            self.max_steps,
-        )
-        if loop == self:
-            return eqn
-        kept = (*kept_cond, *kept_body, *needed)
-        return Eqn(loop, marked(eqn.ins, kept), marked(eqn.outs, (*needed, *rows)), eqn.source)
+        operands = Group(Constant(), self.n_cond), Group(Constant(), self.n_body), Group(Carry(), n)
+        results = Group(Carry(), n), Group(Slice(), len(self.rows))
+        cond = Body(self.cond, (0, 2), (PREDICATE,), Unknown(self.max_steps))
+        # without a bound there is no reverse mode that could store anything
+        body = Body(self.body, (1, 2), (0, 1), Unknown(self.max_steps), stores=self.max_steps is not None)
+        return Layout(operands, results, (cond, body))
+
+    def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> While:
+        return While(bodies[0], bodies[1], operands[0], operands[1], self.max_steps)
 
     def with_constants(self, still: Marks) -> tuple[While, list[int]]:
         """The loop with the carries marked, which no step changes, as constants of both bodies; and its operands, by

@@ -12,7 +12,7 @@ from typing import final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.liveness import prune
+from fxad.core.liveness import remove_unused
 from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Var, Zero
 from fxad.primitives.control.bodies import either, marked
 from fxad.primitives.control.scan import Scan
@@ -201,6 +201,6 @@ def forward_only(ctx: BodyCtx, prim: Scan, args: Args, marks: Marks, stacked: bo
     # what is not known is not read, and so is no operand of the smaller loop
     operands = tuple([Zero(a.aval).instantiate() if isinstance(a, Hole) else a for a in args])
     results = tuple([Var(k, a) for k, a in enumerate(loop.abstract_eval(*[a.aval for a in operands]))])
-    slim = loop.slim(Eqn(loop, operands, results, None), used, prune)
-    values = dict(zip(slim.outs, ctx(slim.prim, *slim.ins), strict=True))
+    less = remove_unused(Eqn(loop, operands, results, None), used)
+    values = dict(zip(less.outs, ctx(less.prim, *less.ins), strict=True))
     return [values[v] for v, u in zip(results, used, strict=True) if u]
