@@ -431,28 +431,9 @@ class HigherOrder(Primitive):
         rules have their say in it. None: the layout says all."""
         return None
 
-    def cut(self, cut: Cut, level: int) -> tuple[Primitive, Primitive] | None:
-        """The equation in two, at the values of its bodies that are kept by the `remat` with `level` others in between:
-        one that gives them as further results, and one that takes them as further operands and does not compute them.
-        None when there are none."""
-        return None
-
-    def handing_on(self, which: tuple[int, ...]) -> Primitive | None:
-        """The equation with the operands `which` as further results, the first. None: a primitive for which the
-        contributions of its bodies to a cotangent need not be summed in the order of the program without it."""
-        return None
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        """The equation with one operand more, and its place: a bool, whether what its bodies check is to be reported.
-        `guard` does it to a body, where the new operand is the first. None where bodies take no further operand."""
-        return None
-
 
 # A body with only the results marked, without operands that they do not need, and which operands are left.
 Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
-# A body in two, at the values that it keeps: operands -> results, then those; operands, then those -> results.
-Cut: TypeAlias = Callable[[Jaxpr, int], tuple[Jaxpr, Jaxpr]]
-Guard: TypeAlias = Callable[[Jaxpr], Jaxpr | None]
 
 
 def params(prim: Primitive) -> tuple[tuple[str, Param], ...]:

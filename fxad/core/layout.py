@@ -51,7 +51,7 @@ class Value:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Index:
+class BranchIndex:
     """One operand, which says which of the bodies runs; no body takes it. Out of range, it names the nearest."""
 
 
@@ -67,7 +67,7 @@ class Elements:
     """A run takes elements of the operands, or what runs gave, in an order that is not stated."""
 
 
-Role: TypeAlias = Constant | Carry | Slice | Value | Index | Count | Elements
+Role: TypeAlias = Constant | Carry | Slice | Value | BranchIndex | Count | Elements
 
 # In `Body.results`, in place of a group: a bool without axes, whether there is a further run; no result of an equation.
 PREDICATE: Final = -1
@@ -173,12 +173,14 @@ class Layout:
     """The groups of operands and of results of an equation, in order, and its bodies in the order of its parameters.
 
     `segment`: reverse mode stores the operands, and of the values of its bodies those that are marked to be kept.
+    `label`: what messages call the equation, where that is not the name of the primitive.
     """
 
     operands: tuple[Group, ...]
     results: tuple[Group, ...]
     bodies: tuple[Body, ...]
     segment: bool = False
+    label: str = ""
 
     @property
     def running(self) -> tuple[int, ...]:
@@ -234,8 +236,23 @@ class Layout:
         """The bodies that run and take a group of operands."""
         return tuple([k for k in self.running if group in self.bodies[k].operands])
 
-    def within(self, body: int, name: str) -> str:
-        """What messages call a body of an equation of this name: `call of f`, `branch 1 of cond`."""
-        if type(self.bodies[body].runs) is OneOf:
-            return f"branch {[k for k in self.running if type(self.bodies[k].runs) is OneOf].index(body)} of {name}"
-        return f"{name} of {self.bodies[body].jaxpr.name}"
+    @property
+    def transparent(self) -> bool:
+        """Whether the results are values of bodies that run: no rules, and runs in a stated order or in none."""
+        return not self.has_rules and not any([type(g.role) is Elements for g in self.operands])
+
+    @property
+    def once(self) -> int | None:
+        """The body that runs exactly once, where that is all that runs."""
+        running = self.running
+        return running[0] if len(running) == 1 and type(self.bodies[running[0]].runs) is Once else None
+
+    @property
+    def depends(self) -> bool:
+        """Whether a predicate decides how often bodies run."""
+        return any([PREDICATE in self.bodies[k].results for k in self.running])
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether a predicate decides how often bodies run, and nothing else ends them."""
+        return self.depends and any([self.bodies[k].runs == Unknown() for k in self.running])

@@ -96,7 +96,7 @@ class CustomCall(Ruled):
         # the forward programs of rules are what is differentiated in place of the function
         forward = [[k == 0 for k in range(len(rule.rule))] for rule in rules]
         stores = (True, *forward[0], *forward[1], *[False] * others, *[first for rule in forward[2:] for first in rule])
-        return layout_with_rules(self.bodies, 0, stores=stores, linear=linear)
+        return layout_with_rules(self.bodies, 0, stores=stores, linear=linear, label="call")
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
         given = iter(bodies)

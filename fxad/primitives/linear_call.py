@@ -27,7 +27,7 @@ from fxad.ir import (
 from fxad.primitives.checks import TOGETHER
 from fxad.primitives.control.bodies import marked, over
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
-from fxad.primitives.control.silent import silent, unchecked
+from fxad.primitives.control.effects import silent, unchecked
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_zero, without
 from fxad.primitives.shape import ReduceSum

@@ -15,8 +15,6 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
-    Cut,
-    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -26,7 +24,6 @@ from fxad.ir import (
     Lin,
     Linear,
     NDArray,
-    Primitive,
     Tangent,
     TransposeCtx,
     Var,
@@ -91,14 +88,6 @@ class Call(Applied, Linear):
     @property
     def layout(self) -> Layout:
         return layout_of_call(self.body)
-
-    def cut(self, cut: Cut, level: int) -> tuple[Call, Call] | None:
-        saving, resuming = cut(self.body, level)
-        return None if resuming is self.body else (Call(saving), Call(resuming))
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        body = guard(self.body)
-        return None if body is None else (self.with_bodies((body,)), 0)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands("call", self.body, avals)
@@ -184,10 +173,12 @@ def layout_with_rules(
     further: int = 0,
     stores: Sequence[bool] = (),
     linear: Sequence[int] = (),
+    label: str = "",
 ) -> Layout:
     """The layout of an equation that applies the body number `value` to its operands, and whose other bodies are
     programs of rules. Those are about the operands and the results, but for the `further` results, which are last.
-    `stores` and `linear` say what `Body` says, for each body; nothing and not linear where they are not given.
+    `stores` and `linear` say what `Body` says, for each body; nothing and not linear where they are not given. `label`
+    is that of `Layout`.
     """
     n_in, n_out = len(bodies[value].ins), len(bodies[value].outs)
     about, more = Group(Value(), n_out - further, fixed=True), Group(Value(), further)
@@ -202,7 +193,7 @@ def layout_with_rules(
         )
         for k, jaxpr in enumerate(bodies)
     ]
-    return Layout((Group(Constant(), n_in, fixed=True),), (about, more), tuple(made))
+    return Layout((Group(Constant(), n_in, fixed=True),), (about, more), tuple(made), label=label)
 
 
 def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:

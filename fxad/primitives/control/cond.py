@@ -8,15 +8,13 @@ from typing import ClassVar, Final, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.core.layout import Body, Constant, Group, Index, Layout, OneOf, Value
+from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, Value
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
     Cotangent,
-    Cut,
-    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -28,7 +26,6 @@ from fxad.ir import (
     LinearizedBody,
     Lit,
     NDArray,
-    Primitive,
     Region,
     Tangent,
     TransposeCtx,
@@ -49,11 +46,10 @@ from fxad.primitives.control.bodies import (
     spread_tangents,
     vanishing,
     with_outs,
-    with_places_in,
     with_places_out,
 )
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.guarded import guarded
+from fxad.primitives.control.effects import guarded
 from fxad.primitives.control.scan import one_by_one
 from fxad.primitives.elementwise import CLAMP, EQ, SELECT_N
 from fxad.primitives.linearity import is_linear
@@ -138,23 +134,7 @@ class Cond(HigherOrder, Linear):
         first = self.branches[0]
         operands, results = Group(Constant(), len(first.ins)), Group(Value(), len(first.outs))
         bodies = [Body(branch, (1,), (0,), OneOf(), stores=True) for branch in self.branches]
-        return Layout((Group(Index(), 1), operands), (results,), tuple(bodies))
-
-    def cut(self, cut: Cut, level: int) -> tuple[Cond, Cond] | None:
-        """What the branches keep shares places as residuals do: stored is the most that one of them keeps."""
-        n_in, n_out = len(self.branches[0].ins), len(self.branches[0].outs)
-        halves = [cut(branch, level) for branch in self.branches]
-        places = shared_places([saving.out_avals[n_out:] for saving, _ in halves])
-        if all([resuming is branch for (_, resuming), branch in zip(halves, self.branches, strict=True)]):
-            return None
-        saving = [with_places_out(s, n_out, placed(s.outs[n_out:], places), places) for s, r in halves]
-        resuming = [with_places_in(r, n_in, places) for _, r in halves]
-        return self.with_bodies(tuple(saving)), self.with_bodies(tuple(resuming))
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        found = [guard(branch) for branch in self.branches]
-        branches = tuple([branch for branch in found if branch is not None])
-        return None if len(branches) < len(found) else (self.with_bodies(branches), 1)
+        return Layout((Group(BranchIndex(), 1), operands), (results,), tuple(bodies))
 
     # ---------------------------------------------------------------------------------------------------- batching
 

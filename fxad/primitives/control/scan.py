@@ -17,8 +17,6 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
-    Cut,
-    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -40,7 +38,7 @@ from fxad.primitives.checking import checks
 from fxad.primitives.checks import FITTING, TOGETHER, mistyped
 from fxad.primitives.control import scan_lowering as loops
 from fxad.primitives.control.bodies import spread_tangents
-from fxad.primitives.control.guarded import guarded
+from fxad.primitives.control.effects import guarded
 from fxad.primitives.control.scan_derivative import Outside, adjoint, counted, fused, halves, linear_body
 from fxad.primitives.control.scan_parts import Steps, marked, stopping
 from fxad.primitives.reduce import ReduceMax
@@ -200,14 +198,6 @@ class Scan(HigherOrder, Linear):
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Scan:
         _, (n_consts, n_carry, _) = self.counted(operands)
         return self.over(Steps(bodies[0], n_consts, n_carry))
-
-    def cut(self, cut: Cut, level: int) -> tuple[Scan, Scan] | None:
-        saving, resuming = cut(self.body, level)
-        return None if resuming is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        body = guard(self.body)
-        return None if body is None else (self.over(Steps(body, self.n_consts + 1, self.n_carry)), self.upto)
 
     # ---------------------------------------------------------------------------------------------------- batching
 

@@ -8,7 +8,6 @@ from typing import ClassVar, Final, TypeVar, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Slice, Unknown
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
@@ -16,8 +15,6 @@ from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
-    Cut,
-    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -26,7 +23,6 @@ from fxad.ir import (
     Lin,
     Lit,
     NDArray,
-    Primitive,
     Region,
     Tangent,
     Zero,
@@ -37,7 +33,7 @@ from fxad.primitives.checking import checks
 from fxad.primitives.checks import FITTING, TOGETHER
 from fxad.primitives.control.bodies import either, marked, over, spread_tangents
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.guarded import guarded
+from fxad.primitives.control.effects import guarded
 from fxad.primitives.control.scan import COUNT, Scan, one_by_one
 from fxad.primitives.control.scan_derivative import Outside, fused, halves
 from fxad.primitives.control.scan_parts import Marks, Steps, passing
@@ -47,7 +43,6 @@ from fxad.primitives.control.while_steps import (
     bounded,
     counting,
     per_example,
-    resumed,
     stack_of,
     storing,
     with_constants,
@@ -187,20 +182,6 @@ class While(HigherOrder):
         regions = (Region(cond, of_cond), Region(body, of_body))
         return hlo.op("stablehlo.while", state, (STEP, *outs), regions=regions)[1:]
 
-    def cut(self, cut: Cut, level: int) -> tuple[Primitive, Primitive] | None:
-        """What a step keeps is a row. Without `max_steps` there are no rows, and no reverse mode that would ask."""
-        saving, resuming = cut(self.body, level)
-        if resuming is self.body or not self.max_steps or self.cond.effects:
-            return None
-        n, n_saved = len(self.body.ins), len(saving.outs) - len(self.body.outs)
-        body = resumed(resuming, self.n_body, n_saved, self.max_steps)
-        loop = While(counting(self.cond, self.n_cond), body, self.n_cond, self.n_body + n_saved, self.max_steps)
-        b = Builder()
-        of_cond, of_body, carry = self.parts(b.inputs((*self.cond.in_avals[: self.n_cond], *self.body.in_avals)))
-        stacks = b.inputs([stack_of(a, self.max_steps) for a in resuming.in_avals[n:]])
-        outs = b(loop, *of_cond, *of_body, *stacks, Lit.of(0, COUNT), *carry)
-        return self.with_bodies((self.cond, saving)), Call(b.build(outs[1:], self.body.name))
-
     @property
     def layout(self) -> Layout:
         n = len(self.carry)
@@ -208,7 +189,7 @@ class While(HigherOrder):
         results = Group(Carry(), n), Group(Slice(), len(self.rows))
         cond = Body(self.cond, (0, 2), (PREDICATE,), Unknown(self.max_steps))
         # without a bound there is no reverse mode that could store anything
-        body = Body(self.body, (1, 2), (0, 1), Unknown(self.max_steps), stores=self.max_steps is not None)
+        body = Body(self.body, (1, 2), (0, 1), Unknown(self.max_steps), stores=bool(self.max_steps))
         return Layout(operands, results, (cond, body))
 
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> While:
@@ -228,12 +209,6 @@ class While(HigherOrder):
             self.max_steps,
         )
         return loop, [*range(self.n_cond), *fixed, *range(self.n_cond, at), *fixed, *[at + k for k in moving]]
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        body = guard(self.body)
-        if body is None or checks(self.cond):
-            return None
-        return (While(self.cond, body, self.n_cond, self.n_body + 1, self.max_steps), self.n_cond)
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -261,7 +236,9 @@ class While(HigherOrder):
             return one_by_one(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
-        endless = any([isinstance(e.prim, While) for j in distinct(self.body) for e in j.eqns])
+        endless = any(
+            [isinstance(e.prim, HigherOrder) and e.prim.layout.depends for j in distinct(self.body) for e in j.eqns]
+        )
         mapped = (*of_body, *carry)
         step = per_example(
             body, cond, self.n_body, self.n_cond, mapped, ctx.size, endless=endless, guarded=guard is not None

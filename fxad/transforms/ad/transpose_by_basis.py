@@ -13,8 +13,7 @@ from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero, distinct
-from fxad.primitives.control.silent import silenced
-from fxad.primitives.control.while_ import While
+from fxad.primitives.control.effects import silenced
 from fxad.primitives.elementwise import ADD, COMPLEX, MUL, NEG, REAL, ConvertElementType
 from fxad.primitives.host import HostCall
 from fxad.primitives.linear_call import LinearCall
@@ -40,7 +39,7 @@ def opaque(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
 
 def _hides(eqn: Eqn) -> bool:
     prim = eqn.prim
-    if isinstance(prim, HostCall) or (isinstance(prim, While) and prim.max_steps is None):
+    if isinstance(prim, HostCall) or (isinstance(prim, HigherOrder) and prim.layout.unbounded):
         return True
     bodies = prim.bodies if isinstance(prim, HigherOrder) else ()
     return any([_hides(inner) for body in bodies for j in distinct(body) for inner in j.eqns])

@@ -12,13 +12,11 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, place
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.checking import Check, checks
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.silent import quiet
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.control.effects import quiet
 from fxad.primitives.elementwise import SelectN
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.transforms.cleanup.cse import cse
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import describe, way_into
 
 POINTWISE: Final[tuple[type[Primitive], ...]] = (Unary, Binary, Compare, SelectN)
 
@@ -107,15 +105,6 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
 
     b.extend(kept, env, rule)
     return b.build(renamed(jaxpr.outs, env), jaxpr.name), origins
-
-
-def way_into(eqn: Eqn, body: Jaxpr) -> str:
-    """What messages call a body of an equation: `call of f`, `branch 1 of cond`."""
-    prim = eqn.prim
-    assert isinstance(prim, HigherOrder)
-    if isinstance(prim, Cond):
-        return f"branch {next((k for k, own in enumerate(prim.branches) if own is body), 0)} of cond"
-    return f"{'call' if isinstance(prim, CustomCall) else prim.name} of {body.name}"
 
 
 def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> Origin | None:

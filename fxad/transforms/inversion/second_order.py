@@ -17,7 +17,7 @@ from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, Zero, distinct
 from fxad.primitives.control.bodies import filled_linear, marked, over
-from fxad.primitives.control.silent import silent
+from fxad.primitives.control.effects import silent
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall, narrowed

@@ -23,14 +23,14 @@ from fxad.primitives.control.bodies import marked
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, reshaped
 from fxad.transforms.inversion.mask_couplings import with_choices
-from fxad.transforms.inversion.normal_form import Origin, slim_of, traced_back, unobserved, way_into
+from fxad.transforms.inversion.normal_form import Origin, slim_of, traced_back, unobserved
 from fxad.transforms.inversion.plans import UNUSED, Graph, Plan, Step
 from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, where_chosen, within
 from fxad.transforms.inversion.rules.contract import Determined, InverseRule, InverseRules, Part, Refused
 from fxad.transforms.inversion.rules.measuring import log_det_of, total
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import describe, way_into
 
 Marks = tuple[bool, ...]
 Path = tuple[int, ...]
