@@ -113,7 +113,9 @@ def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
     Law:  `rewrite(jaxpr, lambda b, eqn, ins: None) is jaxpr`.
     """
     b = Builder.like(jaxpr)
-    return b.build(b.inline(jaxpr, jaxpr.ins, rule), jaxpr.name)
+    env: dict[Atom, Atom] = {}
+    b.extend(jaxpr.eqns, env, rule)  # not `inline`: bodies are nested deep, and each call takes stack
+    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
 
 
 def renamed(atoms: Iterable[Atom], env: Mapping[Atom, Atom]) -> tuple[Atom, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, distinct
 from fxad.primitives.control.call import Call
 from fxad.transforms.outlining.parametrise import settled
 
@@ -23,14 +23,23 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
     """
     if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
         return jaxpr
+    for body in distinct(jaxpr):  # innermost first: they may be nested as deep as Python has stack
+        _inlined(body)
+    return _inlined(jaxpr)
+
+
+@by_value
+def _inlined(jaxpr: Jaxpr) -> Jaxpr:
     return rewrite(jaxpr, _opened)
 
 
 def _opened(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
     prim = eqn.prim
     if isinstance(prim, Call):
-        return _apply(b, inline(prim.body), ins)
-    return b(prim.with_bodies(tuple([inline(j) for j in prim.bodies])), *ins) if isinstance(prim, HigherOrder) else None
+        return _apply(b, _inlined(prim.body), ins)
+    return (
+        b(prim.with_bodies(tuple([_inlined(j) for j in prim.bodies])), *ins) if isinstance(prim, HigherOrder) else None
+    )
 
 
 def _apply(b: Builder, body: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
