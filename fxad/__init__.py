@@ -1,12 +1,12 @@
-"""fxad: programs as values. Trace a function once; transform, compare, store, compile and run what comes out.
+"""fxad: programs as values. Trace a function once; transform, compare, store, compile and run the program.
 
 >>> import fxad as fx
 >>> import fxad.numpy as fnp
 >>> program = fx.trace(lambda x: fnp.sum(fnp.sin(x)), fx.Spec((3,), "float32"))
 >>> gradient = fx.lower(fx.grad(fx.remat(program))).compile()
 
-The faces are `fx.lax`, `fx.numpy`, `fx.random` and `fx.nn`. What of them, and of what few programs use, nothing else
-needs is imported when it is first asked for.
+The public modules are `fx.lax`, `fx.numpy`, `fx.random` and `fx.nn`. Modules that few programs use are imported at
+their first use.
 """
 
 from typing import TYPE_CHECKING

@@ -34,11 +34,8 @@ from fxad.xla.failures import GONE, Donated, MemoryStats, Origin, Refused, Resul
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 from fxad.xla.profiler import profile
-from fxad.xla.sources import Artifact, artifact
 
 __all__ = [
-    "Artifact",
-    "artifact",
     "Buffer",
     "Cache",
     "CacheStats",

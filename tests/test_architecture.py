@@ -29,6 +29,8 @@ TREE_ROOMS = (
     "fxad/operations/conversions.py",
     "fxad/core/atoms.py",
     "fxad/execution/calls.py",
+    "fxad/storage/decoding.py",
+    "fxad/storage/encoding.py",
     "fxad/storage/exported.py",
     "fxad/storage/programs.py",
     "fxad/ir.py",

@@ -17,8 +17,9 @@ def _flag(name: str) -> int:
     return int(getattr(os, name, 0))  # some are not there on every system
 
 
-# Not to wait for the other end of a pipe that stands in a file's place, nor to follow a link.
-READING: Final = os.O_RDONLY | _flag("O_CLOEXEC") | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK") | _flag("O_BINARY")
+# Not to wait for the other end of a pipe that stands in a file's place.
+FOLLOWING: Final = os.O_RDONLY | _flag("O_CLOEXEC") | _flag("O_NONBLOCK") | _flag("O_BINARY")
+READING: Final = FOLLOWING | _flag("O_NOFOLLOW")
 _WRITING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flag("O_CLOEXEC") | _flag("O_BINARY")
 
 

@@ -89,15 +89,14 @@ class Lowered(Generic[P, R_co]):
             check_device(f"compile of {self.program.name}", device)
         return Executable(self.program, load, operands, device)
 
-    def export(self, *, platforms: str | Sequence[str] | None = None, version: str | None = None) -> bytes:
-        """The program as bytes in the portable form of StableHLO; `fx.load_exported` runs them, in any process, whole.
+    def export(self, *, platforms: str | Sequence[str] | None = None) -> bytes:
+        """The program as bytes; `fx.load_exported` runs them, in any process, whole.
 
-        `platforms` are those that it may run on (without: all that it can); `version` is of StableHLO (without: one
-        that jaxlibs of the last twelve weeks read).
+        `platforms` are those that it may run on (without: all that it can).
 
-        Raises: ArgumentError for calls of the host; ParameterError for a platform or a version that cannot be.
+        Raises: ArgumentError for calls of the host; ParameterError for a platform that cannot be.
         """
-        return export(self.program, donate=self.donate, platforms=platforms, version=version)
+        return export(self.program, donate=self.donate, platforms=platforms)
 
     def __str__(self) -> str:
         return self.text()

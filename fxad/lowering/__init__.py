@@ -1,6 +1,6 @@
 """Rooms behind `fxad.lower`: how types, constants, places and modules are written as MLIR text.
 
-What reads modules back, `mlir` and `portable`, is imported when it is first asked for: jaxlib's bindings take 7 ms,
+What reads modules back, `mlir`, is imported when it is first asked for: jaxlib's bindings take 7 ms,
 and a program is compiled without them.
 """
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy_exports import later
 
 if TYPE_CHECKING:
-    from fxad.lowering import mlir, portable
+    from fxad.lowering import mlir
 else:
-    __getattr__, __dir__ = later(__name__, {}, modules="mlir portable")
+    __getattr__, __dir__ = later(__name__, {}, modules="mlir")
 
-__all__ = ["mlir", "portable"]
+__all__ = ["mlir"]

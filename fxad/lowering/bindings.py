@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _chlo, _jax_mlir_ext, _sdy, _stablehlo
 
 dialects: Final = (_stablehlo, _chlo, _sdy)
 register_dialects: Final = _jax_mlir_ext.register_dialects
 
-__all__ = ["_stablehlo", "dialects", "ir", "passmanager", "register_dialects"]
+__all__ = ["_stablehlo", "dialects", "ir", "register_dialects"]

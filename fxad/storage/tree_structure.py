@@ -33,8 +33,8 @@ _FACTORIES: Final = MappingProxyType({f.__name__: f for f in (list, dict, tuple,
 # ------------------------------------------------------------------------------------------------------- describing
 
 
-def describe(structure: Structure) -> Json:
-    """A structure in JSON.
+def describe(structure: Structure, what: str = "save") -> Json:
+    """A structure in JSON; `what` is who asks, for messages.
 
     Raises: ArgumentError for a class that another process could not find, or static data that no file can hold.
     """
@@ -43,7 +43,7 @@ def describe(structure: Structure) -> Json:
         return _LEAF
     if kind is type(None):
         return None
-    children: list[Json] = [describe(c) for c in structure.children()]
+    children: list[Json] = [describe(c, what) for c in structure.children()]
     for word, cls in _SEQUENCES.items():
         if kind is cls:
             return {word: children}
@@ -51,52 +51,52 @@ def describe(structure: Structure) -> Json:
     data, entries = node.data, node.keys
     for word, cls in _MAPPINGS.items():
         if kind is cls:
-            return {word: [[_value(k, "a key"), c] for k, c in zip(entries, children, strict=True)]}
+            return {word: [[_value(k, "a key", what), c] for k, c in zip(entries, children, strict=True)]}
     if kind is deque:
         return {"deque": children, "maxlen": data}
     if kind is defaultdict:
-        return {"defaultdict": [[_value(k, "a key"), c] for k, c in zip(entries, children, strict=True)],
-                "factory": _factory(data[0])}  # fmt: skip
-    name = _name(kind)
+        return {"defaultdict": [[_value(k, "a key", what), c] for k, c in zip(entries, children, strict=True)],
+                "factory": _factory(data[0], what)}  # fmt: skip
+    name = _name(kind, what)
     if _is_namedtuple(kind):
         return {"namedtuple": name, "fields": list(kind._fields), "children": children}
     return {
         "class": name,
-        "data": _value(data, f"what {kind.__qualname__} keeps beside its children"),
-        "entries": [_value(e, "a key") for e in entries],
+        "data": _value(data, f"what {kind.__qualname__} keeps beside its children", what),
+        "entries": [_value(e, "a key", what) for e in entries],
         "children": children,
     }
 
 
-def _factory(factory: object) -> str | None:
+def _factory(factory: object, what: str) -> str | None:
     if factory is None:
         return None
     name = getattr(factory, "__name__", "")
     if _FACTORIES.get(name) is not factory:
         raise ArgumentError(
-            f"save: a defaultdict makes its values with {factory!r:.60}, which a file cannot hold",
+            f"{what}: a defaultdict makes its values with {factory!r:.60}, which a file cannot hold",
             remedy=f"use one of {', '.join(_FACTORIES)}, or a dict",
         )
     return name
 
 
-def _name(cls: type) -> str:
+def _name(cls: type, what: str) -> str:
     name = f"{cls.__module__}:{cls.__qualname__}"
     if _attribute(sys.modules.get(cls.__module__), cls.__qualname__) is not cls:
         raise ArgumentError(
-            f"save: the class {name} cannot be found again under its name",
+            f"{what}: the class {name} cannot be found again under its name",
             remedy="define it at the top of a module: a file holds the name of a class, not its code",
         )
     return name
 
 
-def _value(value: object, what: str) -> Json:
+def _value(value: object, part: str, what: str) -> Json:
     if value is None or type(value) in (bool, int, str):
         return value  # type: ignore[return-value]
     if isinstance(value, tuple) and type(value) is tuple:
-        return {"tuple": [_value(v, what) for v in value]}
+        return {"tuple": [_value(v, part, what) for v in value]}
     if type(value) is list:  # optree gives keys so
-        return {"list": [_value(v, what) for v in value]}
+        return {"list": [_value(v, part, what) for v in value]}
     if type(value) is float:
         return {"float": value.hex()}
     if type(value) is complex:
@@ -106,7 +106,7 @@ def _value(value: object, what: str) -> Json:
     if isinstance(value, np.dtype) and value in dtypes.ALL:
         return {"dtype": value.name}
     raise ArgumentError(
-        f"save: {what} has {value!r:.60}, which a file cannot hold",
+        f"{what}: {part} has {value!r:.60}, which a file cannot hold",
         remedy="None, bools, numbers, strings, bytes, dtypes and tuples of these are what a file holds",
     )
 
@@ -115,13 +115,23 @@ def _value(value: object, what: str) -> Json:
 
 
 def rebuild(described: Json, what: str, imports: bool) -> Structure:
-    """The structure of a description. `what` names the file, for messages; `imports`: modules may be imported.
+    """The structure of a description. `what` names the operation and the file; `imports`: modules may be imported.
 
     Law:    `rebuild(describe(s)) == s`.
     Raises: FileFormatError for what describes no structure, and for a class that is not there, is no pytree, or has
             changed.
     """
-    return tree.structure(_tree(described, _Reader(what, imports)))
+    reader = _Reader(what, imports)
+    try:
+        made = tree.structure(_tree(described, reader))
+        hash(made)  # what a class keeps beside its children must be hashable: programs are compared by it
+    except FileFormatError:
+        raise
+    except RecursionError:
+        raise reader.fail("the tree is nested too deeply") from None
+    except Exception as e:  # the user's classes
+        raise reader.fail(f"the tree cannot be made: {type(e).__name__}: {e}", _AS_IT_WAS) from e
+    return made
 
 
 _AGAIN: Final = "take another copy of what was saved, or save the program again"
@@ -134,16 +144,18 @@ class _Reader:
         self.what, self.imports = what, imports
 
     def fail(self, problem: str, remedy: str = _AGAIN) -> FileFormatError:
-        return FileFormatError(f"load: {self.what}: {problem}", remedy=remedy)
+        return FileFormatError(f"{self.what}: {problem}", remedy=remedy)
 
     def pytree(self, name: object) -> type[Any]:
         """The class of a name."""
-        module, _, qualname = str(name).partition(":")
+        if not isinstance(name, str):
+            raise self.fail(f"{name!r:.60} is not the name of a class")
+        module, _, qualname = name.partition(":")
         found = sys.modules.get(module)
         if found is None and self.imports:
             try:
                 found = import_module(module)
-            except ImportError as e:
+            except Exception as e:  # noqa: BLE001  # the module's code
                 raise self.fail(f"the class {name} of a pytree cannot be imported: {e}", _THERE) from None
         if found is None:
             raise self.fail(
@@ -175,10 +187,16 @@ def _tree(d: Json, reader: _Reader) -> object:
         if word in d:
             return mapping(_items(d[word], reader))
     if "deque" in d:
-        length = d.get("maxlen")
-        return deque([_tree(c, reader) for c in _list(d["deque"], reader)], length if isinstance(length, int) else None)
+        items, length = [_tree(c, reader) for c in _list(d["deque"], reader)], d.get("maxlen")
+        fits = length is None or (type(length) is int and len(items) <= length <= sys.maxsize)
+        if not fits or not (length is None or isinstance(length, int)):
+            raise reader.fail(f"a deque of {len(items)} has maxlen {length!r:.60}")
+        return deque(items, length)
     if "defaultdict" in d:
-        factory: Callable[[], object] | None = _FACTORIES.get(str(d.get("factory")))
+        name = d.get("factory")
+        factory: Callable[[], object] | None = _FACTORIES.get(name) if isinstance(name, str) else None
+        if factory is None and name is not None:
+            raise reader.fail(f"{name!r:.60} makes no values of a defaultdict")
         return defaultdict(factory, _items(d["defaultdict"], reader))
     return _instance(d, reader)
 
@@ -191,6 +209,8 @@ def _instance(d: dict[str, Json], reader: _Reader) -> object:
             raise reader.fail(
                 f"{d['namedtuple']} is not the namedtuple of the fields {d.get('fields')} that was saved", _AS_IT_WAS
             )
+        if len(children) != len(cls._fields):
+            raise reader.fail(f"{d['namedtuple']} has {len(cls._fields)} fields, here are {len(children)}")
         return cls._make(children)
     if "class" not in d:
         raise reader.fail(f"{d!r:.60} describes no pytree")
@@ -214,7 +234,19 @@ def _items(d: Json, reader: _Reader) -> list[tuple[object, object]]:
     pairs = [_list(pair, reader) for pair in _list(d, reader)]
     if any([len(pair) != 2 for pair in pairs]):
         raise reader.fail(f"{d!r:.60} describes no keys and values")
-    return [(_read(k, reader), _tree(c, reader)) for k, c in pairs]
+    items = [(_key(k, reader), _tree(c, reader)) for k, c in pairs]
+    if len(dict(items)) != len(items):
+        raise reader.fail(f"{d!r:.60} has a key twice")
+    return items
+
+
+def _key(d: Json, reader: _Reader) -> object:
+    key = _read(d, reader)
+    try:
+        hash(key)
+    except TypeError:
+        raise reader.fail(f"{d!r:.60} is not a key") from None
+    return key
 
 
 def _list(d: Json, reader: _Reader) -> list[Json]:
@@ -225,10 +257,10 @@ def _list(d: Json, reader: _Reader) -> list[Json]:
 
 def _read(d: Json, reader: _Reader) -> object:
     """The value of `_value`."""
-    if not isinstance(d, dict):
-        if isinstance(d, list):
-            raise reader.fail(f"{d!r:.60} is not a value")
+    if d is None or isinstance(d, bool | int | str):
         return d
+    if not isinstance(d, dict):
+        raise reader.fail(f"{d!r:.60} is not a value")
     word = next(iter(d), "")
     try:
         match word, d.get(word):
@@ -258,5 +290,8 @@ def _is_namedtuple(cls: type) -> bool:
 
 def _attribute(module: object, qualname: str) -> object:
     for part in qualname.split("."):
-        module = getattr(module, part, None)
+        try:
+            module = getattr(module, part, None)
+        except Exception:  # noqa: BLE001  # the module's code
+            return None
     return module

@@ -31,9 +31,9 @@ from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram
 from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of, with_units
 from fxad.xla.in_flight import under_way
 from fxad.xla.serialized import footprint, serialized
-from fxad.xla.sources import Source, compiled, size
+from fxad.xla.sources import compiled, size
 
-_Slot: TypeAlias = tuple[Source, Key]
+_Slot: TypeAlias = tuple[Jaxpr, Key]
 Path: TypeAlias = str | PathLike[str]
 
 MEMORY: Final = 256 * 2**20
@@ -125,7 +125,7 @@ class Cache:
         """Forget every executable and start counting anew; what is stored too with `disk`. What holds one keeps it:
         jitted functions, `Executable`s, and the operations that ran outside of traces, the 4,096 used last."""
         with self._lock:
-            self._entries: WeakKeyDictionary[Source, dict[Key, _Entry]] = WeakKeyDictionary()
+            self._entries: WeakKeyDictionary[Jaxpr, dict[Key, _Entry]] = WeakKeyDictionary()
             self._held: OrderedDict[_Slot, tuple[LoadedProgram, _Entry]] = OrderedDict()
             self._planned: OrderedDict[Jaxpr, None] = OrderedDict()
             self._stats = _Counts()
@@ -173,7 +173,7 @@ class Cache:
 
     # ------------------------------------------------------------------------------------------------- asking
 
-    def __call__(self, source: Source, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
+    def __call__(self, source: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
         """The executable of a program, traced or exported. Raises: CompileError; the next caller tries again."""
         key = (options, device)
         with self._lock:
@@ -245,10 +245,8 @@ class Cache:
     def _unlike(self, slot: _Slot) -> str:
         """How a program differs from the nearest of its name that is held, for the log."""
         source, key = slot
-        if not isinstance(source, Jaxpr):
-            return ""
         with self._lock:
-            held = [(p, k) for p, k in reversed(self._held) if isinstance(p, Jaxpr) and p.name == source.name]
+            held = [(p, k) for p, k in reversed(self._held) if p.name == source.name]
         difference = explained(source, key, held).difference
         return f"; the nearest of that name differs at {difference}" if difference is not None else ""
 
@@ -332,7 +330,7 @@ class Cache:
         if program is None:
             return "\n".join([_line(slot, entry) for slot, entry in sorted(held, key=lambda row: -row[1].seconds)])
         key = options, device or default_device()
-        programs = [(source, k) for (source, k), _ in reversed(held) if isinstance(source, Jaxpr)]
+        programs = [(source, k) for (source, k), _ in reversed(held)]
         return with_units(program_of(program), key, programs)
 
 

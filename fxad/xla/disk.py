@@ -31,6 +31,7 @@ _LENGTH: Final = 8
 _BEGIN: Final = len(MAGIC) + _DIGEST + _LENGTH
 # An entry, or what a writer of one has begun. Other files that end so are somebody's, as programs that were saved are.
 _OURS: Final = re.compile(rf"[0-9a-f]{{64}}{re.escape(SUFFIX)}(?:\.[0-9]+\.[0-9a-f]+{re.escape(UNFINISHED)})?")
+_MOST: Final = 2**32  # bytes of an entry: what XLA serializes has less than 2**31
 _STALE: Final = 3600.0  # seconds after which what a writer left unfinished is nobody's
 
 
@@ -194,7 +195,10 @@ def _unsafe(s: os.stat_result) -> str:
 
 
 def _read(path: str) -> bytes | None:
-    """The bytes of a file; None when there is none. Raises: _DamagedError for what is not a file of the user's own."""
+    """The bytes of a file; None when there is none.
+
+    Raises: _DamagedError for what is not a file of the user's own, or has more bytes than an entry can.
+    """
     try:
         descriptor = os.open(path, READING)
     except FileNotFoundError:
@@ -204,8 +208,13 @@ def _read(path: str) -> bytes | None:
         problem = _unsafe(s) if stat.S_ISREG(s.st_mode) else "is not a file"
         if problem:
             raise _DamagedError(problem)
+        if s.st_size > _MOST:
+            raise _DamagedError(f"has {s.st_size} bytes, more than an entry can have")
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read()
+            begin = file.read(len(MAGIC))  # a large file of another kind is not read
+            return begin + file.read() if begin == MAGIC else begin
+    except MemoryError:
+        raise _DamagedError("is larger than the memory that is left") from None
     finally:
         os.close(descriptor)
 

@@ -7,11 +7,12 @@ from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError
+from fxad.ir import Jaxpr
 from fxad.xla.client import Device
 from fxad.xla.disk import Directory
 from fxad.xla.executable import CompileOptions, LoadedProgram
 from fxad.xla.serialized import Surroundings, UnreadableError, footprint, key_of, restored, storable, stored
-from fxad.xla.sources import Compiled, Source
+from fxad.xla.sources import Compiled
 
 
 @final
@@ -24,6 +25,7 @@ class Made:
     bytes: int
 
 
+_LARGEST: Final = 2**40  # of seconds, and of characters
 _surroundings: Final = Surroundings()
 
 
@@ -36,7 +38,7 @@ class DiskTier:
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
         self.directory = Directory(path, max_bytes)
 
-    def find(self, source: Source, device: Device, options: CompileOptions) -> Made | None:
+    def find(self, source: Jaxpr, device: Device, options: CompileOptions) -> Made | None:
         """The executable of a program, if it is there and whole: without lowering or compiling."""
         key = self._key(source, device, options)
         entry = None if key is None else self.directory.read(key)
@@ -44,20 +46,27 @@ class DiskTier:
             return None
         try:
             facts = entry.facts
-            program = restored(entry.payload, [str(t) for t in facts["targets"]], source, device)
-            return Made(program, float(facts["seconds"]), footprint(program, int(facts["text"]), entry.payload))
+            targets, seconds, text = facts["targets"], facts["seconds"], facts["text"]
+            if not isinstance(targets, list) or not all([isinstance(t, str) for t in targets]):
+                raise ValueError(f"targets is {targets!r:.60}")
+            if type(seconds) not in (int, float) or not 0 <= seconds < _LARGEST:
+                raise ValueError(f"seconds is {seconds!r:.60}")
+            if type(text) is not int or not 0 <= text < _LARGEST:
+                raise ValueError(f"text is {text!r:.60}")
+            program = restored(entry.payload, targets, source, device)
+            return Made(program, float(seconds), footprint(program, text, entry.payload))
         except (UnreadableError, CompileError, KeyError, TypeError, ValueError, OverflowError) as e:
             path = self.directory.file(key or "")
             self.directory.tell("refused", f"cache: {path} is refused: {e}; it is compiled again")
             return None
 
     def keep(
-        self, source: Source, device: Device, options: CompileOptions, made: Compiled, payload: bytes, took: float
+        self, source: Jaxpr, device: Device, options: CompileOptions, made: Compiled, payload: bytes, took: float
     ) -> bool:
         """Store an executable that took so many seconds; whether it was."""
         key = self._key(source, device, options)
         entry = stored(made, payload, took)
         return key is not None and entry is not None and self.directory.write(key, entry)
 
-    def _key(self, source: Source, device: Device, options: CompileOptions) -> str | None:
+    def _key(self, source: Jaxpr, device: Device, options: CompileOptions) -> str | None:
         return key_of(source, options, _surroundings.of(device)) if storable(source) else None

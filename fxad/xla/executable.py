@@ -119,18 +119,6 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     return LoadedProgram(raw, lowered, device)
 
 
-def compile_artifact(
-    module: bytes, calls: Sequence[str], program: Described, options: CompileOptions, device: Device
-) -> LoadedProgram:
-    """Compile a module that was exported, calls functions by name and says what it donates. Raises: CompileError."""
-    custom_calls.provide(calls, device.platform)
-    try:
-        raw = device.client.compile_and_load(module, device.raw_list, _given(options, device))
-    except _jax.JaxRuntimeError as e:
-        raise CompileError(f"compile: {reason(e)}", remedy=_WITHOUT) from e
-    return LoadedProgram(raw, program, device)
-
-
 def _given(options: CompileOptions, device: Device) -> _jax.CompileOptions:
     """Options in XLA's terms; donation is said in the module."""
     given = compile_options(device.id)

@@ -19,7 +19,7 @@ from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason
 from fxad.xla.disk import Stored
 from fxad.xla.executable import CompileOptions, LoadedProgram
-from fxad.xla.sources import Artifact, Compiled, Source, described
+from fxad.xla.sources import Compiled, described
 
 # What an executable on the CPU takes of the process's memory, measured (jaxlib 0.10.2, resident bytes over 200 small
 # and 20 large programs): 80 to 170 kB however small, and 2 to 3 times its serialized bytes.
@@ -51,9 +51,9 @@ def footprint(program: LoadedProgram, text: int, payload: bytes) -> int:
 # ------------------------------------------------------------------------------------------------------------- keys
 
 
-def storable(source: Source) -> bool:
+def storable(source: Jaxpr) -> bool:
     """Whether the digest of a program says what it compiles to."""
-    return isinstance(source, Artifact) or _ours(source)
+    return _ours(source)
 
 
 @by_value
@@ -113,10 +113,9 @@ def processor() -> str:
     return checksum([f"{platform.machine()} {' '.join(lines)}".encode()]).hex()
 
 
-def key_of(source: Source, options: CompileOptions, surroundings: str) -> str:
+def key_of(source: Jaxpr, options: CompileOptions, surroundings: str) -> str:
     """The key of an executable on disk: the digest of the program, and what compiled it."""
-    kind = "program" if isinstance(source, Jaxpr) else "exported"
-    return f"{kind} {source.digest}\noptions {options}\n{surroundings}"
+    return f"program {source.digest}\noptions {options}\n{surroundings}"
 
 
 # ------------------------------------------------------------------------------------------------- there and back
@@ -130,7 +129,7 @@ def stored(made: Compiled, payload: bytes, seconds: float) -> Stored | None:
     return Stored({"seconds": seconds, "targets": targets, "text": made.text}, payload)
 
 
-def restored(payload: bytes, targets: list[str], source: Source, device: Device) -> LoadedProgram:
+def restored(payload: bytes, targets: list[str], source: Jaxpr, device: Device) -> LoadedProgram:
     """The executable of an entry.
 
     Raises: UnreadableError when XLA refuses it; CompileError for a function that this jaxlib does not have.

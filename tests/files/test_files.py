@@ -21,7 +21,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, tree
 from fxad.errors import ArgumentError, FileFormatError
-from fxad.storage.sections import Section, write
+from fxad.storage.sections import Section, packed
 from fxad.storage.tree_structure import describe, rebuild
 from fxad.testing import programs
 from fxad.tracing.program import Program
@@ -196,7 +196,7 @@ def test_static_data_that_no_file_can_hold(tmp_path: Path) -> None:
 
 
 def rebuilt(described: Any, imports: bool = False) -> Any:
-    return refused(FileFormatError, lambda: rebuild(described, "f", imports))
+    return refused(FileFormatError, lambda: rebuild(described, "load: f", imports))
 
 
 def test_classes_are_looked_up_and_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_classes_are_looked_up_and_not_imported(tmp_path: Path, monkeypatch: pyt
     assert e.message == "load: f: the class never_imported:Pair of a pytree is in a module that is not imported"
     assert e.remedy == "import never_imported first, or let load import it: load(path, trusted=True)"
     assert "never_imported" not in sys.modules
-    assert rebuild(described, "f", imports=True).num_leaves == 1
+    assert rebuild(described, "load: f", imports=True).num_leaves == 1
     assert "never_imported" in sys.modules
     described["namedtuple"] = "no_such_module:Pair"
     remedy = "install what has the module, and put it on sys.path"
@@ -391,10 +391,11 @@ def test_missing_files_are_os_errors(tmp_path: Path) -> None:
 
 
 AGAIN = "take another copy of the file, or save the program again"
+WRITTEN = "load reads what fxad.save wrote, load_exported what export wrote"
 REMEDIES = {
     "is damaged: byte ": AGAIN,
     "is damaged: its sections are ": AGAIN,
-    "is not a file of fxad: it does not begin with 'fxad program' and a version": "load reads what fxad.save wrote",
+    "is not what fxad wrote: it does not begin with 'fxad program' and a version": WRITTEN,
     "is of version ": "install a newer fxad, or save the program again with this one",
 }
 
@@ -435,7 +436,7 @@ def test_messages_say_what_and_where(tmp_path: Path) -> None:
         f"is damaged: byte {text}: section text does not have the checksum of its heading"
     )
     assert message(whole[:at]).startswith(f"is damaged: byte {text}: section text has ")
-    assert message(b"PK\3\4") == "is not a file of fxad: it does not begin with 'fxad program' and a version"
+    assert message(b"PK\3\4") == "is not what fxad wrote: it does not begin with 'fxad program' and a version"
     assert message(whole.replace(b"program 1", b"program 2", 1)) == "is of version 2, this fxad reads versions up to 1"
     assert message(whole.replace(b"\ntext ", b"\ntext!", 1)).endswith("the heading of a section is malformed")
     assert message(b"fxad program 1\n") == "is damaged: its sections are none"
@@ -449,7 +450,7 @@ def written(path: Path, change: Callable[[dict[str, Any]], None], text: bytes = 
     change(head)
     body = text or whole[whole.index(b"main ") :][:-1]
     sections = [Section("program", json.dumps(head).encode()), Section("text", body)]
-    write(str(path), 1, sections + [Section("array", bytes(4))] * arrays)
+    path.write_bytes(b"".join(packed("fxad program", 1, sections + [Section("array", bytes(4))] * arrays)))
     e = refused(FileFormatError, lambda: fx.load(path))
     return re.sub(r"byte \d+", "byte N", str(e.message).removeprefix(f"load: {path}"))
 

@@ -1,6 +1,0 @@
-from jaxlib.mlir.ir import Context, Operation
-
-class PassManager:
-    @staticmethod
-    def parse(pipeline: str, context: Context | None = None) -> PassManager: ...
-    def run(self, operation: Operation) -> None: ...
