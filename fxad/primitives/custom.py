@@ -31,7 +31,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import either, marked, over
+from fxad.primitives.control.bodies import either, over, select_by_mask
 from fxad.primitives.control.call import Call, check_operands, layout_with_rules
 from fxad.primitives.custom_again import Batched, Reads, Ruled, Stacks, free_levels, knowing, unfolded
 from fxad.primitives.custom_rule import Given, without_operands
@@ -124,7 +124,7 @@ class CustomCall(Ruled):
         made, needed = self._less(used, prune)
         if made == self:
             return eqn
-        return Eqn(self._origin_of(made), marked(eqn.ins, needed), marked(eqn.outs, used), eqn.source)
+        return Eqn(self._origin_of(made), select_by_mask(eqn.ins, needed), select_by_mask(eqn.outs, used), eqn.source)
 
     def _less(self, used: tuple[bool, ...], prune: Prune) -> tuple[CustomCall, tuple[bool, ...]]:
         """This call with the results in use, and which operands are left."""
@@ -136,7 +136,7 @@ class CustomCall(Ruled):
         for mask in [mask for _, mask in (*stacked, *rules)]:
             needed = either(needed, mask)
         stacks = [rule.in_avals for _, rule in self.vmap_rules]
-        lives = [marked(needed, rule.moving) for rule in self._derivatives]
+        lives = [select_by_mask(needed, rule.moving) for rule in self._derivatives]
         left = [tuple(without_operands(rule, needed, live)) for (rule, _), live in zip(rules, lives, strict=True)]
         every = zip(self.vmap_rules, stacked, stacks, strict=True)
         made = CustomCall(
@@ -148,7 +148,7 @@ class CustomCall(Ruled):
             self.exhausted,
             origin=self.origin,
             partial=tuple(
-                [(marked(live, needed), rule) for (live, _), rule in zip(self.partial, left[2:], strict=True)]
+                [(select_by_mask(live, needed), rule) for (live, _), rule in zip(self.partial, left[2:], strict=True)]
             ),
         )
         return made, needed
@@ -157,7 +157,7 @@ class CustomCall(Ruled):
         """A call in a rule of its function, without operands that the function then does not read, nor its rules."""
         if all(used) or not self.reads:
             return eqn
-        left = marked(self.reads, used)
+        left = select_by_mask(self.reads, used)
         needed = tuple([any(column) for column in zip(*left, strict=True)])
         body, read = prune(self.body, used)
         gone = (-1, tuple([0 if n else None for n in needed]), tuple([0 if u else None for u in used]))
@@ -169,9 +169,9 @@ class CustomCall(Ruled):
             (),
             again=self.again,
             stacks=(*self.stacks, gone),
-            reads=tuple([marked(row, needed) for row in left]),
+            reads=tuple([select_by_mask(row, needed) for row in left]),
         )
-        return Eqn(made, marked(eqn.ins, needed), marked(eqn.outs, used), eqn.source)
+        return Eqn(made, select_by_mask(eqn.ins, needed), select_by_mask(eqn.outs, used), eqn.source)
 
     @property
     def _derivatives(self) -> tuple[Given, ...]:
@@ -198,7 +198,7 @@ class CustomCall(Ruled):
                 f"{len(self.jvp_rule)} and {len(self.vjp_rule)} programs",
                 remedy="give all programs of a rule, or none",
             )
-        moving, inexact = marked(ins, self.moving), tuple([a for a in outs if a.inexact])
+        moving, inexact = select_by_mask(ins, self.moving), tuple([a for a in outs if a.inexact])
         for live, _ in self.partial:
             if len(live) != len(ins) or any([f and not m for f, m in zip(live, self.moving, strict=True)]):
                 raise ParameterError(
@@ -229,11 +229,11 @@ class CustomCall(Ruled):
                 f"got {n} programs, and {len(self.held)} marks for {len(ins)} operands",
                 remedy="give the inverse, or it and the ivjp, and a mark for each operand; or neither",
             )
-        free = marked(ins, [not h for h in self.held]) if n else ()
+        free = select_by_mask(ins, [not h for h in self.held]) if n else ()
         for inverse in self.inverse_rule[:1]:
-            check_type(self.name, "inverse", inverse, (*outs, *marked(ins, self.held)), free)
+            check_type(self.name, "inverse", inverse, (*outs, *select_by_mask(ins, self.held)), free)
         for ivjp in self.inverse_rule[1:]:
-            check_type(self.name, "ivjp", ivjp, (*outs, *marked(ins, self.held), *inexact), (*free, *moving))
+            check_type(self.name, "ivjp", ivjp, (*outs, *select_by_mask(ins, self.held), *inexact), (*free, *moving))
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -292,11 +292,11 @@ class CustomCall(Ruled):
     def _batched_inverse(self, ctx: BatchCtx, dims: Dims, out_dims: Dims) -> tuple[Jaxpr, ...]:
         if not self.inverse_rule:
             return ()
-        known = (*out_dims, *marked(dims, self.held))
-        free = marked(dims, [not h for h in self.held])
+        known = (*out_dims, *select_by_mask(dims, self.held))
+        free = select_by_mask(dims, [not h for h in self.held])
         inverse, _ = ctx.recur(self.inverse_rule[0], known, free)
-        cts = marked(out_dims, [a.inexact for a in self.body.out_avals])
-        wants = (*free, *marked(dims, self.moving))
+        cts = select_by_mask(out_dims, [a.inexact for a in self.body.out_avals])
+        wants = (*free, *select_by_mask(dims, self.moving))
         return inverse, *[summed(ctx, ivjp, (), (*known, *cts), wants) for ivjp in self.inverse_rule[1:]]
 
     # ----------------------------------------------------------------------------------------------- differentiation

@@ -29,7 +29,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import marked, spread_tangents, with_outs
+from fxad.primitives.control.bodies import select_by_mask, spread_tangents, with_outs
 from fxad.primitives.control.call import Applied, Call, call_primal, check_operands, layout_with_rules
 from fxad.primitives.elementwise import NEG
 from fxad.primitives.linear_call import check_type, narrowed
@@ -237,9 +237,9 @@ class Root(Applied):
             return outs, still
         system, needed = narrowed(self.system, (len(moved),) * len(self.system))
         n_at = len(self.at.outs)
-        at = with_outs(self.at, marked(self.at.outs, needed[:n_at]))
+        at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
         _, kept = call_primal(ctx, at, 0, point)
-        known = (*kept, *marked(primals[:c], needed[n_at:]))
+        known = (*kept, *select_by_mask(primals[:c], needed[n_at:]))
         made = LinearSolve(system[0], system[1], tuple(system[2:]))
         dots = ctx.lin(made, *[_negative(ctx, t) for t in moved], *known)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]

@@ -25,7 +25,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.checks import TOGETHER
-from fxad.primitives.control.bodies import marked, over
+from fxad.primitives.control.bodies import over, select_by_mask
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
 from fxad.primitives.control.effects import silent, unchecked
 from fxad.primitives.elementwise import ADD
@@ -167,9 +167,11 @@ def _part(
     """What a map of cotangents, batched, makes of some of them alone; and which results are stacks."""
     n = len(live)
     alone, _ = without(pull, live)
-    dims = (*marked(cts, live), *known)
+    dims = (*select_by_mask(cts, live), *known)
     at = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
-    return list(zip(b.inline(ctx.recur(alone, dims, at)[0], (*marked(ins[:n], live), *ins[n:])), at, strict=True))
+    return list(
+        zip(b.inline(ctx.recur(alone, dims, at)[0], (*select_by_mask(ins[:n], live), *ins[n:])), at, strict=True)
+    )
 
 
 def _sum(b: Builder, a: Atom, dim: int | None) -> Atom:

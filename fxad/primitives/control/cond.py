@@ -40,8 +40,8 @@ from fxad.primitives.control.bodies import (
     filled_linear,
     filled_outs,
     joined_dims,
-    marked,
     placed,
+    select_by_mask,
     shared_places,
     spread_tangents,
     vanishing,
@@ -235,9 +235,9 @@ class Cond(HigherOrder, Linear):
         assert not isinstance(index, Hole), "cond is not linear in its index"
         mask = tuple([isinstance(a, Hole) for a in operands])
         live = tuple([not isinstance(ct, Zero) for ct in cts])
-        adjoints = [ctx.recur(with_outs(branch, marked(branch.outs, live)), mask) for branch in self.branches]
+        adjoints = [ctx.recur(with_outs(branch, select_by_mask(branch.outs, live)), mask) for branch in self.branches]
         kept = [not vanishing(adjoints, k) for k in range(sum(mask))]
-        slim = self.with_bodies(tuple([with_outs(adjoint, marked(adjoint.outs, kept)) for adjoint in adjoints]))
+        slim = self.with_bodies(tuple([with_outs(adjoint, select_by_mask(adjoint.outs, kept)) for adjoint in adjoints]))
         given = [ct for ct in cts if not isinstance(ct, Zero)]
         bars = ctx(slim, index, *given, *[a for a in operands if not isinstance(a, Hole)]) if any(kept) else ()
         found = iter(bars)

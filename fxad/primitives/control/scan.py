@@ -37,10 +37,10 @@ from fxad.ir import (
 from fxad.primitives.checking import checks
 from fxad.primitives.checks import FITTING, TOGETHER, mistyped
 from fxad.primitives.control import scan_lowering as loops
-from fxad.primitives.control.bodies import spread_tangents
+from fxad.primitives.control.bodies import select_by_mask, spread_tangents
 from fxad.primitives.control.effects import guarded
 from fxad.primitives.control.scan_derivative import Outside, adjoint, counted, fused, halves, linear_body
-from fxad.primitives.control.scan_parts import Steps, marked, stopping
+from fxad.primitives.control.scan_parts import Steps, stopping
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, broadcast_to_axis, move_axis
 
@@ -251,7 +251,7 @@ class Scan(HigherOrder, Linear):
         both = fused(self.steps, ctx.recur_fused, nonzero)
         dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
         groups = zip(self.steps.split(primals), self.steps.split(dots), self.steps.split(both.ins), strict=True)
-        operands = [a for values, ts, marks in groups for a in (*values, *marked(ts, marks))]
+        operands = [a for values, ts, marks in groups for a in (*values, *select_by_mask(ts, marks))]
         outs = ctx(self.over(both.steps), *count, *operands)
         n, at = self.n_carry, both.steps.n_carry
         n_ys = len(self.body.outs) - n
@@ -275,7 +275,8 @@ class Scan(HigherOrder, Linear):
         results = outs[: len(self.body.outs)]
         stacks = (*xs, *both.counts, *outs[self.n_carry :])
         of_consts, of_carry, of_xs = [
-            marked(ts, marks) for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
+            select_by_mask(ts, marks)
+            for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
         ]
         linear = self.over(both.linear)
         operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.stacked])
@@ -299,7 +300,7 @@ class Scan(HigherOrder, Linear):
             stacks = ctx(self.over(apart.known), *count, *[operands[k] for k in apart.ins])[apart.known.n_carry :]
             operands.update(enumerate(stacks, len(args)))
             places = [*apart.places, *range(len(args), len(args) + len(stacks))]
-            cts = (*marked(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
+            cts = (*select_by_mask(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
             steps = apart.linear
         n = steps.n_carry
         given = tuple([not isinstance(ct, Zero) for ct in cts])
@@ -309,12 +310,15 @@ class Scan(HigherOrder, Linear):
             self.over(back.steps, backward=True),
             *count,
             *[operands[k] for k in consts if k in operands],
-            *[Zero(args[k].aval).instantiate() for k in marked([k for k in consts if k not in operands], back.consts)],
-            *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in marked(cts[:n], back.carry)],
+            *[
+                Zero(args[k].aval).instantiate()
+                for k in select_by_mask([k for k in consts if k not in operands], back.consts)
+            ],
+            *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in select_by_mask(cts[:n], back.carry)],
             *[ct for ct in cts[n:] if not isinstance(ct, Zero)],
             *[operands[k] for k in xs if k in operands],
         )
-        moved = marked([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
+        moved = select_by_mask([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
         bars = dict(zip(moved, outs, strict=True))
         found = [bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)]
         return (*[None for _ in count], *found)

@@ -39,11 +39,6 @@ def where(marks: Sequence[bool]) -> list[int]:
     return [k for k, m in enumerate(marks) if m]
 
 
-def marked(values: Sequence[T], marks: Sequence[bool]) -> list[T]:
-    """The values that are marked."""
-    return [v for v, m in zip(values, marks, strict=True) if m]
-
-
 def passing(steps: Steps) -> Marks:
     """Which carries every step hands on unchanged."""
     _, carry, _ = steps.split(steps.body.ins)

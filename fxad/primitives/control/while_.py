@@ -31,7 +31,7 @@ from fxad.ir import (
 )
 from fxad.primitives.checking import checks
 from fxad.primitives.checks import FITTING, TOGETHER
-from fxad.primitives.control.bodies import either, marked, over, spread_tangents
+from fxad.primitives.control.bodies import either, over, select_by_mask, spread_tangents
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guarded
 from fxad.primitives.control.scan import COUNT, Scan, one_by_one
@@ -309,7 +309,14 @@ class While(HigherOrder):
         n, n_dots = len(carry), both.steps.n_carry - len(carry)
         loop = While(self._over_more(both.steps), both.steps.body, self.n_cond, both.steps.n_consts, self.max_steps)
         of_consts, of_carry, _ = self.steps.split(both.ins)
-        outs = ctx(loop, *of_cond, *of_body, *marked(const_dots, of_consts), *carry, *marked(carry_dots, of_carry))
+        outs = ctx(
+            loop,
+            *of_cond,
+            *of_body,
+            *select_by_mask(const_dots, of_consts),
+            *carry,
+            *select_by_mask(carry_dots, of_carry),
+        )
         rows = n + n_dots + len(self.rows)
         results = (*outs[:n], *outs[n + n_dots : rows])
         found = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
@@ -344,9 +351,9 @@ class While(HigherOrder):
         dots = ctx.lin(
             Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry, True),
             count,
-            *marked(const_dots, of_consts),
+            *select_by_mask(const_dots, of_consts),
             *both.invariant,
-            *marked(carry_dots, of_carry),
+            *select_by_mask(carry_dots, of_carry),
             *[stacks[k] for k in both.stacked],
         )
         return results, spread_tangents(dots, both.outs, [v.aval for v in results])

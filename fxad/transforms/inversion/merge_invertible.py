@@ -16,7 +16,7 @@ from fxad.core.builder import Builder, renamed, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
-from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
@@ -66,11 +66,11 @@ def _opened_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom
 def _loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
     """A loop that is run backwards, where one reversible equation is all that a step does to what moves; or None."""
     moves = tuple([a.inexact for a in prim.steps.split(prim.body.in_avals)[1]])
-    carries = set(marked(prim.steps.split(prim.body.ins)[1], moves))
+    carries = set(select_by_mask(prim.steps.split(prim.body.ins)[1], moves))
     readers = [e for e in prim.body.eqns if not carries.isdisjoint(e.ins)]
     if len(readers) != 1 or not reversible(readers[0]) or not carries.isdisjoint(_held(readers[0])):
         return None
-    if any([a not in readers[0].outs for a in marked(prim.body.outs[: prim.n_carry], moves)]):
+    if any([a not in readers[0].outs for a in select_by_mask(prim.body.outs[: prim.n_carry], moves)]):
         return None
     b = Builder()
     body = b.build(b(prim, *b.inputs([a.aval for a in eqn.ins])), prim.body.name)

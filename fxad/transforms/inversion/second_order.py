@@ -16,7 +16,7 @@ from fxad.core.liveness import dce, prune
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, Zero, distinct
-from fxad.primitives.control.bodies import filled_linear, marked, over
+from fxad.primitives.control.bodies import filled_linear, over, select_by_mask
 from fxad.primitives.control.effects import silent
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise.convert import StopGradient
@@ -102,10 +102,10 @@ def forward_rule(jaxpr: Jaxpr, moving: tuple[bool, ...], through: LinearizedBody
     n, ins = len(jaxpr.outs), jaxpr.in_avals
     both, nonzero = jvp(silent(jaxpr), moving)
     b = Builder()
-    dots, given = b.inputs(marked(ins, moving)), b.inputs(ins)
+    dots, given = b.inputs(select_by_mask(ins, moving)), b.inputs(ins)
     found = iter(b.inline(both, [*given, *dots])[n:])
     moved = [next(found) if nz else Zero(a).instantiate() for nz, a in zip(nonzero, jaxpr.out_avals, strict=True)]
-    push = dce(b.build(marked(moved, inexact), f"push_{jaxpr.name}"))
+    push = dce(b.build(select_by_mask(moved, inexact), f"push_{jaxpr.name}"))
     return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.ins), jaxpr.name), push
 
 
@@ -186,11 +186,14 @@ def as_run(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
         prim = eqn.prim
         if turned and isinstance(prim, LinearCall):
             maps, needed = narrowed([as_run(body) for body in prim.bodies], prim.linear_bodies)
-            prim, ins = prim.with_bodies(tuple(maps)), (*ins[: prim.n_linear], *marked(ins[prim.n_linear :], needed))
+            prim, ins = (
+                prim.with_bodies(tuple(maps)),
+                (*ins[: prim.n_linear], *select_by_mask(ins[prim.n_linear :], needed)),
+            )
         elif isinstance(prim, CustomCall | LinearCall):
             value, needed = prune(as_run(prim.value), (True,) * len(eqn.outs))
             if not all(needed) or value != prim.value:
-                prim, ins = CustomCall(value, 0, (), (), ()), marked(ins, needed)
+                prim, ins = CustomCall(value, 0, (), (), ()), select_by_mask(ins, needed)
         elif isinstance(prim, HigherOrder):
             prim = prim.with_bodies(tuple([as_run(body, turned) for body in prim.bodies]))
         return b.copy(eqn, ins, prim)

@@ -19,7 +19,7 @@ from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.errors import FxadError
 from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, place
-from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, reshaped
 from fxad.transforms.inversion.mask_couplings import with_choices
@@ -425,9 +425,9 @@ def determine(
     Rule: equal equations are one: what is written twice is known when it is known once.
     Cost: one search, linear in the equations where each is asked once.
     """
-    asked = Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name)
+    asked = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
     slim, origins = traced_back(asked) if traced else (slim_of(asked), NOWHERE)
-    slim, held = unobserved(slim), marked(jaxpr.ins, ins)
+    slim, held = unobserved(slim), select_by_mask(jaxpr.ins, ins)
     plan = solve(slim, (*held, *slim.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
@@ -436,11 +436,11 @@ def determine(
     env.update(zip(held, b.inputs([v.aval for v in held]), strict=True))
     solved = tuple([v in plan.ways and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
     demand = Demand(b, plan, env)
-    found = [demand.get(v) for v in marked(jaxpr.ins, solved)]
+    found = [demand.get(v) for v in select_by_mask(jaxpr.ins, solved)]
     missing = [v for v in jaxpr.ins if v not in plan.ways]
     refused = plan.why_not(missing[0]) if missing else None
     unmeasured: Refused | None = None
     if measured:
-        found.append(total(b, demand.measures(), [v.aval for v in marked(jaxpr.ins, solved)]))
+        found.append(total(b, demand.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
         unmeasured = next((s.unmeasured for s in demand.steps if s.unmeasured), None)
     return Determined(b.build(found, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)
