@@ -1,7 +1,7 @@
 """How the bodies of an equation stand to its operands and results, and how often they run.
 
 A primitive with bodies declares its `Layout`. Everything that needs no mathematics is written over layouts: dead code,
-effects and their order, checks, saved values, partial evaluation, costs, names in messages. Decision: docs/adr/0039.
+effects and their order, checks, saved values, partial evaluation, costs, names in messages. Decision: docs/adr/0040.
 
 This stands below `ir`, which it knows as types only.
 """
