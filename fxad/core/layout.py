@@ -224,8 +224,11 @@ class Layout:
     @property
     def carries(self) -> dict[int, int]:
         """The operands that are carried, and the results that are their last values."""
-        first = [k for k, role in enumerate(self.operand_roles) if type(role) is Carry]
-        return dict(zip(first, [k for k, role in enumerate(self.result_roles) if type(role) is Carry], strict=True))
+        at = next((k for k, group in enumerate(self.operands) if type(group.role) is Carry), None)
+        if at is None:
+            return {}
+        to = next(k for k, group in enumerate(self.results) if type(group.role) is Carry)
+        return dict(zip(self.operands_of(at), self.results_of(to), strict=True))
 
     def group_of(self, body: int, role: type[Role]) -> int | None:
         """The first group of operands with a role that a body takes and that may grow."""

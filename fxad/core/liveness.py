@@ -99,18 +99,23 @@ def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
     if own is not None:
         return own
     layout = prim.layout
-    running, takes, gives = layout.running, layout.takes, layout.gives
+    running, carries = layout.running, layout.carries
+    takes, gives = {k: layout.takes(k) for k in running}, {k: layout.gives(k) for k in running}
     keep = [u or g for u, g in zip(used, [g.fixed for g in layout.results for _ in range(g.size)], strict=True)]
-    idle = _idle(layout, keep)
+    idle = _idle(layout, carries, keep) if carries else set[int]()
     while True:
-        pruned = {k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in gives(k)])) for k in running}
-        read = {k: {p for p, r in zip(takes(k), pruned[k][1], strict=True) if r} for k in running}
+        pruned = {k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in gives[k]])) for k in running}
+        read = {k: {p for p, r in zip(takes[k], pruned[k][1], strict=True) if r} for k in running}
         every = set[int]().union(*read.values())
-        further = [q for p, q in layout.carries.items() if p in every and p not in idle and not keep[q]]
+        further = [q for p, q in carries.items() if p in every and p not in idle and not keep[q]]
         if not further:
             break
         for q in further:
             keep[q] = True
+    whole = all(keep) and all([j is layout.bodies[k].jaxpr and all(mask) for k, (j, mask) in pruned.items()])
+    moves = type(layout.bodies[running[0]].runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
+    if whole and not idle and not moves:
+        return eqn  # as nearly always
     groups, fixed = _kept_operands(eqn, layout, keep, idle, read)
     made = prim.rebuild(
         tuple([
@@ -139,11 +144,12 @@ def _over_kept(
     return over(jaxpr, read, layout.bodies[body].operands, groups, fixed, dict(zip(takes, types, strict=True)))
 
 
-def _idle(layout: Layout, keep: Sequence[bool]) -> set[int]:
+def _idle(layout: Layout, carries: Mapping[int, int], keep: Sequence[bool]) -> set[int]:
     """The operands that are carried, that no run changes and whose result is not kept, where the bodies that take them
     may have them as constants."""
-    carries = layout.carries
-    if not carries or any([layout.group_of(k, Constant) is None for k in layout.taken_by(_carry_group(layout))]):
+    if all([keep[q] for q in carries.values()]) or any(
+        [layout.group_of(k, Constant) is None for k in layout.taken_by(_carry_group(layout))]
+    ):
         return set()
     same = set[int]()
     for k in layout.running:
