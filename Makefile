@@ -1,5 +1,5 @@
 # `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts matrix tests examples deep deep-laws units-laws bench memory docs structure format
+.PHONY: check lint types contracts matrix tests examples deep deep-laws units-laws soak bench memory docs structure format
 
 check: lint types contracts matrix tests examples
 
@@ -34,7 +34,7 @@ examples:
 
 # The laws at 2,000 examples each.
 deep:
-	FXAD_PROFILE=deep python -m pytest -n 2 -m "deep or not deep"
+	FXAD_PROFILE=deep python -m pytest -n 2 -m "not soak"
 
 # The laws with parts of the programs compiled apart: arbitrary ones, and those that the cost rule chooses.
 units-laws:
@@ -44,6 +44,15 @@ units-laws:
 # The laws of derivatives and of memory one by one, a line for each, every one at 2,000 examples.
 deep-laws:
 	python -m tests.laws.deep
+
+# Threads, donation and memory under load: ten minutes, a million calls, 20,000 programs. Less:
+# make soak FXAD_SOAK_SECONDS=60 FXAD_SOAK_CALLS=100000 FXAD_SOAK_PROGRAMS=1000
+export FXAD_SOAK_SECONDS FXAD_SOAK_CALLS FXAD_SOAK_PROGRAMS
+FXAD_SOAK_SECONDS ?= 600
+FXAD_SOAK_CALLS ?= 1000000
+FXAD_SOAK_PROGRAMS ?= 20000
+soak:
+	python -m pytest -m soak tests/soak
 
 # Side by side with jax: pip install -e '.[bench]'. Of some modules: make bench MODULES="models units"
 bench:

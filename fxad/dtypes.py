@@ -6,6 +6,7 @@ it. Nothing here depends on a global flag: a dtype is what the user gave.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -81,7 +82,9 @@ RANGES: Final = MappingProxyType(
     }
 )
 
-_PYTHON: Final = MappingProxyType({bool: bool_, int: int32, float: float32, complex: complex64})
+# by type and by name: a dtype does not depend on how it is spelled
+_ALONE: Final = ((bool, bool_), (int, int32), (float, float32), (complex, complex64))
+_PYTHON: Final[Mapping[type | str, DType]] = MappingProxyType({**dict(_ALONE), **{t.__name__: d for t, d in _ALONE}})
 
 
 def short(dtype: DType) -> str:
@@ -93,11 +96,11 @@ def as_dtype(value: object) -> DType:
     """What a user hands over as a dtype, as one of `ALL`.
 
     Takes a dtype, a scalar type (`np.float32`, `ml_dtypes.bfloat16`), a name (`"float32"` or the short `"f32"`), or the
-    Python types `bool int float complex`, which mean bool/int32/float32/complex64 on every platform.
+    Python types `bool int float complex` and their names, which mean bool/int32/float32/complex64 on every platform.
 
     Raises: DTypeError for anything else, byte orders of other machines included.
     """
-    if isinstance(value, type) and value in _PYTHON:
+    if isinstance(value, type | str) and value in _PYTHON:
         return _PYTHON[value]
     if isinstance(value, str) and value in BY_SHORT:
         return BY_SHORT[value]
@@ -148,6 +151,11 @@ def real_part(dtype: DType) -> DType:
     if dtype == complex64:
         return float32
     return float64 if dtype == complex128 else dtype
+
+
+def accumulated(dtype: DType) -> DType:
+    """The dtype that sums and products of this dtype are accumulated in: float32 for floats below 32 bits."""
+    return float32 if dtype in FLOATING and dtype.itemsize < 4 else dtype
 
 
 def complex_of(dtype: DType) -> DType:

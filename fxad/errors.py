@@ -11,26 +11,48 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import warnings
 from types import FrameType
 from typing import Final, Self
 
-# What is not the user's: fxad, and what stands between a `with` statement and a generator of fxad's.
 PACKAGE: Final = os.path.dirname(__file__) + os.sep  # where fxad's own code stands
-_HERE: Final = (PACKAGE, contextlib.__file__)
+# Frames that are not the user's: fxad's, and those between a `with` statement and a generator of fxad's, or below a
+# thread of fxad's.
+_HERE: Final = (PACKAGE, contextlib.__file__, threading.__file__)
 
 
 def _caller() -> tuple[str, str]:
     """The innermost line on the stack that is not fxad's own, and what of fxad it called; empty where there is none."""
-    frame, inner = sys._getframe(2), None
-    while (code := frame.f_code).co_filename.startswith(_HERE) or code.co_qualname.startswith(_GENERATED):
-        if frame.f_back is None:
-            return "", ""
-        frame, inner = frame.f_back, frame
-    return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}", _public_name(inner) if inner else ""
+    frame: FrameType | None = sys._getframe(2)
+    inner: FrameType | None = None
+    while frame is not None:
+        if _own(frame):
+            frame, inner = frame.f_back, frame
+            continue
+        last = frame  # what fxad called, of the frames from here out
+        while last.f_back is not None and not _own(last.f_back):
+            last = last.f_back
+        if last.f_back is None or not is_rule(last):
+            code = frame.f_code
+            return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}", _public_name(inner) if inner else ""
+        frame, inner = last.f_back, None
+    return "", ""
+
+
+def _own(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_filename.startswith(_HERE) or code.co_qualname.startswith(_GENERATED)
 
 
 _GENERATED: Final = "__create_fn__."  # the __init__ of a dataclass
+
+
+def is_rule(frame: FrameType) -> bool:
+    """Whether a frame runs a rule of a primitive: one of the user's is part of fxad to those who call it."""
+    code = frame.f_code
+    own = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    return hasattr(type(own), "abstract_eval")
 
 
 def _public_name(frame: FrameType) -> str:
@@ -42,6 +64,14 @@ def _public_name(frame: FrameType) -> str:
         if getattr(found, "__code__", None) is frame.f_code:
             return ".".join([*parts[:k], name])
     return ""
+
+
+def said(e: BaseException) -> str:
+    """What an exception says: its class and its message, whatever becomes of making that."""
+    try:
+        return f"{type(e).__name__}: {e}"
+    except Exception as own:  # noqa: BLE001  any error of the user's __str__
+        return f"{type(e).__name__}, whose __str__ raised {type(own).__name__}"
 
 
 _VOWELS: Final = (*"aeiouAEIO", "nd")  # an ndarray
@@ -87,6 +117,11 @@ class FxadError(Exception):
         self.where = where
         self.inside = inside
         self.caller, self.function = _caller()
+
+    def called_here(self) -> None:
+        """Fill in the user's line that called fxad, where the error was made in another thread."""
+        if not self.caller:
+            self.caller, self.function = _caller()
 
     def located(self, *, equation: str = "", where: str = "") -> Self:
         """Fill in the equation and the user's line where they are not known yet; returns the same error."""
@@ -181,6 +216,10 @@ class CacheError(FxadError, OSError):
 
 class FileFormatError(FxadError, ValueError):
     """A file is damaged, or not what it should be; the message says where."""
+
+
+class DepthError(FxadError, RecursionError):
+    """Programs are nested more deeply than the system has stack for."""
 
 
 class NotInvertibleError(FxadError, ValueError):

@@ -154,12 +154,20 @@ class Jaxpr:
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
         if "effects" not in self._memo:
-            self._memo["effects"] = frozenset().union(*[e.prim.effects for e in self.eqns])
+            kinds = {kind for kind in {type(e.prim) for e in self.eqns} if issubclass(kind, HigherOrder)}
+            inner = (
+                [b for e in self.eqns if type(e.prim) in kinds for b in cast(HigherOrder, e.prim).bodies]
+                if kinds
+                else []
+            )
+            # bodies first, where an equation would ask them in turn
+            for jaxpr in lacking(self, "effects") if any(["effects" not in b._memo for b in inner]) else (self,):
+                jaxpr._memo["effects"] = frozenset().union(*[e.prim.effects for e in jaxpr.eqns])
         return cast(frozenset[str], self._memo["effects"])
 
     def __reduce__(self) -> tuple[object, ...]:
-        # bodies first, as a list: pickle recurses, and should not do so as deep as bodies are nested
-        return _rebuilt, (distinct(self)[:-1], self.ins, self.eqns, self.outs, self.name)
+        # bodies first, in one list: pickle recurses, and should not do so as deep as bodies are nested
+        return _rebuilt, (tuple([_record(jaxpr) for jaxpr in distinct(self)]),)
 
     def __copy__(self) -> Jaxpr:
         return self
@@ -174,8 +182,8 @@ class Jaxpr:
         Law: equal for equal programs in every process, Python version and machine; computed once per program.
         """
         if "digest" not in self._memo:
-            for jaxpr in distinct(self):
-                known: dict[object, str] = {body: f"@{body._memo['digest']}" for body in _carried(jaxpr)}
+            for jaxpr in lacking(self, "digest"):
+                known: dict[object, str] = {body: f"@{body._memo['digest']}" for body in carried(jaxpr)}
                 text = printing.function(jaxpr, "fxad 1 ", known)
                 jaxpr._memo["digest"] = hashlib.sha256(text.encode()).hexdigest()
         return cast(str, self._memo["digest"])
@@ -189,10 +197,68 @@ class Jaxpr:
         return f"<Jaxpr {self.name}{signature}, {len(self.eqns)} equations>"
 
 
-def _rebuilt(
-    _bodies: tuple[Jaxpr, ...], ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: tuple[Atom, ...], name: str
-) -> Jaxpr:
-    return Jaxpr(ins, eqns, outs, name)
+@final
+class _Record:
+    """A program as pickle writes it: its bodies are records, too. A program has one record, so what several programs
+    share is written once."""
+
+    __slots__ = ("eqns", "ins", "jaxpr", "name", "outs")
+
+    def __init__(
+        self, ins: tuple[Var, ...], eqns: tuple[_Written, ...], outs: tuple[Atom, ...], name: str, jaxpr: Jaxpr | None
+    ) -> None:
+        self.ins, self.eqns, self.outs, self.name = ins, eqns, outs, name
+        self.jaxpr = jaxpr  # when it is read: the program
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _Record, (self.ins, self.eqns, self.outs, self.name, None)
+
+
+# An equation with bodies as pickle writes it: the class and the parameters of its primitive, operands, results, source.
+_Carrier: TypeAlias = tuple[type["Primitive"], tuple[object, ...], tuple[Atom, ...], tuple[Var, ...], "Place | None"]
+_Written: TypeAlias = Eqn | _Carrier
+
+
+def _record(jaxpr: Jaxpr) -> _Record:
+    """The record of a program whose bodies have theirs."""
+    found = jaxpr._memo.get("record")
+    if found is None:
+        eqns = tuple([_written(e) if bodies(e.prim) else e for e in jaxpr.eqns]) if carried(jaxpr) else jaxpr.eqns
+        found = jaxpr._memo.setdefault("record", _Record(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
+    return cast(_Record, found)
+
+
+def _written(eqn: Eqn) -> _Carrier:
+    values = tuple([_replaced(value, _record_in) for _, value in params(eqn.prim)])
+    return type(eqn.prim), values, eqn.ins, eqn.outs, place(eqn.source)
+
+
+def _rebuilt(records: tuple[_Record, ...]) -> Jaxpr:
+    """The last of programs that pickle has read, each after its bodies."""
+    for record in records:
+        if record.jaxpr is None:
+            eqns = [e if isinstance(e, Eqn) else _read(*e) for e in record.eqns]
+            record.jaxpr = Jaxpr(record.ins, tuple(eqns), record.outs, record.name)
+    return cast(Jaxpr, records[-1].jaxpr)
+
+
+def _read(
+    kind: type[Primitive], values: tuple[object, ...], ins: tuple[Atom, ...], outs: tuple[Var, ...], at: Place | None
+) -> Eqn:
+    made = kind(*[_replaced(value, _program_of) for value in values])
+    return Eqn(made, ins, outs, at)
+
+
+def _replaced(value: object, by: Callable[[object], object]) -> object:
+    return tuple([_replaced(v, by) for v in value]) if type(value) is tuple else by(value)
+
+
+def _record_in(value: object) -> object:
+    return _record(value) if isinstance(value, Jaxpr) else value
+
+
+def _program_of(value: object) -> object:
+    return value.jaxpr if isinstance(value, _Record) else value
 
 
 def bodies(prim: Primitive) -> tuple[Jaxpr, ...]:
@@ -213,20 +279,26 @@ def distinct(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 
     Cost: linear in the distinct equations, however deep bodies are nested and however often they are shared.
     """
+    return lacking(jaxpr, None)
+
+
+def lacking(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
+    """Those of `distinct(jaxpr)` that do not remember anything as `key` (None: all), and `jaxpr` itself, last. What
+    remembers it is taken to have bodies that do."""
     done: dict[Jaxpr, None] = {}
-    stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(_carried(jaxpr)))]
+    stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(carried(jaxpr)))]
     while stack:
         top, rest = stack[-1]
-        inner = next((b for b in rest if b not in done), None)
+        inner = next((b for b in rest if b not in done and key not in b._memo), None)
         if inner is None:
             done[top] = None
             stack.pop()
         else:
-            stack.append((inner, iter(_carried(inner))))
+            stack.append((inner, iter(carried(inner))))
     return tuple(done)
 
 
-def _carried(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+def carried(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The bodies in the equations, each once; looked for once, as every pass over a program begins with `distinct`."""
     if "carried" not in jaxpr._memo:
         names = {kind: [n for n, _ in params(p)] for kind, p in {type(e.prim): e.prim for e in jaxpr.eqns}.items()}

@@ -14,6 +14,7 @@ from fxad.xla.buffers import (
     dlpack_device,
     is_deleted,
     is_ready,
+    remains,
     to_buffer,
     to_dlpack,
     to_numpy,
@@ -30,7 +31,19 @@ from fxad.xla.executable import (
     compile_module,
 )
 from fxad.xla.explanation import Explanation
-from fxad.xla.failures import GONE, Donated, MemoryStats, Origin, Refused, ResultHandler, fate, note_donated, refused
+from fxad.xla.failures import (
+    GONE,
+    Donated,
+    MemoryStats,
+    Origin,
+    Refused,
+    ResultHandler,
+    fate,
+    refused,
+    release,
+    take,
+)
+from fxad.xla.garbage import collect, due
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 from fxad.xla.profiler import profile
@@ -59,6 +72,7 @@ __all__ = [
     "cache",
     "cache_in_force",
     "commitments",
+    "collect",
     "compile_jaxpr",
     "called",
     "compile_module",
@@ -69,15 +83,18 @@ __all__ = [
     "devices",
     "dlpack_aval",
     "dlpack_device",
+    "due",
     "fate",
     "is_deleted",
     "is_ready",
     "link",
     "memory",
-    "note_donated",
     "refused",
+    "release",
+    "remains",
     "profile",
     "set_cpu_devices",
+    "take",
     "to_buffer",
     "to_dlpack",
     "to_numpy",

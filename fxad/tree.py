@@ -8,7 +8,7 @@ user would write it (`params['layers'][0].w`), for messages.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, dataclass_transform
@@ -241,9 +241,16 @@ def shape_text(structure: Structure) -> str:
     return f"{kind.__name__}({', '.join(named)})"
 
 
-def static(**kwargs: Any) -> Any:
-    """A field of a tree dataclass that is part of the structure, not a leaf; its value must be hashable."""
-    return dataclasses.field(metadata={"static": True}, **kwargs)
+def static(*, metadata: Mapping[Any, Any] | None = None, **kwargs: Any) -> Any:
+    """A field of a tree dataclass that is part of the structure, not a leaf; its value must be hashable.
+
+    The arguments are those of `dataclasses.field`. Raises: ArgumentError for metadata that is not a mapping.
+    """
+    if not isinstance(metadata, Mapping | None):
+        raise ArgumentError(
+            f"tree.static: metadata is {described(metadata)}, not a mapping: {metadata!r:.60}", remedy="give a dict"
+        )
+    return dataclasses.field(metadata={**(metadata or {}), "static": True}, **kwargs)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))

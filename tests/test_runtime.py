@@ -352,11 +352,91 @@ def test_mutation_after_handing_over_changes_nothing(n: int) -> None:
         np.testing.assert_array_equal(runtime.to_numpy(b), np.arange(n))
 
 
-def test_frozen_memory_is_shared() -> None:
-    """What nobody can write to is not copied (given the alignment XLA asks for): here, what a program computed."""
+def aligned(n: int) -> NDArray:
+    """Floats that own their memory, which begins where XLA's kernels read: such memory can be shared."""
+    tried: list[NDArray] = []
+    while not tried or tried[-1].ctypes.data % 64:
+        tried.append(cast(NDArray, np.zeros(n, np.float32)))
+    return tried[-1]
+
+
+@pytest.mark.parametrize("n", [4, 1 << 10])
+def test_what_is_read_only_now_is_copied(n: int) -> None:
+    """Its owner makes it writable again, and views made before are writable still: buffers changed with both."""
+    owner, sealed = aligned(n), aligned(n)
+    sibling, view = owner[:], owner[:]
+    for x in (view, owner, sealed):
+        x.flags.writeable = False
+    buffers = [put(owner), put(view), put(sealed)]
+    sibling[:] = -1
+    sealed.flags.writeable = True
+    sealed[:] = -1
+    for b in buffers:
+        np.testing.assert_array_equal(runtime.to_numpy(b), np.zeros(n))
+
+
+def test_memory_that_cannot_be_written_to_is_shared() -> None:
+    """Memory of a buffer (given the alignment XLA asks for) is not copied: here, what a program computed."""
     view = runtime.to_numpy(put(np.arange(1 << 16, dtype=np.float32)))
     again = runtime.to_numpy(put(view))
     assert again.__array_interface__["data"][0] == view.__array_interface__["data"][0]
+
+
+def test_an_array_of_numpy_is_let_go_with_its_last_reference() -> None:
+    """jaxlib held what it had copied until it was next called, and what it shared likewise."""
+
+    class View(np.ndarray):
+        """That can be referred to weakly."""
+
+    copied = np.ones(1000, np.float32).view(View)
+    buffer = put(copied)
+    gone = weakref.ref(copied)
+    del copied
+    assert gone() is None
+    shared = runtime.to_numpy(buffer).view(View)
+    again = put(shared)
+    assert again.unsafe_buffer_pointer() == buffer.unsafe_buffer_pointer()
+    gone = weakref.ref(shared)
+    del shared, buffer
+    assert gone() is not None
+    assert runtime.to_numpy(again)[-1] == 1
+    del again
+    assert gone() is None
+
+
+def test_calls_leave_nothing_behind() -> None:
+    """jaxlib remembers the caller of each execution until it is told to forget. In a process without jax nobody did."""
+    text = """
+import sys
+import numpy as np, fxad as fx, fxad.numpy as fnp
+x = fx.asarray(np.ones(4, np.float32))
+block = fx.jit(lambda x: fnp.tanh(x) * 2)
+run = {
+    "one": fx.lower(fx.trace(lambda x: x + x, x)).compile(),
+    "many": fx.jit(lambda *xs: [x + 1 for x in xs]),
+    "linked": fx.lower(fx.trace(lambda x: block(block(x)), x), units=lambda body: True).compile(),
+    "donating": lambda y, donating=fx.jit(lambda x: x * 1, donate=0): donating(y + 1),
+    "program": fx.trace(lambda x: x * 2, x),
+    "eager": lambda y: y + y,
+    "alone": fnp.sin,
+    "index": lambda y: y[2],
+    "block": fx.Array.block_until_ready,
+    "read": np.asarray,
+    "dlpack": np.from_dlpack,
+    "copy": fx.Array.copy,
+    "committed": lambda y, there=fx.device_put(x, x.device): there + y,
+}
+for name, f in run.items():
+    for n in (3000, 3000):  # tables of what was used last fill up first
+        before = sys.getallocatedblocks()
+        for _ in range(n):
+            f(x)
+    print(name, sys.getallocatedblocks() - before < 1500)
+assert "jax" not in sys.modules
+"""
+    lines = script(text).splitlines()
+    assert len(lines) == 13
+    assert all(line.endswith(" True") for line in lines), lines
 
 
 def test_to_numpy_is_a_view() -> None:

@@ -9,7 +9,7 @@ from fxad.errors import ArgumentError
 from fxad.lax.placing import committed_to
 from fxad.runtime import Device
 from fxad.tracing import placement
-from fxad.tracing.array import asarray
+from fxad.tracing.array import Array, asarray
 
 T = TypeVar("T")
 
@@ -29,6 +29,8 @@ def device_put(x: T, device: Device | None = None) -> T:
     arrays = []
     for k, leaf in enumerate(leaves):
         try:
+            if isinstance(leaf, Array):
+                leaf.present(f"device_put: {tree.paths(structure, 'x')[k]}")
             array = asarray(leaf)
         except ArgumentError as e:
             raise ArgumentError(f"device_put: {tree.paths(structure, 'x')[k]}: {e.message}", remedy=e.remedy) from e

@@ -263,6 +263,9 @@ class Lit:
                 return Lit(_PACK[aval.dtype](value), aval)  # what NumPy does below, three times faster
             except OverflowError:
                 pass
+        if type(value) is int and aval.dtype in dtypes.INTEGER:
+            size = aval.dtype.itemsize
+            return Lit((value & (1 << 8 * size) - 1).to_bytes(size, "little"), aval)
         if type(value) not in _REAL:
             if not isinstance(value, _SCALARS) or np.ndim(value) != 0:
                 raise ArgumentError(f"literal: {value!r} of {type(value).__name__} is not a scalar")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias
 
 from fxad.errors import FxadError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, bound, equation, place
+
+# See `Builder.opened`.
+Opens: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], tuple[Jaxpr, bool] | None]
+Add: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], Sequence[Atom]]
 
 
 class Builder:
@@ -95,6 +99,55 @@ class Builder:
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
         self.extend(jaxpr.eqns, env, rule)
         return renamed(jaxpr.outs, env)
+
+    def opened(self, jaxpr: Jaxpr, args: Sequence[Atom], opens: Opens, add: Add | None = None) -> tuple[Atom, ...]:
+        """`inline`, with bodies in place of the equations that call them, at any depth.
+
+        `opens(eqn, ins, mark)` gives the body of such an equation, and the mark of what is in there; None leaves it as
+        it is. `add(eqn, ins, mark)` adds the others (without: `copy`). `mark` is that of the call around them: False.
+
+        Cost: linear in the equations that are added, however deep the calls are nested.
+        """
+        env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
+        mark = False
+        rest, outs = iter(jaxpr.eqns), jaxpr.outs
+        waiting: list[tuple[Iterator[Eqn], tuple[Atom, ...], tuple[Var, ...], dict[Atom, Atom], bool]] = []
+        while True:
+            for eqn in rest:
+                ins = tuple([env.get(a, a) for a in eqn.ins])
+                found = opens(eqn, ins, mark)
+                if found is not None:
+                    waiting.append((rest, outs, eqn.outs, env, mark))
+                    body, mark = found
+                    rest, outs, env = iter(body.eqns), body.outs, dict(zip(body.ins, ins, strict=True))
+                    break
+                made = self.copy(eqn, ins) if add is None else add(eqn, ins, mark)
+                env.update(zip(eqn.outs, made, strict=True))
+            else:
+                results = tuple([env.get(a, a) for a in outs])
+                if not waiting:
+                    return results
+                rest, outs, given, env, mark = waiting.pop()
+                env.update(zip(given, results, strict=True))
+
+    def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
+        """`inline` of a program that was written once for all its uses: its equations are from here, at `source`."""
+        env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
+        get, n, source, add = env.get, self.n, self.source, self.eqns.append
+        for eqn in jaxpr.eqns:  # as quick as can be: this is what tracing does with NumPy's functions
+            ins = eqn.ins
+            ins = (get(ins[0], ins[0]), get(ins[1], ins[1])) if len(ins) == 2 else tuple([get(a, a) for a in ins])
+            own = eqn.outs
+            outs = bound(n, (own[0].aval,) if len(own) == 1 else tuple([v.aval for v in own]))
+            add(equation(eqn.prim, ins, outs, source))
+            if len(own) == 1:
+                env[own[0]] = outs[0]
+                n += 1
+            else:
+                env.update(zip(own, outs, strict=True))
+                n += len(own)
+        self.n = n
+        return tuple([get(a, a) for a in jaxpr.outs])
 
     def build(self, outs: Iterable[Atom], name: str = "main") -> Jaxpr:
         """The frozen, interned program."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, cast, final
 
 from fxad.core.atoms import NDArray
-from fxad.errors import ExecutionError, FxadError
+from fxad.errors import ExecutionError, FxadError, said
 
 # Takes the operands and gives the results, one entry each.
 HostFunction: TypeAlias = Callable[..., Sequence[object]]
@@ -58,7 +58,7 @@ class HostFunctions:
             raise
         except Exception as e:
             raise ExecutionError(
-                f"host_call: {label} raised {type(e).__name__}: {e}",
+                f"host_call: {label} raised {said(e)}",
                 remedy="correct the function: what it raised is the cause of this error, with its own lines",
             ) from e
 

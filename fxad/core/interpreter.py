@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fxad.core.memo import by_value
+from fxad.core.stack import nested
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TypecheckError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, place
 
@@ -20,6 +21,7 @@ from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, place
 Observe: TypeAlias = Callable[[int, Eqn, tuple[NDArray, ...]], None]
 
 
+@nested
 def run(jaxpr: Jaxpr, args: Sequence[NDArray], observe: Observe | None = None) -> tuple[NDArray, ...]:
     """Results of `jaxpr` for `args`, equation by equation.
 

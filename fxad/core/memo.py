@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 
+from fxad.core.stack import LEVELS, elsewhere, stack
 from fxad.ir import Jaxpr
 
 P = ParamSpec("P")
@@ -25,7 +26,8 @@ _ITSELF: Final = object()  # the result is the program that was asked about
 def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jaxpr, P], R]:
     """Compute `fn(jaxpr, *args)` once per distinct program and arguments; the arguments must be hashable.
 
-    Law: equal inputs give the same object, also when threads race (the first to finish wins).
+    Law:  equal inputs give the same object, also when threads race (the first to finish wins).
+    Cost: a pass may call itself for bodies, however deep they are nested: see `fxad.core.stack`.
     """
 
     @wraps(fn)
@@ -38,8 +40,19 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
             pass  # what fn raises is not raised while this is handled: a traceback would show the whole key
         else:
             return cast(R, jaxpr) if found is _ITSELF else found
-        with collector_paused():
-            made = fn(jaxpr, *args, **kwargs)
+        levels = stack.levels
+        if levels == LEVELS:
+            deeper: R = elsewhere(lambda: memoised(jaxpr, *args, **kwargs))
+            return deeper
+        stack.levels = levels + 1
+        try:
+            if levels:
+                made = fn(jaxpr, *args, **kwargs)
+            else:
+                with collector_paused():
+                    made = fn(jaxpr, *args, **kwargs)
+        finally:
+            stack.levels = levels
         if made is jaxpr:
             memo[key] = _ITSELF
             return made

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.errors import TypecheckError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, distinct, params, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, lacking, params, place
 
 
 def typecheck(jaxpr: Jaxpr) -> None:
@@ -18,8 +18,8 @@ def typecheck(jaxpr: Jaxpr) -> None:
     Raises: TypecheckError that names the function and the equation.
     Cost: each distinct body is checked once, ever.
     """
-    for function in distinct(jaxpr):
-        if "well typed" not in function._memo:
+    if "well typed" not in jaxpr._memo:
+        for function in lacking(jaxpr, "well typed"):
             _check(function)
             function._memo["well typed"] = True
 

@@ -7,7 +7,7 @@ function of its own for the usual call (arrays of exactly its types), whose vari
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter, itemgetter
@@ -17,7 +17,7 @@ from fxad import runtime, tree
 from fxad.errors import ArgumentError, ExecutionError
 from fxad.execution.donation import Donating
 from fxad.ir import Aval
-from fxad.runtime import Results, Start, commitments
+from fxad.runtime import Results, Start, collect, commitments, due, remains
 from fxad.tracing.array import Array, arrays, aval_of, put
 from fxad.tracing.placement import Elsewhere, Passing, committed, passed, target
 from fxad.tracing.program import Program, fit, tree_error
@@ -36,8 +36,8 @@ class Calls:
     """A program and what runs it: on the default device, and on those where its operands are."""
 
     __slots__ = (
-        "_there", "avals", "bound", "donate", "finish", "flat", "handlers", "load", "loaded", "out_avals", "passed",
-        "path", "program", "settled", "start",
+        "_there", "avals", "bound", "donate", "finish", "flat", "given_up", "handlers", "load", "loaded", "out_avals",
+        "passed", "path", "program", "settled", "start",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,7 @@ class Calls:
     ) -> None:
         self.program = program
         self.load, self.donate = load, donate
+        self.given_up = tuple([k - len(program.bound) for k in donate])  # the same, as numbers of argument leaves
         self.loaded = load(device or runtime.default_device())
         self.path = partial(operand_path, program)
         self.passed = passed(program.jaxpr, len(program.bound)) if not donate else None
@@ -88,12 +89,17 @@ class Calls:
             leaves = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self.avals, strict=True))]
         return self.launch(leaves)
 
-    def launch(self, leaves: Iterable[Array]) -> Any:
+    def launch(self, leaves: Sequence[Array]) -> Any:
         """Call with Arrays of exactly the types of the program."""
-        return self.launch_buffers([*self.bound, *map(_buffer_of, leaves)])
+        out = self.launch_buffers([*self.bound, *map(_buffer_of, leaves)])
+        if self.given_up:
+            _leave(leaves, self.given_up)
+        return out
 
     def launch_buffers(self, buffers: list[runtime.Buffer]) -> Any:
         """Call with what the program closes over, and arguments of exactly its types, wherever they are."""
+        if next(due):
+            collect()
         try:
             if commitments.any and True in map(committed, buffers):
                 outs = self._placed(buffers)
@@ -147,6 +153,13 @@ class Calls:
         return runtime.refused(e, buffers, replace(self.loaded.origin, name=self.program.name), self.path)
 
 
+def _leave(leaves: Sequence[Array], given_up: Sequence[int]) -> None:
+    """Arrays that were given up let their buffers go. What remains tells the device, and whether it was named."""
+    left = remains(leaves[given_up[0]]._buffer)
+    for k in given_up:
+        leaves[k]._buffer = remains(leaves[k]._buffer) if commitments.any else left
+
+
 def _finish(out_tree: tree.Structure) -> Callable[[list[Array]], Any]:
     """What makes a tree of its leaves: for one leaf, and a tuple of leaves, without a look at the structure."""
     if out_tree == _LEAF:
@@ -188,7 +201,7 @@ def usual(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
     """
     if not calls.settled:  # compiled for another device, where its data is committed
         return lambda *args, **kwargs: otherwise(args, kwargs)
-    if calls.flat and not calls.bound and calls.finish is _first:
+    if calls.flat and not calls.bound and calls.finish is _first and not calls.donate:
         if len(calls.avals) == 1:
             return _of_one(calls, otherwise)
         if len(calls.avals) == 2:
@@ -219,6 +232,8 @@ def _of_one(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
             return otherwise(args, kwargs)
         if commitments.any:
             return placed(buffers)
+        if next(due):
+            collect()
         try:
             (out,) = start(buffers).consume_with_handlers(handlers)
         except runtime.Refused as e:
@@ -247,6 +262,8 @@ def _of_two(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
             return otherwise(args, kwargs)
         if commitments.any:
             return placed(buffers)
+        if next(due):
+            collect()
         try:
             (out,) = start(buffers).consume_with_handlers(handlers)
         except runtime.Refused as e:
@@ -262,10 +279,11 @@ def _of_many(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
     """Any trees in and out: they are followed, not found. Loops are written out: a comprehension is a frame."""
     avals, bound, start, handlers, out_avals = calls.avals, calls.bound, calls.start, calls.handlers, calls.out_avals
     follow, flat, n = calls.program.in_tree.flatten_up_to, calls.flat, len(avals)
-    finish, placed, refused, operands = calls.finish, calls.launch_buffers, calls.refused, len(bound) + len(avals)
+    finish, refused, operands, given_up = calls.finish, calls.refused, len(bound) + len(avals), calls.given_up
 
     def call(*args: Any, **kwargs: Any) -> Any:
         buffers, fits = [*bound], False
+        leaves: Sequence[Any] = args
         try:
             leaves = args if flat and len(args) == n and not kwargs else follow((args, kwargs))  # type: ignore[arg-type]
             for k, x in enumerate(leaves):
@@ -278,11 +296,15 @@ def _of_many(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
         if not fits:
             return otherwise(args, kwargs)
         if commitments.any:
-            return placed(buffers)
+            return calls.launch(leaves)
+        if next(due):
+            collect()
         try:
             outs: list[Any] = start(buffers).consume_with_handlers(handlers)
         except runtime.Refused as e:
             raise refused(e, buffers) from e
+        if given_up:
+            _leave(leaves, given_up)
         for k, a in enumerate(out_avals):
             made = Array()
             made._aval, made._buffer = a, outs[k]

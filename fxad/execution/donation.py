@@ -6,14 +6,15 @@ program: it refuses a call that would use an array after it is gone, before anyt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from threading import get_ident
 from typing import TypeAlias, final
 
 from fxad import runtime, tree
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DonationWarning, ParameterError, warn
-from fxad.ir import Aval, Source
+from fxad.ir import Aval
 from fxad.lower import aliases
 from fxad.runtime import Results, Start
 from fxad.tracing.program import Program
@@ -141,32 +142,35 @@ class Donating:
     """The execution of a program that takes operands over: what it is given is gone after the call.
 
     Rule:   an operand is gone whether or not a result could use its memory: the same call never depends on that.
+            Of two calls that donate one array at once, in two threads, one is refused.
     Raises: ArgumentError, before anything runs, for an array that is donated and given a second time.
     """
 
-    __slots__ = ("_name", "_operands", "_path", "_start")
+    __slots__ = ("_name", "_operands", "_path", "_start", "_to")
 
     def __init__(self, start: Start, operands: tuple[int, ...], name: str, path: Callable[[int], str]) -> None:
         self._start, self._operands, self._name, self._path = start, operands, name, path
+        self._to = runtime.Donated(name, None)
 
     def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
         if len(set(map(id, buffers))) != len(buffers):
             self._check(buffers)
+        to, where = self._to, user_source(2)
+        if to.source != where:  # a training loop calls from one line
+            to = self._to = runtime.Donated(self._name, where)
+        call = to, get_ident()
         try:
+            for k in self._operands:
+                if not runtime.take(buffers[k], call) and not buffers[k].is_deleted():
+                    raise runtime.Refused(runtime.GONE)  # a call in another thread is about to use it
             results = self._start(buffers)
+            for k in self._operands:
+                runtime.delete(buffers[k])  # one of no use, and one that NumPy looks at: XLA left them alone
         except BaseException:  # in the middle of a linked run: what had run has used its operands up
-            gone = [buffers[k] for k in self._operands if runtime.fate(buffers[k]) == "deleted"]
-            self._note(gone, user_source(2))
+            for k in self._operands:
+                runtime.release(buffers[k], call)
             raise
-        self._note([buffers[k] for k in self._operands], user_source(2))
-        for k in self._operands:
-            buffers[k].delete()  # one of no use, and one that NumPy looks at: XLA left them alone
         return results
-
-    def _note(self, gone: Iterable[runtime.Buffer], where: Source) -> None:
-        to = runtime.Donated(self._name, where)
-        for b in gone:
-            runtime.note_donated(b, to)
 
     def _check(self, buffers: Sequence[runtime.Buffer]) -> None:
         given = set(self._operands)

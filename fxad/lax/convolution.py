@@ -271,8 +271,8 @@ def conv_general_dilated_patches(
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
 ) -> Array:
-    """The windows that a convolution would see, side by side as features: all places of the first feature in order,
-    then those of the second, and so on."""
+    """The windows that a convolution would see, side by side as features: all places of the first feature, in the order
+    of the kernel's axes, then those of the second, and so on."""
     op = "conv_general_dilated_patches"
     x, window = aval_of(lhs, f"{op}: lhs").shape, integers(op, "filter_shape", filter_shape)
     n = len(x) - 2
@@ -299,4 +299,6 @@ def conv_general_dilated_patches(
     at = dict(zip(axes, pads, strict=True))
     padded = tuple([at.get(a, (0, 0)) for a in range(len(x))])
     sliding = Sliding(placed(window), placed(strides), padded, placed(base), placed(dilation))
-    return binder().apply(windows.patches, (lhs,), (sliding, specs.lhs_spec, specs.out_spec))[0]
+    return binder().apply(
+        windows.patches, (lhs,), (sliding, specs.lhs_spec, specs.out_spec, tuple([axes[k] for k in order]))
+    )[0]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 
+from fxad.core.builder import Builder
+from fxad.core.lru import Recent
 from fxad.errors import ArgumentError, ParameterError
-from fxad.ir import as_shape
+from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, shapes
 from fxad.operations.axes import axis_of, integer, integers, items
 from fxad.operations.methods import sizes as static_ints
@@ -94,12 +97,24 @@ def slice_in_dim(
 ) -> Array:
     """`slice` along one axis, with Python's rules for None and negative positions."""
     shape = aval_of(operand, "slice_in_dim: operand").shape
+    key = shape, start_index, limit_index, stride, axis
+    plain = type(stride) is int is type(axis) and {type(start_index), type(limit_index)} <= _PLACES
+    known = _slices.get(key) if plain else None
+    if known is not None:
+        return binder().bind(known, (operand,))[0]
     k = axis_of("slice_in_dim", axis, len(shape))
     given = (("start_index", start_index, 0), ("limit_index", limit_index, shape[k]))
     start, limit = [d if i is None else _bound(integer("slice_in_dim", name, i), shape[k]) for name, i, d in given]
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
     starts[k], limits[k], strides[k] = start, max(start, limit), stride
-    return slice(operand, starts, limits, strides)
+    out = slice(operand, starts, limits, strides)
+    if plain:
+        _slices.put(key, Slice(tuple(starts), tuple(limits), tuple(strides)))
+    return out
+
+
+_PLACES: Final = frozenset({int, type(None)})
+_slices: Final[Recent[Hashable, Slice]] = Recent(1024)
 
 
 def _bound(i: int, n: int) -> int:
@@ -117,8 +132,11 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 
 def _starts(op: str, start_indices: object) -> tuple[tuple[object, ...], tuple[int | None, ...]]:
     """Start indices in two: those that are arrays, and for each position the int or None."""
-    if isinstance(start_indices, Array | np.ndarray):
-        given: list[object] = [start_indices[k] for k in range(start_indices.shape[0])]
+    given: Sequence[object]
+    if type(start_indices) is tuple or type(start_indices) is list:
+        given = start_indices
+    elif isinstance(start_indices, Array | np.ndarray):
+        given = [start_indices[k] for k in range(start_indices.shape[0])]
     elif isinstance(start_indices, Sequence):
         given = list(start_indices)
     else:
@@ -128,6 +146,8 @@ def _starts(op: str, start_indices: object) -> tuple[tuple[object, ...], tuple[i
 
 
 def _position(op: str, k: int, i: object) -> int:
+    if type(i) is int:
+        return i
     try:
         return i.__index__()  # type: ignore[attr-defined,no-any-return]
     except (AttributeError, TypeError):
@@ -143,26 +163,58 @@ def dynamic_slice(operand: ArrayLike, start_indices: StartIndices, slice_sizes: 
     Rule: negative indices count from the end; a window that sticks out is moved inside.
     """
     given, fixed = _starts("dynamic_slice", start_indices)
-    return binder().apply(indexing.dynamic_slice, (operand, *given), (fixed, as_shape(slice_sizes)))[0]
+    return binder().apply(indexing.dynamic_slice, (operand, *given), (fixed, as_shape(slice_sizes), ()))[0]
 
 
 def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0) -> Array:
     """`dynamic_slice` along one axis."""
-    shape = aval_of(operand, "dynamic_slice_in_dim: operand").shape
-    k = axis_of("dynamic_slice_in_dim", axis, len(shape))
-    return dynamic_slice(operand, _at(start_index, k, len(shape)), (*shape[:k], slice_size, *shape[k + 1 :]))
+    return _along("dynamic_slice_in_dim", operand, start_index, slice_size, axis, False)
 
 
-def _at(index: ArrayLike, axis: int, ndim: int) -> list[ArrayLike]:
-    starts: list[ArrayLike] = [0] * ndim
+def _along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, drop: bool) -> Array:
+    # loops read one window after the other: what that becomes is looked up
+    place = start.aval if isinstance(start, Array) else start
+    if not (isinstance(operand, Array) and type(place) in _LOOKED_UP and type(size) is int and type(axis) is int):
+        return _window_along(op, operand, start, size, axis, drop)
+    key = operand.aval, place, size, axis, drop
+    given = (operand, start) if isinstance(start, Array) else (operand,)
+    program = _windows.get(key)
+    if program is not None:
+        return binder().apply(indexing.pasted, given, (program,))[0]
+    out = _window_along(op, operand, start, size, axis, drop)
+    b, shape = Builder(), operand.shape
+    k = axis % len(shape)
+    fixed = tuple(_at(None if isinstance(place, Aval) else place, k, len(shape)))
+    sizes = (*shape[:k], size, *shape[k + 1 :])
+    found = indexing.dynamic_slice(b, *b.inputs([a.aval for a in given]), fixed, sizes, (k,) if drop else ())
+    _windows.put(key, b.build(found, op))
+    return out
+
+
+_LOOKED_UP: Final = frozenset({Aval, int})
+_windows: Final[Recent[Hashable, Jaxpr]] = Recent(1024)
+
+
+def _window_along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, drop: bool) -> Array:
+    shape = aval_of(operand, f"{op}: operand").shape
+    k = axis_of(op, axis, len(shape))
+    given, fixed = _starts("dynamic_slice", _at(start, k, len(shape)))
+    sizes = as_shape((*shape[:k], size, *shape[k + 1 :]))
+    return binder().apply(indexing.dynamic_slice, (operand, *given), (fixed, sizes, (k,) if drop else ()))[0]
+
+
+Index = TypeVar("Index")
+
+
+def _at(index: Index, axis: int, ndim: int) -> list[Index | int]:
+    starts: list[Index | int] = [0] * ndim
     starts[axis] = index
     return starts
 
 
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True) -> Array:
     """The elements at a position along an axis that is known when the program runs."""
-    out = dynamic_slice_in_dim(operand, index, 1, axis)
-    return out if keepdims else squeeze(out, (axis,))
+    return _along("dynamic_index_in_dim", operand, index, 1, axis, not keepdims)
 
 
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: StartIndices) -> Array:

@@ -210,12 +210,14 @@ hard_swish = hard_silu
 
 
 def soft_sign(x: ArrayLike) -> Array:
-    """x / (|x| + 1)."""
+    """x / (|x| + 1); 1 and -1 at infinities."""
     return written(_soft_sign, floating("soft_sign", x))
 
 
 def _soft_sign(x: Array) -> Array:
-    return x / (fnp.abs(x) + 1)
+    size = fnp.abs(x)
+    # far out as 1 - 1 / (|x| + 1), whose derivative is no difference of nearly equal numbers
+    return fnp.where(size < 1, x / (fnp.where(size < 1, size, 0) + 1), fnp.sign(x) * (1 - 1 / (size + 1)))
 
 
 def mish(x: ArrayLike) -> Array:

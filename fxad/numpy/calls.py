@@ -11,7 +11,7 @@ from fxad.core.lru import Recent
 from fxad.ir import Atom, Primitive
 from fxad.lax import full
 from fxad.lax.placing import committed_to
-from fxad.runtime import Device, LoadedProgram, Refused, commitments, refused
+from fxad.runtime import Device, LoadedProgram, Refused, collect, commitments, due, refused
 from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, applied, aval_of, binder
 from fxad.tracing.array import asarray as put
 from fxad.tracing.placement import check_device
@@ -31,6 +31,8 @@ def call(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...
         if known is None or commitments.any:
             return _run_alone(op, x, static)
         loaded, buffers = known[0], [x._buffer]
+        if next(due):
+            collect()
         try:
             (out,) = loaded.start(buffers).consume_with_handlers(loaded.handlers)
         except Refused as e:
@@ -72,6 +74,8 @@ def _refuse(name: str, args: tuple[object, ...]) -> None:
 def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
     """An argument as an Array: in a traced function a tracer, outside a value on the device."""
     if isinstance(x, Array):
+        if type(x) is Tracer and x._trace is not _binder.get():
+            x.present(f"{name}: argument {k}")
         return x
     if isinstance(x, bool | int | float | complex):
         return full((), x)

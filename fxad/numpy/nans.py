@@ -11,9 +11,9 @@ from fxad.numpy.reductions import over
 from fxad.numpy.staging import written
 from fxad.numpy.statistics import computed, stated
 from fxad.numpy.unary import conj, isnan, real, sqrt
-from fxad.operations import reductions
+from fxad.operations import promotion, reductions
 from fxad.operations.axes import Axes, axes_of
-from fxad.operations.masked import plain
+from fxad.operations.masked import plain, taken_off
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -170,6 +170,7 @@ def nanmean(
 
 
 def _mean(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool) -> Array:
+    dtype = None if dtype is None else promotion.inexact(dtype)
     y = computed(x if dtype is None else x.astype(dtype))
     count = (~isnan(y)).sum(axes, keepdims=keepdims).astype(dtypes.real_part(y.dtype))
     return (_without(y, 0).sum(axes, keepdims=keepdims) / count).astype(dtype or stated(x))
@@ -188,7 +189,7 @@ def nanvar(
 ) -> Array:
     """Variance over axes of the elements that are not nan: mean squared distance from their mean, divided by their
     count less `correction` (or `ddof`); nan where that leaves none."""
-    less = correction if ddof is None else ddof
+    less = taken_off("nanvar", correction, ddof)
     if not plain(None, where):
         return over("nanvar", x, axis, keepdims, where=where, dtype=dtype, correction=less)
     array = as_array("nanvar", x)
@@ -207,7 +208,7 @@ def nanstd(
     where: ArrayLike | None = None,
 ) -> Array:
     """Standard deviation over axes of the elements that are not nan: the root of `nanvar`."""
-    less = correction if ddof is None else ddof
+    less = taken_off("nanstd", correction, ddof)
     if not plain(None, where):
         return over("nanstd", x, axis, keepdims, where=where, dtype=dtype, correction=less)
     array = as_array("nanstd", x)
@@ -215,6 +216,7 @@ def nanstd(
 
 
 def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, less: float) -> Array:
+    dtype = None if dtype is None else promotion.inexact(dtype)
     y = computed(x if dtype is None else x.astype(dtype))
     missing = isnan(y)
     count = (~missing).sum(axes, keepdims=True).astype(dtypes.real_part(y.dtype))

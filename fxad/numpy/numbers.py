@@ -32,7 +32,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def lcm(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The least common multiple of x1 and x2, which are integers; never below 0."""
+    """The least common multiple of x1 and x2, which are integers; where it does not fit into the dtype, it wraps."""
     return written(_lcm, *_integers("lcm", x1, x2))
 
 
@@ -63,7 +63,8 @@ def _gcd(x: Array, y: Array) -> Array:
 
 def _lcm(x: Array, y: Array) -> Array:
     divisor = _gcd(x, y)
-    return abs(x // where(divisor == 0, 1, divisor) * y)
+    # as NumPy: of absolute values, so that only what does not fit is below 0
+    return abs(x) // where(divisor == 0, 1, divisor) * abs(y)
 
 
 def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") -> Array:
@@ -169,12 +170,18 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
 def _apart(x: Array) -> tuple[Array, Array]:
     dtype, x = x.dtype, _wide(x)
     integer, fraction, most = _FORMAT[x.dtype]
-    small = abs(x) < finfo(x.dtype).smallest_normal
-    bits = lax.bitcast_convert_type(where(small, x * 2.0**fraction, x), integer)
-    exponent = ((bits >> fraction) & (2 * most + 1)) - (most - 1) - where(small, fraction, 0)
-    none = (x == 0) | isnan(x) | isinf(x)
+    # XLA takes subnormals for 0 wherever it computes with them: theirs are whole numbers of the least one
+    bits = lax.bitcast_convert_type(x, integer)
+    size = bits & ~(-1 << 8 * x.dtype.itemsize - 1)
+    small = size < 1 << fraction
+    whole = where(bits < 0, -size, size).astype(x.dtype)
+    normal = where(small, lax.bitcast_convert_type(whole, integer), bits)
+    exponent = ((normal >> fraction) & (2 * most + 1)) - (most - 1) - where(small, most - 1 + fraction, 0)
+    none = (size == 0) | isnan(x) | isinf(x)
     exponent = where(none, 0, exponent)
-    return where(none, x, _scaled(x, -exponent)).astype(dtype), exponent.astype(dtypes.int32)
+    shift = where(small, exponent + (most - 1 + fraction), exponent)
+    found = where(none, x, _scaled(where(small, whole, x), -shift))
+    return found.astype(dtype), exponent.astype(dtypes.int32)
 
 
 def modf(x: ArrayLike, /) -> tuple[Array, Array]:
@@ -236,11 +243,21 @@ def spacing(x: ArrayLike, /) -> Array:
 
 
 def _spacing(x: Array) -> Array:
-    info = finfo(x.dtype)
-    _, exponent = _apart(x)
-    step = _scaled(lax.full(x.shape, info.eps, _wide(x).dtype), exponent - 1).astype(x.dtype)
-    step = where(x == 0, info.smallest_subnormal, maximum(step, info.smallest_subnormal))
-    return where(isinf(x) | isnan(x), math.nan, where(x < 0, -step, step))
+    # in bits, for results may be subnormal: a step down of the exponent, or a bit further down the fraction
+    fraction = round(-math.log2(finfo(x.dtype).eps))
+    integer = _INTEGERS[x.dtype.itemsize]
+    sign = -1 << 8 * x.dtype.itemsize - 1
+    bits = lax.bitcast_convert_type(x, integer)
+    size = bits & ~sign
+    exponent = size >> fraction
+    lower = maximum(exponent - fraction, 0) << fraction
+    one = lax.full(x.shape, 1, integer)
+    step = where(lower == 0, one << minimum(maximum(exponent - 1, 0), fraction), lower)
+    step = where((bits < 0) & (size != 0), step | sign, step)
+    return where(isinf(x) | isnan(x), math.nan, lax.bitcast_convert_type(step, x.dtype))
+
+
+_INTEGERS: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
 
 
 # -------------------------------------------------------------------------------------------------------- questions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, TypeAlias, cast
 
 import numpy as np
@@ -28,6 +29,15 @@ Pairs: TypeAlias = "tuple[tuple[int, int], ...]"
 MODES: Final = (
     "constant", "edge", "linear_ramp", "maximum", "mean", "median", "minimum", "reflect", "symmetric", "wrap", "empty",
 )  # fmt: skip
+# The modes that take each of the arguments that not all take.
+_TAKEN_BY: Final = MappingProxyType(
+    {
+        "constant_values": ("constant",),
+        "end_values": ("linear_ramp",),
+        "stat_length": ("maximum", "mean", "median", "minimum"),
+        "reflect_type": ("reflect", "symmetric"),
+    }
+)
 
 
 def pad(
@@ -35,10 +45,10 @@ def pad(
     pad_width: Widths,
     mode: str = "constant",
     *,
-    constant_values: ArrayLike | Sequence[ArrayLike] | Sequence[Sequence[ArrayLike]] = 0,
-    end_values: ArrayLike | Sequence[ArrayLike] | Sequence[Sequence[ArrayLike]] = 0,
+    constant_values: ArrayLike | Sequence[ArrayLike] | Sequence[Sequence[ArrayLike]] | None = None,
+    end_values: ArrayLike | Sequence[ArrayLike] | Sequence[Sequence[ArrayLike]] | None = None,
     stat_length: int | Sequence[int] | Sequence[Sequence[int]] | None = None,
-    reflect_type: str = "even",
+    reflect_type: str | None = None,
 ) -> Array:
     """Elements put in around those of each axis: one width, (before, after), a pair for each axis, or {axis: widths}.
 
@@ -47,16 +57,26 @@ def pad(
             turned around them), "linear_ramp" steps to `end_values`; "maximum", "mean", "median", "minimum" what these
             are of the `stat_length` outermost elements, or of all; "empty" zeros. Values and lengths are given as
             widths are.
-    Raises: ParameterError, ShapeError for widths that do not fit, and for elements mirrored out of none.
+    Raises: ParameterError, for an argument that the mode does not take too; ShapeError for widths that do not fit, and
+            for elements mirrored out of none.
     """
     array = as_array("pad", x)
     widths = _widths(pad_width, array)
     if mode not in MODES:
         raise ParameterError(f"pad: mode {mode!r} is not one of fxad's", remedy=f"use one of {' '.join(MODES)}")
-    if reflect_type not in ("even", "odd"):
+    given = {
+        "constant_values": constant_values, "end_values": end_values, "stat_length": stat_length,
+        "reflect_type": reflect_type,
+    }  # fmt: skip
+    for name, modes in _TAKEN_BY.items():
+        if given[name] is not None and mode not in modes:
+            raise ParameterError(
+                f"pad: mode {mode!r} takes no {name}", remedy=f"leave it out: it is for {' '.join(modes)}"
+            )
+    if reflect_type not in (None, "even", "odd"):
         raise ParameterError(f"pad: reflect_type {reflect_type!r} is not 'even' or 'odd'")
     if mode in ("constant", "empty"):
-        return _constant(array, widths, 0 if mode == "empty" else constant_values)
+        return _constant(array, widths, 0 if constant_values is None else constant_values)
     for axis, (n, width) in enumerate(zip(array.shape, widths, strict=True)):
         if not n and any(width):
             raise ShapeError(
@@ -64,7 +84,7 @@ def pad(
                 remedy="use mode='constant'",
             )
     if mode == "linear_ramp":
-        return written(_ramps, array, _per_side("end_values", end_values, array), widths)
+        return written(_ramps, array, _per_side("end_values", 0 if end_values is None else end_values, array), widths)
     if mode in ("maximum", "mean", "median", "minimum"):
         return written(_statistics, array, widths, mode, _lengths(stat_length, array))
     if mode == "edge":

@@ -143,7 +143,7 @@ def var(
     where: ArrayLike | None = None,
 ) -> Array:
     """Variance over axes: mean squared distance from the mean, divided by the count less `correction` (or `ddof`)."""
-    less = correction if ddof is None else ddof
+    less = masked.taken_off("var", correction, ddof)
     if not plain(None, where):
         return over("var", x, axis, keepdims, where=where, dtype=dtype, correction=less)
     return call("var", reductions.var, (x,), frozen(axis), keepdims, _dtype(dtype), less)
@@ -161,7 +161,7 @@ def std(
     where: ArrayLike | None = None,
 ) -> Array:
     """Standard deviation over axes: the root of `var`."""
-    less = correction if ddof is None else ddof
+    less = masked.taken_off("std", correction, ddof)
     if not plain(None, where):
         return over("std", x, axis, keepdims, where=where, dtype=dtype, correction=less)
     return call("std", reductions.std, (x,), frozen(axis), keepdims, _dtype(dtype), less)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from fxad import dtypes
+from fxad.ir import NDArray
 from fxad.lax.placing import beside
 from fxad.numpy.binary import equal, minimum, where
 from fxad.numpy.calls import as_array
@@ -44,35 +45,40 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
+def _unique(value: NDArray, equal_nan: bool) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """`np.unique` with all that it gives; of small floats in float32: NumPy does not sort the nans of all of them."""
+    wide = value.astype(dtypes.accumulated(value.dtype), copy=False)
+    distinct, first, inverse, counts = np.unique(wide, True, True, True, equal_nan=equal_nan)
+    return distinct.astype(value.dtype, copy=False), first, inverse, counts
+
+
 def unique_all(x: ArrayLike, /) -> UniqueAll:
     """The distinct elements in increasing order, where each is first, which one each element is, how many there are.
 
     Rule: nans are distinct from each other; -0.0 is 0.0.
     """
     value = known("unique_all", x, _SIZED)
-    distinct, first, inverse, counts = np.unique(
-        value, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
-    )
+    distinct, first, inverse, counts = _unique(value, False)
     outs = UniqueAll(asarray(distinct), places(first), places(inverse.reshape(value.shape)), places(counts))
     return beside("unique_all", (x,), outs)
 
 
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
     """The distinct elements in increasing order, and how many there are of each; nans are distinct from each other."""
-    distinct, counts = np.unique(known("unique_counts", x, _SIZED), return_counts=True, equal_nan=False)
+    distinct, _, _, counts = _unique(known("unique_counts", x, _SIZED), False)
     return beside("unique_counts", (x,), UniqueCounts(asarray(distinct), places(counts)))
 
 
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     """The distinct elements in increasing order, and which one each element is; nans are distinct from each other."""
     value = known("unique_inverse", x, _SIZED)
-    distinct, inverse = np.unique(value, return_inverse=True, equal_nan=False)
+    distinct, _, inverse, _ = _unique(value, False)
     return beside("unique_inverse", (x,), UniqueInverse(asarray(distinct), places(inverse.reshape(value.shape))))
 
 
 def unique_values(x: ArrayLike, /) -> Array:
     """The distinct elements in increasing order; nans are distinct from each other."""
-    return beside("unique_values", (x,), asarray(np.unique(known("unique_values", x, _SIZED), equal_nan=False)))
+    return beside("unique_values", (x,), asarray(_unique(known("unique_values", x, _SIZED), False)[0]))
 
 
 def unique(
@@ -94,7 +100,7 @@ def unique(
     """
     if size is None:
         value = known("unique", x, _SIZED)
-        distinct, *rest = np.unique(value, True, True, True, equal_nan=equal_nan)
+        distinct, *rest = _unique(value, equal_nan)
         first, inverse, counts = [places(r) for r in rest]
         outs = beside("unique", (x,), (asarray(distinct), first, inverse.reshape(value.shape), counts))
     else:

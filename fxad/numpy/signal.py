@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes, lax
-from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.errors import DTypeError, ParameterError, ShapeError, described
 from fxad.numpy.binary import clip, divide, remainder, where
 from fxad.numpy.calls import as_array
 from fxad.numpy.creation import full, ones
@@ -18,7 +18,7 @@ from fxad.numpy.shapes import concat, diff, flip, moveaxis
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.special import i0
 from fxad.numpy.staging import met, written
-from fxad.numpy.types import result_type
+from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, cos, sqrt
 from fxad.operations import promotion
 from fxad.operations.axes import axes_of, axis_of
@@ -76,7 +76,7 @@ def interp(
     fp: ArrayLike,
     left: ArrayLike | None = None,
     right: ArrayLike | None = None,
-    period: float | None = None,
+    period: ArrayLike | None = None,
 ) -> Array:
     """At each x the value of the line through the points (xp, fp), whose xp go up; `left` and `right` of them these
     values, or those of the outermost points; with a `period`, the points are sorted and repeated.
@@ -88,11 +88,21 @@ def interp(
         raise ShapeError(f"interp: xp and fp must be vectors of one size, at least 1, got {places.aval}, {values.aval}")
     if dtypes.COMPLEX & {at.dtype, places.dtype}:
         raise DTypeError(f"interp: x and xp must be real, got {at.aval} and {places.aval}")
-    if period is not None and not period:
-        raise ParameterError("interp: period is 0")
+    period = None if period is None else _period(period)
     ends = ((3, left), (4, right))
     beyond = [None if v is None else met("interp", v, first=k, dtype=values.dtype)[0] for k, v in ends]
-    return written(_interpolated, at, places, values, *beyond, None if period is None else math.fabs(period))
+    return written(_interpolated, at, places, values, *beyond, period)
+
+
+def _period(period: ArrayLike) -> float:
+    """The size of a period. Raises: ParameterError for what is not one real number, and for 0."""
+    if isinstance(period, Array | np.ndarray | np.generic) and period.ndim == 0:
+        period = period.item()
+    if not isinstance(period, int | float):
+        raise ParameterError(f"interp: period must be one real number, got {described(period)}: {period!r:.60}")
+    if not period:
+        raise ParameterError("interp: period is 0")
+    return math.fabs(period)
 
 
 def _interpolated(
@@ -113,7 +123,8 @@ def _interpolated(
     else:
         k = clip(searchsorted(xp, x, "right"), 1, n - 1)
         a, b = xp[k - 1], xp[k]
-        still = b == a  # points above each other
+        # points above each other; XLA takes subnormal distances for 0, and 1 / them may be infinite
+        still = abs(b - a) < finfo(real).smallest_normal
         share = where(still, 0, divide(x - a, where(still, 1, b - a)))
         out = fp[k - 1] + share * (fp[k] - fp[k - 1])
     if period is None:
@@ -180,7 +191,11 @@ def _end(a: Array, b: Array, c: Array, p: Array, q: Array) -> Array:
 
 
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1) -> Array:
-    """The integral along an axis of the line through the points, at the coordinates x or so far apart."""
+    """The integral along an axis of the line through the points, at the coordinates x or so far apart.
+
+    Type: x of the size of the axis, or of a shape that broadcasts to that of y; `dx` of one that broadcasts to that of
+          y with one element less along the axis.
+    """
     array = as_array("trapezoid", y)
     k = axis_of("trapezoid", axis, array.ndim)
     if x is None:
@@ -188,7 +203,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     at = as_array("trapezoid", x, 1)
     if at.ndim == 1 and at.shape != (array.shape[k],):
         raise ShapeError(f"trapezoid: coordinates {at.aval} for axis {axis} of {array.aval}")
-    return written(_trapezoid, array, at, None, k)
+    return written(_trapezoid, array, at, None, axis if at.ndim > 1 else k)
 
 
 def _floating_of(x: Array) -> dtypes.DType:
@@ -196,11 +211,14 @@ def _floating_of(x: Array) -> dtypes.DType:
 
 
 def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
-    y = moveaxis(y.astype(_floating_of(y)), axis, -1)
-    both = y[..., 1:] + y[..., :-1]
+    dtype = result_type(_floating_of(y), *[v for v in (x, dx) if v is not None])
+    y = y.astype(dtypes.accumulated(_floating_of(y)))
+    n = y.shape[axis]
+    both = lax.slice_in_dim(y, 1, n, axis=axis) + lax.slice_in_dim(y, 0, max(n - 1, 0), axis=axis)
     if x is not None:
-        both = both * diff(x if x.ndim == 1 else moveaxis(x, axis, -1))
-    return (both if dx is None else both * dx).sum(-1) / 2
+        gaps = diff(x).reshape([-1] + [1] * (y.ndim - axis - 1)) if x.ndim == 1 else diff(x, axis=axis)
+        both = both * gaps
+    return ((both if dx is None else both * dx).sum(axis) / 2).astype(dtype)
 
 
 def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> Array:

@@ -14,10 +14,11 @@ import numpy as np
 
 from fxad.core.lru import Recent
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Emit, Jaxpr, equation
+from fxad.ir import Aval, Jaxpr, equation
 from fxad.lax import full
 from fxad.numpy.calls import as_array
 from fxad.operations import promotion
+from fxad.operations.indexing import pasted
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
 from fxad.tracing.tracer import trace_flat
 
@@ -50,7 +51,7 @@ def _staged(fn: Callable[..., object], args: tuple[object, ...]) -> tuple[Array,
         _programs.put(key, program)
     if len(program.eqns) > _SHORT:
         return binder().call(program, operands)
-    return binder().apply(_copied, operands, (program,))
+    return binder().apply(pasted, operands, (program,))
 
 
 def _traced(fn: Callable[..., object], avals: tuple[Aval, ...], static: tuple[tuple[object, str] | None, ...]) -> Jaxpr:
@@ -64,16 +65,6 @@ def _traced(fn: Callable[..., object], avals: tuple[Aval, ...], static: tuple[tu
     assert not captured, f"{name} closes over an array"
     # where it was used first is not where it is used next
     return Jaxpr(program.ins, tuple([equation(e.prim, e.ins, e.outs, None) for e in program.eqns]), program.outs, name)
-
-
-def _copied(emit: Emit, *args: object) -> tuple[Atom, ...]:
-    """The equations of a program over the operands before it, at the user's line."""
-    *atoms, program = args
-    assert isinstance(program, Jaxpr)
-    env: dict[Atom, Atom] = dict(zip(program.ins, cast("list[Atom]", atoms), strict=True))
-    for eqn in program.eqns:
-        env.update(zip(eqn.outs, emit(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
-    return tuple([env.get(a, a) for a in program.outs])
 
 
 def met(name: str, *args: object, first: int = 0, dtype: DType | None = None) -> tuple[Array, ...]:

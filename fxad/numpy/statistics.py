@@ -36,8 +36,8 @@ Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
 
 
 def computed(x: Array) -> Array:
-    """x in the dtype that its statistics are computed in: float64 for integers and bools."""
-    return x if x.dtype in dtypes.INEXACT else x.astype(dtypes.float64)
+    """x in the dtype that its statistics are computed in: float64 for integers and bools, at least float32."""
+    return x.astype(dtypes.accumulated(x.dtype) if x.dtype in dtypes.INEXACT else dtypes.float64)
 
 
 def stated(x: Array) -> DType:
@@ -79,7 +79,7 @@ def _weighted(x: Array, w: Array, axes: tuple[int, ...], order: tuple[int, ...],
         back = sorted(range(len(order)), key=order.__getitem__)
         w = w.transpose(back).reshape([n if a in axes else 1 for a, n in enumerate(x.shape)])
     dtype = result_type(stated(x), w) if w.dtype in dtypes.INEXACT else stated(x)
-    inner = dtype if x.dtype in dtypes.INEXACT else result_type(dtype, dtypes.float64)
+    inner = dtypes.accumulated(dtype) if x.dtype in dtypes.INEXACT else result_type(dtype, dtypes.float64)
     x, w = x.astype(inner), broadcast_to(w.astype(inner), x.shape)
     total = w.sum(axes, keepdims=keepdims)
     return ((x * w).sum(axes, keepdims=keepdims) / total).astype(dtype), total.astype(dtype)
@@ -109,8 +109,18 @@ def cov(
     weights = [_observed(name, w, n) for name, w in (("fweights", fweights), ("aweights", aweights))]
     if weights[0] is not None and weights[0].dtype not in dtypes.INTEGER:
         raise DTypeError(f"cov: fweights must be integers, got {weights[0].aval}", remedy="use aweights")
+    return written(_cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, less, _asked("cov", dtype))
+
+
+def _asked(name: str, dtype: object) -> DType | None:
+    """The dtype that was asked for. Raises: DTypeError for one that cannot hold a part of a whole."""
     want = None if dtype is None else dtypes.as_dtype(dtype)
-    return written(_cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, less, want)
+    if want is not None and want not in dtypes.INEXACT:
+        raise DTypeError(
+            f"{name}: dtype must be floating or complex, got {want.name}",
+            remedy="leave it out: of integers the result is float32",
+        )
+    return want
 
 
 def _variables(name: str, k: int, x: ArrayLike, rowvar: bool) -> Array:
@@ -135,7 +145,7 @@ def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, les
     both = [m] if y is None else [m, y]
     dtype = want or result_type(*[stated(x) for x in both])
     x = concat([computed(x) for x in both])
-    x = x.astype(dtype) if want is not None else x
+    x = x.astype(dtypes.accumulated(dtype)) if want is not None else x
     w = None
     for given in (often, much):
         if given is not None:
@@ -156,7 +166,11 @@ def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, les
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: object = None) -> Array:
     """The correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
-    return written(_correlations, cov(x, y, rowvar, dtype=dtype))
+    want = _asked("corrcoef", dtype)
+    found = want or result_type(*[stated(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None])
+    # a covariance may be out of the range of a narrow dtype, a correlation is not
+    inner = dtypes.accumulated(found)
+    return written(_correlations, cov(x, y, rowvar, dtype=inner if inner is not found else want)).astype(found)
 
 
 def _correlations(c: Array) -> Array:

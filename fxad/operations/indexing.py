@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from fxad import dtypes
+from fxad.core.builder import Builder
 from fxad.errors import AxisError, DTypeError, ShapeError
-from fxad.ir import Atom, Aval, Emit, Lit, Shape, Zero
+from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, Shape, Zero
 from fxad.operations.axes import axis_of
 from fxad.operations.index_plan import Plan
 from fxad.operations.promotion import broadcast, common_shape
@@ -20,7 +21,7 @@ from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise import SELECT_N
 from fxad.primitives.indexing import Gather
 from fxad.primitives.picking import IndexVectors, from_front, place_dtype
-from fxad.primitives.shape import BroadcastInDim
+from fxad.primitives.shape import BroadcastInDim, Squeeze
 from fxad.primitives.windows import inside
 
 
@@ -52,11 +53,13 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
 
 
 def dynamic_slice(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
-    """A window of x: the start indices that are atoms, then all of them (None: the next atom), then the sizes."""
-    *given, fixed, sizes = rest
+    """A window of x: the start indices that are atoms, then all of them (None: the next atom), then the sizes, and the
+    axes of size 1 that are dropped."""
+    *given, fixed, sizes, dropped = rest
     atoms, window = cast("list[Atom]", given), DynamicSlice(cast(Shape, sizes))
     starts = start_indices(emit, x.aval.shape, atoms, cast("tuple[int | None, ...]", fixed))
-    return emit(window, x, *starts)
+    found = emit(window, x, *starts)
+    return emit(Squeeze(cast(Shape, dropped)), *found) if dropped else found
 
 
 def dynamic_update_slice(emit: Emit, x: Atom, update: Atom, *rest: object) -> tuple[Atom, ...]:
@@ -94,6 +97,12 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
     return emit(gather, x, emit.one(IndexVectors((ours[k],)), at))
 
 
+def pasted(emit: Builder, *args: object) -> tuple[Atom, ...]:
+    """The equations of a program over the operands before it, at the user's line."""
+    *atoms, program = args
+    return emit.paste(cast(Jaxpr, program), cast("list[Atom]", atoms))
+
+
 def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[int | None, ...]) -> list[Atom]:
     """One start index for each axis, in one dtype, counted from the start."""
     if len(fixed) != len(shape):
@@ -102,7 +111,8 @@ def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[
         if a.aval.dtype not in dtypes.INTEGER or a.aval.shape:
             raise DTypeError(f"dynamic_slice: a start index must be an integer without axes, got {a.aval}")
     dtype, rest = place_dtype(shape), iter(atoms)
+    place = Aval((), dtype)
     return [
-        from_front(emit, next(rest) if k is None else Lit.of(k, Aval((), dtypes.int64)), n, dtype)
+        from_front(emit, next(rest), n, dtype) if k is None else Lit.of(max(min(k, n), -n - 1) + n * (k < 0), place)
         for k, n in zip(fixed, shape, strict=True)
     ]

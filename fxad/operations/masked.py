@@ -63,6 +63,15 @@ def plain(initial: object, where: object) -> bool:
     return initial is None and (where is None or where is True)
 
 
+def taken_off(name: str, correction: float, ddof: float | None) -> float:
+    """What a variance is divided by less than the count, under either of its names. Raises: ParameterError for both."""
+    if ddof is not None and correction:
+        raise ParameterError(
+            f"{name}: correction {correction} and ddof {ddof} are two names of one argument", remedy="give one of them"
+        )
+    return correction if ddof is None else ddof
+
+
 def planned(
     name: str,
     x: DType,

@@ -84,13 +84,15 @@ class Methods(Operators):
         *,
         keepdims: bool = False,
         correction: float = 0,
+        ddof: float | None = None,
         dtype: object = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Variance over axes: the mean squared distance from the mean, divided by the count less `correction`."""
+        """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
+        less = masked.taken_off("var", correction, ddof)
         if not masked.plain(None, where):
-            return self._masked("var", axis, keepdims, where=where, dtype=_dtype(dtype), correction=correction)
-        return self._apply(reductions.var, (), (frozen(axis), keepdims, _dtype(dtype), correction))
+            return self._masked("var", axis, keepdims, where=where, dtype=_dtype(dtype), correction=less)
+        return self._apply(reductions.var, (), (frozen(axis), keepdims, _dtype(dtype), less))
 
     def std(
         self,
@@ -98,13 +100,15 @@ class Methods(Operators):
         *,
         keepdims: bool = False,
         correction: float = 0,
+        ddof: float | None = None,
         dtype: object = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Standard deviation over axes: the root of `var`."""
+        less = masked.taken_off("std", correction, ddof)
         if not masked.plain(None, where):
-            return self._masked("std", axis, keepdims, where=where, dtype=_dtype(dtype), correction=correction)
-        return self._apply(reductions.std, (), (frozen(axis), keepdims, _dtype(dtype), correction))
+            return self._masked("std", axis, keepdims, where=where, dtype=_dtype(dtype), correction=less)
+        return self._apply(reductions.std, (), (frozen(axis), keepdims, _dtype(dtype), less))
 
     def max(
         self,

@@ -1,7 +1,8 @@
 """Reductions in equations: axes as users give them, the dtype NumPy would reduce in, then one primitive.
 
 Integers narrower than 32 bits, and bools, are summed and multiplied in int32 (uint32 for unsigned ones), on every
-platform; wider ones in their own dtype. Moments of integers are float32, the default dtype, computed in float64.
+platform; wider ones in their own dtype. Moments of integers are float32, the default dtype, computed in float64; those
+of floats below 32 bits are computed in float32: a sum or a count may be out of their range where the moment is not.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def moment(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DType]:
     if asked is None and x.aval.dtype not in dtypes.INEXACT:
         return convert(emit, x, dtypes.float64), dtypes.float32
     dtype = inexact(asked or x.aval.dtype)
-    return convert(emit, x, dtype), dtype
+    return convert(emit, x, dtypes.accumulated(dtype)), dtype
 
 
 def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:

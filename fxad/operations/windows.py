@@ -103,8 +103,10 @@ def reduce_window(emit: Emit, *args: object) -> Results:
     return emit(ReduceWindow(body, *sliding.fields), *xs, *inits)
 
 
-def patches(emit: Emit, x: Atom, sliding: Sliding, lhs_spec: tuple[int, ...], out_spec: tuple[int, ...]) -> Results:
-    """The elements of each window side by side, as features: feature by feature, and in a window in order.
+def patches(
+    emit: Emit, x: Atom, sliding: Sliding, lhs_spec: tuple[int, ...], out_spec: tuple[int, ...], order: tuple[int, ...]
+) -> Results:
+    """The elements of each window side by side, as features: feature by feature, and in a window by axes in `order`.
 
     Made of slices, so nothing is computed: an infinity in one place of a window is not in another.
     """
@@ -114,7 +116,9 @@ def patches(emit: Emit, x: Atom, sliding: Sliding, lhs_spec: tuple[int, ...], ou
     spread_out = emit.one(pad, x, Zero(x.aval.with_shape(())).instantiate())
     f = lhs_spec[1]
     rows = []
-    for offset in product(*map(range, sliding.window)):
+    for place in product(*[range(sliding.window[a]) for a in order]):
+        at = dict(zip(order, place, strict=True))
+        offset = [at.get(a, 0) for a in range(len(places))]
         first = [k * r if m else 0 for k, r, m in zip(offset, sliding.window_dilation, places, strict=True)]
         limits = [a + span(m, s) for a, m, s in zip(first, places, sliding.strides, strict=True)]
         piece = emit.one(Slice(tuple(first), tuple(limits), sliding.strides), spread_out)

@@ -120,7 +120,7 @@ class Cumulative(Primitive):
         (x,), n = ins, ins[0].shape[self.axis]
         if x.size == 0 or n == 1:
             return args
-        wide = x.with_dtype(dtypes.float32) if x.dtype in dtypes.FLOATING and x.dtype.itemsize < 4 else x
+        wide = x.with_dtype(dtypes.accumulated(x.dtype))
         given = args if wide is x else hlo.op("stablehlo.convert", args, (wide,))
         unit = self.unit(wide.dtype)
         if n <= _WINDOW and self.applies:

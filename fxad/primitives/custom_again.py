@@ -9,6 +9,7 @@ from typing import TypeAlias
 from fxad.core.builder import Builder, rewrite
 from fxad.core.liveness import prune
 from fxad.core.memo import by_value
+from fxad.core.stack import nested
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.control.bodies import over
 from fxad.primitives.control.call import Applied
@@ -96,6 +97,7 @@ def knowing(rule: Jaxpr, reads: tuple[tuple[bool, ...], ...]) -> Jaxpr:
     return _rewritten(rule, 0, met)
 
 
+@nested
 def _rewritten(jaxpr: Jaxpr, depth: int, met: Callable[[Ruled, int], Jaxpr | Ruled]) -> Jaxpr:
     """The program with `met(call, depth)` for each call again of a function around it: a call of the same type, or a
     program. `depth` are the levels of rules passed on the way in."""

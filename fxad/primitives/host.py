@@ -10,7 +10,15 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.host_functions import HOST
-from fxad.errors import ArgumentError, ExecutionError, NotDifferentiableError, ParameterError, ShapeError
+from fxad.errors import (
+    ArgumentError,
+    ExecutionError,
+    NotDifferentiableError,
+    ParameterError,
+    ShapeError,
+    described,
+    said,
+)
 from fxad.ir import (
     Atom,
     Aval,
@@ -136,7 +144,13 @@ class HostCall(Primitive):
                     f"host_call: {self.label} gave a masked array, whose mask would be lost",
                     remedy="fill it: x.filled(0)",
                 )
-            out = np.asarray(x)
+            try:
+                out = np.asarray(x)
+            except Exception as e:
+                raise ExecutionError(
+                    f"host_call: {self.label} gave {described(x)}, which makes no array: {said(e)}",
+                    remedy="return arrays or numbers: what was raised is the cause of this error, with its own lines",
+                ) from e
             if isinstance(x, bool | int | float | complex) and _has(aval.dtype, x):
                 out = out.astype(aval.dtype)
             if out.shape != sizes + aval.shape or out.dtype != aval.dtype:

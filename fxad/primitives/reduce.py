@@ -27,7 +27,6 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64s
 from fxad.primitives.checks import axes_of, operands
 from fxad.primitives.elementwise import (
     DIV,
@@ -36,7 +35,7 @@ from fxad.primitives.elementwise import (
     ConvertElementType,
 )
 from fxad.primitives.elementwise.family import widened
-from fxad.primitives.shape import ReduceSum, Reshape, Transpose, dropped, past, spread
+from fxad.primitives.shape import ReduceSum, Reshape, Transpose, dropped, past, reduced, spread
 from fxad.primitives.slicing import Concatenate, Slice
 
 ORDERED: Final = dtypes.INTEGER | dtypes.FLOATING | {dtypes.bool_}
@@ -65,6 +64,7 @@ class Reduction(Primitive):
 
     takes: ClassVar[frozenset[DType]]
     applies: ClassVar[str]  # the operation in StableHLO
+    rounds: ClassVar[bool] = False  # its results round: floats below 32 bits are combined in float32
     ufunc: ClassVar[np.ufunc]
     axes: tuple[int, ...]
 
@@ -94,8 +94,8 @@ class Reduction(Primitive):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        init = hlo.constant(self.start(ins[0].dtype))
-        return hlo.op("stablehlo.reduce", (*args, init), outs, {"dimensions": i64s(self.axes)}, (self.applies,))
+        start = self.start(dtypes.accumulated(ins[0].dtype) if self.rounds else ins[0].dtype)
+        return reduced(hlo, self.applies, self.axes, start, args, ins[0], outs)
 
     @final
     def batch(
@@ -187,12 +187,13 @@ class ReduceProd(Reduction):
     Type: x of any dtype but bool; the dtype is kept (integers wrap).
     Rule: the tangent follows a binary tree of products, so nothing is divided and zeros are no special case.
     Cost: of the tangent, about 3 multiplications an element.
-    Source: stablehlo.reduce with stablehlo.multiply
+    Source: stablehlo.reduce with stablehlo.multiply; floats below 32 bits are multiplied in float32 and rounded once.
     """
 
     name: ClassVar[str] = "reduce_prod"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
     applies: ClassVar[str] = "stablehlo.multiply"
+    rounds: ClassVar[bool] = True
     ufunc: ClassVar[np.ufunc] = np.multiply
     axes: tuple[int, ...]
 

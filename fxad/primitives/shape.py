@@ -196,8 +196,7 @@ class ReduceSum(Rearrange):
 
     Type: x of any dtype but bool; `axes` increasing; the dtype is kept (integers wrap).
     Rule: transpose is broadcast_in_dim.
-    Source: stablehlo.reduce with stablehlo.add; `impl` sums floats below 32 bits in float32 and rounds once, XLA may
-    round partial sums.
+    Source: stablehlo.reduce with stablehlo.add; floats below 32 bits are summed in float32 and rounded once.
     """
 
     name: ClassVar[str] = "reduce_sum"
@@ -212,14 +211,14 @@ class ReduceSum(Rearrange):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOATING else x.dtype
+        wide = dtypes.accumulated(x.dtype)
         return (np.asarray(np.sum(x.astype(wide), axis=self.axes, dtype=wide)).astype(x.dtype),)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        init = hlo.constant(Zero(outs[0].with_shape(())).instantiate())
-        return hlo.op("stablehlo.reduce", (*args, init), outs, {"dimensions": i64s(self.axes)}, ("stablehlo.add",))
+        zero = Zero(ins[0].with_shape(()).with_dtype(dtypes.accumulated(ins[0].dtype))).instantiate()
+        return reduced(hlo, "stablehlo.add", self.axes, zero, args, ins[0], outs)
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         axes = past(self.axes, dim)
@@ -227,6 +226,17 @@ class ReduceSum(Rearrange):
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
         return spread(emit, ct, x.shape, tuple([a for a in range(x.ndim) if a not in self.axes]))
+
+
+def reduced(
+    hlo: Hlo, applies: str, axes: tuple[int, ...], start: Lit, args: Sequence[HloValue], x: Aval, outs: Sequence[Aval]
+) -> Sequence[HloValue]:
+    """A `stablehlo.reduce` of a value of type `x`, in the dtype of `start`."""
+    wide = start.aval.dtype
+    given = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
+    types = [a.with_dtype(wide) for a in outs]
+    done = hlo.op("stablehlo.reduce", (*given, hlo.constant(start)), types, {"dimensions": i64s(axes)}, (applies,))
+    return done if wide is x.dtype else hlo.op("stablehlo.convert", done, outs)
 
 
 def dropped(shape: Shape, axes: tuple[int, ...]) -> Shape:

@@ -96,16 +96,19 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     Type:   u32[2], an integer without axes -> u32[2]; of the integer the lower 32 bits count.
     Law:    fold_in(key, k) == split(key, n)[k] for k < n: of one key, take keys by one of the two only.
     Source: the key encrypts the number; bit for bit `jax.random.fold_in`.
-    Raises: ArgumentError, DTypeError, ShapeError; ParameterError for a Python int of more than 32 bits.
+    Raises: ArgumentError, DTypeError, ShapeError; ParameterError for a Python int below 0 or of more than 32 bits.
     """
     checked = key_of("random.fold_in", key)
     if is_scalar(data):
         if not isinstance(data, int):
             raise ArgumentError(f"random.fold_in: data is an integer, got {data!r}", remedy="convert it with int()")
-        if not -(1 << 31) <= data < 1 << 32:
+        if data < 0:
+            remedy = "fold in a number from 0 to 2**32 - 1: below 0 it would give the key of another number"
+            raise ParameterError(f"random.fold_in: data {data} is below 0", remedy=remedy)
+        if not data < 1 << 32:
             remedy = "fold in the halves of the number one after the other"
             raise ParameterError(f"random.fold_in: data {data} has more than 32 bits", remedy=remedy)
-        data = np.uint32(int(data) % (1 << 32))
+        data = np.uint32(data)
     aval = aval_of(data, "random.fold_in: data")
     if aval.dtype not in dtypes.INTEGER:
         raise DTypeError(f"random.fold_in: data is an integer, got {aval}", remedy="convert it with astype")

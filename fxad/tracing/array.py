@@ -24,7 +24,7 @@ from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
 from fxad.operations.typed import Typed
-from fxad.runtime import commitments
+from fxad.runtime import collect, commitments, due
 from fxad.tracing import placement
 
 DEFAULT_OPTIONS: Final = runtime.CompileOptions()
@@ -64,8 +64,6 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     _aval: Aval
     _buffer: runtime.Buffer
-
-    # ------------------------------------------------------------------------------------------------- properties
 
     @property
     def aval(self) -> Aval:
@@ -107,6 +105,9 @@ class Array(Typed, Conversions, Methods, Updatable):
         """The error for a tracer met where its trace is not: `what` it is to whom, and what is being traced there."""
         raise AssertionError("an array with a value belongs to no trace")
 
+    def present(self, what: str) -> None:
+        """Raises: LeakedTracerError for a tracer of a trace that this context is not in."""
+
     def __dlpack__(
         self,
         *,
@@ -130,8 +131,8 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     def copy(self) -> Self:
         """The value in memory of its own, to be donated apart; inside a trace, where nothing is, the array itself."""
-        staged = _binder.get() or type(self) is not Array  # a tracer whose trace has ended says so where it is used
-        return self if staged else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
+        self.present("copy: argument 0")
+        return self if _binder.get() else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
 
     __copy__ = copy
 
@@ -173,6 +174,7 @@ def asarray(value: object, dtype: object = None) -> Array:
     Raises: ArgumentError for what is not an array; DTypeError for a dtype fxad does not have.
     """
     if isinstance(value, Array):
+        value.present("asarray: argument 0")
         return value if dtype is None else value.astype(dtype)
     if dtype is None:
         return put(value, aval_of(value))
@@ -295,6 +297,8 @@ class Eager:
             loaded = self._programs.peek(key) or self._programs.get(key)
         except TypeError:  # an array or a list as a parameter: the operation judges it
             loaded = key = None
+        if next(due):
+            collect()
         if commitments.any and True in map(placement.committed, buffers):
             device = placement.target(operation_name(op, static), buffers, placement.numbered)
             loaded = self._on(device, op, avals, static, key)

@@ -13,7 +13,7 @@ from typing import Final, final
 from fxad import runtime
 from fxad.errors import ArgumentError, ParameterError, PlacementError, described
 from fxad.ir import Atom, Eqn, Jaxpr
-from fxad.runtime import Results, Start
+from fxad.runtime import Results, Start, collect, due
 from fxad.units.blocks import called
 
 # `True in map(committed, buffers)` is the price of every call: 0.05 us an operand.
@@ -58,6 +58,8 @@ def brought(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[r
 def run(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
     """The results of a program on its device, committed to it. Raises: ExecutionError when the call is refused."""
     there = brought(buffers, loaded.device)
+    if next(due):
+        collect()
     try:
         return loaded.start(there).consume_with_handlers(loaded.committed)
     except runtime.Refused as e:

@@ -21,7 +21,7 @@ import optree
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.memo import collector_paused
-from fxad.errors import PACKAGE, FxadError, LeakedTracerError, TracerError
+from fxad.errors import PACKAGE, FxadError, LeakedTracerError, TracerError, is_rule
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, bound, equation, place
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
@@ -120,6 +120,14 @@ class Tracer(Array):
             f"{what} is {self!r}, {self.origin}, {state}; {here}",
             remedy="return values from traced functions; do not keep them in globals, attributes or other threads",
         )
+
+    def present(self, what: str) -> None:
+        here = active()
+        outer = here
+        while outer is not None and outer is not self._trace:
+            outer = outer.outer
+        if outer is None:
+            raise self.leaked(what, f"it is used in {here.name}" if here else "no function is being traced here")
 
     def _outside(self, name: str) -> FxadError:
         return self._without_value(
@@ -333,10 +341,15 @@ def active() -> Trace | None:
 def raised_in(traceback: TracebackType | None) -> str:
     """The user's line in a traceback: the innermost that is not fxad's own; empty when there is none."""
     source: Source = None
+    called = False  # by fxad
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(_HERE):
+        own = code.co_filename.startswith(_HERE)
+        if called and not own and is_rule(traceback.tb_frame):
+            break
+        if not own:
             source = code, traceback.tb_lasti
+        called = own
         traceback = traceback.tb_next
     where = place(source)
     return str(where) if where else ""

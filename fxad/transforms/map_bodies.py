@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fxad.core.builder import Builder, rewrite
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, carried
 from fxad.primitives.linearity import is_linear
 
 
@@ -15,10 +15,7 @@ def inside(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
     A body that an equation takes for a linear map stays as it is where equations of the transformed one are not linear
     any more, as that cannot be transposed: a chain of products has known factors and a tangent in one place.
     """
-    if len(distinct(jaxpr)) == 1:
-        return jaxpr
-    carried = [body for eqn in jaxpr.eqns if isinstance(eqn.prim, HigherOrder) for body in eqn.prim.bodies]
-    made = {body: transform(body) for body in carried}
+    made = {body: transform(body) for body in carried(jaxpr)}
     if all([after is body for body, after in made.items()]):
         return jaxpr
 

@@ -26,6 +26,7 @@ from math import inf
 from typing import Final, TypeAlias
 
 from fxad.core.memo import by_value
+from fxad.errors import ParameterError
 from fxad.ir import Eqn, Jaxpr, distinct
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
@@ -39,6 +40,8 @@ WORTH: Final = 24  # equations
 AT_MOST: Final = 0.6
 SAVES: Final = 500.0  # milliseconds
 CERTAIN: Final = 2000.0
+LARGEST: Final = 1 << 24  # equations; calls of calls can be any number of them, and each would be looked at
+STEPS: Final = 1 << 20
 
 # Decides whether calls of a body are a unit.
 Predicate: TypeAlias = Callable[[Jaxpr], bool]
@@ -102,7 +105,18 @@ def pays(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVES) -> bool:
     return saves == -inf or takes(whole, saves + sum([milliseconds(body) for body in bodies]))
 
 
+def check_steps(jaxpr: Jaxpr, units: Container[Jaxpr]) -> None:
+    """Raises: ParameterError for units that are reached more than `STEPS` times."""
+    steps = sum([n for body, n in uses(jaxpr, units).items() if body in units])
+    if steps > STEPS:
+        raise ParameterError(
+            f"lower: these units of {jaxpr.name} are called {steps:,} times, and a plan has at most {STEPS:,} steps",
+            remedy="choose bodies that are called less often and hold these, or units='auto'",
+        )
+
+
 def large_enough(jaxpr: Jaxpr, saves: float = SAVES) -> bool:
     """Whether a program can have units that pay at all: nothing else is looked at otherwise."""
     w = weigh(jaxpr)
-    return w.microseconds >= 2 * DISPATCH and w.equations > WORTH and (saves == -inf or takes(jaxpr, saves))
+    size = WORTH < w.equations <= LARGEST
+    return w.microseconds >= 2 * DISPATCH and size and (saves == -inf or takes(jaxpr, saves))

@@ -99,27 +99,21 @@ def _only(jaxpr: Jaxpr) -> Jaxpr | None:
 def opened(jaxpr: Jaxpr, which: Container[Jaxpr], *, again: bool = True) -> tuple[Jaxpr, frozenset[int]]:
     """The program with bodies in place of the calls of them, at any depth; and which of its equations are a
     recomputation so opened, and so must not be moved to where the first computation is. Not `again`: these stay."""
-    done: dict[Jaxpr, tuple[Jaxpr, frozenset[int]]] = {}
-    for body in distinct(jaxpr):
-        inner = [_opens(eqn, which, again) for eqn in body.eqns]
-        if not any(inner):
-            done[body] = body, _NONE
-            continue
-        b = Builder.like(body)
-        env: dict[Atom, Atom] = {}
-        stay: list[int] = []
-        for eqn, sub in zip(body.eqns, inner, strict=True):
-            ins = tuple([env.get(a, a) for a in eqn.ins])
-            outs: tuple[Atom, ...]
-            if sub is None:
-                outs = b.copy(eqn, ins)
-            else:
-                first = len(b.eqns)
-                outs = b.inline(done[sub][0], ins)
-                stay += range(first, len(b.eqns)) if is_again(eqn) else [first + k for k in done[sub][1]]
-            env.update(zip(eqn.outs, outs, strict=True))
-        done[body] = b.build([env.get(a, a) for a in body.outs], body.name), frozenset(stay)
-    return done[jaxpr]
+    if not any([_opens(eqn, which, again) for eqn in jaxpr.eqns]):
+        return jaxpr, _NONE
+    b = Builder.like(jaxpr)
+    stay: list[int] = []
+
+    def opens(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+        body = _opens(eqn, which, again)
+        return None if body is None else (body, mark or is_again(eqn))
+
+    def add(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Var, ...]:
+        if mark:
+            stay.append(len(b.eqns))
+        return b.copy(eqn, ins)
+
+    return b.build(b.opened(jaxpr, jaxpr.ins, opens, add), jaxpr.name), frozenset(stay)
 
 
 def _opens(eqn: Eqn, which: Container[Jaxpr], again: bool) -> Jaxpr | None:

@@ -20,7 +20,7 @@ from fxad.lower import aliases
 from fxad.transforms.inversion.second_order import as_run
 from fxad.transforms.outlining.merge_bodies import reunited
 from fxad.transforms.outlining.outline import WASTE, outline
-from fxad.units.blocks import GROUPED, SAVES, large_enough, pays, repeated
+from fxad.units.blocks import GROUPED, SAVES, check_steps, large_enough, pays, repeated
 from fxad.units.pieces import Piece, Pieces, cut_up, flat, recomputes
 from fxad.units.recompute import lightened
 from fxad.units.schedule import sooner
@@ -163,6 +163,7 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...]) -> Plan | Non
     units = repeated(whole) if isinstance(choice, str) else choice
     if not units:
         return None
+    check_steps(whole, units)
     pieces = cut_up(whole, units, donate)
     if len(pieces.pieces) < 2:
         return None

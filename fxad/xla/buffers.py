@@ -1,12 +1,16 @@
 """Values between the host and a device.
 
 Promise: what a user does to an array after handing it over never changes a result. So an array is copied on the way in,
-unless nobody can write to it any more (read-only, and so is everything it is a view of); and what comes out is a
-read-only view of the buffer wherever NumPy can look at it.
+unless its memory is a buffer's or that of a `bytes` object, which nobody can write to. What comes out is a read-only
+view of the buffer wherever NumPy can look at it.
+
+Threads: one may delete a buffer while others read it (see `delete`). Each of them gets the value or an ExecutionError.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import methodcaller
 from typing import Final, Protocol, TypeAlias, cast, final, runtime_checkable
 
 import numpy as np
@@ -19,7 +23,8 @@ from fxad.lowering.door import _jax
 from fxad.xla.client import Device, default_device, forked, known_device
 from fxad.xla.compat import ArrayType, OneDevice, reason
 from fxad.xla.dlpack import copy_out, header
-from fxad.xla.failures import failed
+from fxad.xla.failures import failed, pinned, stand_in
+from fxad.xla.garbage import Shared, collect, due
 
 Buffer: TypeAlias = _jax.ArrayImpl
 Scalar: TypeAlias = bool | int | float | complex
@@ -69,7 +74,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
     It is committed to a device that is named; without, it is on the default device and free to move.
 
     Raises: ShapeError, DTypeError when an array is not of that type; ArgumentError for anything else.
-    Cost: 4 us and the copy; no copy for an array that nobody can write to (see the module).
+    Cost: 4 us and the copy; no copy for a view of a buffer, or of `bytes` (see the module).
     """
     stays, device = device is not None, device or default_device()
     if not isinstance(value, np.ndarray):
@@ -87,8 +92,11 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
             )
     array = cast(NDArray, value)
     _check(array.shape, array.dtype, aval)
-    semantics = _SHARE if _frozen(array) and array.ctypes.data % _ALIGNED == 0 else _COPY
-    return _host_put(array, aval, device.sharding, semantics, stays)
+    if not _immutable(array) or array.ctypes.data % _ALIGNED:
+        return _host_put(array, aval, device.sharding, _COPY, stays)
+    buffer = _host_put(array, aval, device.sharding, _SHARE, stays)
+    buffer.__dict__[_SHARED] = Shared()
+    return buffer
 
 
 def _host_put(
@@ -98,11 +106,14 @@ def _host_put(
         commitments.any = True
     try:
         # the last argument keeps 64-bit dtypes, whatever jax has set for the process
-        return _put(ArrayType(aval), where, [array], [where._device], committed, False, semantics, True)
+        buffer = _put(ArrayType(aval), where, [array], [where._device], committed, False, semantics, True)
     except _jax.JaxRuntimeError as e:
         raise ExecutionError(f"to_buffer: {aval} to {where._device}: {reason(e)}", remedy=_ROOM) from e
+    collect()  # the array, where it was copied
+    return buffer
 
 
+_SHARED: Final = "fxad_shared"  # in the dictionary of a buffer
 _ROOM: Final = "free memory of the device, or choose another device"
 
 
@@ -133,14 +144,13 @@ def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], aval: Aval) -> N
         )
 
 
-def _frozen(array: NDArray) -> bool:
-    """Whether nobody can write to the memory of a read-only array, as far as NumPy knows."""
+def _immutable(array: NDArray) -> bool:
+    """Whether nobody can write to the memory of an array. One that owns its memory may be read-only now: its owner can
+    make it writable again, and other views may be writable still."""
     base: object = array
     while isinstance(base, np.ndarray):
-        if base.flags.writeable:
-            return False
         base = base.base
-    return base is None or isinstance(base, bytes) or (isinstance(base, memoryview) and isinstance(base.obj, Buffer))
+    return isinstance(base, bytes) or (isinstance(base, memoryview) and isinstance(base.obj, Buffer))
 
 
 def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
@@ -161,15 +171,21 @@ def to_numpy(buffer: Buffer) -> NDArray:
     A view of the buffer where that is on the CPU and Python's buffer protocol knows the dtype (it does not know
     bfloat16 and float8), else a copy. Raises: ExecutionError when computing it failed, or it was deleted.
     """
+    if next(due):
+        collect()
     try:
-        buffer.block_until_ready()  # raises for a deleted buffer, at whose sight the buffer protocol of 0.10 crashes
+        buffer.block_until_ready()
         if not cast(OneDevice, buffer._sharding).on_host:
-            return buffer._single_device_array_to_np_array_did_copy()[0]
+            return cast(NDArray, pinned(buffer, _to_host)[0])
         if buffer.aval.dtype not in _NO_PROTOCOL:
-            return np.asarray(buffer)
-        return copy_out(_jax.buffer_to_dlpack_managed_tensor(buffer))
+            return np.asarray(pinned(buffer, _view))  # of what has no view, `asarray` makes an array of objects
+        return copy_out(pinned(buffer, _jax.buffer_to_dlpack_managed_tensor))
     except (_jax.JaxRuntimeError, BufferError) as e:
         raise failed("to_numpy", e, buffer) from e
+
+
+_to_host: Final = methodcaller("_single_device_array_to_np_array_did_copy")
+_view: Final[Callable[[Buffer], memoryview]] = memoryview
 
 
 class _Versioned(Protocol):
@@ -203,7 +219,7 @@ def to_dlpack(
         return _jax.buffer_to_dlpack_managed_tensor(twin(buffer), stream)
     array = to_numpy(buffer)
     if dtype in _NO_PROTOCOL:
-        # jaxlib aborts when a buffer is deleted that it has exported; nobody but the capsule holds this copy
+        # a consumer may write to it; nobody but the capsule holds this copy
         where = cast(OneDevice, buffer._sharding)
         return _jax.buffer_to_dlpack_managed_tensor(_host_put(array, Aval(array.shape, dtype), where, _COPY))
     if old or copy:
@@ -218,10 +234,13 @@ def twin(buffer: Buffer) -> Buffer:
     Raises: ExecutionError when it was deleted.
     """
     if buffer.is_deleted():
-        block(buffer, "copy")  # jaxlib crashes at the sight of it
+        block(buffer, "copy")
     if forked():
         return buffer
-    return _moved(buffer, cast(OneDevice, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
+    try:
+        return _moved(buffer, cast(OneDevice, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
+    except _jax.JaxRuntimeError as e:
+        raise failed("copy", e, buffer) from e
 
 
 def _moved(buffer: Buffer, where: OneDevice, semantics: _jax.ArrayCopySemantics) -> Buffer:
@@ -263,13 +282,18 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
         return to_buffer(array, Aval(array.shape, array.dtype), device)
     commitments.any = True
     if buffer.is_deleted():
-        block(buffer, "transfer")  # as in `twin`
-    there = _moved(buffer, device.sharding, _jax.ArrayCopySemantics.REUSE_INPUT)
+        block(buffer, "transfer")
+    try:
+        there = _moved(buffer, device.sharding, _jax.ArrayCopySemantics.REUSE_INPUT)
+    except _jax.JaxRuntimeError as e:
+        raise failed("transfer", e, buffer) from e
     return there._rewrap_with_aval_and_sharding(there.aval, there._sharding)  # committed, as it was put there by name
 
 
 def block(buffer: Buffer, what: str = "block") -> None:
     """Wait until the value is there, for `what`. Raises: ExecutionError when computing it failed, or it was deleted."""
+    if next(due):
+        collect()
     try:
         buffer.block_until_ready()
     except _jax.JaxRuntimeError as e:
@@ -279,7 +303,9 @@ def block(buffer: Buffer, what: str = "block") -> None:
 def is_ready(buffer: Buffer) -> bool:
     """Whether the value is there without waiting. Raises: ExecutionError when it was deleted."""
     if buffer.is_deleted():
-        block(buffer, "is_ready")  # jaxlib crashes at the sight of it
+        block(buffer, "is_ready")
+    if next(due):
+        collect()
     try:
         return buffer.is_ready()
     except _jax.JaxRuntimeError as e:
@@ -292,5 +318,26 @@ def is_deleted(buffer: Buffer) -> bool:
 
 
 def delete(buffer: Buffer) -> None:
-    """Give the memory back now. Views that NumPy holds stay valid."""
-    buffer.delete()
+    """Give the memory back now. Views that NumPy holds stay valid.
+
+    jaxlib's `delete` clears the pointer to the memory in the object that it is called on. Another thread that is in a
+    function of jaxlib with that object follows the pointer, and the process dies. So it is called on a second object
+    for the same memory, which no other thread has; the first one says then that it is deleted.
+    """
+    if not buffer.is_deleted():
+        buffer.clone().delete()
+
+
+def remains(buffer: Buffer) -> Buffer:
+    """What stands in place of a buffer that was donated: an object without memory.
+
+    jaxlib refuses a call that is given it. XLA refuses one that is given the buffer, and writes to stderr that it did.
+    """
+
+    def make() -> Buffer:
+        empty = np.zeros((), np.bool_)
+        made = _host_put(empty, Aval((), dtypes.bool_), cast(OneDevice, buffer._sharding), _COPY, buffer._committed)
+        made.delete()
+        return made
+
+    return stand_in(buffer, make)

@@ -16,6 +16,7 @@ from fxad.xla.buffers import Buffer
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, Refused, refused
+from fxad.xla.garbage import collect, due
 from fxad.xla.host_calls import Start, Waiting
 
 
@@ -94,6 +95,8 @@ class LoadedProgram:
         Raises: ExecutionError when the call is refused; what fails while computing is raised where it is waited for.
         Cost: 3.9 us and the computation.
         """
+        if next(due):
+            collect()
         try:
             return self.start(buffers).consume_with_handlers(self.handlers)
         except Refused as e:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias, cast, final
+from threading import get_ident
+from time import sleep
+from typing import Final, TypeAlias, TypeVar, final
+from weakref import ref
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ExecutionError
@@ -16,10 +19,13 @@ from fxad.ir import Source, place
 from fxad.lowering.door import _jax
 from fxad.xla.compat import ArrayType, reason
 
+T = TypeVar("T")
+
 Refused: Final = _jax.JaxRuntimeError
 ResultHandler: TypeAlias = _jax.ResultHandler
 
 _DONATED: Final = "fxad_donated"  # in the dictionary of a buffer
+_PINS: Final = "fxad_pins"
 _ASKED: Final = re.compile(r"allocating (\d+) bytes")
 
 
@@ -47,26 +53,85 @@ class Origin:
 
 
 @final
-@dataclass(frozen=True, slots=True)
 class Donated:
-    """To which program a buffer went, and the user's line that called it."""
+    """To which program a buffer went, and the user's line that called it. `left` stand in place of such buffers."""
 
-    program: str
-    source: Source
+    __slots__ = ("left", "program", "source")
+
+    def __init__(self, program: str, source: Source) -> None:
+        self.program, self.source = program, source
+        self.left: dict[tuple[_jax.Sharding, bool], _jax.ArrayImpl] = {}
 
     def __str__(self) -> str:
         at = place(self.source)
         return f"donated to {self.program} at {at}" if at else f"donated to {self.program}"
 
 
-def note_donated(buffer: _jax.ArrayImpl, to: Donated) -> None:
-    """Remember on a buffer where its memory went."""
-    buffer.__dict__[_DONATED] = to
+Taking: TypeAlias = tuple[Donated, int]  # a new tuple for each call; the second is its thread
+
+
+def take(buffer: _jax.ArrayImpl, call: Taking) -> bool:
+    """Take a buffer over: whether nobody has taken it before. It stays noted on the buffer where its memory goes.
+
+    Of several threads that do this at once, one gets True: a dictionary's `setdefault` is one step. Who takes a buffer
+    waits for those that pin it.
+    """
+    if buffer.__dict__.setdefault(_DONATED, call) is not call:
+        return False
+    pins: dict[ref[_Pin], int] = buffer.__dict__.get(_PINS, {})
+    for pin, thread in [*pins.items()]:
+        while pin() is not None and thread != get_ident():  # a read that was interrupted has let go of its pin
+            sleep(0)
+    return True
+
+
+@final
+class _Pin:
+    """Held by the thread that looks at the memory of a buffer, and by nobody else."""
+
+    __slots__ = ("__weakref__",)
+
+
+def pinned(buffer: _jax.ArrayImpl, look: Callable[[_jax.ArrayImpl], T]) -> T:
+    """What a function of jaxlib gives that refers to the memory of a buffer, while no other thread takes that over.
+
+    XLA does not see to it: where it hands out a reference while another thread donates, the process dies. `look` does
+    not wait. Raises: Refused when the buffer was taken before.
+    """
+    pin = _Pin()
+    at = ref(pin)
+    pins: dict[ref[_Pin], int] = buffer.__dict__.setdefault(_PINS, {})
+    pins[at] = get_ident()
+    try:
+        call: Taking | None = buffer.__dict__.get(_DONATED)  # after the pin, as who takes it looks for pins after that
+        if call is not None and call[1] != get_ident():  # a call may copy what it takes to another device
+            raise Refused(GONE)
+        return look(buffer)
+    finally:
+        del pins[at]
+
+
+def release(buffer: _jax.ArrayImpl, call: Taking) -> None:
+    """Give back a buffer, if this call has taken it over and its memory is there."""
+    if buffer.__dict__.get(_DONATED) is call and not buffer.is_deleted():
+        del buffer.__dict__[_DONATED]
+
+
+def stand_in(buffer: _jax.ArrayImpl, make: Callable[[], _jax.ArrayImpl]) -> _jax.ArrayImpl:
+    """What stands in place of a buffer that was donated: made once for a line, a device, and whether that was named."""
+    call: Taking = buffer.__dict__[_DONATED]
+    key = buffer._sharding, buffer._committed
+    made = call[0].left.get(key)
+    if made is None:
+        made = call[0].left[key] = make()
+        made.__dict__[_DONATED] = call
+    return made
 
 
 def donated(buffer: _jax.ArrayImpl) -> Donated | None:
     """Where the memory of a buffer went; None when it was not donated."""
-    return cast("Donated | None", buffer.__dict__.get(_DONATED))
+    call: Taking | None = buffer.__dict__.get(_DONATED)
+    return None if call is None else call[0]
 
 
 def fate(buffer: _jax.ArrayImpl) -> str | None:
@@ -115,7 +180,7 @@ def refused(
     found = None
     if _GONE.search(str(e)):
         read = range(len(buffers)) if step is None else step.reads
-        found = next((_is_gone(k, buffers[k], origin, path) for k in read if buffers[k].is_deleted()), None)
+        found = next((_is_gone(k, buffers[k], origin, path) for k in read if fate(buffers[k])), None)
     found = found or _explained(origin.name if path else "execute", e, origin)
     if step is not None:
         found.where = step.where

@@ -16,7 +16,7 @@ from fxad.errors import CompileError
 from fxad.ir import Aval, place
 from fxad.lower import aliases
 from fxad.units.plan import Plan, Step
-from fxad.xla.buffers import Buffer, held_on
+from fxad.xla.buffers import Buffer, delete, held_on
 from fxad.xla.cache import cache_in_force
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
@@ -29,6 +29,7 @@ from fxad.xla.executable import (
 from fxad.xla.executable import cost as cost_of_unit
 from fxad.xla.executable import memory as memory_of_unit
 from fxad.xla.failures import GONE, MemoryStats, Origin, Refused, ResultHandler, StepRefused, refused
+from fxad.xla.garbage import collect, due
 from fxad.xla.host_calls import Start
 from fxad.xla.progress import progress
 
@@ -107,11 +108,13 @@ class LinkedProgram:
         try:
             for calls, given_up in self._parts:
                 for start, handlers, pick, dead in calls:
+                    if next(due):
+                        collect()
                     extend(start(pick(slots)).consume_with_handlers(handlers))
                     for k in dead:
                         slots[k] = None
                 for k in given_up:
-                    buffers[k].delete()
+                    delete(buffers[k])
         except Refused as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
         return _Done(list(self._outs(slots)), self.committed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -233,6 +234,45 @@ def test_debug_print(capsys: pytest.CaptureFixture[str]) -> None:
     fx.jit(f)(X)
     fx.vmap(f)(np.stack([X, X + 1]))
     assert capsys.readouterr().out == "nothing\nx=[0. 1. 2.] y=3.0\nx=[0. 1. 2.] y=3.0\nx=[1. 2. 3.] y=6.0\n"
+
+
+def test_debug_print_has_the_digits_of_the_dtype(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x: Any, h: Any, z: Any, n: Any) -> None:
+        fx.debug_print("{} {h} {:.3f} {z} {}", x, x, n, h=h, z=z)
+
+    args = (np.float32(0.1), np.float16(0.1), np.complex64(0.1j), np.int32(3))
+    fx.jit(f)(*args)
+    f(*args)
+    assert capsys.readouterr().out == "0.1 0.1 0.100 0.1j 3\n" * 2
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Broken:
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("no array")
+
+
+def test_what_a_host_function_raises_is_told_whatever_its_words_do() -> None:
+    def speechless(x: Any) -> Any:
+        raise Speechless
+
+    def broken(x: Any) -> Any:
+        return Broken()
+
+    for f, said, cause in (
+        (speechless, "raised Speechless, whose __str__ raised RuntimeError", Speechless),
+        (broken, "gave a Broken, which makes no array: RuntimeError: no array", RuntimeError),
+    ):
+        for run in (fx.jit(partial(fx.pure_callback, f, S)), partial(fx.pure_callback, f, S)):
+            with pytest.raises(ExecutionError) as e:
+                run(X)
+            assert e.value.message.startswith(f"host_call: {f.__name__} {said}")
+            assert isinstance(e.value.__cause__, cause)
+            assert e.value.remedy
 
 
 # ----------------------------------------------------------------------------------------------------------- lifetime

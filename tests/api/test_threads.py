@@ -18,7 +18,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.errors import LeakedTracerError
+from fxad.errors import ExecutionError, LeakedTracerError
 from fxad.tracing.tracer import active
 
 X = np.arange(3, dtype=np.float32)
@@ -154,6 +154,101 @@ def test_many_threads_trace_transform_and_call() -> None:
     for t in threads:
         t.join(120)
     assert found == [expected[k % 4] for k in range(16)]
+
+
+# --------------------------------------------------------------------------------------------- arrays and donation
+
+
+def in_turn(text: str) -> str:
+    """What a program of its own prints that has `race(arrays, *work)`: threads that each do their work on each array,
+    beginning at once, and change turns at every chance. Errors must say that the array was donated; None stands for
+    them. It fails when the process dies."""
+    start = """
+import sys, threading, time, warnings
+import numpy as np, fxad as fx, fxad.numpy as fnp
+from fxad.errors import DonationWarning, ExecutionError
+warnings.simplefilter("ignore", DonationWarning)
+X = fx.Spec((64,), "float32")
+donate = fx.lower(fx.trace(lambda x: x + 1, X)).compile(donate="x")
+of_no_use = fx.jit(lambda x: x.astype("int32"), donate="x")
+call = fx.lower(fx.trace(lambda x: x * 2, X)).compile()
+def made(n, dtype="float32"):
+    return [fnp.ones((64,), dtype=dtype) + 0 for _ in range(n)]
+def race(arrays, *work):
+    found = [[] for _ in work]
+    def do(f, out):
+        for k, x in enumerate(arrays):
+            while min(map(len, found)) < k:
+                time.sleep(0)
+            try:
+                out.append(f(x))
+            except ExecutionError as e:
+                assert " was donated to <lambda> at " in e.message, e
+                out.append(None)
+            except BaseException as e:
+                out.append(e)
+    threads = [threading.Thread(target=do, args=pair) for pair in zip(work, found)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return found
+sys.setswitchinterval(1e-6)
+"""
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}  # XLA writes to stderr of calls that it refuses
+    command = [sys.executable, "-W", "error", "-c", start + text]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=quiet)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def test_one_thread_reads_what_another_donates() -> None:
+    """A read gets the value, or is told that the array was donated. It ended the process (aborted, or segmentation
+    fault), or NumPy made an array of one object."""
+    text = """
+reads = {
+    "asarray": np.asarray, "from_dlpack": np.from_dlpack, "tolist": lambda x: np.asarray(x.tolist()),
+    "call": call, "eager": lambda x: x * 2, "index": lambda x: x[3:5], "item": lambda x: x[0].item(),
+    "copy": fx.Array.copy, "block": fx.Array.block_until_ready, "print": lambda x: len(repr(x)) * 0 + 1,
+}
+expected = {"call": 2, "eager": 2}
+for kind, read in reads.items():
+    for give_up in (donate, of_no_use):
+        seen, given = race(made(300), read, give_up)
+        for x, y in zip(seen, given):
+            assert y is not None and (np.asarray(y) == (2 if give_up is donate else 1)).all(), (kind, y)
+            if kind == "block":
+                continue
+            same = x is None or (np.asarray(x) == expected.get(kind, 1)).all() and np.asarray(x).dtype != object
+            assert same, (kind, x)
+print("done")
+"""
+    assert in_turn(text) == "done\n"
+
+
+def test_two_threads_donate_one_array() -> None:
+    """One of them gets it. The process died, or both did where no result could use the memory."""
+    text = """
+for give_up in (donate, of_no_use):
+    for a, b in zip(*race(made(2000), give_up, give_up)):
+        assert (a is None) != (b is None), (a, b)
+        assert (np.asarray(b if a is None else a) == (2 if give_up is donate else 1)).all()
+print("done")
+"""
+    assert in_turn(text) == "done\n"
+
+
+def test_a_donation_that_fails_gives_the_arrays_back() -> None:
+    """Those that it did not use: they can be donated again."""
+
+    x, y, gone = (fx.asarray(X) for _ in range(3))
+    add = fx.jit(lambda x, y: (x + y, x - y), donate=("x", "y"))
+    add(gone, gone.copy())
+    with pytest.raises(ExecutionError, match=r"^<lambda>: argument y was donated to <lambda> at "):
+        add(x, gone)
+    assert x.tolist() == [0, 1, 2]
+    assert "donated" not in repr(x)
+    assert add(x, y)[0].tolist() == [0, 2, 4]
 
 
 # ------------------------------------------------------------------------------------------- the ends of a process

@@ -186,3 +186,19 @@ def test_a_record_is_not_checked_while_a_transformation_runs() -> None:
     made = fx.grad(loss)(Record(w=W, b=B))
     assert type(made) is Record
     assert np.asarray(made["w"]).tolist() == [0, 2, 4]
+
+
+def test_a_static_field_has_metadata_of_its_own() -> None:
+    @tree.dataclass
+    class Layer:
+        w: Any
+        name: Any = tree.static(metadata={"doc": "its name", "static": False}, default="a")
+
+    field = Layer.__dataclass_fields__["name"]
+    assert dict(field.metadata) == {"doc": "its name", "static": True}
+    assert tree.leaves(Layer(w=1)) == [1]
+    refused(
+        lambda: tree.static(metadata=3),  # type: ignore[arg-type]
+        ArgumentError,
+        "tree.static: metadata is an int, not a mapping: 3",
+    )

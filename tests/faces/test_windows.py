@@ -24,6 +24,17 @@ def close(have: object, want: object) -> None:
     np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("lhs", ["NCHW", "NHWC", "NWHC", "CNWH"])
+@pytest.mark.parametrize("kernel", ["OIHW", "OIWH", "WHIO", "HOWI"])
+def test_patches_are_in_the_order_of_jax(lhs: str, kernel: str) -> None:
+    peer = pytest.importorskip("jax").lax
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, 6)).astype(np.float32)
+    x = x.transpose(["NCHW".index(c) for c in lhs])
+    for out, shape in (("NCHW", (2, 3)), ("NWHC", (2, 2))):
+        args = (x, shape, (1, 2), "SAME", None, None, (lhs, kernel, out))
+        close(lax.conv_general_dilated_patches(*args), peer.conv_general_dilated_patches(*args))
+
+
 @pytest.mark.parametrize("padding", ["SAME", "SAME_LOWER", "VALID", [(1, 2), (-1, 0)]])
 def test_convolution_is_jax_s(padding: Any) -> None:
     peer = pytest.importorskip("jax").lax

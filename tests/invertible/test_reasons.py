@@ -118,3 +118,19 @@ def test_an_argument_to_keep_that_is_not_there() -> None:
     with pytest.raises(ArgumentError) as e:
         fx.inverse(fx.trace(double, X))
     assert e.value.message == "definverse of <lambda>: keep has 3, and its rules are about arguments 0"
+
+
+@pytest.mark.parametrize("loop", [
+    lambda x: lax.scan(lambda c, _: (fnp.maximum(c, 0.0) * 2, None), x, None, 3)[0],
+    lambda x: lax.fori_loop(0, 3, lambda i, c: fnp.maximum(c, 0.0) * 2, x),
+    lambda x: lax.fori_loop(0, 3, lambda i, c: (c[0] + 1, fnp.maximum(c[1], 0.0) * i), (0, x))[1],
+])  # fmt: skip
+def test_the_equation_in_a_loop_that_is_not_inverted_is_named(loop: Any) -> None:
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(loop)(X)
+    assert e.value.message == (
+        "inverse: argument x of <lambda> is not determined by its results: "
+        "max is not inverted: it forgets the operand that is not chosen"
+    )
+    assert " = max %arg" in e.value.equation
+    assert e.value.inside[0].startswith("scan of ")

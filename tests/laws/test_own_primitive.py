@@ -5,21 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import ClassVar, final
+from typing import Any, ClassVar, NoReturn, final
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fxad as fx
 from fxad import dtypes, testing
 from fxad.core.builder import Builder
 from fxad.dtypes import DType
+from fxad.errors import ShapeError
 from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, Jaxpr, JvpCtx, NDArray, Primitive, Tangent, primitive
 from fxad.primitives.elementwise import LOGISTIC, MUL, NEG, SIN, Add, Sin
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis
 from fxad.testing import Application, Case, Domain, Spec, applications, cases, check_primitive, check_rewrite, shapes
+from fxad.tracing.tracer import bind
 
 
 @final
@@ -157,3 +160,69 @@ def test_testing_asks_for_its_extra_and_the_package_does_not() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "fxad.testing draws programs with hypothesis: pip install 'fxad[test]'\n"
+
+
+@final
+@primitive
+class Wrong(Primitive):
+    """Refuses whatever it is asked, in a function that it calls."""
+
+    name: ClassVar[str] = "wrong"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        return avals if avals[0].ndim == 1 else refusing()
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return refusing()
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return refusing()
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return refusing()
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return refusing()
+
+
+def refusing() -> NoReturn:
+    raise ShapeError("wrong: takes nothing", remedy="do not use it")
+
+
+def used(x: Any) -> Any:
+    return bind(Wrong(), x)[0]
+
+
+def summed(x: Any) -> Any:
+    return used(x).sum()
+
+
+ROW, GRID = np.ones(3), np.ones((3, 3))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: fx.trace(used, GRID),
+        lambda: used(GRID),
+        lambda: used(ROW),
+        lambda: fx.jit(used)(ROW),
+        lambda: fx.interpret(fx.trace(used, ROW), ROW),
+        lambda: fx.vmap(used)(GRID),
+        lambda: fx.jvp(used, (ROW,), (ROW,)),
+        lambda: fx.grad(summed)(ROW),
+    ],
+)
+def test_an_error_of_a_rule_of_ones_own_names_the_line_that_uses_the_primitive(use: Callable[[], object]) -> None:
+    with pytest.raises(ShapeError) as e:
+        use()
+    lines = (use.__code__.co_firstlineno, "<lambda>"), (used.__code__.co_firstlineno + 1, "used")
+    assert any(f"{__file__}:{line} in {name}" in str(e.value) for line, name in lines), str(e.value)
+    assert "refusing" not in str(e.value)
+    assert "Wrong." not in str(e.value)

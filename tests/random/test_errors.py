@@ -42,6 +42,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: random.key(2**64), ValueError, "random.key: the seed 18446744073709551616 has more than 64 bits"),
     (lambda: random.fold_in(KEY, 1.5), TypeError, "random.fold_in: data is an integer, got 1.5"),
     (lambda: random.fold_in(KEY, 2**32), ValueError, "random.fold_in: data 4294967296 has more than 32 bits"),
+    (lambda: random.fold_in(KEY, -1), ValueError, "random.fold_in: data -1 is below 0"),
     (lambda: random.fold_in(KEY, KEY), ValueError, "random.fold_in: data is one integer, got u32[2]"),
     (lambda: random.fold_in(KEY, np.float32(1)), TypeError, "random.fold_in: data is an integer, got f32[]"),
     # shapes

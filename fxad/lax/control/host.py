@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import string
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, final
 
 import numpy as np
 
@@ -88,10 +88,26 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
     try_format("debug_print", fmt, args, kwargs)
 
     def show(*args: object, **kwargs: object) -> None:
-        sys.stdout.write(fmt.format(*args, **kwargs) + "\n")
+        sys.stdout.write(formatted(fmt, args, kwargs) + "\n")
         sys.stdout.flush()
 
     _called("debug_print", show, None, args, kwargs, ORDERED if ordered else IO, False)
+
+
+@final
+class _Formatter(string.Formatter):
+    """`str.format`, but for numbers in arrays without axes: NumPy gives them the digits of a Python float."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if not format_spec and isinstance(value, np.ndarray) and value.ndim == 0:
+            return str(value[()])
+        text: str = super().format_field(value, format_spec)
+        return text
+
+
+def formatted(fmt: str, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """A format with values of the host in its fields."""
+    return _Formatter().vformat(fmt, args, kwargs)
 
 
 def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
@@ -103,7 +119,7 @@ def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, 
 
     given, named = tree.map(blank, (args, kwargs))
     try:
-        fmt.format(*given, **named)
+        formatted(fmt, given, named)
     except (AttributeError, LookupError, TypeError, ValueError) as e:
         raise ArgumentError(
             f"{what}: {fmt!r:.60} does not format these values: {e}",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple, overload
 
 from fxad.errors import ParameterError
+from fxad.numpy.binary import where
 from fxad.numpy.calls import as_array, call, calls
 from fxad.numpy.linalg.norms import norm
 from fxad.numpy.linalg.systems import inv
+from fxad.numpy.unary import isnan
 from fxad.operations import linalg, linear_systems
 from fxad.tracing.array import Array, ArrayLike
 
@@ -136,9 +139,14 @@ def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Array:
 
 
 def cond(x: ArrayLike, p: str | float | None = None) -> Array:
-    """The condition number in a norm; in the 2-norm (None, 2) and its inverse (-2) by the singular values."""
+    """The condition number in a norm; in the 2-norm (None, 2) and its inverse (-2) by the singular values.
+
+    Rule: infinite where it is undefined, as for zeros, and no element is nan.
+    """
+    array = as_array("cond", x)
     if p is not None and p not in (2, -2):
-        array = as_array("cond", x)
-        return norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))
-    s = svdvals(x)
-    return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+        found = norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))
+    else:
+        s = svdvals(array)
+        found = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    return where(isnan(found) & ~isnan(array).any((-2, -1)), math.inf, found)

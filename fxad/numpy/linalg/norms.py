@@ -16,13 +16,16 @@ from fxad.tracing.array import Array, ArrayLike
 
 
 def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Array:
-    """The norm of vectors: (sum of abs(x)**ord) ** (1/ord), the extremum for infinite ord, a count for 0."""
+    """The norm of vectors: (sum of abs(x)**ord) ** (1/ord), the extremum for infinite ord, a count for 0.
+
+    Rule: over no elements 0, but for -inf, which has none there, and other ord below 0, where it is inf.
+    """
     array = _floating(as_array("vector_norm", x))
     if ord == 2:
         return sqrt(_squares(array).sum(axis, keepdims=keepdims))
     size = abs(array)
     if ord == math.inf:
-        return size.max(axis, keepdims=keepdims)
+        return _greatest(size, axis, keepdims)
     if ord == -math.inf:
         return size.min(axis, keepdims=keepdims)
     if ord == 1:
@@ -45,12 +48,17 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | N
         return sqrt(_squares(array).sum((-2, -1), keepdims=keepdims))
     if ord in (2, -2, "nuc"):
         s = call("matrix_norm", linalg.svdvals, (array,))
-        out = s.sum(-1) if ord == "nuc" else s.max(-1) if ord == 2 else s.min(-1)
+        out = s.sum(-1) if ord == "nuc" else _greatest(s, -1, False) if ord == 2 else s.min(-1)
         return out[..., None, None] if keepdims else out
     if isinstance(ord, str) or ord not in (1, -1, math.inf, -math.inf):
         raise ParameterError(f"matrix_norm: ord {ord!r} is not one of 'fro', 'nuc', 1, -1, 2, -2, inf, -inf")
     rows = abs(array).sum(-2 if math.fabs(ord) == 1 else -1, keepdims=True)
-    return rows.max((-2, -1), keepdims=keepdims) if ord > 0 else rows.min((-2, -1), keepdims=keepdims)
+    return _greatest(rows, (-2, -1), keepdims) if ord > 0 else rows.min((-2, -1), keepdims=keepdims)
+
+
+def _greatest(sizes: Array, axis: Axes, keepdims: bool) -> Array:
+    """The greatest of sizes, which are not below 0: 0 over none of them."""
+    return sizes.max(axis, keepdims=keepdims, initial=None if sizes.size else 0)
 
 
 def norm(x: ArrayLike, ord: str | float | None = None, axis: Axes = None, keepdims: bool = False) -> Array:

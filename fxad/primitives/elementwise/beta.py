@@ -31,7 +31,8 @@ from fxad.primitives.elementwise.special import LGAMMA
 class RegularizedIncompleteBeta(Primitive):
     """The integral of s^(a-1) (1-s)^(b-1) from 0 to x, over that from 0 to 1.
 
-    Type:   a, b, x: three float operands of one type, not float8; nan unless a > 0, b > 0 and 0 <= x <= 1.
+    Type:   a, b, x: three float operands of one type, not float8; nan unless a >= 0, b >= 0 and 0 <= x <= 1. With a = 0
+            or an infinite b all weight lies at 0, with b = 0 or an infinite a at 1; nan where it lies at both.
     Rule:   d/dx is the density of the beta distribution; a and b have no derivative.
     Cost:   as many rounds as the slowest element needs: about the root of the greater of a and b.
     Source: Didonato and Morris, Algorithm 708 (1992), equation 18.
@@ -49,9 +50,7 @@ class RegularizedIncompleteBeta(Primitive):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         a, b, x = [widened(v) for v in args]
         with np.errstate(all="ignore"):
-            value = scipy_special("betainc", a, b, x)
-            inside = (np.asarray(a, np.float64) > 0) & (np.asarray(b, np.float64) > 0)
-            return (np.where(inside, value, np.nan).astype(args[0].dtype),)
+            return (scipy_special("betainc", a, b, x).astype(args[0].dtype),)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
@@ -91,8 +90,10 @@ def _meaning(hlo: Hlo, args: Sequence[HloValue], t: Aval) -> HloValue:
         inside, swapped, a, b, x, y, ratio, ga, gb, gx = f
         value = density(a, b, x, y) / ratio
         value = swapped.where(1 - value, value)
-        valid = (ga > 0) & (gb > 0) & (gx >= 0) & (gx <= 1)
-        edge = valid.where((gx >= 1).where(1, gx.like(0)), gx.like(math.nan))
+        first, last = (ga <= 0) | (gb >= math.inf), (gb <= 0) | (ga >= math.inf)
+        valid = (ga >= 0) & (gb >= 0) & (gx >= 0) & (gx <= 1) & ~(first & last)
+        there = (gx >= 1) | (first & (gx > 0))
+        edge = valid.where(there.where(1, gx.like(0)), gx.like(math.nan))
         return (inside.where(value, edge),)
 
     types = (mask, mask, *[t] * 8)
@@ -102,7 +103,7 @@ def _meaning(hlo: Hlo, args: Sequence[HloValue], t: Aval) -> HloValue:
 def _start(f: Formulas) -> Formulas:
     """Where the fraction holds; whether the operands were swapped to where it converges; a, b, x and 1 - x for it."""
     a, b, x = f
-    inside = (a > 0) & (b > 0) & (x > 0) & (x < 1)
+    inside = (a > 0) & (b > 0) & (x > 0) & (x < 1) & (a < math.inf) & (b < math.inf)
     a, b, x = inside.where(a, a.like(1)), inside.where(b, a.like(1)), inside.where(x, x.like(0.5))
     swapped = x > (a + 1) / (a + b + 2)
     y = 1 - x

@@ -29,7 +29,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.checks import operands
-from fxad.primitives.elementwise.family import ANY, REAL, WIDE, Unary, compared, refused
+from fxad.primitives.elementwise.family import ANY, REAL, WIDE, Unary, nonzero, refused
 from fxad.primitives.shape import move_axis
 
 
@@ -67,7 +67,7 @@ class ConvertElementType(Unary, Linear):
     ) -> Sequence[HloValue]:
         (x,) = ins
         if self.dtype == dtypes.bool_:
-            return compared(hlo, "NE", (*args, hlo.constant(Zero(x).instantiate())), x)
+            return (nonzero(hlo, args[0], x),)
         if x.dtype in dtypes.COMPLEX and self.dtype not in dtypes.COMPLEX:
             args = hlo.op("stablehlo.real", args, (x.with_dtype(dtypes.real_part(x.dtype)),))
         return hlo.op("stablehlo.convert", args, outs)

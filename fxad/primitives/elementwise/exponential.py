@@ -14,6 +14,7 @@ from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, pr
 from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, scaled
 from fxad.primitives.elementwise.family import Unary, filled
+from fxad.primitives.elementwise.references import log1p_complex
 
 
 @final
@@ -124,7 +125,7 @@ class Log1p(Unary):
     lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
-        return np.log1p(x)
+        return log1p_complex(x) if x.dtype in dtypes.COMPLEX else np.log1p(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return ctx.lin_one(DIV, t, ctx.one(ADD, x, filled(1.0, x)))

@@ -84,8 +84,7 @@ def batched(
 
 def widened(x: NDArray) -> NDArray:
     """Floats below 32 bits as float32, in which NumPy computes them; others as they are."""
-    small = x.dtype.itemsize <= 2 and x.dtype in dtypes.FLOATING
-    return x.astype(np.float32) if small else x
+    return x.astype(dtypes.accumulated(x.dtype), copy=False)
 
 
 class Unary(Primitive):
@@ -224,6 +223,28 @@ class Compare(Primitive):
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         outs = ctx(self, *primals)
         return outs, (Zero(outs[0].aval),)
+
+
+def bits_of(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
+    """A float value as a signed integer of its size."""
+    bits = aval.with_dtype(_OF_SIZE[aval.dtype.itemsize])
+    return hlo.op("stablehlo.bitcast_convert", (x,), (bits,))[0], bits
+
+
+_OF_SIZE: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
+
+
+def nonzero(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
+    """Whether elements are not 0. XLA's comparison takes subnormals for 0, and so looks at their bits."""
+    if aval.dtype in dtypes.COMPLEX:
+        part = aval.with_dtype(dtypes.real_part(aval.dtype))
+        re, im = [nonzero(hlo, hlo.op(f"stablehlo.{name}", (x,), (part,))[0], part) for name in ("real", "imag")]
+        return hlo.op("stablehlo.or", (re, im), (aval.with_dtype(dtypes.bool_),))[0]
+    if aval.dtype in dtypes.FLOATING - dtypes.FLOAT8:
+        x, aval = bits_of(hlo, x, aval)
+        # without the sign
+        (x,) = hlo.op("stablehlo.shift_left", (x, hlo.constant(Lit.of(1, aval))), (aval,))
+    return compared(hlo, "NE", (x, hlo.constant(Zero(aval).instantiate())), aval)[0]
 
 
 def compared(hlo: Hlo, direction: str, args: Sequence[HloValue], x: Aval) -> tuple[HloValue, ...]:

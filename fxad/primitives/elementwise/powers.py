@@ -16,7 +16,7 @@ from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scaled
 from fxad.primitives.elementwise.exponential import LOG
-from fxad.primitives.elementwise.family import SIGNED, Binary, Unary, compared, filled, refused
+from fxad.primitives.elementwise.family import SIGNED, Binary, Unary, bits_of, compared, filled, refused
 from fxad.primitives.elementwise.logic import AND, EQ
 from fxad.primitives.elementwise.parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.select import SELECT_N
@@ -25,7 +25,7 @@ from fxad.primitives.elementwise.select import SELECT_N
 @final
 @primitive
 class Sign(Unary):
-    """-1, 0 or 1 by the sign of x, nan and -0.0 kept; for complex x, x / abs(x) and 0 at 0.
+    """-1, 0 or 1 by the sign of x, nan kept, 0.0 at -0.0; for complex x, x / abs(x) and 0 at 0.
 
     Type:   a numeric operand.
     Rule:   the tangent of a real sign is `Zero`; a complex one moves along the circle.
@@ -36,14 +36,31 @@ class Sign(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
 
     def compute(self, x: NDArray) -> object:
-        return np.copysign(np.sign(x), x) if x.dtype in dtypes.FLOATING else np.sign(x)
+        return np.sign(x)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        if ins[0].dtype not in dtypes.UNSIGNED:
+        (x,) = ins
+        if x.dtype in dtypes.FLOATING:
+            return self._by_bits(hlo, args[0], x)
+        if x.dtype not in dtypes.UNSIGNED:
             return hlo.op("stablehlo.sign", args, outs)
         return hlo.op("stablehlo.minimum", (*args, hlo.constant(Lit.of(1, ins[0]))), outs)
+
+    def _by_bits(self, hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, ...]:
+        # stablehlo.sign keeps -0.0, and XLA takes subnormals for 0; so does LLVM where a comparison with 0, be it of
+        # bits, meets one with nan: hence the clamp
+        bits, whole = bits_of(hlo, x, aval)
+        minus, zero, one, size = [hlo.constant(Lit.of(k, whole)) for k in (-1, 0, 1, dtypes.RANGES[whole.dtype][1])]
+        (below,) = compared(hlo, "LT", (bits, zero), whole)
+        (size,) = hlo.op("stablehlo.and", (bits, size), (whole,))
+        (less,) = hlo.op("stablehlo.negate", (size,), (whole,))
+        (signed,) = hlo.op("stablehlo.select", (below, less, size), (whole,))
+        (signed,) = hlo.op("stablehlo.clamp", (minus, signed, one), (whole,))
+        (out,) = hlo.op("stablehlo.convert", (signed,), (aval,))
+        (odd,) = compared(hlo, "NE", (x, x), aval)
+        return hlo.op("stablehlo.select", (odd, x, out), (aval,))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         if y.aval.dtype not in dtypes.COMPLEX:

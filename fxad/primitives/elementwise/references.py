@@ -24,6 +24,17 @@ def scipy_special(name: str, *args: NDArray) -> NDArray:
     return np.asarray(function(*[a.astype(np.float64) for a in args]))
 
 
+def log1p_complex(z: NDArray) -> NDArray:
+    """log(1 + z), with the digits of a small z: NumPy adds 1 first."""
+    a, b = np.real(z).astype(np.float64), np.imag(z).astype(np.float64)
+    grown = a * (2 + a) + b * b  # |1 + z|^2 - 1
+    near = np.log1p(np.clip(grown, -0.5, 1)) / 2
+    size = np.where((grown > -0.5) & (grown < 1), near, np.log(np.hypot(1 + a, b)))
+    out = np.empty(np.shape(z), np.complex128)
+    out.real, out.imag = size, np.arctan2(b, 1 + a)
+    return out
+
+
 def gamma_slopes(a: NDArray, x: NDArray) -> tuple[Doubles, Doubles]:
     """The derivative of igamma(a, x) in a, and that of a gamma sample x in its shape a."""
     rule = np.polynomial.legendre.leggauss(60)

@@ -7,7 +7,7 @@ the rest of fxad.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -15,10 +15,10 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scaled
 from fxad.primitives.elementwise.exponential import EXP
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, filled
+from fxad.primitives.elementwise.family import WIDER, Binary, Unary, compared, filled
 from fxad.primitives.elementwise.powers import SQUARE
 
 
@@ -145,7 +145,7 @@ class Polygamma(Binary):
 
     Type:   n, x: two float operands of one type; nan for other n. XLA's is good for x > -10 and small n.
     Rule:   d/dx = polygamma(n + 1, x); n has no derivative.
-    Source: chlo.polygamma
+    Source: chlo.polygamma; for a large x, where powers in it underflow, Abramowitz & Stegun 6.4.11
     """
 
     name: ClassVar[str] = "polygamma"
@@ -154,6 +154,35 @@ class Polygamma(Binary):
 
     def compute(self, x: NDArray, y: NDArray) -> object:
         return _mapped(_polygamma, x, y)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        (out,) = outs
+        wide = out.with_dtype(dtypes.accumulated(out.dtype))
+        given = args if wide is out else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
+        done = (self._meaning(hlo, given[0], given[1], wide),)
+        return done if wide is out else hlo.op("stablehlo.convert", done, (out,))
+
+    def _meaning(self, hlo: Hlo, n: HloValue, x: HloValue, t: Aval) -> HloValue:
+        def op(name: str, *operands: HloValue) -> HloValue:
+            return hlo.op(name, operands, (t,))[0]
+
+        def number(value: float) -> HloValue:
+            return hlo.constant(Lit.of(value, t))
+
+        # far out -(-1)^n gamma(n) (1 + n / 2x) / x^n: XLA's sum has the power n + 1 in it, which underflows
+        power = op("stablehlo.power", x, op("stablehlo.negate", n))
+        size = op("stablehlo.multiply", op("stablehlo.exponential", op("chlo.lgamma", n)), power)
+        more = op("stablehlo.divide", n, op("stablehlo.add", x, x))
+        size = op("stablehlo.multiply", size, op("stablehlo.add", number(1), more))
+        (odd,) = compared(hlo, "NE", (op("stablehlo.remainder", n, number(2)), number(0)), t)
+        far = op("stablehlo.select", odd, size, op("stablehlo.negate", size))
+        mask = t.with_dtype(dtypes.bool_)
+        (there,) = compared(hlo, "GT", (x, number(1e8 if t.dtype == dtypes.float64 else 1e4)), t)
+        for direction, bound in (("GE", number(1)), ("EQ", op("stablehlo.floor", n))):
+            (there,) = hlo.op("stablehlo.and", (there, compared(hlo, direction, (n, bound), t)[0]), (mask,))
+        return op("stablehlo.select", there, far, op("chlo.polygamma", n, x))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if not isinstance(tx, Zero):

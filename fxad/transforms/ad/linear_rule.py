@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.core.builder import Builder, rewrite
+from fxad.core.builder import Builder
 from fxad.core.liveness import narrow, sweep
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
@@ -210,17 +210,21 @@ def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
     What a rule computes from tangents is the derivative, not something to be differentiated by rules once more: a
     linear function may be its own rule, `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
     """
+    b = Builder.like(jaxpr)
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        here = tuple([a in reached for a in ins])
-        if any(here) and isinstance(eqn.prim, CustomCall):
-            return b.inline(inline(eqn.prim.body), ins, rule)
+    def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+        if not isinstance(eqn.prim, CustomCall) or reached.isdisjoint(ins):
+            return None
+        return inline(eqn.prim.body), mark
+
+    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
         outs = b.copy(eqn, ins)
+        here = tuple([a in reached for a in ins])
         reached.update(_reached(eqn, here, outs) if any(here) else ())
         return outs
 
-    return rewrite(inline(jaxpr), rule)
+    return b.build(b.opened(inline(jaxpr), jaxpr.ins, opens, add), jaxpr.name)
 
 
 def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:

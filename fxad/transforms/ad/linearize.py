@@ -6,12 +6,18 @@ the rest into the primal one; a primal value that the linear program needs is a 
 
 from __future__ import annotations
 
+from typing import Final
+
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
+from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Jaxpr, Lin, LinearizedBody, Lit, Primitive, Tangent, Var, Zero, lin
 from fxad.primitives.elementwise import ADD
 from fxad.transforms.ad.jvp import check_differentiable, walk, zeros
 from fxad.transforms.vmap import Dim, over_stack
+
+# Values that are handed from one program to the other. Calls of calls have any number of them.
+MOST: Final = 1 << 19
 
 
 class SplitCtx(Builder):
@@ -64,7 +70,14 @@ class SplitCtx(Builder):
         return self.lin_one(ADD, a, b)
 
     def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
-        return linearize(body, nonzero)
+        found = linearize(body, nonzero)
+        many = len(self.residuals) + found.n_res
+        if many > MOST:
+            raise NotDifferentiableError(
+                f"linearize: {body.name} is called so often that more than {MOST:,} values would have to be stored",
+                remedy="put remat around what is called, loop over it with scan, or use forward mode (jvp, jacfwd)",
+            )
+        return found
 
     def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
         raise AssertionError("linearize asks for recur")
@@ -82,7 +95,8 @@ def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
 
     Law:    jvp(x, x_dot) = let (y, res) = primal(x) in (y, linear(x_dot, res)); every equation of `linear` is linear.
     Cost:   one pass; the equations of forward mode, split in two.
-    Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
+    Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative; or for
+            calls of calls that would store more than `MOST` values.
     """
     check_differentiable(jaxpr, nonzero, "linearize")
     ctx = SplitCtx.like(jaxpr)

@@ -39,10 +39,9 @@ def opaque(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
 
 def _hides(eqn: Eqn) -> bool:
     prim = eqn.prim
-    if isinstance(prim, HostCall) or (isinstance(prim, HigherOrder) and prim.layout.unbounded):
-        return True
     bodies = prim.bodies if isinstance(prim, HigherOrder) else ()
-    return any([_hides(inner) for body in bodies for j in distinct(body) for inner in j.eqns])
+    every = [prim, *[inner.prim for body in bodies for j in distinct(body) for inner in j.eqns]]
+    return any([isinstance(p, HostCall) or (isinstance(p, HigherOrder) and p.layout.unbounded) for p in every])
 
 
 def in_one(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:

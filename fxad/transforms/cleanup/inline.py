@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Final
 
-from fxad.core.builder import Builder, rewrite
+from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, distinct
+from fxad.errors import ParameterError
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit
 from fxad.primitives.control.call import Call
 from fxad.transforms.outlining.parametrise import settled
+
+MOST: Final = 1 << 22  # equations that a program may have with its calls opened: some GB
+
+
+@by_value
+def length(jaxpr: Jaxpr) -> int:
+    """Equations of a program, those of a body as often as it is called."""
+    return sum([length(e.prim.body) if isinstance(e.prim, Call) else 1 for e in jaxpr.eqns])
 
 
 @by_value
@@ -18,37 +27,31 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
     `remat` stays: what it says about memory would be lost. Where a call hands in a literal as the place of a window, it
     becomes a parameter: `x[i]` of the body at i = 3 is `x[3]`.
 
-    Law:  same value; idempotent; no `call` is left; undoes `outline`, but for the order.
-    Cost: the number of equations counted with multiplicity.
+    Law:    same value; idempotent; no `call` is left; undoes `outline`, but for the order.
+    Raises: ParameterError for a program that would have more than `MOST` equations.
+    Cost:   the number of equations counted with multiplicity.
     """
     if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
         return jaxpr
-    for body in distinct(jaxpr):  # innermost first: they may be nested as deep as Python has stack
-        _inlined(body)
-    return _inlined(jaxpr)
+    if length(jaxpr) > MOST:
+        raise ParameterError(
+            f"inline: {jaxpr.name} has {length(jaxpr):,} equations with its calls opened, more than {MOST:,}",
+            remedy="leave the calls: every transformation looks at a body once, however often it is called",
+        )
+    b = Builder.like(jaxpr)
+
+    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
+        prim = eqn.prim
+        if isinstance(prim, HigherOrder):
+            b.source = eqn.source
+            return b(prim.with_bodies(tuple([inline(body) for body in prim.bodies])), *ins)
+        if any([isinstance(a, Lit) and a is not was for a, was in zip(ins, eqn.ins, strict=True)]):
+            prim, ins = settled(prim, ins)  # a place that is a literal now is a parameter
+            eqn = Eqn(prim, ins, eqn.outs, eqn.source)
+        return b.copy(eqn, ins)
+
+    return b.build(b.opened(jaxpr, jaxpr.ins, _body, add), jaxpr.name)
 
 
-@by_value
-def _inlined(jaxpr: Jaxpr) -> Jaxpr:
-    return rewrite(jaxpr, _opened)
-
-
-def _opened(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
-    prim = eqn.prim
-    if isinstance(prim, Call):
-        return _apply(b, _inlined(prim.body), ins)
-    return (
-        b(prim.with_bodies(tuple([_inlined(j) for j in prim.bodies])), *ins) if isinstance(prim, HigherOrder) else None
-    )
-
-
-def _apply(b: Builder, body: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
-    """`b.inline(body, args)`, with the places that are literals now among the parameters."""
-    return b.inline(body, args, _settled if any([isinstance(a, Lit) for a in args]) else None)
-
-
-def _settled(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
-    if not any([isinstance(a, Lit) and a is not was for a, was in zip(ins, eqn.ins, strict=True)]):
-        return None
-    prim, ins = settled(eqn.prim, ins)
-    return b.copy(eqn, ins, prim)
+def _body(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+    return (eqn.prim.body, mark) if isinstance(eqn.prim, Call) else None

@@ -110,12 +110,21 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
 def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> Origin | None:
     """The equation of a program that something is said about which was found in another form of it: the one that reads
     the same, or the first of that name that was written there. With the bodies it is in; None where there is none."""
-    met = [o for o in _every(jaxpr, ()) if o.eqn.prim.name == name and str(place(o.eqn.source) or "") == where]
+    met = [o for o in _every(jaxpr) if o.eqn.prim.name == name and str(place(o.eqn.source) or "") == where]
     return next((o for o in met if describe(o.eqn) == equation), met[0] if met else None)
 
 
-def _every(jaxpr: Jaxpr, inside: tuple[str, ...]) -> Iterator[Origin]:
-    for eqn in jaxpr.eqns:
-        yield Origin(eqn, inside)
-        for body in eqn.prim.bodies if isinstance(eqn.prim, HigherOrder) else ():
-            yield from _every(body, (*inside, way_into(eqn, body)))
+def _every(jaxpr: Jaxpr) -> Iterator[Origin]:
+    """The equations of a program and of its bodies, each body once, in the order in which one comes to them."""
+    seen: set[Jaxpr] = set()
+    todo: list[Origin | tuple[Jaxpr, tuple[str, ...]]] = [(jaxpr, ())]
+    while todo:
+        top = todo.pop()
+        if not isinstance(top, Origin):
+            body, inside = top
+            todo += [Origin(eqn, inside) for eqn in reversed(body.eqns)] if body not in seen else []
+            seen.add(body)
+            continue
+        yield top
+        if isinstance(top.eqn.prim, HigherOrder):
+            todo += [(b, (*top.inside, way_into(top.eqn, b))) for b in reversed(top.eqn.prim.bodies)]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from fxad.core.builder import Builder, renamed, rewrite
+from fxad.core.builder import Builder, renamed
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce
 from fxad.core.memo import by_value
+from fxad.errors import ParameterError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Place, place
 from fxad.primitives.control.call import Call
 from fxad.primitives.naming import Name
+from fxad.transforms.cleanup.inline import MOST
 from fxad.transforms.memory.split_bodies import Body, apart
 
 
@@ -75,16 +77,30 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
 def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
     """The program with those calls inlined, and those equations split, that have known operands and others; and which
     equations are known."""
+    b = Builder.like(jaxpr)
     made: set[Atom] = {v for v, k in zip(jaxpr.ins, known, strict=True) if k}
     sure: list[bool] = []
     waiting = False  # an effect of the second program
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    def have(ins: tuple[Atom, ...]) -> list[bool]:
+        return [isinstance(a, Lit) or a in made for a in ins]
+
+    def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+        if not isinstance(eqn.prim, Call) or not any(known := have(ins)) or all(known):
+            return None
+        return eqn.prim.body, mark
+
+    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> Sequence[Atom]:
         nonlocal waiting
-        have = [isinstance(a, Lit) or a in made for a in ins]
-        if isinstance(eqn.prim, Call) and any(have) and not all(have):
-            return b.inline(eqn.prim.body, ins, rule)
-        if parts := apart(eqn.prim, tuple(have), _halve):
+        here = have(ins)
+        if len(b.eqns) > MOST:
+            raise ParameterError(
+                f"partial_eval: {jaxpr.name} has more than {MOST:,} equations with those calls opened that have known"
+                " arguments and others",
+                remedy="give what is called so often only known arguments, or only others",
+            )
+        if parts := apart(eqn.prim, tuple(here), _halve):
+            b.source = eqn.source
             first = b(parts.known, *[ins[k] for k in parts.takes])
             made.update(first)
             sure.append(True)
@@ -95,12 +111,12 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
             return [next(given) if k else next(late) for k in parts.out_known]
         effects = bool(eqn.prim.effects)
         outs = b.copy(eqn, ins)
-        sure.append(all(have) and not (effects and waiting))
+        sure.append(all(here) and not (effects and waiting))
         waiting = waiting or (effects and not sure[-1])
         made.update(outs if sure[-1] else ())
         return outs
 
-    return rewrite(jaxpr, rule), sure
+    return b.build(b.opened(jaxpr, jaxpr.ins, opens, add), jaxpr.name), sure
 
 
 def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Body:

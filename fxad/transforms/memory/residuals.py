@@ -181,13 +181,12 @@ def _named(prim: Primitive) -> str:
 
 def _reader(jaxpr: Jaxpr, v: Var) -> str:
     """The operation that first reads a value, in calls and recomputations too."""
-    for eqn in jaxpr.eqns:
-        if v in eqn.ins:
-            layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
-            if layout is not None and layout.transparent and layout.once is not None:
-                body = layout.bodies[layout.once].jaxpr
-                return _reader(body, body.ins[layout.takes(layout.once).index(eqn.ins.index(v))])
+    while (eqn := next((e for e in jaxpr.eqns if v in e.ins), None)) is not None:
+        layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
+        if layout is None or not layout.transparent or layout.once is None:
             return _named(eqn.prim)
+        jaxpr = layout.bodies[layout.once].jaxpr
+        v = jaxpr.ins[layout.takes(layout.once).index(eqn.ins.index(v))]
     return "result"
 
 

@@ -13,9 +13,9 @@ from typing import Final, final
 from fxad.core.builder import Builder, renamed, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, Jaxpr, Lit, distinct
+from fxad.ir import Atom, Eqn, Jaxpr, Lit
 from fxad.primitives.control.call import Call
-from fxad.transforms.cleanup.inline import inline
+from fxad.transforms.cleanup.inline import inline, length
 from fxad.transforms.map_bodies import inside
 from fxad.transforms.outlining.approximate_match import Sought
 from fxad.transforms.outlining.effort import equations, time_of
@@ -40,8 +40,6 @@ def reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     Law:  same value; less to compile, or the same program.
     Cost: linear in the equations, and in the pairs of equal ones of bodies that are compared.
     """
-    for body in distinct(jaxpr)[:-1]:
-        reunited(body, waste)  # innermost first, however deep bodies are
     return _reunited(inside(jaxpr, lambda body: reunited(body, waste)), waste)
 
 
@@ -50,7 +48,7 @@ def _reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     if len(uses) < 2:
         return jaxpr
     # written out: what a call in there lacks makes it a call of another body
-    flat = {body: inline(body) if _long(body) <= LONGEST else body for body in uses}
+    flat = {body: inline(body) if length(body) <= LONGEST else body for body in uses}
     kinds = {body: Counter(map(kind, flat[body].eqns)) for body in uses}
     size = {body: sum(map(equations, flat[body].eqns)) for body in uses}
     time = {body: time_of(flat[body]) for body in uses}
@@ -68,12 +66,6 @@ def _reunited(jaxpr: Jaxpr, waste: float) -> Jaxpr:
                 instead[part] = found
                 break
     return _called(jaxpr, instead) if instead else jaxpr
-
-
-@by_value
-def _long(jaxpr: Jaxpr) -> int:
-    """Equations of a program, those of calls as often as they are called."""
-    return sum([_long(e.prim.body) if isinstance(e.prim, Call) else 1 for e in jaxpr.eqns])
 
 
 @final

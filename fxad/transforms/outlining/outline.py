@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fxad.core.builder import Builder, renamed
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Jaxpr, Var, distinct
+from fxad.ir import Atom, Jaxpr, Var
 from fxad.primitives.control.call import Call
 from fxad.transforms.map_bodies import inside
 from fxad.transforms.outlining.approximate_match import Nearly, Sought, ends
@@ -51,8 +51,6 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
     Cost: near-linear in the number of equations.
     """
     while True:
-        for body in distinct(jaxpr)[:-1]:
-            outline(body, min_cost, waste)  # innermost first: what follows finds it done, however deep bodies are
         jaxpr = inside(jaxpr, lambda body: outline(body, min_cost, waste))
         uses = _Search(jaxpr, min_cost, waste).uses() if len(jaxpr.eqns) > 1 else []
         better = _rewritten(jaxpr, uses) if uses else reunited(jaxpr, waste)

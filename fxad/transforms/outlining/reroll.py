@@ -10,7 +10,7 @@ from fxad.core.builder import Builder, renamed
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import sweep
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, Lit, Var, distinct
+from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import ADD, MUL
@@ -41,8 +41,6 @@ def reroll(jaxpr: Jaxpr) -> Jaxpr:
           put together operands that are separate values, and take apart results.
     """
     while True:
-        for body in distinct(jaxpr)[:-1]:
-            reroll(body)  # innermost first: what follows finds it done, however deep bodies are
         found = outline(jaxpr)
         better = _all_rolled(inside(found, reroll))
         if better is found:

@@ -133,7 +133,7 @@ class Inputs:
 def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, Jaxpr] | Refused:
     """How a loop is run backwards, and the program of a step."""
     count, operands = prim.counted(args)
-    consts, _, xs = prim.steps.split(operands)
+    consts, first, xs = prim.steps.split(operands)
     if not all(known(count)) or (count and not all(known(xs))):
         return Refused("how many of its steps were taken is not known from its results")
     sure = forward_carries(prim, operands)
@@ -150,7 +150,8 @@ def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, 
         if fewer == last:
             break
         last = fewer
-    if not any(solved) and not any(slices):
+    # a counter, whose start is known, is solved with what was asked for
+    if not any([s and not k for s, k in zip((*solved, *slices), known((*first, *xs)), strict=True)]):
         return why or Refused("its results are not known")
     return _chosen(way, found)
 

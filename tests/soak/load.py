@@ -1,0 +1,183 @@
+"""A process under load: `python -m tests.soak.load SECONDS`. Threads do small pieces of work, drawn at random, and look
+at every result; the main thread disturbs them. What is counted is printed at the end.
+
+A piece of work is a function of the counts and a random generator, and a row of `WORK`. A disturbance is a function of
+the counts, called by the main thread between its own pieces of work, and a row of `DISTURBANCES`: signals go there.
+A `Disturbed` that a disturbance raises in a piece of work ends that piece, is counted, and nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.errors import ExecutionError
+
+Counts: TypeAlias = "Counter[str]"
+Work: TypeAlias = Callable[[Counts, random.Random], None]
+
+N: Final = 64
+X: Final = fx.Spec((N,), "float32")
+ONES: Final = np.ones(N, np.float32)
+THREADS: Final = 3
+GROWTH: Final = 32 << 20  # what a process may grow by, however long it runs
+
+
+class Disturbed(Exception):
+    """Raised by a disturbance in the middle of a piece of work."""
+
+
+twice = fx.lower(fx.trace(lambda x: x * 2, X)).compile()
+gives_up = fx.lower(fx.trace(lambda x: x + 1, X)).compile(donate="x")
+block = fx.jit(lambda x: fnp.tanh(x) * 2)
+linked = fx.lower(fx.trace(lambda x, y: (block(block(x)), block(y)), X, X), units=lambda body: True).compile(donate="y")
+of_tree = fx.jit(lambda tree: fx.tree.map(lambda x: x + 1, tree))
+on_host = fx.jit(lambda x: fx.pure_callback(lambda v: v + 1, X, x))
+
+READS: Final[tuple[Callable[[fx.Array], Any], ...]] = (
+    np.asarray, np.from_dlpack, twice, of_tree, on_host, repr, fx.Array.copy, fx.Array.block_until_ready,
+    lambda x: x.tolist(), lambda x: x[3].item(), lambda x: x + 1, lambda x: x.sum(), lambda x: linked(x, x.copy()),
+)  # fmt: skip
+
+
+def calls(counts: Counts, draw: random.Random) -> None:
+    """Programs one after the other, and the value in the end."""
+    x = fx.asarray(ONES)
+    n = draw.randrange(1, 50)
+    for _ in range(n):
+        x = gives_up(x) if draw.random() < 0.5 else x + 1
+    assert x.tolist() == [1.0 + n] * N
+    counts["calls"] += n
+
+
+def reads_of_what_is_donated(counts: Counts, draw: random.Random) -> None:
+    """Threads that read an array, and two that donate it: one of these wins."""
+    x, won = fx.asarray(ONES) + 0, []
+
+    def refused(e: ExecutionError, what: str) -> None:
+        assert "was donated to" in e.message, e
+        counts[what] += 1
+
+    def donate() -> None:
+        try:
+            won.append(gives_up(x))
+        except ExecutionError as e:
+            refused(e, "donations refused")
+
+    def read(how: Callable[[fx.Array], Any]) -> None:
+        try:
+            how(x)
+        except ExecutionError as e:
+            refused(e, "reads refused")
+
+    together: list[Callable[[], None]] = [donate, donate, *[partial(read, how) for how in draw.choices(READS, k=2)]]
+    threads = [threading.Thread(target=f) for f in together[1:]]
+    for t in threads:
+        t.start()
+    together[0]()
+    for t in threads:
+        t.join()
+    assert len(won) == 1
+    assert won[0].tolist() == [2.0] * N
+    counts["donations"] += 1
+    counts["reads"] += 2
+
+
+def arrays_of_numpy(counts: Counts, draw: random.Random) -> None:
+    """What is written into an array after it was handed over changes nothing."""
+    mine = np.arange(1 << draw.randrange(17), dtype=np.float32)
+    view = mine[:]
+    view.flags.writeable = False
+    theirs = fx.asarray(view)
+    mine[:] = -1
+    again = np.asarray(fx.asarray(np.asarray(theirs)))
+    assert again[-1] == len(mine) - 1
+    counts["bytes"] += 2 * mine.nbytes
+
+
+def programs(counts: Counts, draw: random.Random) -> None:
+    """A program that was not there before."""
+    factor = draw.random()
+    got = fx.grad(lambda x: (fnp.sin(x) * factor).sum())(ONES)
+    np.testing.assert_allclose(np.asarray(got), np.cos(ONES) * np.float32(factor), rtol=1e-5)
+    counts["programs"] += 1
+
+
+# A piece of work and how often it is drawn.
+WORK: Final[dict[Work, int]] = {calls: 20, reads_of_what_is_donated: 20, arrays_of_numpy: 10, programs: 1}
+
+
+def switch_interval(counts: Counts, draw: random.Random) -> None:
+    """Threads take turns as often as they can, or as usual."""
+    sys.setswitchinterval(draw.choice([1e-6, 1e-4, 5e-3]))
+    counts["changes of the switch interval"] += 1
+
+
+DISTURBANCES: Final[tuple[Work, ...]] = (switch_interval,)
+
+
+def work_until(end: float, counts: Counts, seed: int, between: Callable[[random.Random], None]) -> None:
+    """Pieces of work until the time is over."""
+    draw = random.Random(seed)
+    pieces, weights = list(WORK), list(WORK.values())
+    while time.monotonic() < end:
+        (piece,) = draw.choices(pieces, weights)
+        try:
+            piece(counts, draw)
+        except Disturbed:
+            counts["interruptions"] += 1
+        between(draw)
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    with open("/proc/self/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * 4096
+
+
+def run(seconds: float) -> Counts:
+    """All threads until the time is over. Raises: AssertionError for what a piece of work found, or for growth."""
+    counts, found = [Counter[str]() for _ in range(THREADS)], list[BaseException]()
+    fx.cache.configure(max_bytes=8 << 20)
+    at: dict[str, int] = {}
+
+    def disturb(draw: random.Random) -> None:
+        draw.choice(DISTURBANCES)(counts[0], draw)
+        if "warm" not in at and time.monotonic() > end - 0.75 * seconds:
+            at["warm"] = resident()
+
+    def other(k: int) -> None:
+        try:
+            work_until(end, counts[k], k, lambda _: None)
+        except BaseException as e:
+            found.append(e)
+            raise
+
+    end = time.monotonic() + seconds
+    threads = [threading.Thread(target=other, args=(k,)) for k in range(1, THREADS)]
+    for t in threads:
+        t.start()
+    work_until(end, counts[0], 0, disturb)
+    for t in threads:
+        t.join()
+    assert not found, found
+    total = sum(counts, Counter[str]())
+    total["bytes grown"] = resident() - at.get("warm", resident())
+    assert total["bytes grown"] < GROWTH, total
+    assert "jax" not in sys.modules
+    return total
+
+
+if __name__ == "__main__":
+    for what, n in run(float(sys.argv[1])).items():
+        print(f"{n:15,} {what}")
