@@ -33,6 +33,7 @@ from fxad.core.declaration import primitive as primitive
 from fxad.core.hlo import Hlo as Hlo
 from fxad.core.hlo import HloValue as HloValue
 from fxad.core.hlo import Region as Region
+from fxad.core.layout import Layout as Layout
 from fxad.core.source_info import Place as Place
 from fxad.core.source_info import Source as Source
 from fxad.core.source_info import place as place
@@ -490,38 +491,28 @@ class HigherOrder(Primitive):
     def bodies(self) -> tuple[Jaxpr, ...]:
         """The bodies, in the order of the parameters."""
 
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """How the bodies stand to operands and results, and how often they run: in the order of `bodies`."""
+
     @abstractmethod
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Primitive:
         """The same equation with bodies that have the same operand and result types."""
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """`eqn` (an equation of this primitive) without work that only the results not in `used` need.
+    def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Primitive:
+        """The same equation with other bodies, and other sizes of the groups of operands and results that its layout
+        does not call fixed. The bodies say the sizes where there is one group."""
+        return self.with_bodies(bodies)
 
-        Its results are those marked in `used`, and perhaps others; its operands may be fewer. `eqn` itself: no gain."""
-        return eqn
-
-    def cut(self, cut: Cut, level: int) -> tuple[Primitive, Primitive] | None:
-        """The equation in two, at the values of its bodies that are kept by the `remat` with `level` others in between:
-        one that gives them as further results, and one that takes them as further operands and does not compute them.
-        None when there are none."""
-        return None
-
-    def handing_on(self, which: tuple[int, ...]) -> Primitive | None:
-        """The equation with the operands `which` as further results, the first. None: a primitive for which the
-        contributions of its bodies to a cotangent need not be summed in the order of the program without it."""
-        return None
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        """The equation with one operand more, and its place: a bool, whether what its bodies check is to be reported.
-        `guard` does it to a body, where the new operand is the first. None where bodies take no further operand."""
+    def without_results(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn | None:
+        """`eqn` (an equation of this primitive) without results that are not used, and what then nothing needs, where
+        rules have their say in it. None: the layout says all."""
         return None
 
 
 # A body with only the results marked, without operands that they do not need, and which operands are left.
 Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
-# A body in two, at the values that it keeps: operands -> results, then those; operands, then those -> results.
-Cut: TypeAlias = Callable[[Jaxpr, int], tuple[Jaxpr, Jaxpr]]
-Guard: TypeAlias = Callable[[Jaxpr], Jaxpr | None]
 
 
 def params(prim: Primitive) -> tuple[tuple[str, Param], ...]:

@@ -12,7 +12,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce, prune
 from fxad.errors import ArgumentError, NotInvertibleError, TreeError
 from fxad.ir import Jaxpr, Zero
-from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.tracing.program import name_of, parameter_names
 from fxad.transforms.ad.linear_rule import cotangent_maps
 from fxad.transforms.reorder import reorder_ins
@@ -75,7 +75,7 @@ def inverse_rule(
 
     def flat(*leaves: object) -> object:
         rest = iter(leaves[n:m])
-        kept = [tree.unflatten(p, [next(rest) for _ in range(p.num_leaves)]) for p in marked(parts, held)]
+        kept = [tree.unflatten(p, [next(rest) for _ in range(p.num_leaves)]) for p in select_by_mask(parts, held)]
         results = tree.unflatten(sig.out_tree, leaves[:n])
         if not given.fused:
             return _others(rule(results, *kept))
@@ -93,10 +93,10 @@ def inverse_rule(
         return leaves
 
     cts = inexact(sig.out_avals) if given.fused else ()
-    wants = marked(sig.in_avals, free)
-    body = traced(what, given.rule, flat, (*sig.out_avals, *marked(sig.in_avals, marks), *cts))
+    wants = select_by_mask(sig.in_avals, free)
+    body = traced(what, given.rule, flat, (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *cts))
     body = body.typed([*wants, *(inexact(sig.in_avals) if given.fused else ())])
-    check_types(what, "for", marked(sig.in_paths, free), wants, body.jaxpr.out_avals[: len(wants)])
+    check_types(what, "for", select_by_mask(sig.in_paths, free), wants, body.jaxpr.out_avals[: len(wants)])
     if given.fused:
         moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
         check_types(what, "as cotangent of", moving, inexact(sig.in_avals), body.jaxpr.out_avals[len(wants) :])
@@ -145,7 +145,7 @@ def inverse_bodies(
     known = b.inputs(ordered.in_avals[:n_known])
     zeros = [Zero(a).instantiate() for a in ordered.in_avals[n_known:]]
     inverse = dce(b.build(b.inline(ordered, [*known, *zeros])[:n_free], f"inverse_{body.name}"))
-    residuals = (*body.outs, *marked(body.ins, held))
+    residuals = (*body.outs, *select_by_mask(body.ins, held))
     forward = Jaxpr(body.ins, body.eqns, (*body.outs, *residuals), body.name)
     backward = reorder_ins(ordered, (*range(n_known, len(ordered.ins)), *range(n_known)))
     bars = Jaxpr(backward.ins, backward.eqns, backward.outs[n_free:], backward.name)

@@ -22,7 +22,7 @@ from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
-from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.runtime import Exporter
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.program import counted, name_of
@@ -116,7 +116,7 @@ def tangent_rule(
             what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results"
         )
 
-    body = traced(what, fn, flat, (*sig.in_avals, *marked(sig.in_avals, live)))
+    body = traced(what, fn, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, live)))
     body = body.typed([*sig.out_avals, *inexact(sig.out_avals)])
     found, m = body.jaxpr.out_avals, len(sig.out_avals)
     check_types(what, "for", sig.out_paths, sig.out_avals, found[:m])
@@ -143,7 +143,7 @@ def added_tangents(fun: object, out: object, parts: Sequence[tuple[object, objec
         what = f"defjvps of {name_of(fun)}: {name_of(rule)}"
         found = directions(what, "tangent", structure, avals, paths, value, "the results")
         types = [a if is_scalar(x) else aval_of(x) for x, a in zip(found, inexact(avals), strict=True)]
-        check_types(what, "as tangent of", marked(paths, moving), inexact(avals), types)
+        check_types(what, "as tangent of", select_by_mask(paths, moving), inexact(avals), types)
         for k, x in enumerate(tree.follow(structure, value) or ()):
             if moving[k] and x is not None and not isinstance(x, SymbolicZero):
                 total[k] = x if total[k] is None else add(cast("ArrayLike", total[k]), x)
@@ -192,12 +192,12 @@ def cotangent_rule(
         residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in held])
         bars = backward(residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
         asked = [m for a, m in zip(sig.in_avals, live, strict=True) if a.inexact]
-        return list(marked(cotangents(back, sig, bars), asked))
+        return list(select_by_mask(cotangents(back, sig, bars), asked))
 
     second = traced(back, bwd, flat_backward, (*first.jaxpr.out_avals[m:], *inexact(sig.out_avals)))
-    wants = marked(sig.in_avals, live)
+    wants = select_by_mask(sig.in_avals, live)
     second = second.typed(wants)
-    check_types(back, "as cotangent of", marked(sig.in_paths, live), wants, second.jaxpr.out_avals)
+    check_types(back, "as cotangent of", select_by_mask(sig.in_paths, live), wants, second.jaxpr.out_avals)
     return TracedRule((first, second), n_res)
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, final
 
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.layout import Count, Elements, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
 from fxad.errors import ArgumentError, FxadError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Place, place
-from fxad.primitives.control.call import Applied
-from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.remat import Remat
-from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import CustomCall
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Place, place
 from fxad.tracing.program import Program, flatten_arguments
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import describe, way_into
 
 _SHOWN: Final = 4  # operands whose values are shown
 
@@ -125,49 +121,49 @@ class _Walker:
     def _enter(self, eqn: Eqn, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray] | None:
         """The results of an equation with bodies, by way of them; None where there is nothing to enter."""
         prim = eqn.prim
-        match prim:
-            case CustomCall():
-                return self.run(prim.value, ins, (*inside, f"call of {prim.value.name}"))
-            case Applied():  # calls, linear maps, roots and solutions
-                return self.run(prim.value, ins, (*inside, f"{prim.name} of {prim.value.name}"))
-            case Remat():
-                return self.run(prim.body, ins, (*inside, f"{prim.name} of {prim.body.name}"))
-            case Cond():
-                k = int(np.clip(ins[0], 0, len(prim.branches) - 1))
-                return self.run(prim.branches[k], ins[1:], (*inside, f"branch {k} of cond"))
-            case Scan():
-                return self._scan(prim, ins, inside)
-            case While():
-                return self._while(prim, ins, inside)
-            case _:
-                return None
+        layout = prim.layout if isinstance(prim, HigherOrder) else None
+        if layout is None or any([isinstance(role, Elements) for role in layout.operand_roles]):
+            return None
+        if layout.once is not None:
+            body = layout.bodies[layout.once].jaxpr
+            return self.run(body, ins, (*inside, way_into(eqn, body)))
+        branches = [layout.bodies[k].jaxpr for k in layout.running if isinstance(layout.bodies[k].runs, OneOf)]
+        if branches:
+            which, *operands = ins
+            body = branches[int(np.clip(which, 0, len(branches) - 1))]
+            return self.run(body, operands, (*inside, way_into(eqn, body)))
+        return self._loop(eqn, layout, ins, inside)
 
-    def _scan(self, prim: Scan, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray] | None:
-        count, operands = prim.counted(ins)
-        n, m = prim.n_consts, prim.n_consts + prim.n_carry
-        consts, carry, xs = operands[:n], list(operands[n:m]), operands[m:]
-        rows = _blank(prim.length, prim.body.out_avals[prim.n_carry :])
-        steps = range(min(int(count[0]), prim.length) if count else prim.length)
-        for k in reversed(steps) if prim.reverse else steps:
-            outs = self.run(prim.body, [*consts, *carry, *[x[k] for x in xs]], (*inside, f"step {k} of scan"))
-            if self._done():
-                return []
-            carry = _filled(rows, k, outs, prim.n_carry)
-        return [*carry, *rows]
-
-    def _while(self, prim: While, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
-        of_cond, of_body, start = prim.parts(ins)
-        rows = _blank(prim.max_steps or 0, prim.rows)
-        carry, k = list(start), 0
-        while k != prim.max_steps:
-            go = self.run(prim.cond, [*of_cond, *carry], (*inside, f"predicate {k} of while"))
-            if self._done() or not go[0]:
-                break
-            outs = self.run(prim.body, [*of_body, *carry], (*inside, f"step {k} of while"))
-            if self._done():
-                break
-            carry, k = _filled(rows, k, outs, len(carry)), k + 1
-        return [] if self._done() else [*carry, *rows]
+    def _loop(self, eqn: Eqn, layout: Layout, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
+        """The results of an equation whose bodies run again and again, step by step."""
+        carries, roles, state = layout.carries, layout.operand_roles, list(ins)
+        outs = [np.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outs]
+        outs_roles = layout.result_roles
+        for k in _steps(layout, ins):
+            for body in layout.running:
+                takes, gives = layout.takes(body), layout.gives(body)
+                args = [_slice(state[p], roles[p], k) for p in takes]
+                what = "predicate" if all([q is None for q in gives]) else "step"
+                found = self.run(layout.bodies[body].jaxpr, args, (*inside, f"{what} {k} of {eqn.prim.name}"))
+                if self._done():
+                    return []
+                more = True
+                for q, x in zip(gives, found, strict=True):
+                    if q is None:
+                        more = bool(x)
+                    elif isinstance(role := outs_roles[q], Slice):
+                        outs[q][(slice(None),) * role.axis + (k,)] = x
+                for p, q in carries.items():
+                    if q in gives:
+                        state[p] = found[gives.index(q)]
+                if not more:
+                    break
+            else:
+                continue
+            break
+        for p, q in carries.items():
+            outs[q] = state[p]
+        return outs
 
     def _judge(self, eqn: Eqn, ins: list[NDArray], outs: list[NDArray], inside: tuple[str, ...]) -> None:
         for what, has in (("inf", np.isinf), ("nan", np.isnan)):
@@ -197,15 +193,27 @@ def _results(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
         raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
 
 
-def _blank(length: int, avals: Sequence[Aval]) -> list[NDArray]:
-    return [np.zeros((length, *a.shape), a.dtype) for a in avals]
+def _steps(layout: Layout, ins: Sequence[NDArray]) -> Iterable[int]:
+    """The numbers of the runs of a loop, in their order, predicates aside."""
+    runs = layout.bodies[layout.running[-1]].runs
+    match runs:
+        case Times(n, reverse):
+            return range(n - 1, -1, -1) if reverse else range(n)
+        case UpTo(most, reverse):
+            (count,) = [int(x) for x, role in zip(ins, layout.operand_roles, strict=True) if isinstance(role, Count)]
+            steps = range(min(count, most))
+            return reversed(steps) if reverse else steps
+        case InParallel(n):
+            return range(n)
+        case Unknown(most):
+            return itertools.count() if most is None else range(most)
+        case _:
+            return ()
 
 
-def _filled(rows: list[NDArray], k: int, outs: list[NDArray], n_carry: int) -> list[NDArray]:
-    """The carry that step k gives; its rows are in their places then."""
-    for row, x in zip(rows, outs[n_carry:], strict=True):
-        row[k] = x
-    return outs[:n_carry]
+def _slice(x: NDArray, role: Role, k: int) -> NDArray:
+    """What run k takes of an operand."""
+    return x[(slice(None),) * role.axis + (k,)] if isinstance(role, Slice) else x
 
 
 def _comparable(x: NDArray) -> NDArray:

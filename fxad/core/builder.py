@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias
 
 from fxad.errors import FxadError
@@ -72,20 +72,33 @@ class Builder:
         """Add an equation with a single result; returns it."""
         return self(prim, *args)[0]
 
-    def copy(self, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Var, ...]:
-        """Add `eqn` over other operands of the same types: no type rule is run."""
+    def copy(self, eqn: Eqn, ins: tuple[Atom, ...], prim: Primitive | None = None) -> tuple[Var, ...]:
+        """Add `eqn` over other operands, as `prim` if given. The results keep their types: no type rule runs."""
         outs = bound(self.n, tuple([v.aval for v in eqn.outs]))
         self.n += len(outs)
-        self.eqns.append(equation(eqn.prim, ins, outs, eqn.source))
+        self.eqns.append(equation(prim or eqn.prim, ins, outs, eqn.source))
         return outs
 
-    def inline(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
-        """Add the equations of `jaxpr` over `args`; returns the atoms of its results."""
+    def extend(self, eqns: Iterable[Eqn], env: dict[Atom, Atom], rule: Rule | None = None) -> None:
+        """Add equations over what `env` has in place of their operands, and enter their results into `env`.
+
+        `rule` may add something else for an equation: see `rewrite`.
+        """
+        if rule is None:
+            for eqn in eqns:
+                env.update(zip(eqn.outs, self.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+            return
+        for eqn in eqns:
+            ins = tuple([env.get(a, a) for a in eqn.ins])
+            self.source = eqn.source
+            outs = rule(self, eqn, ins)
+            env.update(zip(eqn.outs, self.copy(eqn, ins) if outs is None else outs, strict=True))
+
+    def inline(self, jaxpr: Jaxpr, args: Sequence[Atom], rule: Rule | None = None) -> tuple[Atom, ...]:
+        """Add the equations of `jaxpr` over `args`; returns the atoms of its results. `rule`: see `rewrite`."""
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
-        for eqn in jaxpr.eqns:
-            outs = self.copy(eqn, tuple([env.get(a, a) for a in eqn.ins]))
-            env.update(zip(eqn.outs, outs, strict=True))
-        return tuple([env.get(a, a) for a in jaxpr.outs])
+        self.extend(jaxpr.eqns, env, rule)
+        return renamed(jaxpr.outs, env)
 
     def opened(self, jaxpr: Jaxpr, args: Sequence[Atom], opens: Opens, add: Add | None = None) -> tuple[Atom, ...]:
         """`inline`, with bodies in place of the equations that call them, at any depth.
@@ -139,6 +152,28 @@ class Builder:
     def build(self, outs: Iterable[Atom], name: str = "main") -> Jaxpr:
         """The frozen, interned program."""
         return Jaxpr(tuple(self.ins), tuple(self.eqns), tuple(outs), name)
+
+
+# What becomes of an equation over new operands: the atoms of its results, or None where it is copied.
+Rule: TypeAlias = Callable[[Builder, Eqn, tuple[Atom, ...]], Sequence[Atom] | None]
+
+
+def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
+    """The program with `rule(builder, eqn, ins)` in place of each equation: `ins` are its operands in the new program.
+
+    The rule adds equations to the builder, which stamps them with the place of `eqn`, and returns what stands for the
+    results of `eqn`; None copies it.
+    Law:  `rewrite(jaxpr, lambda b, eqn, ins: None) is jaxpr`.
+    """
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    b.extend(jaxpr.eqns, env, rule)  # not `inline`: bodies are nested deep, and each call takes stack
+    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
+
+
+def renamed(atoms: Iterable[Atom], env: Mapping[Atom, Atom]) -> tuple[Atom, ...]:
+    """Atoms, with what `env` has in place of them."""
+    return tuple([env.get(a, a) for a in atoms])
 
 
 def splat(value: object, aval: Aval) -> Lit:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
+from fxad.core.layout import Carry, Constant, Layout, Once
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit
 
 
 def whole(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
@@ -14,26 +17,25 @@ def whole(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
     return eqn
 
 
-def sweep(jaxpr: Jaxpr, slim: Callable[[Eqn, tuple[bool, ...]], Eqn] = whole) -> Jaxpr:
+def sweep(jaxpr: Jaxpr, less: Callable[[Eqn, tuple[bool, ...]], Eqn] = whole) -> Jaxpr:
     """The program without equations that no result and no effect needs; the program itself when there are none.
 
-    `slim(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
+    `less(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
     """
     live: set[Atom] = set(jaxpr.outs)
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
         used = tuple([v in live for v in eqn.outs])
         if any(used) or eqn.prim.effects:
-            kept.append(slim(eqn, used))
+            kept.append(less(eqn, used))
             live.update(kept[-1].ins)
     kept.reverse()
     if len(kept) == len(jaxpr.eqns) and all([a is b for a, b in zip(kept, jaxpr.eqns, strict=True)]):
         return jaxpr
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    for eqn in kept:
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    b.extend(kept, env)
+    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
 
 
 def narrow(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[bool, ...]]:
@@ -58,7 +60,7 @@ def dce(jaxpr: Jaxpr) -> Jaxpr:
     Law:  same value; idempotent; never more equations; effects stay, in order.
     Cost: one pass back, one forward; the program itself when nothing is dead.
     """
-    return sweep(jaxpr, _slim)
+    return sweep(jaxpr, _without_unused)
 
 
 @by_value
@@ -71,14 +73,136 @@ def prune(jaxpr: Jaxpr, used: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]
     return narrow(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
 
 
-def _slim(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
+def _without_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
     """An equation without the results of its bodies that nobody uses, where its primitive knows how."""
     if not isinstance(eqn.prim, HigherOrder):
         return eqn
     live = {v for v, u in zip(eqn.outs, used, strict=True) if u}
     while True:
         # again and again: a literal that moved into a body may be able to move on, into a body in there
-        slim = eqn.prim.slim(eqn, tuple([v in live for v in eqn.outs]), prune)
-        if slim is eqn or not isinstance(slim.prim, HigherOrder):
-            return slim
-        eqn = slim
+        less = remove_unused(eqn, tuple([v in live for v in eqn.outs]))
+        if less is eqn or not isinstance(less.prim, HigherOrder):
+            return less
+        eqn = less
+
+
+def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
+    """An equation with bodies without results that are not `used` and operands that then no body reads; the equation
+    itself where all is needed.
+
+    A carry is needed where its result is used, or a body reads it. One that no run changes, and whose result is not
+    used, becomes a constant. Literals move into bodies that do not run exactly once: calls share their bodies.
+    """
+    prim = eqn.prim
+    assert isinstance(prim, HigherOrder), "an equation with bodies"
+    own = prim.without_results(eqn, used, prune)
+    if own is not None:
+        return own
+    layout = prim.layout
+    running, carries = layout.running, layout.carries
+    takes, gives = {k: layout.takes(k) for k in running}, {k: layout.gives(k) for k in running}
+    keep = [u or g for u, g in zip(used, [g.fixed for g in layout.results for _ in range(g.size)], strict=True)]
+    idle = _idle(layout, carries, keep) if carries else set[int]()
+    while True:
+        pruned = {k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in gives[k]])) for k in running}
+        read = {k: {p for p, r in zip(takes[k], pruned[k][1], strict=True) if r} for k in running}
+        every = set[int]().union(*read.values())
+        further = [q for p, q in carries.items() if p in every and p not in idle and not keep[q]]
+        if not further:
+            break
+        for q in further:
+            keep[q] = True
+    whole = all(keep) and all([j is layout.bodies[k].jaxpr and all(mask) for k, (j, mask) in pruned.items()])
+    moves = type(layout.bodies[running[0]].runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
+    if whole and not idle and not moves:
+        return eqn  # as nearly always
+    groups, fixed = _kept_operands(eqn, layout, keep, idle, read)
+    made = prim.rebuild(
+        tuple([
+            _over_kept(layout, k, pruned[k], groups, fixed) if k in pruned else body.jaxpr
+            for k, body in enumerate(layout.bodies)
+        ]),
+        tuple(map(len, groups)),
+        tuple([sum([keep[q] for q in layout.results_of(g)]) for g in range(len(layout.results))]),
+    )  # fmt: skip
+    if made == prim:
+        return eqn
+    ins = tuple([eqn.ins[p] for group in groups for p in group])
+    return Eqn(made, ins, tuple([v for v, k in zip(eqn.outs, keep, strict=True) if k]), eqn.source)
+
+
+def _over_kept(
+    layout: Layout,
+    body: int,
+    pruned: tuple[Jaxpr, tuple[bool, ...]],
+    groups: Sequence[Sequence[int]],
+    fixed: Mapping[int, Lit],
+) -> Jaxpr:
+    jaxpr, mask = pruned
+    takes, types = layout.takes(body), layout.bodies[body].jaxpr.in_avals
+    read = [p for p, r in zip(takes, mask, strict=True) if r]
+    return over(jaxpr, read, layout.bodies[body].operands, groups, fixed, dict(zip(takes, types, strict=True)))
+
+
+def _idle(layout: Layout, carries: Mapping[int, int], keep: Sequence[bool]) -> set[int]:
+    """The operands that are carried, that no run changes and whose result is not kept, where the bodies that take them
+    may have them as constants."""
+    if all([keep[q] for q in carries.values()]) or any(
+        [layout.group_of(k, Constant) is None for k in layout.taken_by(_carry_group(layout))]
+    ):
+        return set()
+    same = set[int]()
+    for k in layout.running:
+        given = dict(zip(layout.gives(k), layout.bodies[k].jaxpr.outs, strict=True))
+        taken = dict(zip(layout.takes(k), layout.bodies[k].jaxpr.ins, strict=True))
+        same.update([p for p, q in carries.items() if q in given and given[q] is taken[p] and not keep[q]])
+    return same
+
+
+def _carry_group(layout: Layout) -> int:
+    return next(g for g, group in enumerate(layout.operands) if type(group.role) is Carry)
+
+
+def _kept_operands(
+    eqn: Eqn, layout: Layout, keep: Sequence[bool], idle: AbstractSet[int], read: Mapping[int, AbstractSet[int]]
+) -> tuple[list[list[int]], dict[int, Lit]]:
+    """The operands that are left, by groups, and those that are literals in the bodies now."""
+    groups: list[list[int]] = []
+    fixed: dict[int, Lit] = {}
+    for g, group in enumerate(layout.operands):
+        here = list(layout.operands_of(g))
+        of = layout.taken_by(g)
+        if type(group.role) is Carry:
+            here = [p for p in here if keep[layout.carries[p]]]
+        elif of and not group.fixed:
+            here = [p for p in here if any([p in read[k] for k in of])]
+            if type(group.role) is Constant:
+                # a carry that no run changes
+                bodies = [k for k in of if layout.group_of(k, Constant) == g]
+                here += [p for p in sorted(idle) if any([p in read[k] for k in bodies])]
+            if any([type(layout.bodies[k].runs) is not Once for k in of]):
+                fixed.update({p: a for p in here if isinstance(a := eqn.ins[p], Lit)})
+                here = [p for p in here if p not in fixed]
+        groups.append(here)
+    return groups, fixed
+
+
+def over(
+    jaxpr: Jaxpr,
+    takes: Sequence[int],
+    operands: Sequence[int],
+    groups: Sequence[Sequence[int]],
+    fixed: Mapping[int, Lit] = MappingProxyType({}),
+    types: Mapping[int, Aval] = MappingProxyType({}),
+) -> Jaxpr:
+    """A body that took the operands `takes` of its equation, now that its equation has others: the body takes those in
+    the `groups` that `operands` names. Those `fixed` are literals; `types` are those of operands that it did not take.
+    """
+    wants = [p for g in operands for p in groups[g]]
+    if list(takes) == wants:
+        return jaxpr
+    avals = {**types, **{p: v.aval for p, v in zip(takes, jaxpr.ins, strict=True)}}
+    b = Builder()
+    args: dict[int, Atom] = {p: b.input(avals[p]) for p in wants}
+    args.update({p: a.with_aval(avals[p].shape) for p, a in fixed.items() if p in avals})
+    return b.build(b.inline(jaxpr, [args[p] for p in takes]), jaxpr.name)

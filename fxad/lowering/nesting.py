@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from fxad.core.layout import Once, Slice
 from fxad.errors import CompileError
-from fxad.ir import HigherOrder, Jaxpr, Primitive, distinct, place
-from fxad.primitives.control.call import Applied
-from fxad.primitives.control.remat import Remat
-from fxad.primitives.control.scan import Scan
+from fxad.ir import HigherOrder, Jaxpr, distinct, place
 
 # In calls: what is left is for other versions of jaxlib.
 _LIMIT: Final = 150
@@ -53,15 +51,14 @@ def _below(prim: HigherOrder, deep: dict[Jaxpr, tuple[int, int]]) -> tuple[int, 
 
 def _compiled(prim: HigherOrder) -> tuple[Jaxpr, ...]:
     """The bodies that are compiled: rules have done what they are for."""
-    return (prim.value,) if isinstance(prim, Applied) else prim.bodies
+    layout = prim.layout
+    return tuple([layout.bodies[k].jaxpr for k in layout.running])
 
 
-def _calls(prim: Primitive) -> int:
+def _calls(prim: HigherOrder) -> int:
     """How many calls take as much stack as one such equation."""
-    match prim:
-        case Remat():
-            return 1 + prim.opaque
-        case Scan():
-            return 2
-        case _:
-            return 1
+    layout = prim.layout
+    runs = [layout.bodies[k].runs for k in layout.running]
+    apart = any([isinstance(r, Once) and r.opaque for r in runs])
+    sliced = any([type(g.role) is Slice for g in (*layout.operands, *layout.results)]) and not layout.depends
+    return 2 if apart or sliced else 1

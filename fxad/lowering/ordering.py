@@ -6,21 +6,25 @@ calls of a program as an operand and a result, and through the bodies that hold 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.layout import PREDICATE, Carry, Constant, InParallel, Layout, Once, OneOf, Role, Value
+from fxad.core.liveness import over
 from fxad.core.memo import by_value
 from fxad.errors import CompileError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Var, distinct, place
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var, distinct, place
 from fxad.primitives.checking import Called
-from fxad.primitives.control.call import Applied, Call
-from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.remat import Remat
-from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
 from fxad.primitives.host import ORDERED, TOKEN, HostCall
+
+# An equation with a token, and the places of the token among its operands and among its results.
+_Ordered: TypeAlias = tuple[Primitive, int, int]
+_TOKEN: Final = -1  # the token, among the places of operands
 
 GOES: Final = Aval((), dtypes.bool_)
 # A result that every program with calls of the host has, last: it is there when the program has run.
@@ -54,48 +58,80 @@ def _threaded(jaxpr: Jaxpr) -> Jaxpr:
     """(token, operands) -> (token, results)."""
     b = Builder()
     token: Atom = b.input(TOKEN)
-    env: dict[Atom, Atom] = {v: b.input(v.aval) for v in jaxpr.ins}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        b.source = eqn.source
-        if ORDERED in eqn.prim.effects:
-            token, outs = _through(b, eqn, ins, token)
-        else:
-            outs = b.copy(eqn, ins)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([token, *[env.get(a, a) for a in jaxpr.outs]], jaxpr.name)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        nonlocal token
+        if ORDERED not in eqn.prim.effects:
+            return None
+        token, outs = _through(b, eqn, ins, token)
+        return outs
+
+    outs = b.inline(jaxpr, b.inputs(jaxpr.in_avals), rule)
+    return b.build((token, *outs), jaxpr.name)
 
 
 def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[Atom, tuple[Var, ...]]:
     """An equation with ordered calls: the token after it, and its results."""
     prim = eqn.prim
-    at = 0  # where the token stands among operands and results
-    new: Primitive
-    match prim:
-        case HostCall():
-            new, at = replace(prim, token=True), 1
-        case Applied():  # rules have done what they are for
-            new = Call(_threaded(prim.value))
-        case Remat():
-            new = prim.with_bodies((_threaded(prim.body),))
-        case Cond():
-            new, at = prim.with_bodies(tuple([_threaded(body) for body in prim.branches])), 1
-        case Scan():
-            body = _after(_threaded(prim.body), prim.n_consts)
-            new, at = replace(prim, body=body, n_carry=prim.n_carry + 1), prim.upto + prim.n_consts
-        case While() if ORDERED in prim.cond.effects and prim.max_steps is None:
-            new = Call(_threaded(_deciding(prim)))
-        case While() if ORDERED not in prim.cond.effects:
-            body, cond = _after(_threaded(prim.body), prim.n_body), _ignoring(prim.cond, prim.n_cond)
-            new, at = replace(prim, cond=cond, body=body), prim.n_cond + prim.n_body
-        case _:
-            raise CompileError(
-                f"compile: an ordered call of the host inside {prim.name} has no place in an order",
-                remedy="leave out `ordered`, or call the host outside of it",
-                where=str(place(eqn.source) or ""),
-            )
+    found: _Ordered | None = None
+    if isinstance(prim, HostCall):
+        found = replace(prim, token=True), 1, 0
+    elif isinstance(prim, HigherOrder):
+        found = _with_token(prim)
+    if found is None:
+        raise CompileError(
+            f"compile: an ordered call of the host inside {prim.name} has no place in an order",
+            remedy="leave out `ordered`, or call the host outside of it",
+            where=str(place(eqn.source) or ""),
+        )
+    new, at, after = found
     outs = b(new, *ins[:at], token, *ins[at:])
-    return outs[0], outs[1:]
+    return outs[after], (*outs[:after], *outs[after + 1 :])
+
+
+def _with_token(prim: HigherOrder) -> _Ordered | None:
+    """An equation whose bodies have ordered calls, with a token. It is a carry of repeated runs, and goes into a body
+    that runs once and out of it. None where there is no order: runs in parallel, and a predicate with such calls."""
+    layout = prim.layout
+    holding = [k for k in layout.running if ORDERED in layout.bodies[k].jaxpr.effects]
+    once = layout.once
+    if layout.has_rules and once is not None:  # rules have done what they are for
+        return Call(_threaded(layout.bodies[once].jaxpr)), 0, 0
+    if isinstance(prim, While) and ORDERED in prim.cond.effects and prim.max_steps is None:
+        return Call(_threaded(_deciding(prim))), 0, 0  # a program of another loop, which only `while` is known to have
+    branches = all([isinstance(layout.bodies[k].runs, Once | OneOf) for k in layout.running])
+    kind: type[Role] = Constant if branches else Carry
+    threaded = layout.running if branches else holding
+    groups = {layout.group_of(k, kind) for k in threaded}
+    gives = {next((g for g in layout.bodies[k].results if _takes_token(layout, g, branches)), None) for k in threaded}
+    if len(groups) != 1 or len(gives) != 1 or any([isinstance(layout.bodies[k].runs, InParallel) for k in holding]):
+        return None
+    (group,), (result,) = groups, gives
+    if group is None or result is None or (not branches and len(holding) > 1):
+        return None
+    operands = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
+    operands[group].insert(0, _TOKEN)
+    bodies = []
+    for k, body in enumerate(layout.bodies):
+        takes, jaxpr = layout.takes(k), body.jaxpr
+        if k in threaded:
+            first = body.results[: body.results.index(result)]
+            jaxpr = _moved(_threaded(jaxpr), sum([1 if g == PREDICATE else layout.results[g].size for g in first]))
+            takes = (_TOKEN, *takes)
+        bodies.append(over(jaxpr, takes, body.operands, operands, types={_TOKEN: TOKEN}))
+    sizes = tuple([g.size + (k == result) for k, g in enumerate(layout.results)])
+    new = prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes)
+    return new, layout.operands_of(group).start, layout.results_of(result).start
+
+
+def _takes_token(layout: Layout, group: int, branches: bool) -> bool:
+    return group != PREDICATE and isinstance(layout.results[group].role, Value if branches else Carry)
+
+
+def _moved(body: Jaxpr, to: int) -> Jaxpr:
+    """A body with its first result at another place."""
+    token, *outs = body.outs
+    return Jaxpr(body.ins, body.eqns, (*outs[:to], token, *outs[to:]), body.name)
 
 
 def _deciding(loop: While) -> Jaxpr:
@@ -114,19 +150,3 @@ def _deciding(loop: While) -> Jaxpr:
     ins = b.inputs(avals)
     first = b.inline(loop.cond, (*ins[:n], *ins[m:]))
     return b.build(b(While(more, step, 0, m), *ins[:m], *first, *ins[m:])[1:], loop.body.name)
-
-
-def _after(body: Jaxpr, n: int) -> Jaxpr:
-    """A body that takes its token after `n` constants."""
-    b = Builder()
-    consts = b.inputs([v.aval for v in body.ins[1 : 1 + n]])
-    token, *rest = b.inputs([body.ins[0].aval, *[v.aval for v in body.ins[1 + n :]]])
-    return b.build(b.inline(body, [token, *consts, *rest]), body.name)
-
-
-def _ignoring(cond: Jaxpr, n: int) -> Jaxpr:
-    """A predicate that takes a token after `n` constants, and does not look at it."""
-    b = Builder()
-    consts = b.inputs([v.aval for v in cond.ins[:n]])
-    b.input(TOKEN)
-    return b.build(b.inline(cond, [*consts, *b.inputs([v.aval for v in cond.ins[n:]])]), cond.name)

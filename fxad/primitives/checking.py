@@ -48,7 +48,7 @@ class Check(Linear):
             that a gradient that does not need the value is. `message` is a format of the fields where there are any.
             Batched with a predicate that varies, `sizes` are the mapped axes from the outside in, and the error tells
             the first example. It must not run where the program does not: a rule that runs a body for an example that
-            is not there guards its checks (`fxad.primitives.control.guarded`).
+            is not there guards its checks (`fxad.primitives.control.effects`).
     Cost:   a branch; the host is called where the check fails.
     """
 

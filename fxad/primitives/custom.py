@@ -13,6 +13,7 @@ from itertools import islice
 from typing import ClassVar, Final, final
 
 from fxad.core.builder import Builder
+from fxad.core.layout import Layout
 from fxad.core.liveness import prune
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
@@ -30,8 +31,8 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import either, marked, over
-from fxad.primitives.control.call import Call, check_operands
+from fxad.primitives.control.bodies import either, over, select_by_mask
+from fxad.primitives.control.call import Call, check_operands, layout_with_rules
 from fxad.primitives.custom_again import Batched, Reads, Ruled, Stacks, free_levels, knowing, unfolded
 from fxad.primitives.custom_rule import Given, without_operands
 from fxad.primitives.linear_call import Dims, LinearCall, check_type, summed
@@ -56,7 +57,7 @@ class CustomCall(Ruled):
           of the inexact results -> the other operands, then cotangents of the moving ones. Batched, all operands that
           are not held are mapped.
           A call with `again` >= 0 stands in a rule of its own function, so many levels of rules below it; `stacks`
-          says how it was since batched and slimmed. `reads`: for each result the operands that it needs, in the
+          says how it was since batched and reduced. `reads`: for each result the operands that it needs, in the
           function or in a rule; () where that is not known. `origin`: the function that such calls in the rules stand
           for, a program of one equation, where it is another one than this: batched, or without what is dead.
           `partial`: rules for when no other operands move than those marked; the one for fewest is taken.
@@ -89,10 +90,13 @@ class CustomCall(Ruled):
         return self.body, *self.jvp_rule, *self.vjp_rule, *stacked, *self.inverse_rule, *partial
 
     @property
-    def linear_bodies(self) -> tuple[int, ...]:
-        rules = [rule.linear for rule in self._derivatives]
-        others = (0,) * (len(self.vmap_rules) + len(self.inverse_rule))
-        return 0, *rules[0], *rules[1], *others, *[n for rule in rules[2:] for n in rule]
+    def layout(self) -> Layout:
+        rules, others = self._derivatives, len(self.vmap_rules) + len(self.inverse_rule)
+        linear = (0, *rules[0].linear, *rules[1].linear, *[0] * others, *[n for rule in rules[2:] for n in rule.linear])
+        # the forward programs of rules are what is differentiated in place of the function
+        forward = [[k == 0 for k in range(len(rule.rule))] for rule in rules]
+        stores = (True, *forward[0], *forward[1], *[False] * others, *[first for rule in forward[2:] for first in rule])
+        return layout_with_rules(self.bodies, 0, stores=stores, linear=linear, label="call")
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
         given = iter(bodies)
@@ -110,29 +114,29 @@ class CustomCall(Ruled):
     def at(self, level: int, reads: Reads | None = None) -> CustomCall:
         return replace(self, again=level, reads=self.reads if reads is None else reads)
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+    def without_results(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
         """Without results nobody uses, and operands that neither the function nor a rule then reads. An inverse reads
         all results: where one is not used, there is none."""
         if self.again >= 0:
-            return self._slim_again(eqn, used, prune)
+            return self._less_again(eqn, used, prune)
         if self.inverse_rule and all(used):
             return eqn
-        made, needed = self._slimmed(used, prune)
+        made, needed = self._less(used, prune)
         if made == self:
             return eqn
-        return Eqn(self._origin_of(made), marked(eqn.ins, needed), marked(eqn.outs, used), eqn.source)
+        return Eqn(self._origin_of(made), select_by_mask(eqn.ins, needed), select_by_mask(eqn.outs, used), eqn.source)
 
-    def _slimmed(self, used: tuple[bool, ...], prune: Prune) -> tuple[CustomCall, tuple[bool, ...]]:
+    def _less(self, used: tuple[bool, ...], prune: Prune) -> tuple[CustomCall, tuple[bool, ...]]:
         """This call with the results in use, and which operands are left."""
         ins, n = self.body.in_avals, self.captured
         body, read = prune(self.body, used)
         stacked = [prune(rule, used) for _, rule in self.vmap_rules]
-        rules = [rule.slim(used, prune) for rule in self._derivatives]
+        rules = [rule.without_results(used, prune) for rule in self._derivatives]
         needed = read
         for mask in [mask for _, mask in (*stacked, *rules)]:
             needed = either(needed, mask)
         stacks = [rule.in_avals for _, rule in self.vmap_rules]
-        lives = [marked(needed, rule.moving) for rule in self._derivatives]
+        lives = [select_by_mask(needed, rule.moving) for rule in self._derivatives]
         left = [tuple(without_operands(rule, needed, live)) for (rule, _), live in zip(rules, lives, strict=True)]
         every = zip(self.vmap_rules, stacked, stacks, strict=True)
         made = CustomCall(
@@ -144,16 +148,16 @@ class CustomCall(Ruled):
             self.exhausted,
             origin=self.origin,
             partial=tuple(
-                [(marked(live, needed), rule) for (live, _), rule in zip(self.partial, left[2:], strict=True)]
+                [(select_by_mask(live, needed), rule) for (live, _), rule in zip(self.partial, left[2:], strict=True)]
             ),
         )
         return made, needed
 
-    def _slim_again(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
+    def _less_again(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
         """A call in a rule of its function, without operands that the function then does not read, nor its rules."""
         if all(used) or not self.reads:
             return eqn
-        left = marked(self.reads, used)
+        left = select_by_mask(self.reads, used)
         needed = tuple([any(column) for column in zip(*left, strict=True)])
         body, read = prune(self.body, used)
         gone = (-1, tuple([0 if n else None for n in needed]), tuple([0 if u else None for u in used]))
@@ -165,9 +169,9 @@ class CustomCall(Ruled):
             (),
             again=self.again,
             stacks=(*self.stacks, gone),
-            reads=tuple([marked(row, needed) for row in left]),
+            reads=tuple([select_by_mask(row, needed) for row in left]),
         )
-        return Eqn(made, marked(eqn.ins, needed), marked(eqn.outs, used), eqn.source)
+        return Eqn(made, select_by_mask(eqn.ins, needed), select_by_mask(eqn.outs, used), eqn.source)
 
     @property
     def _derivatives(self) -> tuple[Given, ...]:
@@ -194,7 +198,7 @@ class CustomCall(Ruled):
                 f"{len(self.jvp_rule)} and {len(self.vjp_rule)} programs",
                 remedy="give all programs of a rule, or none",
             )
-        moving, inexact = marked(ins, self.moving), tuple([a for a in outs if a.inexact])
+        moving, inexact = select_by_mask(ins, self.moving), tuple([a for a in outs if a.inexact])
         for live, _ in self.partial:
             if len(live) != len(ins) or any([f and not m for f, m in zip(live, self.moving, strict=True)]):
                 raise ParameterError(
@@ -225,11 +229,11 @@ class CustomCall(Ruled):
                 f"got {n} programs, and {len(self.held)} marks for {len(ins)} operands",
                 remedy="give the inverse, or it and the ivjp, and a mark for each operand; or neither",
             )
-        free = marked(ins, [not h for h in self.held]) if n else ()
+        free = select_by_mask(ins, [not h for h in self.held]) if n else ()
         for inverse in self.inverse_rule[:1]:
-            check_type(self.name, "inverse", inverse, (*outs, *marked(ins, self.held)), free)
+            check_type(self.name, "inverse", inverse, (*outs, *select_by_mask(ins, self.held)), free)
         for ivjp in self.inverse_rule[1:]:
-            check_type(self.name, "ivjp", ivjp, (*outs, *marked(ins, self.held), *inexact), (*free, *moving))
+            check_type(self.name, "ivjp", ivjp, (*outs, *select_by_mask(ins, self.held), *inexact), (*free, *moving))
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -288,11 +292,11 @@ class CustomCall(Ruled):
     def _batched_inverse(self, ctx: BatchCtx, dims: Dims, out_dims: Dims) -> tuple[Jaxpr, ...]:
         if not self.inverse_rule:
             return ()
-        known = (*out_dims, *marked(dims, self.held))
-        free = marked(dims, [not h for h in self.held])
+        known = (*out_dims, *select_by_mask(dims, self.held))
+        free = select_by_mask(dims, [not h for h in self.held])
         inverse, _ = ctx.recur(self.inverse_rule[0], known, free)
-        cts = marked(out_dims, [a.inexact for a in self.body.out_avals])
-        wants = (*free, *marked(dims, self.moving))
+        cts = select_by_mask(out_dims, [a.inexact for a in self.body.out_avals])
+        wants = (*free, *select_by_mask(dims, self.moving))
         return inverse, *[summed(ctx, ivjp, (), (*known, *cts), wants) for ivjp in self.inverse_rule[1:]]
 
     # ----------------------------------------------------------------------------------------------- differentiation
@@ -364,7 +368,7 @@ class CustomCall(Ruled):
         while True:
             rules = [knowing(rule, reads) for rule in self.bodies[1:]]
             made = self.with_bodies((self.body, *rules))
-            found = tuple([made._slimmed(used, prune)[1] for used in one])
+            found = tuple([made._less(used, prune)[1] for used in one])
             if found == reads:
                 return made
             reads = found

@@ -6,11 +6,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.liveness import prune
 from fxad.core.memo import by_value
 from fxad.core.stack import nested
-from fxad.ir import Atom, HigherOrder, Jaxpr, Primitive, equation
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.control.bodies import over
 from fxad.primitives.control.call import Applied
 from fxad.primitives.linear_call import Dims
@@ -103,10 +103,8 @@ def _rewritten(jaxpr: Jaxpr, depth: int, met: Callable[[Ruled, int], Jaxpr | Rul
     program. `depth` are the levels of rules passed on the way in."""
     if not any([level >= depth for level in free_levels(jaxpr)]):
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
+
+    def again(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
         prim: Primitive | Jaxpr = eqn.prim
         if isinstance(prim, Ruled) and prim.again >= depth:
             prim = met(prim, depth)
@@ -116,9 +114,6 @@ def _rewritten(jaxpr: Jaxpr, depth: int, met: Callable[[Ruled, int], Jaxpr | Rul
             prim = prim.with_rules((_rewritten(prim.value, depth, met), *inner), origin)
         elif isinstance(prim, HigherOrder):
             prim = prim.with_bodies(tuple([_rewritten(body, depth, met) for body in prim.bodies]))
-        if isinstance(prim, Jaxpr):
-            outs: Sequence[Atom] = b.inline(prim, ins)
-        else:
-            outs = b.copy(equation(prim, eqn.ins, eqn.outs, eqn.source), ins)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+        return b.inline(prim, ins) if isinstance(prim, Jaxpr) else b.copy(eqn, ins, prim)
+
+    return rewrite(jaxpr, again)

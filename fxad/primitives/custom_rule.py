@@ -19,7 +19,7 @@ from typing import final
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import narrow, sweep
 from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, JvpCtx, Lin, Primitive, Prune, Tangent
-from fxad.primitives.control.bodies import either, marked, over, spread_tangents, with_outs
+from fxad.primitives.control.bodies import either, over, select_by_mask, spread_tangents, with_outs
 from fxad.primitives.control.call import Call, call_primal
 from fxad.primitives.linear_call import Dims, LinearCall, check_type, narrowed, summed
 from fxad.primitives.linearity import without
@@ -53,7 +53,7 @@ class Given:
                 check_type(name, "program of derivatives", plain, self.ins, self.outs)
             return
         forward, push, *pulls = self.rule
-        moving, inexact = marked(self.ins, self.moving), marked(self.outs, self.inexact)
+        moving, inexact = select_by_mask(self.ins, self.moving), select_by_mask(self.outs, self.inexact)
         residuals = forward.out_avals[len(self.outs) :]
         check_type(name, "forward", forward, self.ins, (*self.outs, *residuals))
         check_type(name, "push", push, (*moving, *residuals), inexact)
@@ -62,7 +62,7 @@ class Given:
 
     # ------------------------------------------------------------------------------------------------- what is dead
 
-    def slim(self, used: tuple[bool, ...], prune: Prune) -> tuple[tuple[Jaxpr, ...], tuple[bool, ...]]:
+    def without_results(self, used: tuple[bool, ...], prune: Prune) -> tuple[tuple[Jaxpr, ...], tuple[bool, ...]]:
         """The rule about the results in use, with all operands; and which of them it reads, the tangents included."""
         if len(self.rule) < 2:
             rule: tuple[Jaxpr, ...] = ()
@@ -72,13 +72,13 @@ class Given:
                 rule = (over(slim, reads, self.ins, (True,) * len(reads)),)
             return rule, reads
         forward, push, *pulls = self.rule
-        n, given = len(used), marked(used, self.inexact)
+        n, given = len(used), select_by_mask(used, self.inexact)
         if not all(given):
-            push = with_outs(push, marked(push.outs, given))
+            push = with_outs(push, select_by_mask(push.outs, given))
             pulls = [without(pull, given)[0] for pull in pulls]
         counts = [sum(self.moving), sum(given)]
         maps, left = narrowed([sweep(j) for j in (push, *pulls)], counts[: 1 + len(pulls)])
-        whole = with_outs(forward, (*marked(forward.outs[:n], used), *marked(forward.outs[n:], left)))
+        whole = with_outs(forward, (*select_by_mask(forward.outs[:n], used), *select_by_mask(forward.outs[n:], left)))
         slim, mask = prune(whole, (True,) * len(whole.outs))
         dots = iter(narrow(maps[0])[1])
         reads = either(mask, [m and next(dots) for m in self.moving])
@@ -92,7 +92,7 @@ class Given:
             return [ctx.recur(plain, dims)[1] for plain in self.rule]
         n = len(self.outs)
         forward = ctx.recur(self.rule[0], dims)[1]
-        push = iter(ctx.recur(self.rule[1], (*marked(dims, self.moving), *forward[n:]))[1])
+        push = iter(ctx.recur(self.rule[1], (*select_by_mask(dims, self.moving), *forward[n:]))[1])
         dots = [next(push) if a.inexact else d for a, d in zip(self.outs, forward, strict=False)]
         return [forward[:n], tuple(dots)]
 
@@ -101,7 +101,7 @@ class Given:
         if len(self.rule) < 2:
             return tuple([ctx.recur(plain, dims, out_dims)[0] for plain in self.rule])
         residuals = ctx.recur(self.rule[0], dims)[1][len(out_dims) :]
-        moving, inexact = marked(dims, self.moving), marked(out_dims, self.inexact)
+        moving, inexact = select_by_mask(dims, self.moving), select_by_mask(out_dims, self.inexact)
         forward, _ = ctx.recur(self.rule[0], dims, (*out_dims, *residuals))
         push, _ = ctx.recur(self.rule[1], (*moving, *residuals), inexact)
         return forward, push, *[summed(ctx, pull, inexact, residuals, moving) for pull in self.rule[2:]]
@@ -121,17 +121,17 @@ class Given:
         if not maps:
             return Call(taken(forward)).jvp(ctx, primals, tangents)
         lins = [t for t in tangents if isinstance(t, Lin)]
-        live = marked([isinstance(t, Lin) for t in tangents], self.moving)
+        live = select_by_mask([isinstance(t, Lin) for t in tangents], self.moving)
         push, reached = without(maps[0], live)
         if not any(reached):
             return None
-        maps[0] = with_outs(push, marked(push.outs, reached))
+        maps[0] = with_outs(push, select_by_mask(push.outs, reached))
         if len(maps) > 1:
-            maps[1], _ = without(with_outs(maps[1], marked(maps[1].outs, live)), reached)
+            maps[1], _ = without(with_outs(maps[1], select_by_mask(maps[1].outs, live)), reached)
         counts = [len(lins), sum(reached)]
         slim, needed = narrowed(maps, counts[: len(maps)])
         n = len(self.outs)
-        forward = sweep(with_outs(forward, (*forward.outs[:n], *marked(forward.outs[n:], needed))))
+        forward = sweep(with_outs(forward, (*forward.outs[:n], *select_by_mask(forward.outs[n:], needed))))
         outs, residuals = call_primal(ctx, taken(forward), n, primals)
         slim = [taken(j) for j in slim]
         linear: Primitive = Call(slim[0]) if len(slim) == 1 else LinearCall(slim[0], slim[1], len(lins))
@@ -144,7 +144,7 @@ def without_operands(rule: tuple[Jaxpr, ...], needed: tuple[bool, ...], moving: 
     """The programs of a rule without operands that it does not read; `moving`: which of the moving ones are left."""
     for k, jaxpr in enumerate(rule):
         if k == 2:
-            yield sweep(with_outs(jaxpr, marked(jaxpr.outs, moving)))
+            yield sweep(with_outs(jaxpr, select_by_mask(jaxpr.outs, moving)))
         else:
             slim, mask = narrow(jaxpr)
             wants = needed if k == 0 else (*moving, *[True] * (len(mask) - len(moving)))

@@ -14,6 +14,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
+from fxad.core.layout import Body, Elements, Group, Layout, Unknown, Value
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
@@ -59,6 +60,13 @@ class Fold(HigherOrder):
     @final
     def bodies(self) -> tuple[Jaxpr, ...]:
         return (self.body,)
+
+    @property
+    @final
+    def layout(self) -> Layout:
+        n = len(self.body.outs)
+        operands, results = Group(Elements(), 2 * n, fixed=True), Group(Value(), n, fixed=True)
+        return Layout((operands,), (results,), (Body(self.body, (0,), (0,), Unknown()),))
 
     @final
     def _operands(self, avals: tuple[Aval, ...]) -> tuple[Aval, ...]:

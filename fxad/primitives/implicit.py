@@ -11,27 +11,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final, TypeAlias, final
 
+from fxad.core.layout import Layout
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
     Cotangent,
-    Eqn,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
     Primitive,
-    Prune,
     Tangent,
     TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import marked, spread_tangents, with_outs
-from fxad.primitives.control.call import Applied, Call, call_primal, check_operands
+from fxad.primitives.control.bodies import select_by_mask, spread_tangents, with_outs
+from fxad.primitives.control.call import Applied, Call, call_primal, check_operands, layout_with_rules
 from fxad.primitives.elementwise import NEG
 from fxad.primitives.linear_call import check_type, narrowed
 from fxad.primitives.shape import broadcast_to_axis
@@ -77,13 +76,9 @@ class LinearSolve(Applied, Linear):
         """The same without auxiliary results."""
         return self.with_bodies((self.matvec, with_outs(self.solve, self.solve.outs[: self.size]), *self.adjoint))
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """Without auxiliary results nobody uses."""
-        keep = (*[True] * self.size, *used[self.size :])
-        if all(keep):
-            return eqn
-        solve = with_outs(self.solve, marked(self.solve.outs, keep))
-        return Eqn(self.with_bodies((self.matvec, solve, *self.adjoint)), eqn.ins, marked(eqn.outs, keep), eqn.source)
+    @property
+    def layout(self) -> Layout:
+        return layout_with_rules(self.bodies, 1, further=len(self.solve.outs) - self.size)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         n, ins = self.size, self.matvec.in_avals
@@ -132,7 +127,7 @@ class LinearSolve(Applied, Linear):
         return outs, (*dots, *[Zero(v.aval) for v in outs[n:]])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        alone = len(self.solve.outs) == self.size  # auxiliary results are not linear; `slim` drops those nobody uses
+        alone = len(self.solve.outs) == self.size  # auxiliary results are not linear; dead ones are dropped
         return alone and all(mask[: self.size]) and not any(mask[self.size :])
 
     def transpose(
@@ -186,14 +181,9 @@ class Root(Applied):
         """The number of operands that are the guess, and of results that are x."""
         return len(self.equation.ins) - self.captured
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """Without auxiliary results nobody uses."""
-        keep = (*[True] * self.size, *used[self.size :])
-        if all(keep):
-            return eqn
-        solve = with_outs(self.solve, marked(self.solve.outs, keep))
-        prim = Root(self.equation, solve, self.at, self.system, self.captured)
-        return Eqn(prim, eqn.ins, marked(eqn.outs, keep), eqn.source)
+    @property
+    def layout(self) -> Layout:
+        return layout_with_rules(self.bodies, 1, further=len(self.solve.outs) - self.size)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         ins = self.equation.in_avals
@@ -247,9 +237,9 @@ class Root(Applied):
             return outs, still
         system, needed = narrowed(self.system, (len(moved),) * len(self.system))
         n_at = len(self.at.outs)
-        at = with_outs(self.at, marked(self.at.outs, needed[:n_at]))
+        at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
         _, kept = call_primal(ctx, at, 0, point)
-        known = (*kept, *marked(primals[:c], needed[n_at:]))
+        known = (*kept, *select_by_mask(primals[:c], needed[n_at:]))
         made = LinearSolve(system[0], system[1], tuple(system[2:]))
         dots = ctx.lin(made, *[_negative(ctx, t) for t in moved], *known)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]

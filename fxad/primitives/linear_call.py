@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, TypeAlias, final
 
 from fxad.core.builder import Builder
+from fxad.core.layout import Layout
 from fxad.core.liveness import narrow, sweep
 from fxad.errors import ParameterError
 from fxad.ir import (
@@ -24,9 +25,9 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.checks import TOGETHER
-from fxad.primitives.control.bodies import marked, over
-from fxad.primitives.control.call import Applied, Call, check_operands
-from fxad.primitives.control.silent import silent, unchecked
+from fxad.primitives.control.bodies import over, select_by_mask
+from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
+from fxad.primitives.control.effects import silent, unchecked
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_zero, without
 from fxad.primitives.shape import ReduceSum
@@ -61,7 +62,12 @@ class LinearCall(Applied, Linear):
 
     @property
     def linear_bodies(self) -> tuple[int, ...]:
+        """Of how many of its first operands each body is a linear map."""
         return self.n_linear, len(self.body.outs)
+
+    @property
+    def layout(self) -> Layout:
+        return layout_with_rules(self.bodies, 0, linear=self.linear_bodies)
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearCall:
         return LinearCall(bodies[0], bodies[1], self.n_linear)
@@ -161,9 +167,11 @@ def _part(
     """What a map of cotangents, batched, makes of some of them alone; and which results are stacks."""
     n = len(live)
     alone, _ = without(pull, live)
-    dims = (*marked(cts, live), *known)
+    dims = (*select_by_mask(cts, live), *known)
     at = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
-    return list(zip(b.inline(ctx.recur(alone, dims, at)[0], (*marked(ins[:n], live), *ins[n:])), at, strict=True))
+    return list(
+        zip(b.inline(ctx.recur(alone, dims, at)[0], (*select_by_mask(ins[:n], live), *ins[n:])), at, strict=True)
+    )
 
 
 def _sum(b: Builder, a: Atom, dim: int | None) -> Atom:

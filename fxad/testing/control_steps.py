@@ -76,7 +76,7 @@ def scan(g: Growth, _: Atom) -> None:
     roles = [g.draw(st.sampled_from(["const", "carry", "xs"])) for _ in body.ins]
     order = [k for role in ("const", "carry", "xs") for k, r in enumerate(roles) if r == role]
     n_consts, n_carry = roles.count("const"), roles.count("carry")
-    step = _step(g, body, order, n_consts, n_carry)
+    step = step_of(g, body, order, n_consts, n_carry)
     length = g.draw(st.sampled_from([2, 1, 3, 0]))
     prim = Scan(step, length, g.draw(st.booleans()), g.draw(st.sampled_from([1, 2])), n_consts, n_carry)
     avals = [body.ins[k].aval for k in order]
@@ -86,7 +86,7 @@ def scan(g: Growth, _: Atom) -> None:
         g.add(v, Fact(INPUT.low, INPUT.high, not g.smooth) if k < n_carry else RESULT)
 
 
-def _step(g: Growth, body: Jaxpr, order: Sequence[int], n_consts: int, n_carry: int) -> Jaxpr:
+def step_of(g: Growth, body: Jaxpr, order: Sequence[int], n_consts: int, n_carry: int) -> Jaxpr:
     """`body` with its operands in another order, giving the next carry before its results."""
     b = Builder()
     args = b.inputs([body.ins[k].aval for k in order])
@@ -125,7 +125,7 @@ def loop(g: Growth, _: Atom) -> None:
     roles = [g.draw(st.booleans()) for _ in body.ins]
     order = [k for role in (False, True) for k, r in enumerate(roles) if r is role]
     n_consts, n_carry = roles.count(False), roles.count(True)
-    step = _step(g, body, order, n_consts, n_carry)
+    step = step_of(g, body, order, n_consts, n_carry)
     b = Builder()
     args = b.inputs(step.in_avals[:n_consts])
     count = b.input(_STEP)

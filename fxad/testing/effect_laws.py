@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.host_functions import HOST
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Primitive, Var
@@ -65,12 +65,10 @@ def _told(program: Jaxpr, number: Lit, rng: np.random.Generator) -> Jaxpr:
     b = Builder.like(program)
     env: dict[Atom, Atom] = {}
     for eqn in program.eqns:
-        prim = _inside(eqn.prim, number, rng)
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs), ins), strict=True))
+        b.extend([Eqn(_inside(eqn.prim, number, rng), eqn.ins, eqn.outs)], env)
         if rng.random() < 0.5:
             env.update(_tell(b, env, eqn, number, rng))
-    return b.build([env.get(a, a) for a in program.outs], program.name)
+    return b.build(renamed(program.outs, env), program.name)
 
 
 def _inside(prim: Primitive, number: Lit, rng: np.random.Generator) -> Primitive:

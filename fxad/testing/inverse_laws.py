@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.core.interpreter import run
 from fxad.ir import NDArray
-from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.testing.batching_laws import mapped_dims
 from fxad.testing.compare import differ, fail, filled, slack
 from fxad.testing.derivative_laws import check_same_derivatives, wrt
@@ -40,14 +40,14 @@ def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
     program, args = case.program, case.args
     wanted = tuple([not k for k in case.kept])
     back = check_transform(lambda f: inverse(f, wanted), program)
-    given = [*run(program, args), *marked(args, case.kept)]
+    given = [*run(program, args), *select_by_mask(args, case.kept)]
     room = max(rtol, slack(program, args))
-    if problem := differ(run(back, given), marked(args, wanted), slack=room):
+    if problem := differ(run(back, given), select_by_mask(args, wanted), slack=room):
         fail(f"inverse(f)(f(x)) is not x: {problem}", program, args, back)
     if case.measured:
         measured = check_transform(lambda f: inverse(f, wanted, True), program)
         *again, log_det = run(measured, given)
-        if problem := differ(again, marked(args, wanted), slack=room):
+        if problem := differ(again, select_by_mask(args, wanted), slack=room):
             fail(f"with log_det, inverse(f)(f(x)) is not x: {problem}", program, args, measured)
         if problem := differ([log_det], [dense_log_det(case)], slack=room):
             fail(f"log_det is not that of the dense Jacobian: {problem}", program, args, measured)
@@ -59,7 +59,7 @@ def dense_log_det(case: Inversion) -> NDArray:
     program, args = case.program, case.args
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, case.kept, strict=True)])
     forward, nonzero = jvp(program, wanted)
-    moving, outs = marked(program.in_avals, wanted), program.out_avals
+    moving, outs = select_by_mask(program.in_avals, wanted), program.out_avals
     columns = []
     for k, x in enumerate(moving):
         for unit in (1.0, 1j) if x.dtype in dtypes.COMPLEX else (1.0,):

@@ -6,6 +6,7 @@ differentiated, within a small tolerance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -19,7 +20,7 @@ from fxad.primitives.shape import (
     ReduceSum,
 )
 from fxad.testing.growth import INPUT, Growth
-from fxad.testing.steps import STEPS
+from fxad.testing.steps import STEPS, Step
 from fxad.testing.values import SEEDS, Domain, sample
 
 
@@ -48,22 +49,31 @@ class Case:
 
 @st.composite
 def programs(
-    draw: st.DrawFn, *, differentiable: bool = False, depth: int = 2, size: int = 10, scalar: bool = False
+    draw: st.DrawFn,
+    *,
+    differentiable: bool = False,
+    depth: int = 2,
+    size: int = 10,
+    scalar: bool = False,
+    steps: Sequence[Step] = STEPS,
 ) -> Jaxpr:
     """Well-typed programs of up to about `size` equations with bodies nested to `depth`.
 
     differentiable: floats are float64 and complex128, functions smooth almost everywhere and well conditioned.
     scalar:         the first result is a real floating scalar, so that the program has a gradient.
+    steps:          how it may grow; steps of your own grow programs with primitives of your own.
     """
     bodies = (
-        draw(st.lists(programs(differentiable=differentiable, depth=depth - 1, size=4), max_size=2)) if depth else []
+        draw(st.lists(programs(differentiable=differentiable, depth=depth - 1, size=4, steps=steps), max_size=2))
+        if depth
+        else []
     )
     g = Growth(draw, differentiable, bodies)
     for _ in range(draw(st.integers(1, 3))):
         dtype = g.dtypes[0] if draw(st.integers(0, 2)) == 0 else draw(st.sampled_from(g.dtypes))
         g.input(Aval(g.shape(), dtype))
     for _ in range(size):  # not a drawn number: hypothesis prefers small ones, and most programs would be empty
-        draw(st.sampled_from(STEPS))(g, g.one_of(g.pool))
+        draw(st.sampled_from(steps))(g, g.one_of(g.pool))
     used = {a for eqn in g.builder.eqns for a in eqn.ins} | g.conventions
     # most of what nothing uses is returned, so that a fault does not hide in dead code; and any values, twice perhaps
     outs: list[Atom] = [v for eqn in g.builder.eqns for v in eqn.outs if v not in used and draw(st.integers(0, 4))]
@@ -87,10 +97,16 @@ def _scalar(g: Growth) -> Atom:
 
 @st.composite
 def cases(
-    draw: st.DrawFn, *, differentiable: bool = False, depth: int = 2, size: int = 10, scalar: bool = False
+    draw: st.DrawFn,
+    *,
+    differentiable: bool = False,
+    depth: int = 2,
+    size: int = 10,
+    scalar: bool = False,
+    steps: Sequence[Step] = STEPS,
 ) -> Case:
     """Programs of `programs`, with operands in the bounds they were grown for."""
-    program = draw(programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar))
+    program = draw(programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar, steps=steps))
     seed = draw(SEEDS)
     return Case(program, operands(program, seed, zeros=not differentiable), seed, differentiable)
 

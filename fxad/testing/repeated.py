@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.liveness import sweep
 from fxad.ir import Atom, Jaxpr, Var, distinct
 from fxad.primitives import elementwise as ew
@@ -68,8 +68,8 @@ def _applied(draw: st.DrawFn, b: Builder, body: Jaxpr, args: Sequence[Atom], str
     """The equations of the body, with others in between when `stray`."""
     env: dict[Atom, Atom] = dict(zip(body.ins, args, strict=True))
     for eqn in body.eqns:
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+        env.update(zip(eqn.outs, b.copy(eqn, renamed(eqn.ins, env)), strict=True))
         last = env[eqn.outs[-1]] if eqn.outs else None
         if stray and last is not None and last.aval.inexact and draw(st.integers(0, 5)) == 5:
             b.one(ew.NEG, last)
-    return tuple([env.get(a, a) for a in body.outs])
+    return renamed(body.outs, env)

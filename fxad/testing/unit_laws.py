@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from fxad import runtime
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, Var
 from fxad.passes import plan_of
@@ -32,16 +32,15 @@ def in_stretches(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
         stretch = program.eqns[at : at + int(rng.integers(1, 6))]
         at += len(stretch)
         if rng.random() < 0.3:
-            for eqn in stretch:
-                env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+            b.extend(stretch, env)
             continue
         body, ins = _body(stretch, literals=bool(rng.random() < 0.5))
         if rng.random() < 0.3:
             body = in_stretches(body, seed + 1, segments)
         prim = Remat(body, bool(rng.random() < 0.5)) if rng.random() < segments else Call(body)
-        outs = b(prim, *[env.get(a, a) for a in ins])
+        outs = b(prim, *renamed(ins, env))
         env.update(zip([v for e in stretch for v in e.outs], outs, strict=True))
-    return b.build([env.get(a, a) for a in program.outs], program.name)
+    return b.build(renamed(program.outs, env), program.name)
 
 
 def _body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom]]:
@@ -50,8 +49,7 @@ def _body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom
     read = dict.fromkeys([a for e in stretch for a in e.ins if a not in made and (literals or isinstance(a, Var))])
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
-    for eqn in stretch:
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    b.extend(stretch, env)
     return b.build([env[v] for e in stretch for v in e.outs], "stretch"), list(read)
 
 

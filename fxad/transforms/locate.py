@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fxad.ir import Eqn
+from fxad.core.layout import OneOf
+from fxad.ir import Eqn, HigherOrder, Jaxpr
 
 
 def describe(eqn: Eqn) -> str:
@@ -13,3 +14,14 @@ def describe(eqn: Eqn) -> str:
 def named_in(equation: str) -> str:
     """The name of the primitive in an equation described."""
     return (*equation.partition(" = ")[2].split(" "), "")[0]
+
+
+def way_into(eqn: Eqn, body: Jaxpr) -> str:
+    """What messages call a body of an equation: `call of f`, `branch 1 of cond`."""
+    prim = eqn.prim
+    assert isinstance(prim, HigherOrder), "an equation with bodies"
+    layout = prim.layout
+    branches = [own.jaxpr for own in layout.bodies if type(own.runs) is OneOf]
+    if body in branches:
+        return f"branch {branches.index(body)} of {prim.name}"
+    return f"{layout.label or prim.name} of {body.name}"

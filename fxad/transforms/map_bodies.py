@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, carried
-from fxad.primitives.control.call import Applied
 from fxad.primitives.linearity import is_linear
 
 
@@ -19,23 +18,17 @@ def inside(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
     made = {body: transform(body) for body in carried(jaxpr)}
     if all([after is body for body, after in made.items()]):
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        b.source, prim = eqn.source, eqn.prim
-        if isinstance(prim, HigherOrder):
-            prim = prim.with_bodies(_transformed(prim, made))
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        prim = eqn.prim
+        return b.copy(eqn, ins, prim.with_bodies(_transformed(prim, made))) if isinstance(prim, HigherOrder) else None
+
+    return rewrite(jaxpr, rule)
 
 
 def _transformed(prim: HigherOrder, made: Mapping[Jaxpr, Jaxpr]) -> tuple[Jaxpr, ...]:
-    linear = prim.linear_bodies if isinstance(prim, Applied) else (0,) * len(prim.bodies)
-    return tuple([
-        body if _is_map(body, n) and not _is_map(made[body], n) else made[body]
-        for body, n in zip(prim.bodies, linear, strict=True)
-    ])  # fmt: skip
+    bodies = [(body.jaxpr, made[body.jaxpr], body.linear) for body in prim.layout.bodies]
+    return tuple([body if _is_map(body, n) and not _is_map(after, n) else after for body, after, n in bodies])
 
 
 def _is_map(body: Jaxpr, n: int) -> bool:

@@ -18,8 +18,6 @@ from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
-from fxad.primitives.control.call import Applied
-from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 
@@ -117,8 +115,9 @@ class Inlined:
         carries = self._bodies.get(type(prim))
         if carries is None:
             carries = self._bodies[type(prim)] = issubclass(type(prim), HigherOrder)
-        if carries and isinstance(prim, Applied | Remat):
-            inner = prim.body if isinstance(prim, Remat) else prim.value
+        layout = prim.layout if carries and isinstance(prim, HigherOrder) else None
+        if layout is not None and layout.once is not None:
+            inner = layout.bodies[layout.once].jaxpr
             return [_Body(iter(inner.eqns), dict(zip(inner.ins, ins, strict=True)), inner.outs, eqn.outs, values)]
         first = len(self.avals)
         for v in eqn.outs:

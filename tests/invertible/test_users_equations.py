@@ -21,8 +21,7 @@ from fxad.testing.inversions import moves
 from fxad.tracing.program import trace
 from fxad.transforms.inversion.inverse import inverse
 from fxad.transforms.inversion.invertible import invertible
-from fxad.transforms.inversion.normal_form import way_into
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import describe, way_into
 
 X = np.array([0.5, 1.25, 2.0])
 W = np.array([1.5, 0.5, 0.75])

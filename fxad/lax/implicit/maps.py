@@ -14,7 +14,7 @@ from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.operations import promotion
-from fxad.primitives.control.bodies import marked, with_outs
+from fxad.primitives.control.bodies import select_by_mask, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import CONJ
 from fxad.primitives.linearity import is_linear
@@ -244,7 +244,7 @@ def complex_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
             continue
         linear.update(eqn.outs)
         prim = eqn.prim
-        if prim == CONJ or any([a.aval.dtype.kind != "c" for a in (*marked(eqn.ins, moves), *eqn.outs)]):
+        if prim == CONJ or any([a.aval.dtype.kind != "c" for a in (*select_by_mask(eqn.ins, moves), *eqn.outs)]):
             return False
         for body in prim.bodies if isinstance(prim, HigherOrder) else ():
             inside = moves if isinstance(prim, Call) else (True,) * len(body.ins)

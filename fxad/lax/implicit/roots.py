@@ -16,7 +16,7 @@ from fxad.lax.implicit.equations import Problem
 from fxad.lax.implicit.krylov import by_cg, by_gmres
 from fxad.lax.implicit.maps import function_of, unknown
 from fxad.lax.implicit.picard import by_iteration
-from fxad.primitives.control.bodies import marked, with_outs
+from fxad.primitives.control.bodies import select_by_mask, with_outs
 from fxad.primitives.elementwise import MUL, NE, SELECT_N, SUB
 from fxad.tracing.program import name_of
 from fxad.transforms import grad
@@ -52,7 +52,7 @@ def custom_root(
     what = "custom_root"
     like, guess = unknown(what, "initial_guess", initial_guess)
     residual = function_of(what, "f", f, like, "initial_guess")
-    equation = replace(residual, jaxpr=with_outs(residual.jaxpr, marked(residual.jaxpr.outs, like.moving)))
+    equation = replace(residual, jaxpr=with_outs(residual.jaxpr, select_by_mask(residual.jaxpr.outs, like.moving)))
     problem = Problem(what, like, guess, equation, name_of(f))
     return problem.solved(solve, lambda x: solve(f, x), tangent_solve, has_aux)
 

@@ -14,8 +14,8 @@ T = TypeVar("T")
 A = TypeVar("A", bound=Atom)
 
 
-def marked(xs: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
-    """Those that are marked."""
+def select_by_mask(xs: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
+    """The values that a mask marks."""
     return tuple([x for x, m in zip(xs, mask, strict=True) if m])
 
 

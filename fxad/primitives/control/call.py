@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 
+from fxad.core.builder import renamed
 from fxad.core.interpreter import run
+from fxad.core.layout import Body, Constant, Group, Layout, Never, Once, Value
 from fxad.errors import ArgumentError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
     Cotangent,
-    Cut,
-    Eqn,
-    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -25,8 +24,6 @@ from fxad.ir import (
     Lin,
     Linear,
     NDArray,
-    Primitive,
-    Prune,
     Tangent,
     TransposeCtx,
     Var,
@@ -35,6 +32,8 @@ from fxad.ir import (
 )
 from fxad.primitives.checks import FITTING, mistyped
 from fxad.primitives.linearity import is_linear, is_zero
+
+ONCE: Final = Once()
 
 
 class Applied(HigherOrder):
@@ -46,11 +45,6 @@ class Applied(HigherOrder):
     @abstractmethod
     def value(self) -> Jaxpr:
         """The program: operands -> results."""
-
-    @property
-    def linear_bodies(self) -> tuple[int, ...]:
-        """Of how many of its first operands each body is a linear map that rules transpose; 0 for the other bodies."""
-        return (0,) * len(self.bodies)
 
     @property
     def effects(self) -> frozenset[str]:
@@ -91,16 +85,9 @@ class Call(Applied, Linear):
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Call:
         return Call(*bodies)
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        return slim_call(self, self.body, eqn, used, prune)
-
-    def cut(self, cut: Cut, level: int) -> tuple[Call, Call] | None:
-        saving, resuming = cut(self.body, level)
-        return None if resuming is self.body else (Call(saving), Call(resuming))
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        body = guard(self.body)
-        return None if body is None else (self.with_bodies((body,)), 0)
+    @property
+    def layout(self) -> Layout:
+        return layout_of_call(self.body)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands("call", self.body, avals)
@@ -170,20 +157,43 @@ def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: tuple[Atom, ...])
     outs = ctx(Call(Jaxpr(body.ins, body.eqns, (*results, *extra), body.name)), *primals)
     env: dict[Atom, Atom] = dict(zip((*results, *extra), outs, strict=True))
     env.update(zip(body.ins, primals, strict=True))
-    return outs[:n_out], [env.get(a, a) for a in residuals]
+    return outs[:n_out], list(renamed(residuals, env))
 
 
-def slim_call(prim: HigherOrder, body: Jaxpr, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-    """A call without the results nobody uses and the operands nobody reads."""
-    slim, needed = prune(body, used)
-    if slim is body:
-        return eqn
-    return Eqn(
-        prim.with_bodies((slim,)),
-        tuple([a for a, n in zip(eqn.ins, needed, strict=True) if n]),
-        tuple([v for v, u in zip(eqn.outs, used, strict=True) if u]),
-        eqn.source,
-    )
+def layout_of_call(body: Jaxpr, runs: Once = ONCE, *, segment: bool = False) -> Layout:
+    """The layout of an equation that applies a body to its operands."""
+    operands, results = Group(Constant(), len(body.ins)), Group(Value(), len(body.outs))
+    return Layout((operands,), (results,), (Body(body, (0,), (0,), runs, stores=True),), segment)
+
+
+def layout_with_rules(
+    bodies: Sequence[Jaxpr],
+    value: int,
+    *,
+    further: int = 0,
+    stores: Sequence[bool] = (),
+    linear: Sequence[int] = (),
+    label: str = "",
+) -> Layout:
+    """The layout of an equation that applies the body number `value` to its operands, and whose other bodies are
+    programs of rules. Those are about the operands and the results, but for the `further` results, which are last.
+    `stores` and `linear` say what `Body` says, for each body; nothing and not linear where they are not given. `label`
+    is that of `Layout`.
+    """
+    n_in, n_out = len(bodies[value].ins), len(bodies[value].outs)
+    about, more = Group(Value(), n_out - further, fixed=True), Group(Value(), further)
+    made = [
+        Body(
+            jaxpr,
+            (0,) if k == value else (),
+            (0, 1) if k == value else (),
+            Once() if k == value else Never(),
+            bool(stores and stores[k]),
+            linear[k] if linear else 0,
+        )
+        for k, jaxpr in enumerate(bodies)
+    ]
+    return Layout((Group(Constant(), n_in, fixed=True),), (about, more), tuple(made), label=label)
 
 
 def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:

@@ -8,15 +8,13 @@ from typing import ClassVar, Final, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
+from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, Value
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
     Cotangent,
-    Cut,
-    Eqn,
-    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -28,8 +26,6 @@ from fxad.ir import (
     LinearizedBody,
     Lit,
     NDArray,
-    Primitive,
-    Prune,
     Region,
     Tangent,
     TransposeCtx,
@@ -44,19 +40,16 @@ from fxad.primitives.control.bodies import (
     filled_linear,
     filled_outs,
     joined_dims,
-    literals,
-    marked,
-    over,
     placed,
+    select_by_mask,
     shared_places,
     spread_tangents,
     vanishing,
     with_outs,
-    with_places_in,
     with_places_out,
 )
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.guarded import guarded
+from fxad.primitives.control.effects import guarded
 from fxad.primitives.control.scan import one_by_one
 from fxad.primitives.elementwise import CLAMP, EQ, SELECT_N
 from fxad.primitives.linearity import is_linear
@@ -136,35 +129,12 @@ class Cond(HigherOrder, Linear):
         regions = [Region(branch, tuple(args[1:])) for branch in self.branches]
         return hlo.op("stablehlo.case", index, outs, regions=regions)
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """Without results nobody uses, and operands that then no branch reads; literals move into the branches."""
-        slim = [prune(branch, used) for branch in self.branches]
-        needed = slim[0][1]
-        for _, mask in slim[1:]:
-            needed = either(needed, mask)
-        fixed = literals(eqn.ins[1:], needed)
-        wants = tuple([n and k not in fixed for k, n in enumerate(needed)])
-        avals = self.branches[0].in_avals
-        branches = tuple([over(body, mask, avals, wants, fixed) for body, mask in slim])
-        if branches == self.branches:
-            return eqn
-        return Eqn(self.with_bodies(branches), marked(eqn.ins, (True, *wants)), marked(eqn.outs, used), eqn.source)
-
-    def cut(self, cut: Cut, level: int) -> tuple[Cond, Cond] | None:
-        """What the branches keep shares places as residuals do: stored is the most that one of them keeps."""
-        n_in, n_out = len(self.branches[0].ins), len(self.branches[0].outs)
-        halves = [cut(branch, level) for branch in self.branches]
-        places = shared_places([saving.out_avals[n_out:] for saving, _ in halves])
-        if all([resuming is branch for (_, resuming), branch in zip(halves, self.branches, strict=True)]):
-            return None
-        saving = [with_places_out(s, n_out, placed(s.outs[n_out:], places), places) for s, r in halves]
-        resuming = [with_places_in(r, n_in, places) for _, r in halves]
-        return self.with_bodies(tuple(saving)), self.with_bodies(tuple(resuming))
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        found = [guard(branch) for branch in self.branches]
-        branches = tuple([branch for branch in found if branch is not None])
-        return None if len(branches) < len(found) else (self.with_bodies(branches), 1)
+    @property
+    def layout(self) -> Layout:
+        first = self.branches[0]
+        operands, results = Group(Constant(), len(first.ins)), Group(Value(), len(first.outs))
+        bodies = [Body(branch, (1,), (0,), OneOf(), stores=True) for branch in self.branches]
+        return Layout((Group(BranchIndex(), 1), operands), (results,), tuple(bodies))
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -265,9 +235,9 @@ class Cond(HigherOrder, Linear):
         assert not isinstance(index, Hole), "cond is not linear in its index"
         mask = tuple([isinstance(a, Hole) for a in operands])
         live = tuple([not isinstance(ct, Zero) for ct in cts])
-        adjoints = [ctx.recur(with_outs(branch, marked(branch.outs, live)), mask) for branch in self.branches]
+        adjoints = [ctx.recur(with_outs(branch, select_by_mask(branch.outs, live)), mask) for branch in self.branches]
         kept = [not vanishing(adjoints, k) for k in range(sum(mask))]
-        slim = self.with_bodies(tuple([with_outs(adjoint, marked(adjoint.outs, kept)) for adjoint in adjoints]))
+        slim = self.with_bodies(tuple([with_outs(adjoint, select_by_mask(adjoint.outs, kept)) for adjoint in adjoints]))
         given = [ct for ct in cts if not isinstance(ct, Zero)]
         bars = ctx(slim, index, *given, *[a for a in operands if not isinstance(a, Hole)]) if any(kept) else ()
         found = iter(bars)

@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, cast, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.interpreter import run
+from fxad.core.layout import Layout, Once
 from fxad.core.liveness import dce, narrow, sweep
 from fxad.core.memo import by_value
 from fxad.ir import (
@@ -26,9 +27,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
-    Cut,
     Eqn,
-    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -39,15 +38,13 @@ from fxad.ir import (
     Linear,
     LinearizedBody,
     NDArray,
-    Primitive,
-    Prune,
     Tangent,
     TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, slim_call
-from fxad.primitives.control.kept import cut
+from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, layout_of_call
+from fxad.primitives.control.saved import split_at_saved
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.linearity import is_linear
 
@@ -73,20 +70,9 @@ class Remat(HigherOrder, Linear):
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Remat:
         return Remat(bodies[0], self.opaque)
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        return slim_call(self, self.body, eqn, used, prune)
-
-    def cut(self, cut: Cut, level: int) -> tuple[Remat, Remat] | None:
-        saving, resuming = cut(self.body, level + 1)
-        return None if resuming is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
-
-    def handing_on(self, which: tuple[int, ...]) -> Remat:
-        body = self.body
-        return self.with_bodies((Jaxpr(body.ins, body.eqns, (*[body.ins[k] for k in which], *body.outs), body.name),))
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        body = guard(self.body)
-        return None if body is None else (self.with_bodies((body,)), 0)
+    @property
+    def layout(self) -> Layout:
+        return layout_of_call(self.body, Once(self.opaque), segment=True)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands(self.name, self.body, avals)
@@ -150,7 +136,7 @@ class Remat(HigherOrder, Linear):
         """
         if not any(needed) and not has_rules(self.body):
             return self
-        saving, _ = cut(split.primal)
+        saving, _ = split_at_saved(split.primal)
         n = len(self.body.outs)
         kept = [a for a, k in zip(saving.outs[n + split.n_res :], needed, strict=True) if k]
         return Remat(dce(Jaxpr(saving.ins, saving.eqns, (*saving.outs[:n], *kept), self.body.name)), self.opaque)
@@ -220,17 +206,16 @@ def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
     """
     if not is_opaque(jaxpr):
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        prim = eqn.prim
-        if isinstance(prim, Remat):
-            prim = Remat(prim.body)
-        elif isinstance(prim, HigherOrder):
-            prim = prim.with_bodies(tuple([in_the_open(body) for body in prim.bodies]))
-        outs = b.copy(Eqn(prim, eqn.ins, eqn.outs, eqn.source), tuple([env.get(a, a) for a in eqn.ins]))
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    return rewrite(jaxpr, _in_the_open)
+
+
+def _in_the_open(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    prim = eqn.prim
+    if isinstance(prim, Remat):
+        return b.copy(eqn, ins, Remat(prim.body))
+    if isinstance(prim, HigherOrder):
+        return b.copy(eqn, ins, prim.with_bodies(tuple([in_the_open(body) for body in prim.bodies])))
+    return None
 
 
 def recompute(split: LinearizedBody, own: tuple[Atom, ...], n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
@@ -240,7 +225,7 @@ def recompute(split: LinearizedBody, own: tuple[Atom, ...], n_out: int) -> tuple
     # the linear half keeps its form: a carry that became a constant would have its cotangents summed in another order
     linear = sweep(Jaxpr(split.linear.ins, split.linear.eqns, own, split.linear.name))
     read = narrow(linear)[1][n_dots:]
-    _, resuming = cut(split.primal)
+    _, resuming = split_at_saved(split.primal)
     wanted = [a for a, r in zip(resuming.outs[n_out:], read, strict=True) if r]
     resuming = dce(Jaxpr(resuming.ins, resuming.eqns, tuple(wanted), resuming.name))
     b = Builder()

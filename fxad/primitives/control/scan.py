@@ -10,15 +10,13 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
+from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Slice, Times, UpTo
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
     Cotangent,
-    Cut,
-    Eqn,
-    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -30,7 +28,6 @@ from fxad.ir import (
     Lit,
     NDArray,
     Primitive,
-    Prune,
     Region,
     Tangent,
     TransposeCtx,
@@ -40,10 +37,10 @@ from fxad.ir import (
 from fxad.primitives.checking import checks
 from fxad.primitives.checks import FITTING, TOGETHER, mistyped
 from fxad.primitives.control import scan_lowering as loops
-from fxad.primitives.control.bodies import spread_tangents
-from fxad.primitives.control.guarded import guarded
+from fxad.primitives.control.bodies import select_by_mask, spread_tangents
+from fxad.primitives.control.effects import guarded
 from fxad.primitives.control.scan_derivative import Outside, adjoint, counted, fused, halves, linear_body
-from fxad.primitives.control.scan_parts import Steps, marked, slimmed, stopping
+from fxad.primitives.control.scan_parts import Steps, stopping
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, broadcast_to_axis, move_axis
 
@@ -188,21 +185,19 @@ class Scan(HigherOrder, Linear):
             return state
         return hlo.call(loops.straight(self.body, n, n - rest, self.reverse, *counts), (*consts, *xs, *state))
 
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        count, operands = self.counted(eqn.ins)
-        slim = slimmed(self.steps, operands, used, prune)
-        if slim.steps == self.steps:
-            return eqn
-        ins = (*count, *[operands[k] for k in slim.ins])
-        return Eqn(self.over(slim.steps), ins, tuple(marked(eqn.outs, slim.outs)), eqn.source)
+    @property
+    def layout(self) -> Layout:
+        count = (Group(Count(), 1),) if self.upto else ()
+        n_xs = len(self.body.ins) - self.n_consts - self.n_carry
+        operands = (*count, Group(Constant(), self.n_consts), Group(Carry(), self.n_carry), Group(Slice(), n_xs))
+        results = Group(Carry(), self.n_carry), Group(Slice(), len(self.body.outs) - self.n_carry)
+        at = len(count)
+        runs = UpTo(self.length, self.reverse) if self.upto else Times(self.length, self.reverse)
+        return Layout(operands, results, (Body(self.body, (at, at + 1, at + 2), (0, 1), runs, stores=True),))
 
-    def cut(self, cut: Cut, level: int) -> tuple[Scan, Scan] | None:
-        saving, resuming = cut(self.body, level)
-        return None if resuming is self.body else (self.with_bodies((saving,)), self.with_bodies((resuming,)))
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        body = guard(self.body)
-        return None if body is None else (self.over(Steps(body, self.n_consts + 1, self.n_carry)), self.upto)
+    def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Scan:
+        _, (n_consts, n_carry, _) = self.counted(operands)
+        return self.over(Steps(bodies[0], n_consts, n_carry))
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -256,7 +251,7 @@ class Scan(HigherOrder, Linear):
         both = fused(self.steps, ctx.recur_fused, nonzero)
         dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
         groups = zip(self.steps.split(primals), self.steps.split(dots), self.steps.split(both.ins), strict=True)
-        operands = [a for values, ts, marks in groups for a in (*values, *marked(ts, marks))]
+        operands = [a for values, ts, marks in groups for a in (*values, *select_by_mask(ts, marks))]
         outs = ctx(self.over(both.steps), *count, *operands)
         n, at = self.n_carry, both.steps.n_carry
         n_ys = len(self.body.outs) - n
@@ -280,7 +275,8 @@ class Scan(HigherOrder, Linear):
         results = outs[: len(self.body.outs)]
         stacks = (*xs, *both.counts, *outs[self.n_carry :])
         of_consts, of_carry, of_xs = [
-            marked(ts, marks) for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
+            select_by_mask(ts, marks)
+            for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
         ]
         linear = self.over(both.linear)
         operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.stacked])
@@ -304,7 +300,7 @@ class Scan(HigherOrder, Linear):
             stacks = ctx(self.over(apart.known), *count, *[operands[k] for k in apart.ins])[apart.known.n_carry :]
             operands.update(enumerate(stacks, len(args)))
             places = [*apart.places, *range(len(args), len(args) + len(stacks))]
-            cts = (*marked(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
+            cts = (*select_by_mask(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
             steps = apart.linear
         n = steps.n_carry
         given = tuple([not isinstance(ct, Zero) for ct in cts])
@@ -314,12 +310,15 @@ class Scan(HigherOrder, Linear):
             self.over(back.steps, backward=True),
             *count,
             *[operands[k] for k in consts if k in operands],
-            *[Zero(args[k].aval).instantiate() for k in marked([k for k in consts if k not in operands], back.consts)],
-            *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in marked(cts[:n], back.carry)],
+            *[
+                Zero(args[k].aval).instantiate()
+                for k in select_by_mask([k for k in consts if k not in operands], back.consts)
+            ],
+            *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in select_by_mask(cts[:n], back.carry)],
             *[ct for ct in cts[n:] if not isinstance(ct, Zero)],
             *[operands[k] for k in xs if k in operands],
         )
-        moved = marked([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
+        moved = select_by_mask([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
         bars = dict(zip(moved, outs, strict=True))
         found = [bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)]
         return (*[None for _ in count], *found)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import narrow, sweep
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Emit, Jaxpr, LinearizedBody, Lit, Var
-from fxad.primitives.control.bodies import filled_linear, filled_outs, with_outs
+from fxad.primitives.control.bodies import filled_linear, filled_outs, select_by_mask, with_outs
 from fxad.primitives.control.remat import in_the_open, is_opaque
-from fxad.primitives.control.scan_parts import Marks, Steps, marked, rearranged, where
+from fxad.primitives.control.scan_parts import Marks, Steps, rearranged, where
 from fxad.primitives.control.scan_residuals import Unchanging, counters, thrifty, unchanging
 from fxad.primitives.elementwise import ADD, MUL, SUB
 from fxad.primitives.linearity import is_linear, is_zero
@@ -195,9 +195,8 @@ def _without(steps: Steps, known: dict[Atom, Atom], outs: tuple[Atom, ...]) -> t
     consts, carry, xs = steps.split(body.ins)
     b = Builder()
     env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *further, *carry, *xs)}
-    for eqn in rest:
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    made = b.build([env.get(a, a) for a in outs], body.name)
+    b.extend(rest, env)
+    made = b.build(renamed(outs, env), body.name)
     return Steps(made, steps.n_consts + len(further), steps.n_carry), tuple([known[v] for v in further])
 
 
@@ -226,7 +225,7 @@ def linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Marks) -> bool:
 
 def _reached(body: Jaxpr, mask: Marks) -> Marks:
     """Which results depend on the marked operands."""
-    found: set[Atom] = set(marked(body.ins, mask))
+    found: set[Atom] = set(select_by_mask(body.ins, mask))
     for eqn in body.eqns:
         if not found.isdisjoint(eqn.ins):
             found.update(eqn.outs)
@@ -299,6 +298,8 @@ def adjoint(steps: Steps, recur: Callable[[Jaxpr, Marks], Jaxpr], mask: Marks, c
     rows = b.inputs(groups[1])
     slices = b.inputs(groups[2][n_known:])
     bars = b.inline(back, [*cts, *rows, *known, *slices])
-    added = [b.one(ADD, s, d) for s, d in zip(sums, marked(bars[:at], consts), strict=True)]
-    made = b.build((*added, *marked(bars[at : at + n_carry], carry), *marked(bars[at + n_carry :], xs)), back.name)
+    added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_mask(bars[:at], consts), strict=True)]
+    made = b.build(
+        (*added, *select_by_mask(bars[at : at + n_carry], carry), *select_by_mask(bars[at + n_carry :], xs)), back.name
+    )
     return Adjoint(Steps(made, n_known, len(sums) + len(cts)), consts, carry, xs)

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias, TypeVar, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Aval, Jaxpr, Lit, Prune, Zero
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Zero
 from fxad.primitives.elementwise import LT, SELECT_N
 from fxad.primitives.shape import spread
 
@@ -39,11 +39,6 @@ def where(marks: Sequence[bool]) -> list[int]:
     return [k for k, m in enumerate(marks) if m]
 
 
-def marked(values: Sequence[T], marks: Sequence[bool]) -> list[T]:
-    """The values that are marked."""
-    return [v for v, m in zip(values, marks, strict=True) if m]
-
-
 def passing(steps: Steps) -> Marks:
     """Which carries every step hands on unchanged."""
     _, carry, _ = steps.split(steps.body.ins)
@@ -63,49 +58,6 @@ def rearranged(body: Jaxpr, order: Sequence[int], outs: Sequence[Atom], fixed: M
     env.update(fixed)
     args = [env.get(k, v) for k, v in enumerate(body.ins)]
     return b.build(b.inline(Jaxpr(body.ins, body.eqns, tuple(outs), body.name), args), body.name)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Slim:
-    """Steps without what is dead: `ins` are the places of the operands that are left, in their new order, `outs` marks
-    the results that are left."""
-
-    steps: Steps
-    ins: tuple[int, ...]
-    outs: Marks
-
-
-def slimmed(steps: Steps, operands: Sequence[Atom], used: Marks, prune: Prune) -> Slim:
-    """The steps without results that are not used, carries that no used result needs, and operands nobody reads.
-
-    A carry that no step changes, and whose last value is not used, becomes a constant; a literal moves into the body.
-    """
-    body, n_carry = steps.body, steps.n_carry
-    idle = tuple([p and not u for p, u in zip(passing(steps), used, strict=False)])
-    live, ys = used[:n_carry], used[n_carry:]
-    while True:
-        slim, needed = prune(body, (*live, *ys))
-        read = steps.split(needed)[1]
-        wider = tuple([a or (r and not i) for a, r, i in zip(live, read, idle, strict=True)])
-        if wider == live:
-            break
-        live = wider
-    consts, carry, xs = steps.split(range(len(body.ins)))
-    still = [k for k in (*consts, *marked(carry, idle)) if needed[k]]
-    runs = [k for k in xs if needed[k]]
-    fixed: dict[int, Lit] = {}
-    for k in (*still, *runs):
-        lit = operands[k]
-        if isinstance(lit, Lit):
-            fixed[k] = lit.with_aval(body.ins[k].aval.shape)
-    groups = [k for k in still if k not in fixed], marked(carry, live), [k for k in runs if k not in fixed]
-    b = Builder()
-    env: dict[int, Atom] = {k: b.input(body.ins[k].aval) for group in groups for k in group}
-    env.update(fixed)
-    made = b.build(b.inline(slim, [env[k] for k in where(needed)]), body.name)
-    order = tuple([k for group in groups for k in group])
-    return Slim(Steps(made, len(groups[0]), len(groups[1])), order, (*live, *ys))
 
 
 def stopping(steps: Steps, guard: Jaxpr | None) -> Steps:

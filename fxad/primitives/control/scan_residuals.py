@@ -21,8 +21,8 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var
 from fxad.primitives import elementwise as ew
 from fxad.primitives.checking import checking
-from fxad.primitives.control.bodies import with_outs
-from fxad.primitives.control.scan_parts import Steps, marked, passing
+from fxad.primitives.control.bodies import select_by_mask, with_outs
+from fxad.primitives.control.scan_parts import Steps, passing
 from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.naming import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
@@ -48,7 +48,7 @@ class Unchanging:
 def unchanging(steps: Steps) -> Unchanging:
     """The values of a body that constants alone determine."""
     consts, carry, _ = steps.split(steps.body.ins)
-    same: set[Atom] = {*consts, *marked(carry, passing(steps))}
+    same: set[Atom] = {*consts, *select_by_mask(carry, passing(steps))}
     eqns = []
     for eqn in steps.body.eqns:
         if not _stays(eqn) and all([isinstance(a, Lit) or a in same for a in eqn.ins]):
@@ -145,8 +145,7 @@ def _recomputing(split: LinearizedBody, n_out: int, held: AbstractSet[Atom]) -> 
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[: len(linear.ins) - split.n_res]])
     env: dict[Atom, Atom] = {a: b.input(a.aval) for a in leaves}
-    for eqn in reversed(eqns):
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    b.extend(reversed(eqns), env)
     outs = b.inline(linear, [*dots, *[env[r] for r in residuals]])
     half: Jaxpr = with_outs(primal, (*primal.outs[:n_out], *leaves))
     return LinearizedBody(half, b.build(outs, linear.name), len(leaves), split.out_nonzero)

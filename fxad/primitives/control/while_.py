@@ -8,16 +8,13 @@ from typing import ClassVar, Final, TypeVar, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.builder import Builder
 from fxad.core.interpreter import run
+from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Slice, Unknown
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
-    Cut,
-    Eqn,
-    Guard,
     HigherOrder,
     Hlo,
     HloValue,
@@ -26,8 +23,6 @@ from fxad.ir import (
     Lin,
     Lit,
     NDArray,
-    Primitive,
-    Prune,
     Region,
     Tangent,
     Zero,
@@ -36,9 +31,9 @@ from fxad.ir import (
 )
 from fxad.primitives.checking import checks
 from fxad.primitives.checks import FITTING, TOGETHER
-from fxad.primitives.control.bodies import either, literals, marked, over, spread_tangents
+from fxad.primitives.control.bodies import either, over, select_by_mask, spread_tangents
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.guarded import guarded
+from fxad.primitives.control.effects import guarded
 from fxad.primitives.control.scan import COUNT, Scan, one_by_one
 from fxad.primitives.control.scan_derivative import Outside, fused, halves
 from fxad.primitives.control.scan_parts import Marks, Steps, passing
@@ -48,7 +43,6 @@ from fxad.primitives.control.while_steps import (
     bounded,
     counting,
     per_example,
-    resumed,
     stack_of,
     storing,
     with_constants,
@@ -188,56 +182,18 @@ class While(HigherOrder):
         regions = (Region(cond, of_cond), Region(body, of_body))
         return hlo.op("stablehlo.while", state, (STEP, *outs), regions=regions)[1:]
 
-    def cut(self, cut: Cut, level: int) -> tuple[Primitive, Primitive] | None:
-        """What a step keeps is a row. Without `max_steps` there are no rows, and no reverse mode that would ask."""
-        saving, resuming = cut(self.body, level)
-        if resuming is self.body or not self.max_steps or self.cond.effects:
-            return None
-        n, n_saved = len(self.body.ins), len(saving.outs) - len(self.body.outs)
-        body = resumed(resuming, self.n_body, n_saved, self.max_steps)
-        loop = While(counting(self.cond, self.n_cond), body, self.n_cond, self.n_body + n_saved, self.max_steps)
-        b = Builder()
-        of_cond, of_body, carry = self.parts(b.inputs((*self.cond.in_avals[: self.n_cond], *self.body.in_avals)))
-        stacks = b.inputs([stack_of(a, self.max_steps) for a in resuming.in_avals[n:]])
-        outs = b(loop, *of_cond, *of_body, *stacks, Lit.of(0, COUNT), *carry)
-        return self.with_bodies((self.cond, saving)), Call(b.build(outs[1:], self.body.name))
-
-    # ------------------------------------------------------------------------------------------------- dead values
-
-    def slim(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """Without rows nobody uses, and carries that neither a result in use nor the predicate needs. A carry that no
-        step changes, and whose result is not used, becomes a constant; constant literals move into the bodies."""
+    @property
+    def layout(self) -> Layout:
         n = len(self.carry)
-        idle = tuple([s and not u for s, u in zip(passing(self.steps), used, strict=False)])
-        if any(idle):
-            loop, order = self.with_constants(idle)
-            kept = tuple([not i for i in idle]) + (True,) * len(self.rows)
-            moved = Eqn(loop, tuple([eqn.ins[k] for k in order]), marked(eqn.outs, kept), eqn.source)
-            return loop.slim(moved, marked(used, kept), prune)
-        cond, of_cond = prune(self.cond, (True,))
-        needed, rows = either(used[:n], of_cond[self.n_cond :]), used[n:]
-        while True:
-            body, of_body = prune(self.body, (*needed, *rows))
-            wider = either(needed, of_body[self.n_body :])
-            if wider == needed:
-                break
-            needed = wider
-        ins_cond, ins_body, _ = self.parts(eqn.ins)
-        fixed_cond = literals(ins_cond, of_cond[: self.n_cond])
-        fixed_body = literals(ins_body, of_body[: self.n_body])
-        kept_cond = tuple([k and i not in fixed_cond for i, k in enumerate(of_cond[: self.n_cond])])
-        kept_body = tuple([k and i not in fixed_body for i, k in enumerate(of_body[: self.n_body])])
-        loop = While(
-            over(cond, of_cond, self.cond.in_avals, (*kept_cond, *needed), fixed_cond),
-            over(body, of_body, self.body.in_avals, (*kept_body, *needed), fixed_body),
-            sum(kept_cond),
-            sum(kept_body),
-            self.max_steps,
-        )
-        if loop == self:
-            return eqn
-        kept = (*kept_cond, *kept_body, *needed)
-        return Eqn(loop, marked(eqn.ins, kept), marked(eqn.outs, (*needed, *rows)), eqn.source)
+        operands = Group(Constant(), self.n_cond), Group(Constant(), self.n_body), Group(Carry(), n)
+        results = Group(Carry(), n), Group(Slice(), len(self.rows))
+        cond = Body(self.cond, (0, 2), (PREDICATE,), Unknown(self.max_steps))
+        # without a bound there is no reverse mode that could store anything
+        body = Body(self.body, (1, 2), (0, 1), Unknown(self.max_steps), stores=bool(self.max_steps))
+        return Layout(operands, results, (cond, body))
+
+    def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> While:
+        return While(bodies[0], bodies[1], operands[0], operands[1], self.max_steps)
 
     def with_constants(self, still: Marks) -> tuple[While, list[int]]:
         """The loop with the carries marked, which no step changes, as constants of both bodies; and its operands, by
@@ -253,12 +209,6 @@ class While(HigherOrder):
             self.max_steps,
         )
         return loop, [*range(self.n_cond), *fixed, *range(self.n_cond, at), *fixed, *[at + k for k in moving]]
-
-    def guarded(self, guard: Guard) -> tuple[Primitive, int] | None:
-        body = guard(self.body)
-        if body is None or checks(self.cond):
-            return None
-        return (While(self.cond, body, self.n_cond, self.n_body + 1, self.max_steps), self.n_cond)
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -286,7 +236,9 @@ class While(HigherOrder):
             return one_by_one(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
-        endless = any([isinstance(e.prim, While) for j in distinct(self.body) for e in j.eqns])
+        endless = any(
+            [isinstance(e.prim, HigherOrder) and e.prim.layout.depends for j in distinct(self.body) for e in j.eqns]
+        )
         mapped = (*of_body, *carry)
         step = per_example(
             body, cond, self.n_body, self.n_cond, mapped, ctx.size, endless=endless, guarded=guard is not None
@@ -357,7 +309,14 @@ class While(HigherOrder):
         n, n_dots = len(carry), both.steps.n_carry - len(carry)
         loop = While(self._over_more(both.steps), both.steps.body, self.n_cond, both.steps.n_consts, self.max_steps)
         of_consts, of_carry, _ = self.steps.split(both.ins)
-        outs = ctx(loop, *of_cond, *of_body, *marked(const_dots, of_consts), *carry, *marked(carry_dots, of_carry))
+        outs = ctx(
+            loop,
+            *of_cond,
+            *of_body,
+            *select_by_mask(const_dots, of_consts),
+            *carry,
+            *select_by_mask(carry_dots, of_carry),
+        )
         rows = n + n_dots + len(self.rows)
         results = (*outs[:n], *outs[n + n_dots : rows])
         found = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
@@ -392,9 +351,9 @@ class While(HigherOrder):
         dots = ctx.lin(
             Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry, True),
             count,
-            *marked(const_dots, of_consts),
+            *select_by_mask(const_dots, of_consts),
             *both.invariant,
-            *marked(carry_dots, of_carry),
+            *select_by_mask(carry_dots, of_carry),
             *[stacks[k] for k in both.stacked],
         )
         return results, spread_tangents(dots, both.outs, [v.aval for v in results])

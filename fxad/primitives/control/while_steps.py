@@ -13,7 +13,7 @@ from fxad.primitives.argmax import ArgMax
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N, STOP_GRADIENT
 from fxad.primitives.reduce import ReduceOr
-from fxad.primitives.shape import ExpandDims, Squeeze, spread
+from fxad.primitives.shape import ExpandDims, spread
 
 STEP: Final = Aval((), dtypes.int32)
 _FIRST: Final = Lit.of(0, STEP)
@@ -55,27 +55,6 @@ def stack_of(row: Aval, max_steps: int) -> Aval:
 
 def _row(b: Builder, a: Atom) -> Atom:
     return a.with_aval((1, *a.aval.shape)) if isinstance(a, Lit) else b.one(ExpandDims((0,)), a)
-
-
-# ------------------------------------------------------------------------------------------------------ what is kept
-
-
-def resumed(body: Jaxpr, n_consts: int, n_saved: int, max_steps: int) -> Jaxpr:
-    """The step that goes on from what it kept: (constants, stacks, step, carry) -> (next step, carry, rows), where
-    `body` takes the `n_saved` rows of stacks behind the carry."""
-    b = Builder()
-    n = len(body.ins) - n_saved
-    consts = b.inputs(body.in_avals[:n_consts])
-    stacks = b.inputs([stack_of(a, max_steps) for a in body.in_avals[n:]])
-    step = b.input(STEP)
-    carry = b.inputs(body.in_avals[n_consts:n])
-    saved = [_at(b, stack, step) for stack in stacks]
-    return b.build((b.one(ADD, step, Lit.of(1, STEP)), *b.inline(body, (*consts, *carry, *saved))), body.name)
-
-
-def _at(b: Builder, stack: Atom, step: Atom) -> Atom:
-    row = b.one(DynamicSlice((1, *stack.aval.shape[1:])), stack, step, *[_FIRST] * (stack.aval.ndim - 1))
-    return b.one(Squeeze((0,)), row)
 
 
 # ---------------------------------------------------------------------------------------------------------- batching

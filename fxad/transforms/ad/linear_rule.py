@@ -11,7 +11,7 @@ from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Zero, place
 from fxad.primitives.control.bodies import with_outs
-from fxad.primitives.control.silent import silent, unchecked
+from fxad.primitives.control.effects import silent, unchecked
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.host import HostCall
 from fxad.primitives.linearity import is_linear, is_zero

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotLinearError
-from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Var, Zero, place
+from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive, Var, Zero, place
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import linear_with_zeros
 from fxad.transforms.locate import describe
@@ -57,7 +57,7 @@ def backward(
     tape: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if reached.isdisjoint(eqn.ins):
-            env.update(zip(eqn.outs, ctx.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+            env.update(zip(eqn.outs, ctx.copy(eqn, renamed(eqn.ins, env)), strict=True))
         else:
             tape.append(eqn)
             reached.update(eqn.outs)
@@ -119,10 +119,22 @@ def _summing(
     a + (b + c). What is there is the cotangent of the operand as a result, and is taken out of `bars`."""
     have = {a: k for k, (a, m) in reversed([*enumerate(zip(eqn.ins, mask, strict=True))]) if m and a in bars}
     which = tuple(sorted(have.values()))
-    on = prim.handing_on(which) if which else None
+    on = _returning(prim, which) if which else None
     if on is None:
         return cast(Linear, prim), cts
     return cast(Linear, on), (*[bars.pop(eqn.ins[k]) for k in which], *cts)
+
+
+def _returning(prim: HigherOrder, which: tuple[int, ...]) -> Primitive | None:
+    """A segment that has the operands `which` as further results, the first. None for other equations: what their
+    bodies contribute to a cotangent need not be summed in the order of the program without them."""
+    layout = prim.layout
+    if not layout.segment:
+        return None
+    (body,), (results,) = prim.bodies, layout.results
+    outs = (*[body.ins[k] for k in which], *body.outs)
+    operands = tuple([g.size for g in layout.operands])
+    return prim.rebuild((Jaxpr(body.ins, body.eqns, outs, body.name),), operands, (results.size + len(which),))
 
 
 def accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:

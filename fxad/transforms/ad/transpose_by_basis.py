@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero, distinct
-from fxad.primitives.control.silent import silenced
-from fxad.primitives.control.while_ import While
+from fxad.primitives.control.effects import silenced
 from fxad.primitives.elementwise import ADD, COMPLEX, MUL, NEG, REAL, ConvertElementType
 from fxad.primitives.host import HostCall
 from fxad.primitives.linear_call import LinearCall
@@ -42,7 +41,7 @@ def _hides(eqn: Eqn) -> bool:
     prim = eqn.prim
     bodies = prim.bodies if isinstance(prim, HigherOrder) else ()
     every = [prim, *[inner.prim for body in bodies for j in distinct(body) for inner in j.eqns]]
-    return any([isinstance(p, HostCall) or (isinstance(p, While) and p.max_steps is None) for p in every])
+    return any([isinstance(p, HostCall) or (isinstance(p, HigherOrder) and p.layout.unbounded) for p in every])
 
 
 def in_one(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
@@ -144,9 +143,8 @@ def apart(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
     b = Builder()
     ins = (*dots, *residuals)
     env: dict[Atom, Atom] = dict(zip(ins, b.inputs([v.aval for v in ins]), strict=True))
-    for eqn in later:
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    push = b.build([env.get(a, a) for a in outs], f"push_{rule.name}")
+    b.extend(later, env)
+    push = b.build(renamed(outs, env), f"push_{rule.name}")
     return _forward(flat, later, (*flat.outs[:n_out], *residuals), n_dots), push
 
 

@@ -12,15 +12,12 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
+from fxad.core.layout import PREDICATE, BranchIndex, InParallel, Layout, OneOf, Times, Unknown, UpTo
 from fxad.core.liveness import sweep
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.scan_parts import passing
-from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -61,19 +58,14 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
     Law:  same value, bit for bit; idempotent; never more equations.
     Cost: one pass, and a sweep.
     """
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
     defs: _Defs = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        b.source = eqn.source
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
         if isinstance(eqn.prim, HigherOrder):
-            env.update(zip(eqn.outs, _control(b, eqn.prim, eqn, ins), strict=True))
-        elif len(eqn.outs) == 1:
-            env[eqn.outs[0]] = _emit(b, defs, eqn, ins)
-        else:
-            env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
-    return sweep(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
+            return _control(b, eqn.prim, eqn, ins)
+        return (_emit(b, defs, eqn, ins),) if len(eqn.outs) == 1 else None
+
+    return sweep(rewrite(jaxpr, rule))
 
 
 def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
@@ -87,7 +79,7 @@ def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
         if isinstance(found, Var | Lit):
             return found
         prim, ins = found
-    (v,) = b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins)
+    (v,) = b.copy(eqn, ins, prim)
     defs[v] = b.eqns[-1]
     return v
 
@@ -97,45 +89,68 @@ def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
 
 def _control(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
     """The results of an equation with bodies, which are simplified first."""
-    slim = prim.with_bodies(tuple([simplify(body) for body in prim.bodies]))
-    if isinstance(slim, Cond):
-        which = ins[0]
-        if isinstance(which, Lit) or len(set(slim.branches)) == 1:
-            slim, ins = Call(slim.pick(int(which.value) if isinstance(which, Lit) else 0)), ins[1:]
-    if isinstance(slim, While):
-        return _loop(b, slim, eqn, ins)
-    if isinstance(slim, Scan):
-        return _scan(b, slim, eqn, ins)
-    return b.copy(Eqn(slim, ins, eqn.outs, eqn.source), ins)
+    made = prim.with_bodies(tuple([simplify(body) for body in prim.bodies]))
+    assert isinstance(made, HigherOrder), "bodies of the same types make the same primitive"
+    layout = made.layout
+    if not layout.transparent or layout.once is not None:
+        return b.copy(eqn, ins, made)
+    branches = [k for k in layout.running if isinstance(layout.bodies[k].runs, OneOf)]
+    if branches:
+        k = _chosen(layout, branches, ins)
+        if k is None:
+            return b.copy(eqn, ins, made)
+        return b.copy(eqn, tuple([ins[p] for p in layout.takes(k)]), Call(layout.bodies[k].jaxpr))
+    known = _known_results(layout, ins, eqn.outs)
+    if len(known) == len(eqn.outs) and _no_runs(layout):
+        return [known[q] for q in range(len(eqn.outs))]
+    return [known.get(q, v) for q, v in enumerate(b.copy(eqn, ins, made))]
 
 
-def _loop(b: Builder, loop: While, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-    """A loop that takes no step gives what it was given; so does a carry that no step changes."""
-    _, _, first = loop.parts(ins)
-    (more,) = loop.cond.outs
-    if loop.max_steps == 0 or (isinstance(more, Lit) and not more.value):
-        return [*first, *[Lit.of(0, v.aval) for v in eqn.outs[len(first) :]]]
-    outs = b.copy(Eqn(loop, ins, eqn.outs, eqn.source), ins)
-    carry = [a if s else v for a, v, s in zip(first, outs, passing(loop.steps), strict=False)]
-    return [*carry, *outs[len(first) :]]
+def _chosen(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]) -> int | None:
+    """The branch that runs, where the program says which, or all are the same."""
+    if len({layout.bodies[k].jaxpr for k in branches}) == 1:
+        return branches[0]
+    which = next(a for a, role in zip(ins, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
+    return branches[min(max(int(which.value), 0), len(branches) - 1)] if isinstance(which, Lit) else None
 
 
-def _scan(b: Builder, scan: Scan, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-    """No step gives the first carry. Carries that no step changes, and stacks of literals or of slices that are there
-    already, are known without the loop."""
-    _, first, xs = scan.steps.split(scan.counted(ins)[1])
-    if not scan.length:
-        return [*first, *[Lit.of(0, v.aval) for v in eqn.outs[scan.n_carry :]]]
-    outs = b.copy(Eqn(scan, ins, eqn.outs, eqn.source), ins)
-    carry = [a if s else v for a, v, s in zip(first, outs, passing(scan.steps), strict=False)]
-    if scan.upto:  # slices that are not run over give zeros
-        return [*carry, *outs[scan.n_carry :]]
-    runs = dict(zip(scan.steps.split(scan.body.ins)[2], xs, strict=True))
-    stacks = [
-        y.with_aval(v.aval.shape) if isinstance(y, Lit) else runs.get(y, v)
-        for y, v in zip(scan.body.outs[scan.n_carry :], outs[scan.n_carry :], strict=True)
-    ]
-    return [*carry, *stacks]
+def _no_runs(layout: Layout) -> bool:
+    """Whether a loop takes no step: it has none, or the predicate that is asked before the first is false."""
+    for k in layout.running:
+        body = layout.bodies[k]
+        if isinstance(body.runs, Times | UpTo | Unknown | InParallel) and _most(body.runs) == 0:
+            return True
+        if body.results == (PREDICATE,) and isinstance(more := body.jaxpr.outs[0], Lit) and not more.value:
+            return True
+    return False
+
+
+def _most(runs: Times | UpTo | Unknown | InParallel) -> int | None:
+    return runs.count if isinstance(runs, Times | InParallel) else runs.most
+
+
+def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -> dict[int, Atom]:
+    """The results of a loop that are known without it: of no step, what it was given; carries that no step changes; and
+    stacks of literals, or of slices that are there already, where all runs are made."""
+    of_carry = {q: p for p, q in layout.carries.items()}
+    if _no_runs(layout):
+        return {q: ins[of_carry[q]] if q in of_carry else Lit.of(0, v.aval) for q, v in enumerate(outs)}
+    roles, of, known = layout.operand_roles, layout.result_roles, dict[int, Atom]()
+    for k in layout.running:
+        body = layout.bodies[k]
+        operands = dict(zip(body.jaxpr.ins, layout.takes(k), strict=True))
+        every = isinstance(body.runs, Times | InParallel)
+        for q, a in zip(layout.gives(k), body.jaxpr.outs, strict=True):
+            if q is None:
+                continue
+            p = operands.get(a) if isinstance(a, Var) else None
+            if q in of_carry:
+                known.update({q: ins[p]} if p == of_carry[q] else {})
+            elif isinstance(a, Lit) and every:
+                known[q] = a.with_aval(outs[q].aval.shape)
+            elif p is not None and every and roles[p] == of[q]:
+                known[q] = ins[p]
+    return known
 
 
 # --------------------------------------------------------------------------------------------------------- constants

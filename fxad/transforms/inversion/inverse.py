@@ -9,7 +9,7 @@ from typing import Final
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.ir import Jaxpr
-from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.transforms.inversion.normal_form import origin_of, traced_back, unobserved
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.arithmetic import BOTH
@@ -75,7 +75,7 @@ def inverse(
 
 def check_square(jaxpr: Jaxpr, wanted: Marks) -> None:
     """Raises: NotInvertibleError when the Jacobian is not square."""
-    n, m = numbers(marked(jaxpr.in_avals, wanted)), numbers(jaxpr.out_avals)
+    n, m = numbers(select_by_mask(jaxpr.in_avals, wanted)), numbers(jaxpr.out_avals)
     if n != m:
         raise NotInvertibleError(
             f"inverse: log_det of {jaxpr.name}: {not_square(m, n)}",
@@ -90,8 +90,8 @@ def named(jaxpr: Jaxpr, held: Marks, outs: Marks, rules: InverseRules, k: int, w
     Of the equations that stand between the operand and the results it is the one that is refused for that.
     """
     assert why is not None, "something is not determined"
-    traced, origins = traced_back(Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name))
-    plan = solve(unobserved(traced), (*marked(jaxpr.ins, held), *traced.outs), rules, False, origins)
+    traced, origins = traced_back(Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name))
+    plan = solve(unobserved(traced), (*select_by_mask(jaxpr.ins, held), *traced.outs), rules, False, origins)
     reasons = list(plan.reasons(traced.ins[k]))
     same = [r for r in reasons if (r.name, r.reason) == (why.name, why.reason)]
     there = [r for r in same if r.where == why.where]

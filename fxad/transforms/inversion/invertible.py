@@ -16,14 +16,14 @@ from functools import partial
 from typing import Final, TypeVar, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Tangent, Var, Zero, lin, place
 from fxad.primitives.checking import checks
-from fxad.primitives.control.bodies import marked, over
+from fxad.primitives.control.bodies import over, select_by_mask
 from fxad.primitives.custom import CustomCall
 from fxad.transforms.ad.linearize import SplitCtx, linearize
 from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
@@ -133,11 +133,11 @@ def _place(v: Var) -> int:
 def _forward(jaxpr: Jaxpr, held: Marks, watched: tuple[Atom, ...]) -> Jaxpr:
     """The program with what is stored: results, operands that are held, and sketches."""
     if not watched:
-        return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.outs, *marked(jaxpr.ins, held)), jaxpr.name)
+        return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.outs, *select_by_mask(jaxpr.ins, held)), jaxpr.name)
     slim = slim_of(jaxpr)
     b = Builder.resume(slim)
     sketches = [sketch(b, a) for a in watched]
-    return b.build([*slim.outs, *slim.outs, *marked(slim.ins, held), *sketches], jaxpr.name)
+    return b.build([*slim.outs, *slim.outs, *select_by_mask(slim.ins, held), *sketches], jaxpr.name)
 
 
 def _beside(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
@@ -191,7 +191,7 @@ class _Asked:
     def retraced(self, eqn: Eqn, known: Marks, found: Mapping[Atom, Atom]) -> None:
         """What an equation gave that was run backwards apart, from its results and the operands marked in `known`."""
         self.give(list(found), list(found.values()))
-        self.demand.taken.append((tuple(found), (*eqn.outs, *marked(eqn.ins, known))))
+        self.demand.taken.append((tuple(found), (*eqn.outs, *select_by_mask(eqn.ins, known))))
 
     def get(self, a: Atom, default: Atom, /) -> Atom:
         return self.value(self._residuals[a]) if a in self._residuals else default
@@ -214,7 +214,7 @@ class _Asked:
 
 
 def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: InverseRules) -> Plan:
-    return solve(primal, (*marked(primal.ins, ins), *marked(primal.outs[:n_out], outs)), rules)
+    return solve(primal, (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs)), rules)
 
 
 def _guarded(
@@ -252,8 +252,8 @@ def pushed(
     b = Builder()
     given = b.inputs(linear.in_avals[: sum(moving)])
     asked = _Asked(b, Task(jaxpr, kept, every, labels, rules), _known_ways(primal, kept, n, every, rules), {})
-    found, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in marked(jaxpr.ins, kept)])
-    asked.give(marked(primal.ins, kept), held)
+    found, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in select_by_mask(jaxpr.ins, kept)])
+    asked.give(select_by_mask(primal.ins, kept), held)
     asked.give(results, found)
     residuals = [asked.value(a) for a in ctx.residuals]
     moved, watched = _guarded(b, ctx, asked, found, b.inline(linear, [*given, *residuals]), tolerance)
@@ -301,7 +301,7 @@ class _Split(SplitCtx):
         self.steps: list[tuple[int, Fused, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
         env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
         for eqn in jaxpr.eqns:
-            ins = tuple([env.get(a, a) for a in eqn.ins])
+            ins = renamed(eqn.ins, env)
             found = [self.tangents.get(a) for a in eqn.ins]
             self.source = self.linear.source = eqn.source
             outs: tuple[Atom, ...]
@@ -313,7 +313,7 @@ class _Split(SplitCtx):
                 self.tangents.update({v: t for v, t in zip(eqn.outs, dots, strict=True) if isinstance(t, Lin)})
             env.update(zip(eqn.outs, outs, strict=True))
         self.env = env
-        return tuple([env.get(a, a) for a in jaxpr.outs])
+        return renamed(jaxpr.outs, env)
 
     def _linearized(
         self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: Fused | None
@@ -360,9 +360,9 @@ def retraced(
     b = BackwardCtx()
     plan = _known_ways(primal, ins, n, outs, rules)
     asked = _Asked(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
-    given = b.inputs([a.aval for a in marked(results, outs)])
-    asked.give(marked(results, outs), given)
-    asked.give(marked(primal.ins, ins), b.inputs([v.aval for v in marked(primal.ins, ins)]))
+    given = b.inputs([a.aval for a in select_by_mask(results, outs)])
+    asked.give(select_by_mask(results, outs), given)
+    asked.give(select_by_mask(primal.ins, ins), b.inputs([v.aval for v in select_by_mask(primal.ins, ins)]))
     bars: dict[Atom, Atom] = {}
     for a in slim.outs:
         if a.aval.inexact:
@@ -372,7 +372,7 @@ def retraced(
     inner: list[bool] = []
     _walk_back(b, ctx, asked, bars, partial(_body, rules, inner), rules)
     others = [asked.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
-    moved = [ctx.tangents[v].var for v in marked(slim.ins, wrt)]
+    moved = [ctx.tangents[v].var for v in select_by_mask(slim.ins, wrt)]
     bar_of = [bars.get(t) for t in moved]
     right, watched = _guarded(b, ctx, asked, given, [a for a in bar_of if a], tolerance)
     live = iter(right)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Final, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
-from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
@@ -49,33 +49,28 @@ def merge_chains(jaxpr: Jaxpr) -> Jaxpr:
 
 def _opened(jaxpr: Jaxpr) -> Jaxpr:
     """Bodies done first; calls that are one reversible equation, and loops over one, are that equation."""
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        b.source, prim = eqn.source, eqn.prim
-        outs: Sequence[Atom]
-        if not isinstance(prim, HigherOrder) or not opens(prim):
-            outs = b.copy(eqn, ins)
-        else:
-            prim = prim.with_bodies(tuple(map(merge_invertible, prim.bodies)))
-            if isinstance(prim, Call) and len(prim.body.eqns) == 1 and reversible(prim.body.eqns[0]):
-                outs = b.inline(prim.body, ins)
-            else:
-                lean = _loop(eqn, prim) if isinstance(prim, Scan) else None
-                outs = b.inline(lean, ins) if lean else b(prim, *ins)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    return rewrite(jaxpr, _opened_bodies)
+
+
+def _opened_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    prim = eqn.prim
+    if not isinstance(prim, HigherOrder) or not opens(prim):
+        return None
+    prim = prim.with_bodies(tuple(map(merge_invertible, prim.bodies)))
+    if isinstance(prim, Call) and len(prim.body.eqns) == 1 and reversible(prim.body.eqns[0]):
+        return b.inline(prim.body, ins)
+    lean = _loop(eqn, prim) if isinstance(prim, Scan) else None
+    return b.inline(lean, ins) if lean else b(prim, *ins)
 
 
 def _loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
     """A loop that is run backwards, where one reversible equation is all that a step does to what moves; or None."""
     moves = tuple([a.inexact for a in prim.steps.split(prim.body.in_avals)[1]])
-    carries = set(marked(prim.steps.split(prim.body.ins)[1], moves))
+    carries = set(select_by_mask(prim.steps.split(prim.body.ins)[1], moves))
     readers = [e for e in prim.body.eqns if not carries.isdisjoint(e.ins)]
     if len(readers) != 1 or not reversible(readers[0]) or not carries.isdisjoint(_held(readers[0])):
         return None
-    if any([a not in readers[0].outs for a in marked(prim.body.outs[: prim.n_carry], moves)]):
+    if any([a not in readers[0].outs for a in select_by_mask(prim.body.outs[: prim.n_carry], moves)]):
         return None
     b = Builder()
     body = b.build(b(prim, *b.inputs([a.aval for a in eqn.ins])), prim.body.name)
@@ -168,16 +163,15 @@ def _merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
         eqns = [jaxpr.eqns[k] for k in nodes[n]]
         b.source = eqns[-1].source
         if len(eqns) == 1:
-            ins = tuple([env.get(a, a) for a in eqns[0].ins])
-            env.update(zip(eqns[0].outs, b.copy(eqns[0], ins), strict=True))
+            b.extend(eqns, env)
         else:
             operands, results, lean = _one(jaxpr, nodes[n])
-            env.update(zip(results, b.inline(lean, [env.get(a, a) for a in operands]), strict=True))
+            env.update(zip(results, b.inline(lean, renamed(operands, env)), strict=True))
         for m in after[n]:
             missing[m] -= 1
             if not missing[m]:
                 heapq.heappush(ready, m)
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
 
 
 def _one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], Jaxpr]:
@@ -191,8 +185,7 @@ def _one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], J
     results = [v for e in eqns for v in e.outs if v not in rebuilt]
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(operands, b.inputs([a.aval for a in operands]), strict=True))
-    for e in eqns:
-        env.update(zip(e.outs, b.copy(e, tuple([env.get(a, a) for a in e.ins])), strict=True))
+    b.extend(eqns, env)
     prim = eqns[0].prim
     assert isinstance(prim, CustomCall)
     body = b.build([env[v] for v in results], prim.body.name)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, place
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.checking import Check, checks
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.silent import quiet
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.control.effects import quiet
 from fxad.primitives.elementwise import SelectN
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.transforms.cleanup.cse import cse
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import describe, way_into
 
 POINTWISE: Final[tuple[type[Primitive], ...]] = (Unary, Binary, Compare, SelectN)
 
@@ -52,16 +50,11 @@ def _opened(jaxpr: Jaxpr) -> Jaxpr:
     chosen = {a for e in jaxpr.eqns if isinstance(e.prim, SelectN) for a in e.ins[1:]}
     if not chosen or not any([_opens(e, chosen) for e in jaxpr.eqns]):
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        if isinstance(eqn.prim, Call) and _opens(eqn, chosen):
-            outs = b.inline(eqn.prim.body, ins)
-        else:
-            outs = b.copy(eqn, ins)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        return b.inline(eqn.prim.body, ins) if isinstance(eqn.prim, Call) and _opens(eqn, chosen) else None
+
+    return rewrite(jaxpr, rule)
 
 
 def _opens(eqn: Eqn, chosen: set[Atom]) -> bool:
@@ -104,29 +97,14 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
             origins.update(dict.fromkeys(outs, origin))
         return outs
 
-    for eqn in kept:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        outs: tuple[Atom, ...]
-        if isinstance(eqn.prim, Call) and _opens(eqn, chosen):
-            local: dict[Atom, Atom] = dict(zip(eqn.prim.body.ins, ins, strict=True))
-            way = way_into(eqn, eqn.prim.body)
-            for e in eqn.prim.body.eqns:
-                found = add(e, tuple([local.get(a, a) for a in e.ins]), Origin(e, (way,)))
-                local.update(zip(e.outs, found, strict=True))
-            outs = tuple([local.get(a, a) for a in eqn.prim.body.outs])
-        else:
-            outs = add(eqn, ins, Origin(eqn))
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name), origins
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+        if not isinstance(eqn.prim, Call) or not _opens(eqn, chosen):
+            return add(eqn, ins, Origin(eqn))
+        way = way_into(eqn, eqn.prim.body)
+        return b.inline(eqn.prim.body, ins, lambda _, e, operands: add(e, operands, Origin(e, (way,))))
 
-
-def way_into(eqn: Eqn, body: Jaxpr) -> str:
-    """What messages call a body of an equation: `call of f`, `branch 1 of cond`."""
-    prim = eqn.prim
-    assert isinstance(prim, HigherOrder)
-    if isinstance(prim, Cond):
-        return f"branch {next((k for k, own in enumerate(prim.branches) if own is body), 0)} of cond"
-    return f"{'call' if isinstance(prim, CustomCall) else prim.name} of {body.name}"
+    b.extend(kept, env, rule)
+    return b.build(renamed(jaxpr.outs, env), jaxpr.name), origins
 
 
 def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> Origin | None:

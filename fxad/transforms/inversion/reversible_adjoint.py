@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias, final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Eqn, Hole, Jaxpr, Primitive, Var, Zero
-from fxad.primitives.control.bodies import either, marked
+from fxad.primitives.control.bodies import either, select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -88,7 +88,7 @@ class Fused:
         if isinstance(prim, CustomCall):
             return _custom(b, prim, eqn, outs, cts, wrt, value)
         every = (True,) * len(outs)
-        known = [value(a) for a in marked(eqn.ins, self.known)]
+        known = [value(a) for a in select_by_mask(eqn.ins, self.known)]
         if isinstance(prim, Cond):
             branches = [recur(body, self.known[1:], every, wrt[1:]) for body in prim.branches]
             results = b(prim.backward(tuple(branches)), known[0], *outs, *known[1:], *cts)
@@ -120,7 +120,7 @@ def fused_steps(jaxpr: Jaxpr, plan: Plan, rules: InverseRules) -> Mapping[Var, F
 def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
     prim = eqn.prim
     if isinstance(prim, CustomCall):
-        return len(prim.inverse_rule) == 2 and all(marked(known, prim.held))
+        return len(prim.inverse_rule) == 2 and all(select_by_mask(known, prim.held))
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
         way = retreat(Bodies(Builder(), rules), prim, args, eqn.outs)
@@ -138,11 +138,11 @@ def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
 def _custom(
     b: Builder, prim: CustomCall, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Marks, value: Value
 ) -> Found:
-    held = [value(a) for a in marked(eqn.ins, prim.held)]
+    held = [value(a) for a in select_by_mask(eqn.ins, prim.held)]
     results = b(Call(prim.taken(prim.inverse_rule[1], over_stack)), *outs, *held, *cts)
     free = [a for a, h in zip(eqn.ins, prim.held, strict=True) if not h]
     bars = results[len(free) :]
-    return dict(zip(free, results, strict=False)), list(marked(bars, marked(wrt, prim.moving)))
+    return dict(zip(free, results, strict=False)), list(select_by_mask(bars, select_by_mask(wrt, prim.moving)))
 
 
 def _loop(
@@ -170,7 +170,7 @@ def _loop(
     program = recur(prim.body, way.ins, (*way.last, *way.rows), moves)
 
     s = Builder()
-    sums = [*marked(avals[1], carry_moves), *marked(avals[0], of_consts)]
+    sums = [*select_by_mask(avals[1], carry_moves), *select_by_mask(avals[0], of_consts)]
     step = way.inputs(s, (), sums)
     rows = s.inputs([a for a in prim.body.out_avals[n:] if a.inexact])
     results = s.inline(program, (*step.operands, *step.extra[:n_carry_cts], *rows))
@@ -189,7 +189,7 @@ def _loop(
             *way.constants(args),
             *way.state(ctx, args, outs),
             *cts[:n_carry_cts],
-            *[Zero(a).instantiate() for a in marked(avals[0], of_consts)],
+            *[Zero(a).instantiate() for a in select_by_mask(avals[0], of_consts)],
             *way.slices(ctx, args, outs),
             *cts[n_carry_cts:],
         )
@@ -201,7 +201,7 @@ def _loop(
     ct_xs = [next(back) if d else None for d in d_xs]
     made_ins = zip(prim.counted(eqn.ins)[1], prim.counted(args)[1], [*consts, *first, *slices], strict=True)
     values = {a: v for a, arg, v in made_ins if v is not None and isinstance(arg, Hole)}
-    bars = marked([*ct_consts, *ct_carry, *ct_xs], of_body)
+    bars = select_by_mask([*ct_consts, *ct_carry, *ct_xs], of_body)
     return values, [ct for ct in bars if ct is not None]
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.liveness import dce, prune
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, Zero, distinct
-from fxad.primitives.control.bodies import filled_linear, marked, over
-from fxad.primitives.control.silent import silent
+from fxad.primitives.control.bodies import filled_linear, over, select_by_mask
+from fxad.primitives.control.effects import silent
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall, narrowed
@@ -102,10 +102,10 @@ def forward_rule(jaxpr: Jaxpr, moving: tuple[bool, ...], through: LinearizedBody
     n, ins = len(jaxpr.outs), jaxpr.in_avals
     both, nonzero = jvp(silent(jaxpr), moving)
     b = Builder()
-    dots, given = b.inputs(marked(ins, moving)), b.inputs(ins)
+    dots, given = b.inputs(select_by_mask(ins, moving)), b.inputs(ins)
     found = iter(b.inline(both, [*given, *dots])[n:])
     moved = [next(found) if nz else Zero(a).instantiate() for nz, a in zip(nonzero, jaxpr.out_avals, strict=True)]
-    push = dce(b.build(marked(moved, inexact), f"push_{jaxpr.name}"))
+    push = dce(b.build(select_by_mask(moved, inexact), f"push_{jaxpr.name}"))
     return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.ins), jaxpr.name), push
 
 
@@ -181,21 +181,24 @@ def drop_derivative_rules(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
     """
     if not any([_shadowed(e) for body in distinct(jaxpr) for e in body.eqns]):
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins, prim = tuple([env.get(a, a) for a in eqn.ins]), eqn.prim
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+        prim = eqn.prim
         if turned and isinstance(prim, LinearCall):
             maps, needed = narrowed([drop_derivative_rules(body) for body in prim.bodies], prim.linear_bodies)
-            prim, ins = prim.with_bodies(tuple(maps)), (*ins[: prim.n_linear], *marked(ins[prim.n_linear :], needed))
+            prim, ins = (
+                prim.with_bodies(tuple(maps)),
+                (*ins[: prim.n_linear], *select_by_mask(ins[prim.n_linear :], needed)),
+            )
         elif isinstance(prim, CustomCall | LinearCall):
             value, needed = prune(drop_derivative_rules(prim.value), (True,) * len(eqn.outs))
             if not all(needed) or value != prim.value:
-                prim, ins = CustomCall(value, 0, (), (), ()), marked(ins, needed)
+                prim, ins = CustomCall(value, 0, (), (), ()), select_by_mask(ins, needed)
         elif isinstance(prim, HigherOrder):
             prim = prim.with_bodies(tuple([drop_derivative_rules(body, turned) for body in prim.bodies]))
-        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
-    return dce(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
+        return b.copy(eqn, ins, prim)
+
+    return dce(rewrite(jaxpr, rule))
 
 
 def _shadowed(eqn: Eqn) -> bool:

@@ -15,22 +15,22 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.errors import FxadError
 from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, place
-from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, reshaped
 from fxad.transforms.inversion.mask_couplings import with_choices
-from fxad.transforms.inversion.normal_form import Origin, slim_of, traced_back, unobserved, way_into
+from fxad.transforms.inversion.normal_form import Origin, slim_of, traced_back, unobserved
 from fxad.transforms.inversion.plans import UNUSED, Graph, Plan, Step
 from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, where_chosen, within
 from fxad.transforms.inversion.rules.contract import Determined, InverseRule, InverseRules, Part, Refused
 from fxad.transforms.inversion.rules.measuring import log_det_of, total
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import describe, way_into
 
 Marks = tuple[bool, ...]
 Path = tuple[int, ...]
@@ -385,7 +385,7 @@ class Demand:
     def _emit(self, way: Eqn | Step) -> None:
         env = self.env
         if isinstance(way, Eqn):
-            for v, made in zip(way.outs, self.b.copy(way, tuple([env.get(a, a) for a in way.ins])), strict=True):
+            for v, made in zip(way.outs, self.b.copy(way, renamed(way.ins, env)), strict=True):
                 env.setdefault(v, made)
             return
         local: dict[Atom, Atom] = {}
@@ -425,9 +425,9 @@ def determine(
     Rule: equal equations are one: what is written twice is known when it is known once.
     Cost: one search, linear in the equations where each is asked once.
     """
-    asked = Jaxpr(jaxpr.ins, jaxpr.eqns, marked(jaxpr.outs, outs), jaxpr.name)
+    asked = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
     slim, origins = traced_back(asked) if traced else (slim_of(asked), NOWHERE)
-    slim, held = unobserved(slim), marked(jaxpr.ins, ins)
+    slim, held = unobserved(slim), select_by_mask(jaxpr.ins, ins)
     plan = solve(slim, (*held, *slim.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
@@ -436,11 +436,11 @@ def determine(
     env.update(zip(held, b.inputs([v.aval for v in held]), strict=True))
     solved = tuple([v in plan.ways and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
     demand = Demand(b, plan, env)
-    found = [demand.get(v) for v in marked(jaxpr.ins, solved)]
+    found = [demand.get(v) for v in select_by_mask(jaxpr.ins, solved)]
     missing = [v for v in jaxpr.ins if v not in plan.ways]
     refused = plan.why_not(missing[0]) if missing else None
     unmeasured: Refused | None = None
     if measured:
-        found.append(total(b, demand.measures(), [v.aval for v in marked(jaxpr.ins, solved)]))
+        found.append(total(b, demand.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
         unmeasured = next((s.unmeasured for s in demand.steps if s.unmeasured), None)
     return Determined(b.build(found, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)

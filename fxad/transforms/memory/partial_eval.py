@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce
 from fxad.core.memo import by_value
@@ -67,7 +67,7 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
     second = _part(flat, [not k for k in known], tuple(read), rest)
     results = [a for a, k in zip(flat.outs, out_known, strict=True) if k]
     return Halves(
-        dce(first[0].build([first[1].get(a, a) for a in (*results, *read)], f"known_{jaxpr.name}")),
+        dce(first[0].build(renamed((*results, *read), first[1]), f"known_{jaxpr.name}")),
         second[0].build([second[1][a] for a in late], f"unknown_{jaxpr.name}"),
         _passed(flat, tuple(read)),
         out_known,
@@ -141,9 +141,7 @@ def _part(
     b = Builder()
     env: dict[Atom, Atom] = {a: b.input(a.aval) for a in further}
     env.update({v: b.input(v.aval) for v, t in zip(jaxpr.ins, takes, strict=True) if t})
-    for eqn in eqns:
-        outs = b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins]))
-        env.update(zip(eqn.outs, outs, strict=True))
+    b.extend(eqns, env)
     return b, env
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
-from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import CustomCall
 from fxad.primitives.naming import Keep, Mark
 from fxad.transforms.memory.policies import Policy, decided, nothing
 
@@ -41,38 +37,28 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
     """
     if policy == nothing:
         return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        b.source = eqn.source
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         outs: tuple[Atom, ...]
-        if isinstance(eqn.prim, Remat):
-            outs = b(eqn.prim.with_bodies((keeping_too(eqn.prim.body, policy, 0),)), *ins)
-        elif isinstance(eqn.prim, HigherOrder) and any(asked := _asked(eqn.prim)):
-            pairs = zip(eqn.prim.bodies, asked, strict=True)
-            outs = b(eqn.prim.with_bodies(tuple([keeping(x, policy) if a else x for x, a in pairs])), *ins)
+        if isinstance(eqn.prim, HigherOrder):
+            layout = eqn.prim.layout
+            made = [
+                body.jaxpr
+                if not body.stores
+                else keeping_too(body.jaxpr, policy, 0)
+                if layout.segment
+                else keeping(body.jaxpr, policy)
+                for body in layout.bodies
+            ]
+            outs = b(eqn.prim.with_bodies(tuple(made)), *ins)
         else:
             outs = b.copy(eqn, ins)
+        # what a call gives is marked in its body
         if not isinstance(eqn.prim, Keep | Call) and decided(policy, eqn):
             outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+        return outs
 
-
-def _asked(prim: HigherOrder) -> tuple[bool, ...]:
-    """In which bodies of an equation there is something to store."""
-    match prim:
-        case Call() | Scan() | Remat() | Cond():
-            return (True,) * len(prim.bodies)
-        case While():
-            return False, prim.max_steps is not None
-        case CustomCall():
-            first = [k == 0 for rule in (prim.jvp_rule, prim.vjp_rule) for k in range(len(rule))]
-            others = [k == 0 for _, rule in prim.partial for k in range(len(rule))]
-            return (True, *first, *[False] * (len(prim.vmap_rules) + len(prim.inverse_rule)), *others)
-        case _:
-            return (False,) * len(prim.bodies)
+    return rewrite(jaxpr, rule)
 
 
 @by_value
@@ -81,21 +67,22 @@ def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
 
     `level`: how many other `remat` are in between; all of them must keep the value.
     """
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
     made: dict[Atom, Eqn] = {}
-    for eqn in jaxpr.eqns:
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         prim = eqn.prim
         if isinstance(prim, Keep):
             if len(prim.outer) == level and _chosen(policy, eqn.ins[0], made):
                 prim = Keep(prim.by, (*prim.outer, str(policy)))
         elif isinstance(prim, HigherOrder):
-            inner, pairs = level + isinstance(prim, Remat), zip(prim.bodies, _asked(prim), strict=True)
-            prim = prim.with_bodies(tuple([keeping_too(x, policy, inner) if a else x for x, a in pairs]))
+            layout = prim.layout
+            inner = level + layout.segment
+            made_of = [keeping_too(x.jaxpr, policy, inner) if x.stores else x.jaxpr for x in layout.bodies]
+            prim = prim.with_bodies(tuple(made_of))
         made.update(dict.fromkeys(eqn.outs, eqn))
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        env.update(zip(eqn.outs, b.copy(Eqn(prim, ins, eqn.outs, eqn.source), ins), strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+        return b.copy(eqn, ins, prim)
+
+    return rewrite(jaxpr, rule)
 
 
 def _chosen(policy: Policy, value: Atom, made: Mapping[Atom, Eqn]) -> bool:

@@ -7,17 +7,14 @@ from dataclasses import replace
 from os.path import basename
 from typing import SupportsIndex, final, overload
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
+from fxad.core.layout import Layout
 from fxad.core.liveness import dce, narrow
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, described
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Place, Primitive, Var, place
-from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Place, Primitive, Var, place
 from fxad.primitives.control.remat import Remat
-from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.while_ import While
 from fxad.primitives.naming import Keep, Mark, Name, sources
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.inline import inline
@@ -184,24 +181,24 @@ def _named(prim: Primitive) -> str:
 def _reader(jaxpr: Jaxpr, v: Var) -> str:
     """The operation that first reads a value, in calls and recomputations too."""
     while (eqn := next((e for e in jaxpr.eqns if v in e.ins), None)) is not None:
-        if not isinstance(eqn.prim, Call | Remat):
+        layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
+        if layout is None or not layout.transparent or layout.once is None:
             return _named(eqn.prim)
-        jaxpr = eqn.prim.body
-        v = jaxpr.ins[eqn.ins.index(v)]
+        jaxpr = layout.bodies[layout.once].jaxpr
+        v = jaxpr.ins[layout.takes(layout.once).index(eqn.ins.index(v))]
     return "result"
 
 
 def _maker(eqn: Eqn, v: Var) -> tuple[Eqn, str]:
     """The equation that gives a value, in calls and loops too, and the policy that marks it to be kept there."""
     by, level = "", -1
-    while isinstance(eqn.prim, Call | Remat | Scan | While | Cond):
-        level += isinstance(eqn.prim, Remat)
+    while isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).transparent:
+        level += layout.segment
         at = eqn.outs.index(v)
-        branches = eqn.prim.branches if isinstance(eqn.prim, Cond) else (eqn.prim.body,)
         # of the branches, which share places, the first that has something there
-        body = next((x for x in branches if isinstance(x.outs[at], Var)), branches[0])
+        given = [(layout.bodies[k].jaxpr, a) for k in layout.running for q, a in _given(layout, k) if q == at]
+        body, out = next(((body, a) for body, a in given if isinstance(a, Var)), given[0])
         made = {w: e for e in body.eqns for w in e.outs}
-        out = body.outs[at]
         while out in made and isinstance(made[out].prim, Mark):
             mark = made[out]
             if isinstance(mark.prim, Keep):
@@ -213,6 +210,11 @@ def _maker(eqn: Eqn, v: Var) -> tuple[Eqn, str]:
             break
         eqn, v = made[out], out
     return eqn, by
+
+
+def _given(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
+    """For each result of a body, the result of the equation that it gives."""
+    return zip(layout.gives(body), layout.bodies[body].jaxpr.outs, strict=True)
 
 
 def _values(value: Var, home: dict[Atom, Var], made: dict[Var, Eqn]) -> tuple[Var, ...]:
@@ -272,12 +274,11 @@ def _brief(row: object) -> str:
 def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
     """The program, its calls inlined, as one `remat` equation that stores the chosen values, and its operands."""
     body = inline(jaxpr)
-    b = Builder.like(body)
-    env: dict[Atom, Atom] = {}
-    for eqn in body.eqns:
-        outs = b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins]))
-        b.source = eqn.source
-        env.update({v: b.one(Keep("plan"), w) if v in chosen else w for v, w in zip(eqn.outs, outs, strict=True)})
-    marked = b.build([env.get(a, a) for a in body.outs], body.name)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+        pairs = zip(eqn.outs, b.copy(eqn, ins), strict=True)
+        return [b.one(Keep("plan"), w) if v in chosen else w for v, w in pairs]
+
+    marked = rewrite(body, rule)
     b = Builder.like(jaxpr)
     return b.build(b(Remat(marked), *jaxpr.ins), f"remat_{jaxpr.name}")

@@ -7,12 +7,11 @@ from typing import TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Jaxpr, Primitive, Var
+from fxad.core.layout import BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice
+from fxad.core.liveness import over
+from fxad.ir import Atom, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.control.bodies import placed, shared_places, with_outs, with_places_in, with_places_out
-from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.remat import Remat
-from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.scan_parts import Steps, rearranged
+from fxad.primitives.control.scan_parts import rearranged
 
 Marks: TypeAlias = tuple[bool, ...]
 
@@ -76,34 +75,46 @@ def apart(prim: Primitive, have: Marks, halve: Halve) -> Apart | None:
     A loop that ends by a predicate, a branch chosen by what is not known, a function with rules and whatever has an
     effect are not split.
     """
-    if prim.effects or not any(have) or all(have):
+    if prim.effects or not any(have) or all(have) or not isinstance(prim, HigherOrder):
         return None
-    match prim:
-        case Remat():
-            return _remat(prim, halve(prim.body, have), have)
-        case Cond() if have[0]:
-            return _cond(prim, have, halve)
-        case Scan() if all(have[: prim.upto]):
-            return _scan(prim, have, halve)
-        case _:
-            return None
+    layout = prim.layout
+    decides = [h for h, role in zip(have, layout.operand_roles, strict=True) if isinstance(role, BranchIndex | Count)]
+    if not layout.transparent or not all(decides) or layout.depends:
+        return None
+    if layout.once is not None:
+        return _once(prim, layout, have, halve)
+    runs = [layout.bodies[k].runs for k in layout.running]
+    if all([isinstance(r, OneOf) for r in runs]):
+        return _branches(prim, layout, have, halve)
+    return _loop(prim, layout, have, halve) if len(runs) == 1 else None
 
 
 def _places(marks: Sequence[bool], wanted: bool) -> list[int]:
     return [k for k, m in enumerate(marks) if m is wanted]
 
 
-def _remat(prim: Remat, body: Body, have: Marks) -> Apart | None:
+def _once(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart | None:
+    """A body that runs once in two; what it hands over comes first."""
+    if len(layout.operands) != 1 or len(layout.results) != 1:
+        return None
+    body = halve(layout.bodies[0].jaxpr, have)
     if body.idle:
         return None
     further = [~k for k in range(len(body.residuals))]
-    known, unknown = prim.with_bodies((body.known,)), prim.with_bodies((body.unknown,))
-    return Apart(known, unknown, tuple(_places(have, True)), (*further, *_places(have, False)), body.out_known)
+    return Apart(
+        prim.rebuild((body.known,), (len(body.known.ins),), (len(body.known.outs),)),
+        prim.rebuild((body.unknown,), (len(body.unknown.ins),), (len(body.unknown.outs),)),
+        tuple(_places(have, True)),
+        (*further, *_places(have, False)),
+        body.out_known,
+    )
 
 
-def _cond(prim: Cond, have: Marks, halve: Halve) -> Apart | None:
+def _branches(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart | None:
     """Each branch in two; what they hand over shares places, as residuals of derivatives do."""
-    bodies = [halve(branch, have[1:]) for branch in prim.branches]
+    if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
+        return None
+    bodies = [halve(branch.jaxpr, have[1:]) for branch in layout.bodies]
     out_known = tuple([all(marks) for marks in zip(*[body.out_known for body in bodies], strict=True)])
     bodies = [body.without(out_known) for body in bodies]
     if all([body.idle for body in bodies]):
@@ -115,8 +126,8 @@ def _cond(prim: Cond, have: Marks, halve: Halve) -> Apart | None:
     unknown = [with_places_in(_residuals_last(body), len(others), places) for body in bodies]
     further = [~k for k in range(len(places))]
     return Apart(
-        prim.with_bodies(tuple(known)),
-        prim.with_bodies(tuple(unknown)),
+        prim.rebuild(tuple(known), (1, len(takes) - 1), (n + len(places),)),
+        prim.rebuild(tuple(unknown), (1, len(others) + len(places)), (len(out_known) - n,)),
         tuple(takes),
         (0, *others, *further),
         out_known,
@@ -128,47 +139,63 @@ def _residuals_last(body: Body) -> Jaxpr:
     return rearranged(body.unknown, (*range(n, len(body.unknown.ins)), *range(n)), body.unknown.outs)
 
 
-def _scan(prim: Scan, have: Marks, halve: Halve) -> Apart | None:
-    """Steps in two: a carry is known when every step gives a known one. A residual that is a constant or a slice is
-    read from the operand; the others are stacked."""
-    steps, n = prim.steps, prim.n_carry
-    consts, carry, xs = steps.split(prim.counted(have)[1])
+def _loop(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart | None:
+    """Runs in two: a carry is known when every run gives a known one. A residual that is a constant or a slice is read
+    from the operand; the others are stacked, in the last groups, which are of slices along the first axis."""
+    (at,) = layout.running
+    parts, takes, gives = layout.bodies[at], layout.takes(at), layout.gives(at)
+    last, last_result = len(layout.operands) - 1, len(layout.results) - 1
+    if parts.operands[-1:] != (last,) or parts.results[-1:] != (last_result,):
+        return None
+    if layout.operands[-1].role != Slice(0) or layout.results[-1].role != Slice(0):
+        return None
+    carries, marks = layout.carries, list(have)
     while True:
-        body = halve(prim.body, (*consts, *carry, *xs))
-        fewer = tuple([c and o for c, o in zip(carry, body.out_known, strict=False)])
-        if fewer == carry:
+        body = halve(parts.jaxpr, tuple([marks[p] for p in takes]))
+        known = dict(zip(gives, body.out_known, strict=True))
+        fewer = [p for p, q in carries.items() if marks[p] and not known[q]]
+        if not fewer:
             break
-        carry = fewer
-    marks = (*consts, *carry, *xs)
-    body = body.without((*carry, *body.out_known[n:]))
+        for p in fewer:
+            marks[p] = False
+    known.update({q: marks[p] for p, q in carries.items()})
+    body = body.without(tuple([known[q] for q in gives]))
     if body.idle:
         return None
-    places = dict(zip(body.known.ins, _places(marks, True), strict=True))
-    first, last = steps.n_consts, steps.n_consts + n
-    fixed: list[int] = []  # residuals that are constants
-    slices: list[tuple[int, int]] = []  # residuals that are slices, or stacked: their number, and where they are
-    stacked: list[Atom] = []
-    for k, a in enumerate(body.residuals):
-        place = places.get(a) if isinstance(a, Var) else None
-        if place is not None and place < first:
-            fixed.append(k)
-        elif place is not None and place >= last:
-            slices.append((k, prim.upto + place))
-        else:
-            slices.append((k, ~len(stacked)))
+    mine, others = [p for p in takes if marks[p]], [p for p in takes if not marks[p]]
+    operand = dict(zip(body.known.ins, mine, strict=True))
+    of_known = [[p for p in layout.operands_of(g) if marks[p]] for g in range(last + 1)]
+    of_unknown: list[list[int]] = [[] for _ in layout.operands]
+    roles, stacked = layout.operand_roles, list[Atom]()
+    handed: list[int] = []  # for each residual, the operand of the equation that it is, or where it is stacked
+    for a in body.residuals:
+        place = operand.get(a) if isinstance(a, Var) else None
+        if place is None or isinstance(roles[place], Carry):
+            place = ~len(stacked)
             stacked.append(a)
-    known = Steps(with_outs(body.known, (*body.known.outs[: sum(body.out_known)], *stacked)), sum(consts), sum(carry))
-    n_res = len(body.residuals)
-    of_consts, of_carry, of_xs = [
-        [n_res + j for j in group]
-        for group in Steps(prim.body, consts.count(False), carry.count(False)).split(range(marks.count(False)))
-    ]
-    order = (*fixed, *of_consts, *of_carry, *[k for k, _ in slices], *of_xs)
-    unknown = Steps(rearranged(body.unknown, order, body.unknown.outs), len(fixed) + len(of_consts), len(of_carry))
-    at = prim.upto
-    mine, others = [at + k for k in _places(marks, True)], [at + k for k in _places(marks, False)]
-    residual_places = [at + places[a] for a in [body.residuals[k] for k in fixed] if isinstance(a, Var)]
-    b = len(of_consts) + len(of_carry)
-    reads = (*residual_places, *others[:b], *[place for _, place in slices], *others[b:])
-    count = tuple(range(at))
-    return Apart(prim.over(known), prim.over(unknown), (*count, *mine), (*count, *reads), body.out_known)
+        handed.append(place)
+        of_unknown[last if place < 0 else next(g for g in parts.operands if place in layout.operands_of(g))].append(
+            place
+        )
+    for g, group in enumerate(layout.operands):
+        decides = isinstance(group.role, Count)
+        of_unknown[g] += [p for p in layout.operands_of(g) if not marks[p] or decides]
+    first = over(body.known, mine, parts.operands, of_known)
+    first = with_outs(first, (*first.outs[: sum(body.out_known)], *_outs_of(first, body, stacked)))
+    second = over(body.unknown, (*handed, *others), parts.operands, of_unknown)
+    sizes = [[known[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
+    n_known, n_unknown = [m.count(True) for m in sizes], [m.count(False) for m in sizes]
+    n_known[-1] += len(stacked)
+    return Apart(
+        prim.rebuild((first,), tuple(map(len, of_known)), tuple(n_known)),
+        prim.rebuild((second,), tuple(map(len, of_unknown)), tuple(n_unknown)),
+        tuple([p for group in of_known for p in group]),
+        tuple([p for group in of_unknown for p in group]),
+        tuple([known[q] for q in range(len(known))]),
+    )
+
+
+def _outs_of(first: Jaxpr, body: Body, values: Sequence[Atom]) -> list[Atom]:
+    """Residuals of a body, among the results of the program that it has become."""
+    n = sum(body.out_known)
+    return [first.outs[n + body.residuals.index(a)] for a in values]

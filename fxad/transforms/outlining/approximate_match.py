@@ -15,7 +15,6 @@ from typing import Final, final
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Eqn, HigherOrder, Lit, Primitive, Var, distinct
 from fxad.primitives.checking import Check
-from fxad.primitives.control.while_ import While
 from fxad.primitives.host import HostCall
 from fxad.transforms.outlining.parametrise import VARIED, Applied
 from fxad.transforms.outlining.regions import Flow, Shared
@@ -153,8 +152,9 @@ def harmful(prim: Primitive) -> bool:
     """Whether an operation may fail, or run on for ever, on operands that it is not meant for."""
     if not isinstance(prim, HigherOrder):
         return isinstance(prim, Check | HostCall)
-    inner = (e.prim for body in prim.bodies for f in distinct(body) for e in f.eqns)
-    return isinstance(prim, While) or any([isinstance(p, While | Check | HostCall) for p in inner])
+    inner = {e.prim for body in prim.bodies for f in distinct(body) for e in f.eqns}
+    carriers = [p for p in (prim, *inner) if isinstance(p, HigherOrder)]
+    return any([isinstance(p, Check | HostCall) for p in inner]) or any([p.layout.depends for p in carriers])
 
 
 def ends(start: int, stop: int, length: int) -> list[tuple[int, int]]:

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from math import prod
 from typing import Final
 
+from fxad.core.layout import InParallel, OneOf, Runs, Times, UpTo
 from fxad.core.memo import by_value
 from fxad.ir import Eqn, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.scan import Scan
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.dot import DotGeneral
 
@@ -30,11 +29,25 @@ def microseconds(eqn: Eqn) -> float:
     """Time of one run: the arithmetic of products and convolutions, and the bytes that are written."""
     prim = eqn.prim
     if isinstance(prim, HigherOrder):
-        times = [time_of(body) for body in prim.bodies]
-        if isinstance(prim, Cond):
-            return max(times)
-        return sum(times) * (prim.length if isinstance(prim, Scan) else 1)
+        layout = prim.layout
+        chosen, others = [0.0], 0.0
+        for k in layout.running:
+            body, runs = layout.bodies[k], layout.bodies[k].runs
+            if isinstance(runs, OneOf):
+                chosen.append(time_of(body.jaxpr))
+            else:
+                others += time_of(body.jaxpr) * _often(runs)
+        return max(chosen) + others
     return _flops(eqn) / FLOPS + sum([v.aval.nbytes for v in eqn.outs]) / BYTES
+
+
+def _often(runs: Runs) -> int:
+    """How often a body runs; once where that is not known."""
+    match runs:
+        case Times(count) | InParallel(count) | UpTo(count):
+            return count
+        case _:
+            return 1
 
 
 @by_value

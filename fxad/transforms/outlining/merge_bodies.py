@@ -7,13 +7,13 @@ body there that lacks what the body of the other layers has beside it: nearly al
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Jaxpr, Lit
+from fxad.ir import Atom, Eqn, Jaxpr, Lit
 from fxad.primitives.control.call import Call
 from fxad.transforms.cleanup.inline import inline, length
 from fxad.transforms.map_bodies import inside
@@ -103,17 +103,14 @@ def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
 
 def _called(jaxpr: Jaxpr, instead: Mapping[Jaxpr, _Part]) -> Jaxpr:
     """The program with calls of the whole in place of those of its parts."""
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
         part = instead.get(eqn.prim.body) if isinstance(eqn.prim, Call) else None
         if part is None or not isinstance(eqn.prim, Call):
-            env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
-            continue
-        b.source, body = eqn.source, eqn.prim.body
+            return None
+        body = eqn.prim.body
         given: dict[Atom, Atom] = dict(zip(body.ins, ins, strict=True))
-        outs = b(Call(part.whole), *[given.get(a, a) for a in part.operands])
-        for v, k, own in zip(eqn.outs, part.results, body.outs, strict=True):
-            env[v] = given.get(own, own) if k is None else outs[k]
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+        outs = b(Call(part.whole), *renamed(part.operands, given))
+        return [given.get(own, own) if k is None else outs[k] for k, own in zip(part.results, body.outs, strict=True)]
+
+    return rewrite(jaxpr, rule)

@@ -10,7 +10,7 @@ from typing import Final, final
 import numpy as np
 import numpy.typing as npt
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Jaxpr, Var
@@ -105,9 +105,7 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
     env: dict[Atom, Atom] = {}
 
     def copy(places: Iterable[int]) -> None:
-        for at in places:
-            eqn = jaxpr.eqns[at]
-            env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+        b.extend([jaxpr.eqns[at] for at in places], env)
 
     done = 0
     for use in sorted(uses, key=lambda use: use.start):
@@ -115,7 +113,7 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
         copy(range(done, use.start))
         copy([at for at in range(use.start, use.stop) if at not in made and at not in use.late])
         b.source = jaxpr.eqns[min(made)].source
-        outs = b(Call(use.shared.body), *[env.get(a, a) for a in use.operands])
+        outs = b(Call(use.shared.body), *renamed(use.operands, env))
         owners = use.shared.owners
         for code, value in zip(use.shared.results, outs, strict=True):
             slot, k = owners[code]
@@ -124,7 +122,7 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
         copy(use.late)
         done = use.stop
     copy(range(done, len(jaxpr.eqns)))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
 
 
 # ------------------------------------------------------------------------------------------------------------- search

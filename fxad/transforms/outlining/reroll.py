@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, renamed
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import sweep
 from fxad.core.memo import by_value
@@ -133,23 +133,18 @@ def _rolled(jaxpr: Jaxpr, chain: _Chain) -> Jaxpr:
     first, last = chain.calls[0], chain.calls[-1]
 
     def copy(places: Sequence[int]) -> None:
-        for at in places:
-            eqn = jaxpr.eqns[at]
-            env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+        b.extend([jaxpr.eqns[at] for at in places], env)
 
     copy([at for at in range(last) if at not in inside and at not in later])
     made = {v: eqn for eqn in b.eqns for v in eqn.outs}
     b.source = jaxpr.eqns[first].source
-    columns = [
-        tuple([env.get(a, a) for a in column])
-        for column in zip(*[jaxpr.eqns[at].ins for at in chain.calls], strict=True)
-    ]
+    columns = [renamed(column, env) for column in zip(*[jaxpr.eqns[at].ins for at in chain.calls], strict=True)]
     results = _scanned(b, chain, columns, made, _used(jaxpr, chain))
     for (k, r), value in results.items():
         env[jaxpr.eqns[chain.calls[k]].outs[r]] = value
     copy(chain.later)
     copy(range(last + 1, len(jaxpr.eqns)))
-    return sweep(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
+    return sweep(b.build(renamed(jaxpr.outs, env), jaxpr.name))
 
 
 def _used(jaxpr: Jaxpr, chain: _Chain) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad.ir import Hole, Jaxpr
-from fxad.primitives.control.bodies import marked
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -65,7 +65,7 @@ def _linear_call(ctx: BodyCtx, prim: LinearCall, args: Args, outs: Args) -> Solv
 
 def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solved | Refused:
     """By the inverse of its own; by the body where it has none, and for the log-determinant, which that cannot say."""
-    given = marked(args, prim.held) if prim.inverse_rule else ()
+    given = select_by_mask(args, prim.held) if prim.inverse_rule else ()
     if not prim.inverse_rule or ctx.measured or not all([*known(given), *known(outs)]):
         body = _inverted(ctx, prim.body, args, outs)
         return _unmeasured(body) if isinstance(body, Refused) and prim.inverse_rule and ctx.measured else body

@@ -12,9 +12,9 @@ from typing import final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.liveness import prune
+from fxad.core.liveness import remove_unused
 from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Var, Zero
-from fxad.primitives.control.bodies import either, marked
+from fxad.primitives.control.bodies import either, select_by_mask
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.scan_parts import Marks, Steps, passing
 from fxad.primitives.elementwise import ADD
@@ -57,7 +57,7 @@ class Retreat:
     def constants(self, args: Args) -> list[Atom]:
         """What is the same for all steps."""
         consts, first, _ = self.prim.steps.split(self.prim.counted(args)[1])
-        return [*atoms(consts), *atoms(marked(first, self.still))]
+        return [*atoms(consts), *atoms(select_by_mask(first, self.still))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """The last values of the carries that the loop hands on; zero for what a step does not read."""
@@ -80,14 +80,14 @@ class Retreat:
         """Add the operands of a step to a builder, in the order of a loop's body, up to its slices."""
         body, steps = self.prim.body, self.prim.steps
         of_consts, of_carry, of_xs = steps.split(body.in_avals)
-        consts = b.inputs(marked(of_consts, self.consts))
-        still = iter(b.inputs(marked(of_carry, self.still)))
+        consts = b.inputs(select_by_mask(of_consts, self.consts))
+        still = iter(b.inputs(select_by_mask(of_carry, self.still)))
         further = b.inputs(more_consts)
-        left = iter(b.inputs(marked(of_carry, self.carry)))
+        left = iter(b.inputs(select_by_mask(of_carry, self.carry)))
         extra = b.inputs(more_carry)
-        xs = b.inputs(marked(of_xs, self.xs))
-        stored = iter(b.inputs(marked(of_carry, self.moving)) if self.stored else ())
-        rows = b.inputs(marked(body.out_avals[self.prim.n_carry :], self.rows))
+        xs = b.inputs(select_by_mask(of_xs, self.xs))
+        stored = iter(b.inputs(select_by_mask(of_carry, self.moving)) if self.stored else ())
+        rows = b.inputs(select_by_mask(body.out_avals[self.prim.n_carry :], self.rows))
         found = [
             next(still) if s else next(stored)
             for s, m in zip(self.still, self.moving, strict=True)
@@ -161,7 +161,7 @@ def _stepping(ctx: BodyCtx, way: Retreat, last: Marks) -> tuple[Retreat, Determi
     if any(way.moving):
         running = replace(way, last=either(last, way.moving), stored=False)
         found = ctx.recur(way.prim.body, running.ins, (*running.last, *way.rows))
-        if all(marked(way.prim.steps.split(found.solved)[1], way.moving)):
+        if all(select_by_mask(way.prim.steps.split(found.solved)[1], way.moving)):
             return running, found
     way = replace(way, last=last, stored=any(way.moving))
     return way, ctx.recur(way.prim.body, way.ins, (*last, *way.rows))
@@ -196,12 +196,12 @@ def forward_only(ctx: BodyCtx, prim: Scan, args: Args, marks: Marks, stacked: bo
     """The carries marked, from a loop over nothing else: their last values, or what each step found them to be."""
     steps, n = prim.steps, prim.n_carry
     body = steps.body
-    found = marked(steps.split(body.ins)[1], marks) if stacked else ()
+    found = select_by_mask(steps.split(body.ins)[1], marks) if stacked else ()
     loop = prim.over(Steps(Jaxpr(body.ins, body.eqns, (*body.outs[:n], *found), body.name), steps.n_consts, n))
     used = (False,) * n + (True,) * len(found) if stacked else marks
     # what is not known is not read, and so is no operand of the smaller loop
     operands = tuple([Zero(a.aval).instantiate() if isinstance(a, Hole) else a for a in args])
     results = tuple([Var(k, a) for k, a in enumerate(loop.abstract_eval(*[a.aval for a in operands]))])
-    slim = loop.slim(Eqn(loop, operands, results, None), used, prune)
-    values = dict(zip(slim.outs, ctx(slim.prim, *slim.ins), strict=True))
+    less = remove_unused(Eqn(loop, operands, results, None), used)
+    values = dict(zip(less.outs, ctx(less.prim, *less.ins), strict=True))
     return [values[v] for v, u in zip(results, used, strict=True) if u]
