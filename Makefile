@@ -1,5 +1,5 @@
 # `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts matrix tests examples deep deep-laws units-laws bench memory docs format
+.PHONY: check lint types contracts matrix tests examples deep deep-laws units-laws bench memory docs structure format
 
 check: lint types contracts matrix tests examples
 
@@ -59,6 +59,10 @@ docs:
 	python docs/generate.py
 	python docs/outputs.py docs/tutorial*.md
 	python docs/picture.py docs/tutorial-compiling.md docs/images/plan.svg
+
+# How the package is built, in numbers: for information.
+structure:
+	python docs/structure.py
 
 format:
 	ruff check --fix .

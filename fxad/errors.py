@@ -16,7 +16,8 @@ from types import FrameType
 from typing import Final, Self
 
 # What is not the user's: fxad, and what stands between a `with` statement and a generator of fxad's.
-_HERE: Final = (os.path.dirname(__file__) + os.sep, contextlib.__file__)
+PACKAGE: Final = os.path.dirname(__file__) + os.sep  # where fxad's own code stands
+_HERE: Final = (PACKAGE, contextlib.__file__)
 
 
 def _caller() -> tuple[str, str]:

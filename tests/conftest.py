@@ -60,5 +60,5 @@ def nothing_remembered() -> None:
     fx.cache.clear()
     fxad.numpy.staging._programs.clear()
     fxad.random.staging._programs.clear()
-    fxad.array.EAGER._programs.clear()  # what ran eagerly is remembered by its primitive, bodies included
+    fxad.tracing.array.EAGER._programs.clear()  # what ran eagerly is remembered by its primitive, bodies included
     gc.collect()

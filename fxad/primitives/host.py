@@ -40,7 +40,7 @@ _EFFECTS: Final = {PURE: frozenset[str](), IO: frozenset({IO}), ORDERED: frozens
 class HostCall(Primitive):
     """What a Python function gives for the operands; `label` is its name and `results` are the types it promises.
 
-    Type:   operands: u64[], the number of the function (`fxad.hosts`), then arrays of any types; results: `results`,
+    Type:   operands: u64[], the number of the function (`core.host_functions`), then arrays; results: `results`,
             with the mapped axes in front.
     Rule:   no derivative: a tangent is refused where there are floating results, and stops where there are none.
             `effect` is "pure" (may be dropped, merged, repeated), "io" (happens once), or "ordered" (after the calls

@@ -1,7 +1,7 @@
 """`Array`: a value on a device, with NumPy's operators; and the seam at which operations reach a trace or a device.
 
 An operator does not know whether it runs inside a trace. It hands an operation (`fxad.operations`) or a primitive to
-the `Binder` in charge: the trace of this context if there is one (`fxad.trace`), else the eager one below, which
+the `Binder` in charge: the trace of this context if there is one (`tracing.tracer`), else the eager one below, which
 compiles the operation as a program of its own, once per types, and runs it.
 """
 

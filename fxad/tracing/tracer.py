@@ -21,7 +21,7 @@ import optree
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.memo import collector_paused
-from fxad.errors import FxadError, LeakedTracerError, TracerError
+from fxad.errors import PACKAGE, FxadError, LeakedTracerError, TracerError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, bound, equation, place
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
@@ -31,7 +31,7 @@ from fxad.tracing.array import EAGER, Array, Binder, Operation, _binder, aval_of
 from fxad.tracing.placement import check_device
 
 # What lies between the user and fxad tells the user nothing: lines of NumPy and optree are passed over too.
-_HERE: Final = tuple([os.path.dirname(m) + os.sep for m in (__file__, np.__file__, optree.__file__)])
+_HERE: Final = (PACKAGE, *[os.path.dirname(m) + os.sep for m in (np.__file__, optree.__file__)])
 _internal: Final[dict[str, bool]] = {}
 
 

@@ -71,7 +71,7 @@ class LoadedProgram:
     """A compiled program on one device. It holds code, no program and no constant. Many threads may call it.
 
     `start` and `handlers` are the parts of `execute`, for callers that spell it out to save a frame. What `handlers`
-    make is free to move; what `committed` makes stays on the device (see `fxad.placement`).
+    make is free to move; what `committed` makes stays on the device (see `fxad.tracing.placement`).
     """
 
     __slots__ = ("__weakref__", "committed", "device", "handlers", "in_avals", "origin", "out_avals", "raw", "start")

@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 import pytest
-from fxad.util import dataclasses as records
+
+from fxad.core import dataclasses as records
 
 
 def empty() -> type[Any]:

@@ -53,8 +53,8 @@ class Counting:
 @contextmanager
 def numbers_counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
-        for name in ("outline", "repeats", "stretches"):
-            patched.setattr(sys.modules[f"fxad.transforms.{name}"], "np", Counting())
+        for name in ("outline", "repeats", "regions"):
+            patched.setattr(sys.modules[f"fxad.transforms.outlining.{name}"], "np", Counting())
         Counted.numbers = 0
         yield
 
