@@ -1,9 +1,9 @@
-"""A program in segments that XLA runs one after another, so that it needs the memory that its order of equations says.
+"""A program in segments that XLA runs one after another: it then needs the memory that the order of equations says.
 
-XLA computes the equations of a program in an order of its own, and fuses what was computed early into what is computed
-late: an array that the program has done with then waits, one of each layer. It does neither across the border of a
-recomputation that is kept apart (`Remat.opaque`, see docs/adr/0007). So stretches of equations become such calls, cut
-where few bytes wait. See docs/adr/0040.
+XLA schedules the equations of a program as it likes, and fuses what is computed early into what is computed late: values
+that no later equation reads are kept then, a few for each layer. It does neither across the border of a recomputation
+(`Remat.opaque`, docs/adr/0007). So stretches of equations become such calls, cut where the values that wait for later
+equations take few bytes. See docs/adr/0040.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.custom import CustomCall
 
-# What a segment computes, beside its results that are results of the program: so many times the bytes that wait where
-# it begins, or so many bytes if that is more. Fewer: more conditions to compile and to run, and less is fused. More:
-# more memory. Temporaries of gradients in docs/adr/0040.
+# A segment computes at most `SHARE` times the bytes that are live where it begins, or `LEAST` bytes if that is more. A
+# smaller share: less memory, but more conditions, and less is fused. docs/adr/0040 has the measurements.
 SHARE: Final = 4
 LEAST: Final = 1 << 16
 
@@ -31,33 +30,35 @@ Marks = tuple[bool, ...]
 
 
 @by_value
-def in_segments(jaxpr: Jaxpr, carried: Marks) -> Jaxpr:
-    """The program in segments, its loops and branches too; the program itself where it is one segment.
+def in_segments(jaxpr: Jaxpr, carried: Marks, least: int = LEAST) -> Jaxpr:
+    """The program in segments, the bodies of its loops and branches too; the program itself where it is one segment.
 
-    `carried` are the operands that wait in memory for the equations that read them; the others are there anyway.
+    Operands marked in `carried` are live until the last equation that reads them. The others (weights) are in memory
+    anyway, and do not count.
 
-    Law:  same value, same derivatives; each segment computes at most `SHARE` times the bytes that wait where it begins
-          (or `LEAST`), or is one equation.
-    Cost: linear in the equations, calls written out.
+    Law:  same value, same derivatives. A segment computes at most `SHARE` times the bytes that are live where it begins,
+          or `least` bytes, or is one equation.
+    Cost: linear in the equations; calls are inlined.
     """
-    flat = _opened(jaxpr)
-    ends = _ends(flat, carried)
-    if len(ends) < 2 and all([a is b for a, b in zip(flat.eqns, jaxpr.eqns, strict=False)]):
-        return jaxpr
+    flat = _inlined(jaxpr, least)
+    ends = _ends(flat, carried, least)
+    if len(ends) < 2:
+        return flat if _segmented(flat) else jaxpr
+    last = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
+    last.update(dict.fromkeys(flat.outs, len(flat.eqns)))
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
-    last = _last_reads(flat)
     for start, end in pairwise((0, *ends)):
         eqns = flat.eqns[start:end]
-        if len(ends) < 2 or any([_apart(e) for e in eqns]):
-            for eqn in eqns:
-                env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-            continue
-        made = {v for e in eqns for v in e.outs}
-        read = list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in made]))
-        given = [v for e in eqns for v in e.outs if last.get(v, -1) >= end]
         b.source = eqns[-1].source
-        env.update(zip(given, b(Remat(_body(eqns, read, given), True), *[env.get(a, a) for a in read]), strict=True))
+        if _stands_alone(eqns[0]):
+            given, prim, read = eqns[0].outs, eqns[0].prim, eqns[0].ins
+        else:
+            inside = {v for e in eqns for v in e.outs}
+            read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in inside]))
+            given = tuple([v for e in eqns for v in e.outs if last.get(v, -1) >= end])
+            prim = Remat(_body(eqns, read, given), True)
+        env.update(zip(given, b(prim, *[env.get(a, a) for a in read]), strict=True))
     return b.build([env.get(a, a) for a in flat.outs], jaxpr.name)
 
 
@@ -69,8 +70,8 @@ def _body(eqns: Sequence[Eqn], read: Sequence[Atom], given: Sequence[Atom]) -> J
     return b.build([env[v] for v in given], "segment")
 
 
-def _opened(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with calls written out, and its other bodies in segments."""
+def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
+    """The program with calls inlined, and its other bodies in segments."""
     if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
         return jaxpr
     b = Builder.like(jaxpr)
@@ -79,71 +80,69 @@ def _opened(jaxpr: Jaxpr) -> Jaxpr:
         ins = tuple([env.get(a, a) for a in eqn.ins])
         outs: Sequence[Atom]
         if type(eqn.prim) is Call:
-            outs = b.inline(_opened(eqn.prim.body), ins)
+            outs = b.inline(_inlined(eqn.prim.body, least), ins)
         else:
-            outs = b.copy(_inside(eqn), ins)
+            outs = b.copy(_with_bodies(eqn, least), ins)
         env.update(zip(eqn.outs, outs, strict=True))
     return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
 
 
-def _inside(eqn: Eqn) -> Eqn:
+def _with_bodies(eqn: Eqn, least: int) -> Eqn:
     """The equation with its bodies in segments; of functions with rules only those that `invertible` made."""
     prim = eqn.prim
     if isinstance(prim, CustomCall) and prim.tolerance is not None:
-        prim = replace(prim, body=_whole(prim.body))
+        prim = replace(prim, body=_whole(prim.body, least))
     elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):
-        prim = prim.with_bodies(tuple(map(_whole, prim.bodies)))
-    return eqn if prim is eqn.prim else Eqn(prim, eqn.ins, eqn.outs, eqn.source)
+        prim = prim.with_bodies(tuple([_whole(body, least) for body in prim.bodies]))
+    return Eqn(prim, eqn.ins, eqn.outs, eqn.source)
 
 
-def _whole(body: Jaxpr) -> Jaxpr:
-    return in_segments(body, (True,) * len(body.ins))
+def _whole(body: Jaxpr, least: int) -> Jaxpr:
+    return in_segments(body, (True,) * len(body.ins), least)
 
 
-# ---------------------------------------------------------------------------------------------------------- where to cut
+# --------------------------------------------------------------------------------------------------------- where to cut
 
 
-def _last_reads(jaxpr: Jaxpr) -> dict[Atom, int]:
-    """The last equation that reads each value; behind all of them for a result of the program."""
-    last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
-    last.update(dict.fromkeys(jaxpr.outs, len(jaxpr.eqns)))
-    return last
-
-
-def _ends(jaxpr: Jaxpr, carried: Marks) -> list[int]:
-    """Behind which equation each segment ends. From where one begins, it goes on to where fewest bytes wait, as far as
-    it may go; what must stand apart is a segment of its own."""
-    n = len(jaxpr.eqns)
-    dead = _last_reads(Jaxpr(jaxpr.ins, jaxpr.eqns, (), jaxpr.name))  # results of the program have their own memory
-    own = set(marked(jaxpr.ins, carried)) | {v for e in jaxpr.eqns for v in e.outs}
-    freed = [0] * n
-    for a, k in dead.items():
-        freed[k] += a.aval.nbytes if a in own else 0
-    waiting = [sum([a.aval.nbytes for a in marked(jaxpr.ins, carried) if a in dead])]  # before each equation
-    for eqn, less in zip(jaxpr.eqns, freed, strict=True):
-        waiting.append(waiting[-1] + sum([v.aval.nbytes for v in eqn.outs if v in dead]) - less)
-    results = set(jaxpr.outs)
+def _ends(jaxpr: Jaxpr, carried: Marks, least: int) -> list[int]:
+    """After which equation each segment ends: of the ends that it may have, the last with the fewest live bytes."""
+    n, live = len(jaxpr.eqns), _live_bytes(jaxpr, carried)
+    results = frozenset(jaxpr.outs)
     ends: list[int] = []
     start = 0
     while start < n:
-        most, computed = max(SHARE * waiting[start], LEAST), 0
-        best = k = start + 1
-        while k <= n and (k == start + 1 or not _apart(jaxpr.eqns[k - 1])):
-            computed += _computed(jaxpr.eqns[k - 1], results)
-            if computed > most and k > start + 1:
+        most, computed, best = max(SHARE * live[start], least), 0, start + 1
+        for k in range(start, n):
+            alone = _stands_alone(jaxpr.eqns[k])
+            computed += _computed(jaxpr.eqns[k], results)
+            if k > start and (alone or computed > most):
                 break
-            best = k if waiting[k] <= waiting[best] or k == n else best
-            if _apart(jaxpr.eqns[k - 1]):
+            best = k + 1 if live[k + 1] <= live[best] or k + 1 == n else best
+            if alone:
                 break
-            k += 1
         ends.append(best)
         start = best
     return ends
 
 
-def _computed(eqn: Eqn, results: set[Atom]) -> int:
-    """Bytes that an equation computes, its bodies included."""
-    inner = [sum([_computed(e, set()) for e in body.eqns]) for body in _bodies(eqn)]
+def _live_bytes(jaxpr: Jaxpr, carried: Marks) -> list[int]:
+    """Bytes of the values that later equations read, before each equation and at the end. A result of the program that
+    no equation reads has memory of its own, and does not count."""
+    last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
+    born = [sum([v.aval.nbytes for v in e.outs if v in last]) for e in jaxpr.eqns]
+    ours = {v for e in jaxpr.eqns for v in e.outs}.union(marked(jaxpr.ins, carried))
+    dies = [0] * len(jaxpr.eqns)
+    for a, k in last.items():
+        dies[k] += a.aval.nbytes if a in ours else 0
+    live = [sum([a.aval.nbytes for a in marked(jaxpr.ins, carried) if a in last])]
+    for more, less in zip(born, dies, strict=True):
+        live.append(live[-1] + more - less)
+    return live
+
+
+def _computed(eqn: Eqn, results: frozenset[Atom] = frozenset()) -> int:
+    """Bytes that an equation computes, those of its largest body included, `results` of the program excepted."""
+    inner = [sum([_computed(e) for e in body.eqns]) for body in _bodies(eqn)]
     return sum([v.aval.nbytes for v in eqn.outs if v not in results]) + max(inner, default=0)
 
 
@@ -155,11 +154,13 @@ def _bodies(eqn: Eqn) -> tuple[Jaxpr, ...]:
     return prim.bodies if isinstance(prim, HigherOrder) else ()
 
 
-def _apart(eqn: Eqn) -> bool:
-    """Whether an equation is left as it is: it does something besides its results, or has segments itself."""
+def _stands_alone(eqn: Eqn) -> bool:
+    """Whether an equation is in no segment: it has an effect, or segments itself."""
     return bool(eqn.prim.effects) or any([_segmented(body) for body in _bodies(eqn)])
 
 
 @by_value
 def _segmented(jaxpr: Jaxpr) -> bool:
-    return any([isinstance(e.prim, Remat) and e.prim.opaque for e in jaxpr.eqns]) or any(map(_apart, jaxpr.eqns))
+    """Whether a program has segments, its bodies included."""
+    kept_apart = any([isinstance(e.prim, Remat) and e.prim.opaque for e in jaxpr.eqns])
+    return kept_apart or any([_segmented(body) for e in jaxpr.eqns for body in _bodies(e)])
