@@ -206,7 +206,8 @@ MOVES: dict[str, Callable[[Any, Any, Any], Any]] = {
 @st.composite
 def layers(draw: st.DrawFn) -> Layer:
     """A layer of one to three couplings of the two halves of the state, one after the other."""
-    moves = draw(st.lists(st.tuples(st.sampled_from(sorted(MOVES)), st.sampled_from(sorted(FUNCTIONS))), min_size=1, max_size=3))
+    couplings = st.tuples(st.sampled_from(sorted(MOVES)), st.sampled_from(sorted(FUNCTIONS)))
+    moves = draw(st.lists(couplings, min_size=1, max_size=3))
 
     def layer(a: Any, b: Any, w: Any) -> Any:
         for move, function in moves:

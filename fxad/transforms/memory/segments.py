@@ -1,9 +1,8 @@
 """A program in segments that XLA runs one after another: it then needs the memory that the order of equations says.
 
-XLA schedules the equations of a program as it likes, and fuses what is computed early into what is computed late: values
-that no later equation reads are kept then, a few for each layer. It does neither across the border of a recomputation
-(`Remat.opaque`, docs/adr/0007). So stretches of equations become such calls, cut where the values that wait for later
-equations take few bytes. See docs/adr/0040.
+XLA schedules the equations of a program anew, and fuses what is computed early into what is computed late: a few values
+of each layer wait that no later equation reads. It does neither across the border of a recomputation (`Remat.opaque`,
+docs/adr/0007). So stretches of equations become such calls, cut where few bytes are live. See docs/adr/0040.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def in_segments(jaxpr: Jaxpr, carried: Marks, least: int = LEAST) -> Jaxpr:
     Operands marked in `carried` are live until the last equation that reads them. The others (weights) are in memory
     anyway, and do not count.
 
-    Law:  same value, same derivatives. A segment computes at most `SHARE` times the bytes that are live where it begins,
-          or `least` bytes, or is one equation.
+    Law:  same value, same derivatives. A segment is one equation, or it computes at most `SHARE` times the bytes that
+          are live where it begins, or at most `least` bytes.
     Cost: linear in the equations; calls are inlined.
     """
     flat = _inlined(jaxpr, least)
