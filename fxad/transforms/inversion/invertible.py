@@ -3,7 +3,8 @@
 The backward program walks the linear program back and asks for the values that it holds fixed as it comes to them. Each
 is made when it is first asked for (`fxad.transforms.inversion.solver`), so reconstruction and gradient go in lock-step.
 A call, a branch or a loop that is run backwards does both at once: its body becomes one program that takes results and
-their cotangents, and gives operands and their cotangents (`fxad.transforms.inversion.reversible_adjoint`).
+their cotangents, and gives operands and their cotangents (`fxad.transforms.inversion.reversible_adjoint`). Both programs
+are in segments, so that XLA keeps to this order (`fxad.transforms.memory.segments`).
 """
 
 from __future__ import annotations
