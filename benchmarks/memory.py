@@ -34,6 +34,7 @@ import fxad.numpy as fnp
 from benchmarks.bench_models import agree
 from benchmarks.memory_page import read, replaced, write
 from benchmarks.models.blocks import NETWORKS, Network, Way, Wrap, reversible
+from benchmarks.models.couplings import LAYERS, SLOW
 from benchmarks.models.face import OURS, THEIRS
 from benchmarks.page import taken
 from fxad import lax, policies
@@ -193,7 +194,50 @@ def depths() -> dict[str, Any]:
     return {"blocks": depths, "states": curves}
 
 
-CURVES: Final[dict[str, Callable[[], dict[str, Any]]]] = {"loops": loops, "depths": depths}
+def couplings() -> dict[str, Any]:
+    """Temporaries of the gradient of unrolled couplings, in arrays, for depths: stored, reconstructed, and by jax with
+    and without `jax.checkpoint` of each layer."""
+    depths = (4, 16, 64)
+    a, b = np.full((2, 128, 128), 0.1, np.float32)
+    w = np.full((128, 128), 0.01, np.float32)
+
+    def loss(f: Callable[..., Any], np: Any) -> Callable[..., Any]:
+        def number(x: Any, w: Any) -> Any:
+            a, b = f(x, w)
+            return np.sum(a * b)
+
+        return number
+
+    def chain(layer: Callable[..., Any], depth: int) -> Callable[..., Any]:
+        def unrolled(x: Any, w: Any) -> Any:
+            for _ in range(depth):
+                x = layer(*x, w)
+            return x
+
+        return unrolled
+
+    def mine(f: Callable[..., Any]) -> float:
+        program = fx.trace(fx.grad(loss(f, fnp), (0, 1)), (a, b), w)
+        return round(fx.lower(program).compile().memory().temp_bytes / a.nbytes, 1)
+
+    def theirs(f: Callable[..., Any]) -> float:
+        run = jax.jit(jax.grad(loss(f, jnp), (0, 1))).lower((a, b), w).compile()
+        return round(float(run.memory_analysis().temp_size_in_bytes) / a.nbytes, 1)
+
+    rows: dict[str, dict[str, list[float]]] = {}
+    for name, layer in LAYERS.items():
+        ours_too, peer = partial(layer, fnp), partial(layer, jnp)
+        stored = depths[:2] if layer in SLOW else depths
+        rows[name] = {
+            "invertible": [mine(fx.invertible(chain(ours_too, d), keep="w")) for d in depths],
+            "plain": [mine(chain(ours_too, d)) for d in stored],
+            "jax": [theirs(chain(peer, d)) for d in stored],
+            "jax.checkpoint": [theirs(chain(jax.checkpoint(peer), d)) for d in stored],
+        }
+    return {"layers": depths, "arrays": rows}
+
+
+CURVES: Final[dict[str, Callable[[], dict[str, Any]]]] = {"loops": loops, "depths": depths, "couplings": couplings}
 
 # --------------------------------------------------------------------------------------------------------------- parts
 

