@@ -197,8 +197,9 @@ def test_a_static_field_has_metadata_of_its_own() -> None:
     field = Layer.__dataclass_fields__["name"]
     assert dict(field.metadata) == {"doc": "its name", "static": True}
     assert tree.leaves(Layer(w=1)) == [1]
-    refused(
+    e = refused(
         lambda: tree.static(metadata=3),  # type: ignore[arg-type]
         ArgumentError,
         "tree.static: metadata is an int, not a mapping: 3",
     )
+    assert e.remedy == "give a dict"
