@@ -471,3 +471,25 @@ def test_a_check_of_cotangents_is_of_those_that_are_given_and_no_part_of_the_map
     np.testing.assert_allclose(moved, 20.0 * small * np.cos(x), rtol=1e-6)
     with pytest.raises(fx.errors.CheckError, match=r"error_if: large: 4\.0"):
         interpreted(fx.grad(f), x)
+
+
+# ------------------------------------------------------------------------------------------------------- shared bodies
+
+
+def doubled(depth: int) -> Fun:
+    """A linear function that calls another one twice, which calls another one twice, and so on."""
+    if depth == 0:
+        return lambda t: 2.0 * t
+    inner = fx.jit(doubled(depth - 1))
+    return lambda t: inner(t) - 0.5 * inner(t)
+
+
+@each_kind
+def test_a_body_that_is_called_often_is_looked_at_once(kind: str) -> None:
+    """With 2^60 calls this would not end."""
+
+    def halved(t: Any) -> Any:
+        return 0.5 * fx.jit(doubled(60))(t) * 2.0**60 + solved(A, t)
+
+    f = ruled(kind, lambda b: b + INVERSE @ b, halved, lambda ct: halved(ct))
+    assert fx.trace(fx.grad(square(f)), B).jaxpr.eqns

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.liveness import narrow, sweep
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Zero, place
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Lit, Primitive, Zero, place
 from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import silent, unchecked
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.host import HostCall
@@ -20,7 +21,6 @@ from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.ad.transpose_by_basis import apart, by_units, in_one, opaque
 from fxad.transforms.cleanup.dce import dce
-from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.locate import describe
 
 
@@ -191,10 +191,10 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     zeros: set[Atom] = set()  # what a linear equation makes of zeros, as of a symbolic zero that was filled in
     for eqn in jaxpr.eqns:
         here = tuple([a in linear for a in eqn.ins])
-        also = tuple([h or a in zeros or is_zero(a) for h, a in zip(here, eqn.ins, strict=True)])
         if not any(here):
-            zeros.update(eqn.outs if any(also) and _is_linear(eqn, also) else ())
+            zeros.update(eqn.outs if _keeps_zeros(eqn.prim, _vanishing(eqn.ins, zeros)) else ())
             continue
+        also = tuple([h or a in zeros or is_zero(a) for h, a in zip(here, eqn.ins, strict=True)])
         if not (_is_linear(eqn, here) or _is_linear(eqn, also) or isinstance(eqn.prim, HigherOrder)):
             return eqn
         linear.update(_reached(eqn, here, eqn.outs))
@@ -204,23 +204,43 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     return None
 
 
+def _vanishing(operands: Sequence[Atom], zeros: Container[Atom]) -> tuple[bool, ...]:
+    """Which operands are zero. A literal zero may be an integer here: it is converted."""
+    return tuple([a in zeros or (isinstance(a, Lit) and not any(a.bits)) for a in operands])
+
+
+def _keeps_zeros(prim: Primitive, mask: tuple[bool, ...]) -> bool:
+    """Whether an equation makes zeros of zeros in the places marked. A function with rules has the values of the plain
+    function."""
+    if isinstance(prim, CustomCall):
+        return any(mask) and is_linear(_bare(prim.body, mask), mask)
+    return any(mask) and isinstance(prim, Linear) and prim.linear_in(mask)
+
+
+@by_value
 def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
-    """The program with calls inlined, and with the plain function where one with rules is applied to a marked operand.
+    """The program with the plain function where one with rules is applied to a marked operand, and with the
+    bodies of calls that are not linear in what is marked or zero.
 
     What a rule computes from tangents is the derivative, not something to be differentiated by rules once more: a
     linear function may be its own rule, `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
     """
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    zeros: set[Atom] = set()
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        here = tuple([a in reached for a in ins])
+        here, vanish = tuple([a in reached for a in ins]), _vanishing(ins, zeros)
+        keeps = not any(here) and _keeps_zeros(eqn.prim, vanish)
         if any(here) and isinstance(eqn.prim, CustomCall):
-            return b.inline(inline(eqn.prim.body), ins, rule)
+            return b.inline(eqn.prim.body, ins, rule)
+        if any([*here, *vanish]) and isinstance(eqn.prim, Call) and not (keeps or _is_linear(eqn, here)):
+            return b.inline(eqn.prim.body, ins, rule)
         outs = b.copy(eqn, ins)
         reached.update(_reached(eqn, here, outs) if any(here) else ())
+        zeros.update(outs if keeps else ())
         return outs
 
-    return rewrite(inline(jaxpr), rule)
+    return rewrite(jaxpr, rule)
 
 
 def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:

@@ -12,7 +12,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero, distinct
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero
 from fxad.primitives.control.effects import silenced
 from fxad.primitives.elementwise import ADD, COMPLEX, MUL, NEG, REAL, ConvertElementType
 from fxad.primitives.host import HostCall
@@ -41,8 +41,13 @@ def _hides(eqn: Eqn) -> bool:
     prim = eqn.prim
     if isinstance(prim, HostCall) or (isinstance(prim, HigherOrder) and prim.layout.unbounded):
         return True
-    bodies = prim.bodies if isinstance(prim, HigherOrder) else ()
-    return any([_hides(inner) for body in bodies for j in distinct(body) for inner in j.eqns])
+    return isinstance(prim, HigherOrder) and any([_hides_within(body) for body in prim.bodies])
+
+
+@by_value
+def _hides_within(jaxpr: Jaxpr) -> bool:
+    """Whether an equation of a program, or of a body in it, hides what it does to its operands."""
+    return any([_hides(eqn) for eqn in jaxpr.eqns])
 
 
 def in_one(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
