@@ -16,9 +16,9 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, f
 from fxad import tree
 from fxad.api.custom_calls import Call, Rule, Rules
 from fxad.api.custom_inverses import GivenInverse, places_of
-from fxad.api.custom_rules import added_tangents, static_places
+from fxad.api.custom_rules import MisfitError, added_tangents, static_places
 from fxad.api.lift import check_function
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, FxadError, ParameterError, described
 from fxad.tracing.program import name_of
 from fxad.tracing.tracer import active
 
@@ -122,13 +122,19 @@ class CustomFunction(Generic[P, R]):
 
         def defjvps(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
             if len(jvps) != len(primals):
-                raise ArgumentError(
-                    f"defjvps of {name_of(self.fun)}: has {len(jvps)} rules for {len(primals)} arguments",
-                    remedy="give one for each argument, None where its tangent has no effect",
+                raise MisfitError(
+                    ArgumentError(
+                        f"defjvps of {name_of(self.fun)}: has {len(jvps)} rules for {len(primals)} arguments",
+                        remedy="give one for each argument, None where its tangent has no effect",
+                    )
                 )
             out = whole(*primals)
             pairs = [(f, t) for f, t in zip(jvps, tangents, strict=True) if f is not None and tree.leaves(t)]
-            return out, added_tangents(self.fun, out, [(f, f(t, out, *primals)) for f, t in pairs])
+            parts = [(f, f(t, out, *primals)) for f, t in pairs]
+            try:
+                return out, added_tangents(self.fun, out, parts)
+            except FxadError as e:
+                raise MisfitError(e) from None
 
         self._given = replace(self._given, jvp=defjvps, zeros=self._given.zeros - {"jvp"})
 

@@ -8,6 +8,7 @@ So derivatives go on to any order. Decision: docs/adr/0032.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import ClassVar, Final, final
@@ -51,8 +52,9 @@ class CustomCall(Ruled):
           with neither, the derivative is that of `body`; a `jvp_rule` of one program says that it is that of this. The
           first `captured` operands are values that function or rules closed over: the rules say nothing about their
           derivatives, so a tangent there is refused. Batched, every rule is batched; `vmap_rules` are (axis size, body
-          over stacks along the first axis). A call that is `exhausted` stands in the rule of a rule, as deep as such
-          are traced: no further derivative is known. `inverse_rule` is (inverse,) or (inverse, ivjp). inverse:
+          over stacks along the first axis). `refused` are rules that raised an error when they were traced: what for
+          ("jvp", "vjp", "inverse"), the operands that move, message and remedy of the error of who uses them.
+          `inverse_rule` is (inverse,) or (inverse, ivjp). inverse:
           results, then the operands marked in `held` -> the other operands. ivjp: results, held operands, cotangents
           of the inexact results -> the other operands, then cotangents of the moving ones. Batched, all operands that
           are not held are mapped.
@@ -70,7 +72,7 @@ class CustomCall(Ruled):
     jvp_rule: tuple[Jaxpr, ...]  # () or (forward, push) or (program,)
     vjp_rule: tuple[Jaxpr, ...]  # () or (forward, push, pull)
     vmap_rules: tuple[tuple[int, Jaxpr], ...]
-    exhausted: bool = False
+    refused: tuple[tuple[str, tuple[bool, ...], str, str], ...] = ()
     inverse_rule: tuple[Jaxpr, ...] = ()  # () or (inverse,) or (inverse, ivjp)
     held: tuple[bool, ...] = ()
     again: int = -1
@@ -139,13 +141,14 @@ class CustomCall(Ruled):
         lives = [marked(needed, rule.moving) for rule in self._derivatives]
         left = [tuple(without_operands(rule, needed, live)) for (rule, _), live in zip(rules, lives, strict=True)]
         every = zip(self.vmap_rules, stacked, stacks, strict=True)
+        kept = [rule for rule in self.refused if rule[0] != "inverse" or all(used)]
         made = CustomCall(
             over(body, read, ins, needed),
             sum(needed[:n]),
             left[0],
             left[1],
             tuple([(size, over(rule, mask, avals, needed)) for (size, _), (rule, mask), avals in every]),
-            self.exhausted,
+            tuple([(kind, marked(live, needed), message, remedy) for kind, live, message, remedy in kept]),
             origin=self.origin,
             partial=tuple(
                 [(marked(live, needed), rule) for (live, _), rule in zip(self.partial, left[2:], strict=True)]
@@ -207,6 +210,12 @@ class CustomCall(Ruled):
                 )
         for rule in self._derivatives:
             rule.check(self.name)
+        for kind, live, *_ in self.refused:
+            if kind not in ("jvp", "vjp", "inverse") or len(live) != len(ins):
+                raise ParameterError(
+                    f"{self.name}: a refused rule is {kind!r} with {len(live)} marks for {len(ins)} operands",
+                    remedy="it is 'jvp', 'vjp' or 'inverse', with a mark for each operand",
+                )
         n = self.captured
         for size, body in self.vmap_rules:
             stacks = (*ins[:n], *[_stacked(a, size) for a in ins[n:]])
@@ -272,7 +281,7 @@ class CustomCall(Ruled):
             rules[0],
             rules[1],
             tuple([(size, ctx.recur(rule, past, after)[0]) for size, rule in self.vmap_rules]),
-            self.exhausted,
+            self.refused,
             self._batched_inverse(ctx, dims, out_dims),
             self.held,
             origin=self.origin,
@@ -304,34 +313,47 @@ class CustomCall(Ruled):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        given, other, *partial = self._derivatives
-        first, second = (other, given) if ctx.split else (given, other)
-        rule = first if first.rule else second
         moves = [isinstance(t, Lin) for t in tangents]
-        for fewer in partial:
-            covers = not any([m and not f for m, f in zip(moves, fewer.moving, strict=True)])
-            if len(fewer.rule) == len(rule.rule) and covers and sum(fewer.moving) < sum(rule.moving):
-                rule = fewer
-        if not rule.rule and not self.exhausted:
-            # a call in its own rule is here the plain function: the rule itself is being differentiated
-            return Call(self.body).jvp(ctx, primals, tangents)
-        if self.tolerance is not None and any(moves[: self.captured]):
-            # `invertible` found no derivative there: that of the function itself says why, and where
+        if not self.has_derivative or (self.tolerance is not None and any(moves[: self.captured])):
+            # a call in its own rule is here the plain function: the rule itself is being differentiated;
+            # where `invertible` found no derivative, that of the function itself says why, and where
             return Call(self.body).jvp(ctx, primals, tangents)
         self._check_moving(tangents)
+        rule = self._rule_for(moves, "vjp" if ctx.split else "jvp")
         found = rule.jvp(ctx, primals, tangents, lambda jaxpr: self.taken(jaxpr, ctx.batched))
         if found is None:
             return ctx(self, *primals), tuple([Zero(a) for a in self.body.out_avals])
         return found
 
+    @property
+    def has_derivative(self) -> bool:
+        """Whether the derivative is given: by rules, of which all may have raised an error."""
+        return bool(self.jvp_rule or self.vjp_rule or self.partial or any([k != "inverse" for k, *_ in self.refused]))
+
+    def _rule_for(self, moves: Sequence[bool], first: str) -> Given:
+        """The rule of the kind `first`, or else of the other, that is about the fewest operands but all that move.
+
+        Raises: NotDifferentiableError where that one raised an error.
+        """
+        given = [("vjp" if len(rule.rule) == 3 else "jvp", rule) for rule in self._derivatives if rule.rule]
+        kinds = {kind for kind, *_ in (*given, *self.refused)}
+        kind = first if first in kinds else "jvp" if first == "vjp" else "vjp"
+
+        def number(about: Sequence[bool]) -> int:
+            """How many operands a rule is about; more than there are where one moves that it is not about."""
+            return len(about) + 1 if any([m and not a for m, a in zip(moves, about, strict=True)]) else sum(about)
+
+        rules = [rule for k, rule in given if k == kind]
+        raised = [rule for rule in self.refused if rule[0] == kind]
+        best = min([number(about) for about in (*[r.moving for r in rules], *[r[1] for r in raised])])
+        for rule in rules:
+            if number(rule.moving) == best:
+                return rule
+        message, remedy = next((message, remedy) for _, about, message, remedy in raised if number(about) == best)
+        raise NotDifferentiableError(f"{self.name}: {message}", remedy=remedy)
+
     def _check_moving(self, tangents: tuple[Tangent, ...]) -> None:
-        """Raises: NotDifferentiableError for a tangent of a captured value, or when there is no rule left."""
-        if self.exhausted:
-            raise NotDifferentiableError(
-                f"{self.name}: the rule of {self.body.name} calls functions with rules that are others in each "
-                "derivative, and those of this order were not traced",
-                remedy="differentiate the function, not a program of it: it is traced as deep as derivatives are taken",
-            )
+        """Raises: NotDifferentiableError for a tangent of a captured value."""
         for k, t in enumerate(tangents[: self.captured]):
             if isinstance(t, Lin):
                 raise NotDifferentiableError(

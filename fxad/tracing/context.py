@@ -117,6 +117,19 @@ class Tape:
         return cast("T", found)
 
 
+def place_on_tape() -> int:
+    """How much was made so far by what is traced once more; 0 where nothing is."""
+    tape = _tape.get()
+    return 0 if tape is None else tape.at
+
+
+def skip(start: int, end: int) -> None:
+    """What was made from `start` to `end` is not made here, as what it was made for is kept."""
+    tape = _tape.get()
+    if tape is not None and tape.at == start:
+        tape.at = end
+
+
 @contextmanager
 def traced_again() -> Iterator[Callable[[], None]]:
     """Within, the same function is traced several times: it calls what it is given before each time."""

@@ -192,7 +192,7 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     for eqn in jaxpr.eqns:
         here = tuple([a in linear for a in eqn.ins])
         if not any(here):
-            zeros.update(eqn.outs if _keeps_zeros(eqn.prim, _vanishing(eqn.ins, zeros)) else ())
+            zeros.update(eqn.outs if _gives_zeros(eqn.prim, eqn.ins, zeros) else ())
             continue
         also = tuple([h or a in zeros or is_zero(a) for h, a in zip(here, eqn.ins, strict=True)])
         if not (_is_linear(eqn, here) or _is_linear(eqn, also) or isinstance(eqn.prim, HigherOrder)):
@@ -204,17 +204,25 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     return None
 
 
-def _vanishing(operands: Sequence[Atom], zeros: Container[Atom]) -> tuple[bool, ...]:
-    """Which operands are zero. A literal zero may be an integer here: it is converted."""
-    return tuple([a in zeros or (isinstance(a, Lit) and not any(a.bits)) for a in operands])
+def _gives_zeros(prim: Primitive, operands: Sequence[Atom], zeros: Container[Atom]) -> bool:
+    """Whether an equation makes zeros of operands that are. An integer may be one of them, that is converted, or the
+    index of a branch."""
+    return any([_keeps_zeros(prim, _vanishing(operands, zeros, whole)) for whole in (False, True)])
+
+
+def _vanishing(operands: Sequence[Atom], zeros: Container[Atom], whole: bool) -> tuple[bool, ...]:
+    """Which operands are zero; `whole`: also literals that are integers or bools."""
+    return tuple([a in zeros or is_zero(a) or (whole and isinstance(a, Lit) and not any(a.bits)) for a in operands])
 
 
 def _keeps_zeros(prim: Primitive, mask: tuple[bool, ...]) -> bool:
     """Whether an equation makes zeros of zeros in the places marked. A function with rules has the values of the plain
     function."""
+    if not any(mask):
+        return False
     if isinstance(prim, CustomCall):
-        return any(mask) and is_linear(_bare(prim.body, mask), mask)
-    return any(mask) and isinstance(prim, Linear) and prim.linear_in(mask)
+        return is_linear(_bare(prim.body, mask), mask)
+    return isinstance(prim, Linear) and prim.linear_in(mask)
 
 
 @by_value
@@ -229,8 +237,8 @@ def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
     zeros: set[Atom] = set()
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        here, vanish = tuple([a in reached for a in ins]), _vanishing(ins, zeros)
-        keeps = not any(here) and _keeps_zeros(eqn.prim, vanish)
+        here, vanish = tuple([a in reached for a in ins]), _vanishing(ins, zeros, False)
+        keeps = not any(here) and _gives_zeros(eqn.prim, ins, zeros)
         if any(here) and isinstance(eqn.prim, CustomCall):
             return b.inline(eqn.prim.body, ins, rule)
         if any([*here, *vanish]) and isinstance(eqn.prim, Call) and not (keeps or _is_linear(eqn, here)):
