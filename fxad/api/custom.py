@@ -172,10 +172,10 @@ class CustomFunction(Generic[P, R]):
         Program that is mapped later. With any other size, or when what the function closes over is mapped, the batched
         function is derived.
 
-        Where a function with this rule alone is differentiated, its derivative is that of the function, and so is what
-        is batched then: `grad(vmap(f))` differentiates the rule, `vmap(grad(f))` has no use for it. What a rule
-        computes of a stack has no parts that belong to one example, so there is nothing to be stored for one. For
-        that give `defjvp` or `defvjp` too.
+        Where a function with this rule alone is differentiated, its derivative is that of the function, and that of a
+        stack is the derivative of the rule: in `vmap(jvp(f))` and `vmap(grad(f))` as in `grad(vmap(f))`. What a rule
+        computes of a stack has no parts that belong to one example, so there reverse mode stores the arguments and
+        runs the rule again. Where that costs too much, give `defjvp` or `defvjp` too.
         """
         if len(args) == 1 and callable(args[0]):
             self._given = replace(self._given, vmap=(args[0], None))

@@ -15,28 +15,43 @@ from typing import ClassVar, Final, final
 
 from fxad.core.builder import Builder
 from fxad.core.layout import Layout
-from fxad.core.liveness import prune
+from fxad.core.liveness import prune, sweep
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
+    Cotangent,
     Eqn,
+    Hole,
     Jaxpr,
     JvpCtx,
     Lin,
+    Linear,
+    LinearizedBody,
     Lit,
     Primitive,
     Prune,
     Tangent,
+    TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import either, marked, over
+from fxad.primitives.control.bodies import (
+    either,
+    filled_linear,
+    filled_outs,
+    marked,
+    over,
+    spread_tangents,
+    with_outs,
+)
 from fxad.primitives.control.call import Call, check_operands, layout_with_rules
+from fxad.primitives.control.effects import silent, unchecked
 from fxad.primitives.custom_again import Batched, Reads, Ruled, Stacks, free_levels, knowing, unfolded
 from fxad.primitives.custom_rule import Given, without_operands
 from fxad.primitives.linear_call import Dims, LinearCall, check_type, summed
+from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis
 
 _MANY: Final = 32  # results of a function of which it is not asked what each of them needs
@@ -44,7 +59,7 @@ _MANY: Final = 32  # results of a function of which it is not asked what each of
 
 @final
 @primitive
-class CustomCall(Ruled):
+class CustomCall(Ruled, Linear):
     """`body` applied to the operands, with rules of its own for the transformations it has rules for.
 
     Type: (operands of `body`) -> (results of `body`).
@@ -317,13 +332,72 @@ class CustomCall(Ruled):
         if not self.has_derivative or (self.tolerance is not None and any(moves[: self.captured])):
             # a call in its own rule is here the plain function: the rule itself is being differentiated;
             # where `invertible` found no derivative, that of the function itself says why, and where
-            return Call(self.body).jvp(ctx, primals, tangents)
+            return self._derived(ctx, primals, tangents)
         self._check_moving(tangents)
         rule = self._rule_for(moves, "vjp" if ctx.split else "jvp")
         found = rule.jvp(ctx, primals, tangents, lambda jaxpr: self.taken(jaxpr, ctx.batched))
         if found is None:
             return ctx(self, *primals), tuple([Zero(a) for a in self.body.out_avals])
         return found
+
+    def _derived(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        """The derivative of the function itself, which over stacks is that of the rules for stacks.
+
+        Rule: in reverse mode the linear map has the operands as residuals: what a rule computes of a stack has no parts
+              that belong to one example, so there is nothing else to be stored for one.
+        """
+        moves = tuple([isinstance(t, Lin) for t in tangents])
+        rules = [(size, _plainly(rule, self.body, ctx.batched)) for size, rule in self.vmap_rules]
+        outer = any([k > 0 for rule in self.bodies[1:] for k in free_levels(rule)])
+        if self.again >= 0 or not rules or outer or any(moves[: self.captured]):
+            return Call(self.body).jvp(ctx, primals, tangents)
+        n, m, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
+        programs = [self.body, *[rule for _, rule in rules]]
+        if ctx.split:
+            halves = [ctx.recur(unchecked(silent(j)), moves) for j in programs]
+            reached = [any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)]
+            made = self._over_stacks([_map_of_operands(half, n, reached) for half in halves], n)
+            outs = ctx(self, *primals)
+            dots = ctx.lin(made, *primals[:n], *lins, *primals[n:]) if any(reached) else ()
+        else:
+            found = [ctx.recur_fused(j, moves) for j in programs]
+            reached = [any(marks) for marks in zip(*[nonzero for _, nonzero in found], strict=True)]
+            avals = [j.out_avals for j in programs]
+            fused = [
+                with_outs(both, (*both.outs[:m], *filled_outs(both.outs[m:], nonzero, types, reached)))
+                for (both, nonzero), types in zip(found, avals, strict=True)
+            ]
+            both = ctx(self._over_stacks(fused, n), *primals, *[t.var for t in lins])
+            outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
+        return outs, spread_tangents(dots, reached, self.body.out_avals)
+
+    def _over_stacks(self, programs: Sequence[Jaxpr], captured: int) -> CustomCall:
+        """Another function with rules for stacks of the same sizes: it, then the rules."""
+        sizes = [size for size, _ in self.vmap_rules]
+        return CustomCall(programs[0], captured, (), (), tuple(zip(sizes, programs[1:], strict=True)))
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        n, rules = self.captured, self.bodies[1:]
+        alone = len(rules) == len(self.vmap_rules) > 0 and self.again < 0 and not self.refused
+        return alone and not any(mask[:n]) and all([is_linear(j, mask) for j in (self.body, *rules)])
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        n = self.captured
+        holes = tuple([isinstance(a, Hole) for a in args])
+        given = [ct for ct in cts if not isinstance(ct, Zero)]
+        known = [a for a in args if not isinstance(a, Hole)]
+        live = [not isinstance(ct, Zero) for ct in cts]
+        adjoints = [ctx.recur(with_outs(j, marked(j.outs, live)), holes) for j in (self.body, *self.bodies[1:])]
+        k = len(given)
+        ordered = [_reordered(j, (*range(k, k + n), *range(k), *range(k + n, len(j.ins)))) for j in adjoints]
+        found = ctx(self._over_stacks(ordered, n), *known[:n], *given, *known[n:])
+        vanish = [all(map(is_zero, outs)) for outs in zip(*[j.outs for j in adjoints], strict=True)]
+        bars = iter([Zero(v.aval) if z else v for v, z in zip(found, vanish, strict=True)])
+        return tuple([next(bars) if hole else None for hole in holes])
 
     @property
     def has_derivative(self) -> bool:
@@ -400,6 +474,29 @@ class CustomCall(Ruled):
         if made.origin or not any([0 in free_levels(rule) for rule in made.bodies[1:]]):
             return made
         return replace(made, origin=(self.function,))
+
+
+def _plainly(rule: Jaxpr, function: Jaxpr, batched: Batched) -> Jaxpr:
+    """A rule in which calls of its function are the plain function: what is made of the rule is another one's."""
+    return unfolded(rule, function, batched) if 0 in free_levels(rule) else rule
+
+
+def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool]) -> Jaxpr:
+    """A linear half as a program of captured operands, tangents, and the other operands, which are its residuals."""
+    b = Builder()
+    primal, n_dots = half.primal, len(half.linear.ins) - half.n_res
+    first = b.inputs(primal.in_avals[:captured])
+    dots = b.inputs(half.linear.in_avals[:n_dots])
+    known = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))
+    outs = b.inline(filled_linear(half, reached), (*dots, *known[len(known) - half.n_res :]))
+    return sweep(b.build(outs, half.linear.name))
+
+
+def _reordered(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
+    """The program with its operands in another order."""
+    b = Builder()
+    new = dict(zip([jaxpr.ins[k] for k in order], b.inputs([jaxpr.in_avals[k] for k in order]), strict=True))
+    return b.build(b.inline(jaxpr, [new[v] for v in jaxpr.ins]), jaxpr.name)
 
 
 def _stacked(aval: Aval, size: int) -> Aval:
