@@ -68,7 +68,9 @@ class CustomCall(Ruled, Linear):
           first `captured` operands are values that function or rules closed over: the rules say nothing about their
           derivatives, so a tangent there is refused. Batched, every rule is batched; `vmap_rules` are (axis size, body
           over stacks along the first axis). `refused` are rules that raised an error when they were traced: what for
-          ("jvp", "vjp", "inverse"), the operands that move, message and remedy of the error of who uses them.
+          ("jvp", "vjp", "inverse"), the operands that move, message and remedy of the error of who uses them. With
+          `vmap_rules` alone the derivative has the derivatives of those, and the equation is linear where all bodies
+          are.
           `inverse_rule` is (inverse,) or (inverse, ivjp). inverse:
           results, then the operands marked in `held` -> the other operands. ivjp: results, held operands, cotangents
           of the inexact results -> the other operands, then cotangents of the moving ones. Batched, all operands that
