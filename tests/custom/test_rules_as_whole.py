@@ -473,6 +473,62 @@ def test_a_check_of_cotangents_is_of_those_that_are_given_and_no_part_of_the_map
         interpreted(fx.grad(f), x)
 
 
+# ------------------------------------------------------------------------------------------------ without a transpose
+
+W = np.array([[1.0, 2.0, -1.0], [0.5, -3.0, 4.0]])
+V = np.array([0.3, -1.2, 2.0])
+OUT: Any = fx.Spec((2,), "float64")
+
+
+def _by_host(x: Any, t: Any) -> Any:
+    return fnp.cos(W @ x) * fx.pure_callback(lambda t: W @ t, OUT, t)
+
+
+def _by_loop(x: Any, t: Any) -> Any:
+    slope = fnp.cos(W @ x)
+    return lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, s[1] + 0.5 * slope * (W @ t)), (0, 0.0 * slope))[1]
+
+
+def _as_whole(x: Any, t: Any) -> Any:
+    size = 1.0 + fnp.sum(fnp.abs(t))
+    return size * (fnp.cos(W @ x) * (W @ (t / size)))
+
+
+DERIVED: dict[str, Fun] = {
+    "equations": lambda x, t: fnp.cos(W @ x) * (W @ t),
+    "host": _by_host,
+    "loop": _by_loop,
+    "as whole": _as_whole,
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_a_tangent_map_between_spaces_needs_no_transpose_in_a_rule(name: str) -> None:
+    f: Any = fx.custom_jvp(lambda x, y: fnp.sin(W @ x) * y)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        (x, y), (dx, dy) = primals, tangents
+        moved: Any = lax.linear_call(DERIVED[name], None, x, dx, as_whole=name == "as whole")
+        return f(x, y), moved * y + fnp.sin(W @ x) * dy
+
+    f.defjvp(rule)
+    jacobian = np.cos(W @ V)[:, None] * W * B[:, None]
+    close(interpreted(fx.jacfwd(f), V, B), jacobian)
+    close(interpreted(fx.jacrev(f), V, B), jacobian)
+    close(interpreted(fx.vmap(fx.jacrev(f), (0, None)), np.stack([V, V]), B)[1], jacobian)
+    close(interpreted(fx.grad(lambda y: fnp.sum(f(V, y))), B), np.sin(W @ V))
+    second = np.einsum("i,ij,ik->jk", -np.sin(W @ V) * B, W, W)
+    close(interpreted(fx.jacfwd(fx.grad(lambda x: fnp.sum(f(x, B)))), V), second)
+
+
+def test_a_map_that_is_not_linear_has_no_transpose() -> None:
+    def square(_: Any, t: Any) -> Any:
+        return t * t
+
+    with pytest.raises(NotLinearError, match="linear_call: fun square is not linear in its linear arguments"):
+        fx.trace(lambda t: lax.linear_call(square, None, None, t), V)
+
+
 # ------------------------------------------------------------------------------------------------------- shared bodies
 
 
