@@ -198,3 +198,49 @@ def test_what_is_kept_does_not_belong_to_another_rule() -> None:
     for want in (np.cos(X) * Y, -np.sin(X) * Y, -np.cos(X) * Y):
         order = along_ones(order)
         np.testing.assert_allclose(fx.interpret(fx.trace(order, X), X), want, rtol=1e-12)
+
+
+def test_an_implicit_solver_of_rules_in_rules() -> None:
+    """Steps of the implicit Euler method: a root, whose rule solves a linear system, whose rule solves it again."""
+    solve: Any = fx.custom_jvp(fnp.linalg.solve)
+
+    def of_system(primals: Any, tangents: Any) -> Any:
+        (a, b), (da, db) = primals, tangents
+        x = solve(a, b)
+        moved = -da @ x if isinstance(db, fx.SymbolicZero) else db
+        both = not isinstance(da, fx.SymbolicZero) and not isinstance(db, fx.SymbolicZero)
+        return x, solve(a, moved - da @ x if both else moved)
+
+    solve.defjvp(of_system, symbolic_zeros=True)
+
+    def equation(x: Any, y: Any, p: Any) -> Any:
+        return x - y - 0.1 * (fnp.sin(x) * p - x)
+
+    def newton(y: Any, p: Any, start: Any) -> Any:
+        x = start
+        for _ in range(4):
+            x = x - solve(fx.jacfwd(equation)(x, y, p), equation(x, y, p))
+        return x
+
+    step: Any = fx.custom_jvp(newton)
+
+    def of_root(primals: Any, tangents: Any) -> Any:
+        y, p, start = primals
+        dy, dp = [t.instantiate() if isinstance(t, fx.SymbolicZero) else t for t in tangents[:2]]
+        x = step(y, p, start)
+        moved = fx.jvp(lambda y, p: equation(x, y, p), (y, p), (dy, dp))[1]
+        return x, -solve(fx.jacfwd(equation)(x, y, p), moved)
+
+    step.defjvp(of_root, symbolic_zeros=True)
+
+    def end(step: Fun) -> Fun:
+        def total(y: Any, p: Any) -> Any:
+            for _ in range(3):
+                y = step(y, p, y)
+            return fnp.sum(y)
+
+        return total
+
+    for argnums in (0, 1):
+        have, want = [fx.trace(fx.grad(end(f), argnums=argnums), X, Y) for f in (step, newton)]
+        np.testing.assert_allclose(fx.interpret(have, X, Y), fx.interpret(want, X, Y), rtol=1e-9)
