@@ -3,7 +3,8 @@
 A rule that calls its own function, with arguments of the same types, does not have it traced again: the call is a
 reference to the equation whose rule it is in (`again` of `custom_call`), so derivatives go on to any order. With other
 types, or other values of `nondiff_argnums`, it is another function, whose rules are traced in turn; and those of that
-one: as deep as derivatives are taken around the call, and at least `DEPTH`.
+one: as deep as derivatives are taken around the call, and at least `DEPTH`. What is made for a call in a rule is kept for
+other such calls until the outermost function is traced: decision 47.
 """
 
 from __future__ import annotations
@@ -139,8 +140,6 @@ class _Reach:
 
 # Functions whose rules are being traced, the outermost first; what depends on them; and what was made in the rules.
 _open: Final[ContextVar[tuple[_Open, ...]]] = ContextVar("fxad_open_rules", default=())
-
-
 _reaches: Final[ContextVar[tuple[_Reach, ...]]] = ContextVar("fxad_reaches_of_rules", default=())
 _kept: Final[ContextVar[list[_Kept] | None]] = ContextVar("fxad_kept_rules", default=None)
 
