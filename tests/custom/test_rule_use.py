@@ -144,11 +144,11 @@ def ruled_triple(factor: float = 3.0) -> Fun:
     """`triple`, of a stack multiplied by a factor, which shows where the rule is taken."""
     f: Any = fx.custom_vmap(triple)
 
-    @f.def_vmap
     def rule(size: int, mapped: Any, x: Any, y: Any) -> Any:
         first, second, _ = triple(x, y)
         return (factor * first, factor * second, 2), (True, True, False)
 
+    f.def_vmap(rule)
     found: Fun = f
     return found
 
