@@ -16,9 +16,9 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, f
 from fxad import tree
 from fxad.api.custom_calls import Call, Rule, Rules
 from fxad.api.custom_inverses import GivenInverse, places_of
-from fxad.api.custom_rules import added_tangents, static_places
+from fxad.api.custom_rules import MisfitError, added_tangents, static_places
 from fxad.api.lift import check_function
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, FxadError, ParameterError, described
 from fxad.tracing.program import name_of
 from fxad.tracing.tracer import active
 
@@ -122,13 +122,19 @@ class CustomFunction(Generic[P, R]):
 
         def defjvps(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
             if len(jvps) != len(primals):
-                raise ArgumentError(
-                    f"defjvps of {name_of(self.fun)}: has {len(jvps)} rules for {len(primals)} arguments",
-                    remedy="give one for each argument, None where its tangent has no effect",
+                raise MisfitError(
+                    ArgumentError(
+                        f"defjvps of {name_of(self.fun)}: has {len(jvps)} rules for {len(primals)} arguments",
+                        remedy="give one for each argument, None where its tangent has no effect",
+                    )
                 )
             out = whole(*primals)
             pairs = [(f, t) for f, t in zip(jvps, tangents, strict=True) if f is not None and tree.leaves(t)]
-            return out, added_tangents(self.fun, out, [(f, f(t, out, *primals)) for f, t in pairs])
+            parts = [(f, f(t, out, *primals)) for f, t in pairs]
+            try:
+                return out, added_tangents(self.fun, out, parts)
+            except FxadError as e:
+                raise MisfitError(e) from None
 
         self._given = replace(self._given, jvp=defjvps, zeros=self._given.zeros - {"jvp"})
 
@@ -166,10 +172,10 @@ class CustomFunction(Generic[P, R]):
         Program that is mapped later. With any other size, or when what the function closes over is mapped, the batched
         function is derived.
 
-        Where a function with this rule alone is differentiated, its derivative is that of the function, and so is what
-        is batched then: `grad(vmap(f))` differentiates the rule, `vmap(grad(f))` has no use for it. What a rule
-        computes of a stack has no parts that belong to one example, so there is nothing to be stored for one. For
-        that give `defjvp` or `defvjp` too.
+        Where a function with this rule alone is differentiated, its derivative is that of the function, and that of a
+        stack is the derivative of the rule: in `vmap(jvp(f))` and `vmap(grad(f))` as in `grad(vmap(f))`. What a rule
+        computes of a stack has no parts that belong to one example, so there reverse mode stores the arguments and
+        runs the rule again. Where that costs too much, give `defjvp` or `defvjp` too.
         """
         if len(args) == 1 and callable(args[0]):
             self._given = replace(self._given, vmap=(args[0], None))

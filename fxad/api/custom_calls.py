@@ -3,23 +3,27 @@
 A rule that calls its own function, with arguments of the same types, does not have it traced again: the call is a
 reference to the equation whose rule it is in (`again` of `custom_call`), so derivatives go on to any order. With other
 types, or other values of `nondiff_argnums`, it is another function, whose rules are traced in turn; and those of that
-one: as deep as derivatives are taken around the call, and at least `DEPTH`.
+one: as deep as derivatives are taken around the call, and at least `DEPTH`. What is made for a call in a rule is kept for
+other such calls until the outermost function is traced: decision 47.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, count
-from typing import Any, Final, TypeAlias, final
+from operator import is_
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final
 
 import numpy as np
 
 from fxad import tree
 from fxad.api.custom_inverses import GivenInverse, InverseBodies, inverse_bodies, inverse_rule
 from fxad.api.custom_rules import (
+    RuleError,
     Signature,
     TracedRule,
     check_takes,
@@ -38,13 +42,28 @@ from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands
 from fxad.primitives.custom import CustomCall
 from fxad.tracing.array import Array, aval_of
-from fxad.tracing.context import ask_orders, ask_sizes, inside_rule, traced_again
+from fxad.tracing.context import (
+    Surroundings,
+    Watch,
+    ask,
+    ask_orders,
+    ask_sizes,
+    inside_rule,
+    place_on_tape,
+    skip,
+    surroundings,
+    told,
+    traced_again,
+    watching,
+)
 from fxad.tracing.program import argument_path, name_of
 from fxad.tracing.tracer import Tracer, bind
 from fxad.tree import Structure
 
 Rule: TypeAlias = Callable[..., Any]
 Key: TypeAlias = tuple[str, int | tuple[bool, ...]]
+Q = ParamSpec("Q")
+T = TypeVar("T")
 DEPTH: Final = 3
 _RETRACED: Final = 8  # times that a rule is traced to find out what it closes over
 
@@ -85,8 +104,56 @@ class _Open:
         self.met = False
 
 
-# Functions whose rules are being traced, the outermost first.
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """An equation that was made for a call in a rule, for other such calls of the function.
+
+    `stack`: the functions whose rules were being traced around; `reach`: the number of those that it does not depend
+    on, from the outside in. `asked` and `made` say what a trace around has to know of it.
+    """
+
+    call: Call
+    prim: CustomCall
+    operands: tuple[object, ...]
+    around: Surroundings
+    stack: tuple[_Open, ...]
+    reach: int
+    asked: bool
+    made: tuple[int, int]
+
+    def serves(self, call: Call, stack: tuple[_Open, ...]) -> bool:
+        """Whether it is what another call would be made to."""
+        depends = self.reach < len(self.stack)
+        same = not depends or (len(stack) == len(self.stack) and all(map(is_, stack, self.stack)))
+        return same and self.around == surroundings() and self.call.same(call) and all(map(_reachable, self.operands))
+
+
+@final
+class _Reach:
+    """The outermost of the functions around that something depends on, while it is traced."""
+
+    __slots__ = ("lowest",)
+
+    def __init__(self) -> None:
+        self.lowest = sys.maxsize
+
+
+# Functions whose rules are being traced, the outermost first; what depends on them; and what was made in the rules.
 _open: Final[Scoped[tuple[_Open, ...]]] = Scoped("fxad_open_rules", ())
+_reaches: Final[Scoped[tuple[_Reach, ...]]] = Scoped("fxad_reaches_of_rules", ())
+_kept: Final[Scoped[list[_Kept] | None]] = Scoped("fxad_kept_rules", None)
+
+
+def _depend_on(level: int) -> None:
+    """What is being traced depends on the function number `level` of those around."""
+    for reach in _reaches.get():
+        reach.lowest = min(reach.lowest, level)
+
+
+def _reachable(operand: object) -> bool:
+    """Whether what was closed over in another rule may be used here: no tracer is, that is made in a rule."""
+    return not isinstance(operand, Tracer) or operand.reachable
 
 
 @final
@@ -131,23 +198,57 @@ class Call:
         for level, function in enumerate(reversed(around)):
             if not function.closed and function.call.same(self):
                 function.met = True
+                _depend_on(len(around) - 1 - level)
                 inside_rule()
                 n = len(function.operands)
                 prim = CustomCall(function.body, n, (), (), (), again=level)
                 outs = bind(prim, *function.operands, *self.leaves)
                 return tree.unflatten(function.call.signature.out_tree, outs)
-        body = self._traced()
-        depth = sum([_code(function.call.fun) is _code(self.fun) for function in around])
-        if depth:
-            inside_rule()
-        exhausted = depth >= DEPTH and depth >= ask_orders()
-        if exhausted:
-            exhausted = not {"jvp", "vjp", "ivjp"}.isdisjoint(self.rules.names)
-            prim, operands = CustomCall(body.jaxpr, len(body.captured), (), (), (), exhausted), body.captured
+        kept = next((k for k in _kept.get() or () if k.serves(self, around)), None)
+        if kept is None:
+            kept = self._made_once(around)
         else:
-            prim, operands = self._equation(body)
-        outs = bind(prim, *operands, *self.leaves)
-        return tree.unflatten(self.signature.out_tree, outs)
+            _depend_on(kept.reach)
+            if kept.asked:
+                ask()
+            if kept.reach < len(around):
+                inside_rule()
+            skip(*kept.made)
+        outs = bind(kept.prim, *kept.operands, *self.leaves)
+        return tree.unflatten(kept.call.signature.out_tree, outs)
+
+    def _made_once(self, around: tuple[_Open, ...]) -> _Kept:
+        """The equation, traced; kept for other calls in the rules that are being traced."""
+        reach, watch, outer = _Reach(), Watch(), _kept.get()
+        found = [] if outer is None else outer  # kept until the outermost function is traced
+        with _reaches((*_reaches.get(), reach)), _kept(found), watching(watch):
+            start = place_on_tape()
+            body = self._traced()
+            same = [k for k, function in enumerate(around) if _code(function.call.fun) is _code(self.fun)]
+            if same:
+                _depend_on(same[0])
+                inside_rule()
+            if len(same) >= DEPTH and len(same) >= ask_orders():
+                prim, operands = self._exhausted(body), body.captured
+            else:
+                prim, operands = self._equation(body)
+            lowest = min(reach.lowest, len(around))
+            kept = _Kept(self, prim, operands, surroundings(), around, lowest, watch.asked, (start, place_on_tape()))
+        told(watch)
+        found.append(kept)
+        return kept
+
+    def _exhausted(self, body: Body) -> CustomCall:
+        """The function in the rule of a rule, as deep as such are traced: no further derivative is known."""
+        n = len(body.captured)
+        message = (
+            f"the rule of {body.jaxpr.name} calls functions with rules that are others in each derivative, and those of "
+            "this order were not traced"
+        )
+        remedy = "differentiate the function, not a program of it: it is traced as deep as derivatives are taken"
+        moving = (*[False] * n, *[a.inexact for a in self.avals])
+        given = not {"jvp", "vjp", "ivjp"}.isdisjoint(self.rules.names)
+        return CustomCall(body.jaxpr, n, (), (), (), (("jvp", moving, message, remedy),) if given else ())
 
     def same(self, other: Call) -> bool:
         """Whether another call is one of the same function on arguments of the same types."""
@@ -187,7 +288,8 @@ class Call:
             rewind()
             with _open((*_open.get(), function)):
                 rules = self._rules()
-            bodies = _same_constants([body, *[b for rule in rules.values() for b in rule.bodies]])
+            traced_rules = [rule for rule in rules.values() if isinstance(rule, TracedRule)]
+            bodies = _same_constants([body, *[b for rule in traced_rules for b in rule.bodies]])
             jaxprs, captured = common_operands(bodies)
             if not function.met or _places(captured) == _places(function.operands):
                 return self._made(rules, jaxprs, len(captured)), captured
@@ -195,51 +297,65 @@ class Call:
             function = _Open(self, replace(body, jaxpr=jaxprs[0], captured=captured), closed=not wider)
         raise AssertionError("a function that is not referred to is not met")
 
-    def _made(self, rules: dict[Key, TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> CustomCall:
+    def _made(self, rules: dict[Key, TracedRule | RuleError], jaxprs: Sequence[Jaxpr], n: int) -> CustomCall:
         body, *rest = jaxprs
         found: dict[str, tuple[Jaxpr, ...]] = {"jvp": (), "vjp": ()}
         stacked: list[tuple[int, Jaxpr]] = []
         partial: list[tuple[tuple[bool, ...], tuple[Jaxpr, ...]]] = []
+        refused: list[tuple[str, tuple[bool, ...], str, str]] = []
         back = InverseBodies((), (), ())
         for (kind, which), rule in rules.items():
+            live = () if isinstance(which, int) else (*[False] * n, *which)
+            if isinstance(rule, RuleError):
+                refused.append((kind, live, rule.message, rule.remedy))
+                continue
             mine, rest = rest[: len(rule.bodies)], rest[len(rule.bodies) :]
             names = [b.name for b in rule.bodies]
-            if kind == "inverse":
+            if isinstance(which, int):
+                stacked.append((which, mine[0]))
+            elif kind == "inverse":
                 assert self.rules.inverse is not None
                 back = inverse_bodies(self.signature, self.rules.inverse, body, mine[0], self.kept)
-            elif isinstance(which, int):
-                stacked.append((which, mine[0]))
             else:
                 if kind == "jvp":
                     made = split_tangent_rule(self.signature, names[0], mine[0], which)
                 else:
                     made = split_cotangent_rule(self.signature, names[1], n, rule.n_res, *mine)
-                if found[kind]:
-                    partial.append(((*[False] * n, *which), made))
-                else:
+                if which == self._moving:
                     found[kind] = made
-        vjp = found["vjp"] or (() if found["jvp"] else back.vjp)
+                else:
+                    partial.append((live, made))
+        given = found["jvp"] or partial or refused
+        vjp = found["vjp"] or (() if given else back.vjp)
         fewer = tuple(partial)
-        prim = CustomCall(body, n, found["jvp"], vjp, tuple(stacked), False, back.rule, back.held, partial=fewer)
+        prim = CustomCall(
+            body, n, found["jvp"], vjp, tuple(stacked), tuple(refused), back.rule, back.held, partial=fewer
+        )
         return prim.settled()
 
-    def _rules(self) -> dict[Key, TracedRule]:
-        """The rules traced, by what they are for: for all tangents first, then for fewer; for the size of an axis."""
+    @property
+    def _moving(self) -> tuple[bool, ...]:
+        return tuple([a.inexact for a in self.avals])
+
+    def _rules(self) -> dict[Key, TracedRule | RuleError]:
+        """The rules traced, by what they are for: for all tangents first, then for fewer; for the size of an axis. One
+        that raises an error may not be needed: the error is in its place."""
         given, sig = self.rules, self.signature
         static = [self.args[k] for k in self.static]
         self._check_rules()
-        rules: dict[Key, TracedRule] = {}
-        every = tuple([a.inexact for a in sig.in_avals])
+        rules: dict[Key, TracedRule | RuleError] = {}
+        every = self._moving
         # a rule about no tangents is not asked for any
         sets = {kind: (every, *(self._fewer() if kind in given.zeros else ())) for kind in ("jvp", "vjp") if any(every)}
         if given.jvp:
+            jvp = partial(given.jvp, *static)
             for live in sets.get("jvp", ()):
-                rules["jvp", live] = tangent_rule(sig, given.jvp, partial(given.jvp, *static), live)
+                rules["jvp", live] = _or_raised(tangent_rule, sig, given.jvp, jvp, live)
         if given.vjp:
             fwd, bwd = given.vjp
+            forward, backward, wrapped = self._over(fwd), partial(bwd, *static), "vjp" in given.zeros
             for live in sets.get("vjp", ()):
-                forward, wrapped = self._over(fwd), "vjp" in given.zeros
-                rules["vjp", live] = cotangent_rule(sig, fwd, bwd, forward, partial(bwd, *static), live, wrapped)
+                rules["vjp", live] = _or_raised(cotangent_rule, sig, fwd, bwd, forward, backward, live, wrapped)
         if given.vmap:
             rule, sizes = given.vmap
 
@@ -253,7 +369,11 @@ class Call:
         if given.inverse:
             places = [k for k in range(len(self.args)) if k not in self.static]
             inverse = partial(given.inverse.rule, *static)
-            rules["inverse", ()], self.kept = inverse_rule(sig, places, given.inverse, inverse)
+            found = _or_raised(inverse_rule, sig, places, given.inverse, inverse)
+            if isinstance(found, RuleError):
+                rules["inverse", (False,) * len(every)] = found
+            else:
+                rules["inverse", ()], self.kept = found
         return rules
 
     def _check_rules(self) -> None:
@@ -284,6 +404,14 @@ class Call:
 
     def _over(self, fwd: Rule) -> Rule:
         return lambda *dynamic: fwd(*self.whole(dynamic))
+
+
+def _or_raised(trace: Callable[Q, T], *args: Q.args, **kwargs: Q.kwargs) -> T | RuleError:
+    """What `trace` makes of a rule, or the error that the rule raised."""
+    try:
+        return trace(*args, **kwargs)
+    except RuleError as e:
+        return e.with_traceback(None)
 
 
 def _code(fun: object) -> object:

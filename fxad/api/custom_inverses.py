@@ -6,7 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from fxad import tree
-from fxad.api.custom_rules import Signature, TracedRule, check_types, cotangents, inexact, pair, traced, with_none
+from fxad.api.custom_rules import (
+    Signature,
+    TracedRule,
+    asked,
+    check_types,
+    cotangents,
+    inexact,
+    pair,
+    traced,
+    with_none,
+)
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce, prune
@@ -78,9 +88,9 @@ def inverse_rule(
         kept = [tree.unflatten(p, [next(rest) for _ in range(p.num_leaves)]) for p in select_by_mask(parts, held)]
         results = tree.unflatten(sig.out_tree, leaves[:n])
         if not given.fused:
-            return _others(rule(results, *kept))
+            return _others(asked(what, rule, results, *kept))
         cts = with_none(sig.out_tree, sig.out_avals, leaves[m:])
-        others, bars = pair(what, "(arguments, cotangents)", rule(results, cts, *kept))
+        others, bars = pair(what, "(arguments, cotangents)", asked(what, rule, results, cts, *kept))
         return _others(others) + cotangents(what, sig, bars)
 
     def _others(value: object) -> list[object]:

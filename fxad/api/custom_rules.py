@@ -94,6 +94,39 @@ def check_takes(role: str, name: str, fn: Callable[..., object], given: Sequence
         ) from None
 
 
+# -------------------------------------------------------------------------------------------------- rules that raise
+
+
+@final
+class RuleError(Exception):
+    """A user's rule raised an error while it was traced. `message` and `remedy` are those of who would use it."""
+
+    def __init__(self, what: str, error: Exception) -> None:
+        super().__init__(error)
+        said = error.message if isinstance(error, FxadError) else str(error)
+        self.message = f"{what} raised {type(error).__name__}" + (f": {said}" if said else "")
+        self.remedy = (error.remedy if isinstance(error, FxadError) else "") or "give a rule that covers this case"
+
+
+@final
+class MisfitError(Exception):
+    """What a part of a rule returned does not fit: `error` says so, and is no error of the rule's own."""
+
+    def __init__(self, error: FxadError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def asked(what: str, rule: Callable[..., object], *args: object) -> object:
+    """What a user's rule returns; `what` names it. Raises: RuleError for an error in it."""
+    try:
+        return rule(*args)
+    except MisfitError as e:
+        raise e.error from None
+    except Exception as e:
+        raise RuleError(what, e) from e
+
+
 # ------------------------------------------------------------------------------------------------------------ tangents
 
 
@@ -109,9 +142,8 @@ def tangent_rule(
 
     def flat(*leaves: object) -> object:
         primals = tree.unflatten(sig.in_tree, leaves[:n])
-        out, dot = pair(
-            what, "(results, tangents)", rule(primals, with_none(sig.in_tree, sig.in_avals, leaves[n:], live))
-        )
+        found = asked(what, rule, primals, with_none(sig.in_tree, sig.in_avals, leaves[n:], live))
+        out, dot = pair(what, "(results, tangents)", found)
         return _results(what, sig, out) + directions(
             what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results"
         )
@@ -175,7 +207,7 @@ def cotangent_rule(
     def flat_forward(*leaves: object) -> object:
         nonlocal res_tree
         args = [CustomVJPPrimal(x, m) for x, m in zip(leaves, live, strict=True)] if wrapped else leaves
-        given = forward(*tree.unflatten(sig.in_tree, args))
+        given = asked(what, forward, *tree.unflatten(sig.in_tree, args))
         out, residuals = pair(what, "(results, residuals)", given)
         stored, res_tree = tree.flatten(residuals)
         held.extend(_held(what, stored, res_tree))
@@ -190,9 +222,9 @@ def cotangent_rule(
         assert res_tree is not None
         arrays = iter(leaves[:n_res])
         residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in held])
-        bars = backward(residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
-        asked = [m for a, m in zip(sig.in_avals, live, strict=True) if a.inexact]
-        return list(select_by_mask(cotangents(back, sig, bars), asked))
+        bars = asked(back, backward, residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
+        wanted = [m for a, m in zip(sig.in_avals, live, strict=True) if a.inexact]
+        return list(select_by_mask(cotangents(back, sig, bars), wanted))
 
     second = traced(back, bwd, flat_backward, (*first.jaxpr.out_avals[m:], *inexact(sig.out_avals)))
     wants = select_by_mask(sig.in_avals, live)

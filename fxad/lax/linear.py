@@ -1,4 +1,4 @@
-"""`linear_call`: a linear function given together with its transpose."""
+"""`linear_call`: a linear function given together with its transpose, or taken at its word."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from fxad import tree
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
+from fxad.primitives.control.effects import silent, unchecked
 from fxad.primitives.linear_call import LinearCall
 from fxad.tracing.array import aval_of
 from fxad.tracing.program import name_of
 from fxad.tracing.tracer import bind
-from fxad.transforms.ad.linear_rule import check_equations
+from fxad.transforms.ad.linear_rule import check_equations, cotangent_maps
+from fxad.transforms.ad.transpose_by_basis import by_units
+from fxad.transforms.cleanup.dce import dce
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 
@@ -22,7 +25,7 @@ R = TypeVar("R")
 
 def linear_call(
     fun: Callable[..., R],
-    fun_transpose: Callable[..., object],
+    fun_transpose: Callable[..., object] | None,
     residual_args: object,
     linear_args: object,
     *,
@@ -31,8 +34,10 @@ def linear_call(
     """`fun(residual_args, linear_args)`, linear in the second, whose transpose is
     `fun_transpose(residual_args, cotangents)`, linear in the second.
 
-    All are pytrees. Transposing puts one function in the place of the other; the derivative with respect to residuals,
-    and to what the functions close over, is that of the function that runs.
+    All are pytrees, of any two spaces. Transposing puts one function in the place of the other; the derivative with
+    respect to residuals, and to what the functions close over, is that of the function that runs. None for
+    `fun_transpose` asks for the transpose that the equations of `fun` have; where they have none, as those of a loop
+    without a bound, a function of the host, or anything `as_whole`, it is found by applying `fun` to unit vectors.
 
     Both must be linear, equation by equation. A function that runs a loop, a branch or a function of the host on its
     linear arguments may be linear as a whole only, as a solver is, and is taken at its word; so is any with `as_whole`.
@@ -63,6 +68,15 @@ def linear_call(
                 f"{what}: {path} of {body.name} is {aval}, which has no tangent",
                 remedy="return floating or complex arrays; compute the others outside of the linear function",
             )
+    if not linear:
+        raise TreeError("linear_call: linear_args has no leaf", remedy="call the function itself")
+    if fun_transpose is None:
+        (jaxpr,), captured = common_operands((body,))
+        forward = _linear_first(jaxpr, len(captured) + len(residuals))
+        prim = LinearCall(
+            forward, _transposed(forward, len(linear), f"{what}: fun {name_of(fun)}", as_whole), len(linear)
+        )
+        return cast("R", tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals)))
     back = traced_body(f"{what}: fun_transpose", fun_transpose, _pair(residual_tree, body.out_tree), [*known, *outs])
     if back.out_tree != linear_tree:
         raise TreeError(
@@ -85,8 +99,6 @@ def linear_call(
 def _bound(
     body: Body, back: Body, residuals: Sequence[object], linear: Sequence[object], checked: Sequence[str]
 ) -> Sequence[object]:
-    if not linear:
-        raise TreeError("linear_call: linear_args has no leaf", remedy="call the function itself")
     jaxprs, captured = common_operands((body, back))
     n = len(captured) + len(residuals)
     forward, adjoint = [_linear_first(jaxpr, n) for jaxpr in jaxprs]
@@ -94,6 +106,13 @@ def _bound(
     for role, jaxpr, k in zip(checked, (forward, adjoint), (len(linear), len(body.jaxpr.outs)), strict=False):
         check_equations(jaxpr, k, f"linear_call: {role}", "its linear arguments", remedy)
     return bind(LinearCall(forward, adjoint, len(linear)), *linear, *captured, *residuals)
+
+
+def _transposed(forward: Jaxpr, n: int, what: str, as_whole: bool) -> Jaxpr:
+    """The transpose of a program that is linear in its first `n` operands. Raises: NotLinearError."""
+    if as_whole:
+        return by_units(dce(unchecked(silent(forward))), n)
+    return cotangent_maps(forward, n, what, "its linear arguments")[0]
 
 
 def _linear_first(jaxpr: Jaxpr, n: int) -> Jaxpr:

@@ -8,34 +8,50 @@ So derivatives go on to any order. Decision: docs/adr/0032.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import ClassVar, Final, final
 
 from fxad.core.builder import Builder
 from fxad.core.layout import Layout
-from fxad.core.liveness import prune
+from fxad.core.liveness import prune, sweep
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
+    Cotangent,
     Eqn,
+    Hole,
     Jaxpr,
     JvpCtx,
     Lin,
+    Linear,
+    LinearizedBody,
     Lit,
     Primitive,
     Prune,
     Tangent,
+    TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import either, over, select_by_mask
+from fxad.primitives.control.bodies import (
+    either,
+    filled_linear,
+    filled_outs,
+    over,
+    select_by_mask,
+    spread_tangents,
+    with_outs,
+)
 from fxad.primitives.control.call import Call, check_operands, layout_with_rules
+from fxad.primitives.control.effects import silent, unchecked
 from fxad.primitives.custom_again import Batched, Reads, Ruled, Stacks, free_levels, knowing, unfolded
 from fxad.primitives.custom_rule import Given, without_operands
 from fxad.primitives.linear_call import Dims, LinearCall, check_type, summed
+from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis
 
 _MANY: Final = 32  # results of a function of which it is not asked what each of them needs
@@ -43,7 +59,7 @@ _MANY: Final = 32  # results of a function of which it is not asked what each of
 
 @final
 @primitive
-class CustomCall(Ruled):
+class CustomCall(Ruled, Linear):
     """`body` applied to the operands, with rules of its own for the transformations it has rules for.
 
     Type: (operands of `body`) -> (results of `body`).
@@ -51,8 +67,11 @@ class CustomCall(Ruled):
           with neither, the derivative is that of `body`; a `jvp_rule` of one program says that it is that of this. The
           first `captured` operands are values that function or rules closed over: the rules say nothing about their
           derivatives, so a tangent there is refused. Batched, every rule is batched; `vmap_rules` are (axis size, body
-          over stacks along the first axis). A call that is `exhausted` stands in the rule of a rule, as deep as such
-          are traced: no further derivative is known. `inverse_rule` is (inverse,) or (inverse, ivjp). inverse:
+          over stacks along the first axis). `refused` are rules that raised an error when they were traced: what for
+          ("jvp", "vjp", "inverse"), the operands that move, message and remedy of the error of who uses them. With
+          `vmap_rules` alone the derivative has the derivatives of those, and the equation is linear where all bodies
+          are.
+          `inverse_rule` is (inverse,) or (inverse, ivjp). inverse:
           results, then the operands marked in `held` -> the other operands. ivjp: results, held operands, cotangents
           of the inexact results -> the other operands, then cotangents of the moving ones. Batched, all operands that
           are not held are mapped.
@@ -70,7 +89,7 @@ class CustomCall(Ruled):
     jvp_rule: tuple[Jaxpr, ...]  # () or (forward, push) or (program,)
     vjp_rule: tuple[Jaxpr, ...]  # () or (forward, push, pull)
     vmap_rules: tuple[tuple[int, Jaxpr], ...]
-    exhausted: bool = False
+    refused: tuple[tuple[str, tuple[bool, ...], str, str], ...] = ()
     inverse_rule: tuple[Jaxpr, ...] = ()  # () or (inverse,) or (inverse, ivjp)
     held: tuple[bool, ...] = ()
     again: int = -1
@@ -139,13 +158,14 @@ class CustomCall(Ruled):
         lives = [select_by_mask(needed, rule.moving) for rule in self._derivatives]
         left = [tuple(without_operands(rule, needed, live)) for (rule, _), live in zip(rules, lives, strict=True)]
         every = zip(self.vmap_rules, stacked, stacks, strict=True)
+        kept = [rule for rule in self.refused if rule[0] != "inverse" or all(used)]
         made = CustomCall(
             over(body, read, ins, needed),
             sum(needed[:n]),
             left[0],
             left[1],
             tuple([(size, over(rule, mask, avals, needed)) for (size, _), (rule, mask), avals in every]),
-            self.exhausted,
+            tuple([(kind, select_by_mask(live, needed), message, remedy) for kind, live, message, remedy in kept]),
             origin=self.origin,
             partial=tuple(
                 [(select_by_mask(live, needed), rule) for (live, _), rule in zip(self.partial, left[2:], strict=True)]
@@ -207,6 +227,12 @@ class CustomCall(Ruled):
                 )
         for rule in self._derivatives:
             rule.check(self.name)
+        for kind, live, *_ in self.refused:
+            if kind not in ("jvp", "vjp", "inverse") or len(live) != len(ins):
+                raise ParameterError(
+                    f"{self.name}: a refused rule is {kind!r} with {len(live)} marks for {len(ins)} operands",
+                    remedy="it is 'jvp', 'vjp' or 'inverse', with a mark for each operand",
+                )
         n = self.captured
         for size, body in self.vmap_rules:
             stacks = (*ins[:n], *[_stacked(a, size) for a in ins[n:]])
@@ -272,7 +298,7 @@ class CustomCall(Ruled):
             rules[0],
             rules[1],
             tuple([(size, ctx.recur(rule, past, after)[0]) for size, rule in self.vmap_rules]),
-            self.exhausted,
+            self.refused,
             self._batched_inverse(ctx, dims, out_dims),
             self.held,
             origin=self.origin,
@@ -304,34 +330,106 @@ class CustomCall(Ruled):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        given, other, *partial = self._derivatives
-        first, second = (other, given) if ctx.split else (given, other)
-        rule = first if first.rule else second
         moves = [isinstance(t, Lin) for t in tangents]
-        for fewer in partial:
-            covers = not any([m and not f for m, f in zip(moves, fewer.moving, strict=True)])
-            if len(fewer.rule) == len(rule.rule) and covers and sum(fewer.moving) < sum(rule.moving):
-                rule = fewer
-        if not rule.rule and not self.exhausted:
-            # a call in its own rule is here the plain function: the rule itself is being differentiated
-            return Call(self.body).jvp(ctx, primals, tangents)
-        if self.tolerance is not None and any(moves[: self.captured]):
-            # `invertible` found no derivative there: that of the function itself says why, and where
-            return Call(self.body).jvp(ctx, primals, tangents)
+        if not self.has_derivative or (self.tolerance is not None and any(moves[: self.captured])):
+            # a call in its own rule is here the plain function: the rule itself is being differentiated;
+            # where `invertible` found no derivative, that of the function itself says why, and where
+            return self._derived(ctx, primals, tangents)
         self._check_moving(tangents)
+        rule = self._rule_for(moves, "vjp" if ctx.split else "jvp")
         found = rule.jvp(ctx, primals, tangents, lambda jaxpr: self.taken(jaxpr, ctx.batched))
         if found is None:
             return ctx(self, *primals), tuple([Zero(a) for a in self.body.out_avals])
         return found
 
+    def _derived(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        """The derivative of the function itself, which over stacks is that of the rules for stacks.
+
+        Rule: in reverse mode the linear map has the operands as residuals: what a rule computes of a stack has no parts
+              that belong to one example, so there is nothing else to be stored for one.
+        """
+        moves = tuple([isinstance(t, Lin) for t in tangents])
+        rules = [(size, _plainly(rule, self.body, ctx.batched)) for size, rule in self.vmap_rules]
+        outer = any([k > 0 for rule in self.bodies[1:] for k in free_levels(rule)])
+        if self.again >= 0 or not rules or outer or any(moves[: self.captured]):
+            return Call(self.body).jvp(ctx, primals, tangents)
+        n, m, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
+        programs = [self.body, *[rule for _, rule in rules]]
+        if ctx.split:
+            halves = [ctx.recur(unchecked(silent(j)), moves) for j in programs]
+            reached = [any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)]
+            made = self._over_stacks([_map_of_operands(half, n, reached) for half in halves], n)
+            outs = ctx(self, *primals)
+            dots = ctx.lin(made, *primals[:n], *lins, *primals[n:]) if any(reached) else ()
+        else:
+            found = [ctx.recur_fused(j, moves) for j in programs]
+            reached = [any(marks) for marks in zip(*[nonzero for _, nonzero in found], strict=True)]
+            avals = [j.out_avals for j in programs]
+            fused = [
+                with_outs(both, (*both.outs[:m], *filled_outs(both.outs[m:], nonzero, types, reached)))
+                for (both, nonzero), types in zip(found, avals, strict=True)
+            ]
+            both = ctx(self._over_stacks(fused, n), *primals, *[t.var for t in lins])
+            outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
+        return outs, spread_tangents(dots, reached, self.body.out_avals)
+
+    def _over_stacks(self, programs: Sequence[Jaxpr], captured: int) -> CustomCall:
+        """Another function with rules for stacks of the same sizes: it, then the rules."""
+        sizes = [size for size, _ in self.vmap_rules]
+        return CustomCall(programs[0], captured, (), (), tuple(zip(sizes, programs[1:], strict=True)))
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        n, rules = self.captured, self.bodies[1:]
+        alone = len(rules) == len(self.vmap_rules) > 0 and self.again < 0 and not self.refused
+        return alone and not any(mask[:n]) and all([is_linear(j, mask) for j in (self.body, *rules)])
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        n = self.captured
+        holes = tuple([isinstance(a, Hole) for a in args])
+        given = [ct for ct in cts if not isinstance(ct, Zero)]
+        known = [a for a in args if not isinstance(a, Hole)]
+        live = [not isinstance(ct, Zero) for ct in cts]
+        adjoints = [ctx.recur(with_outs(j, select_by_mask(j.outs, live)), holes) for j in (self.body, *self.bodies[1:])]
+        k = len(given)
+        ordered = [_reordered(j, (*range(k, k + n), *range(k), *range(k + n, len(j.ins)))) for j in adjoints]
+        found = ctx(self._over_stacks(ordered, n), *known[:n], *given, *known[n:])
+        vanish = [all(map(is_zero, outs)) for outs in zip(*[j.outs for j in adjoints], strict=True)]
+        bars = iter([Zero(v.aval) if z else v for v, z in zip(found, vanish, strict=True)])
+        return tuple([next(bars) if hole else None for hole in holes])
+
+    @property
+    def has_derivative(self) -> bool:
+        """Whether the derivative is given: by rules, of which all may have raised an error."""
+        return bool(self.jvp_rule or self.vjp_rule or self.partial or any([k != "inverse" for k, *_ in self.refused]))
+
+    def _rule_for(self, moves: Sequence[bool], first: str) -> Given:
+        """The rule of the kind `first`, or else of the other, that is about the fewest operands but all that move.
+
+        Raises: NotDifferentiableError where that one raised an error.
+        """
+        given = [("vjp" if len(rule.rule) == 3 else "jvp", rule) for rule in self._derivatives if rule.rule]
+        kinds = {kind for kind, *_ in (*given, *self.refused)}
+        kind = first if first in kinds else "jvp" if first == "vjp" else "vjp"
+
+        def number(about: Sequence[bool]) -> int:
+            """How many operands a rule is about; more than there are where one moves that it is not about."""
+            return len(about) + 1 if any([m and not a for m, a in zip(moves, about, strict=True)]) else sum(about)
+
+        rules = [rule for k, rule in given if k == kind]
+        raised = [rule for rule in self.refused if rule[0] == kind]
+        best = min([number(about) for about in (*[r.moving for r in rules], *[r[1] for r in raised])])
+        for rule in rules:
+            if number(rule.moving) == best:
+                return rule
+        message, remedy = next((message, remedy) for _, about, message, remedy in raised if number(about) == best)
+        raise NotDifferentiableError(f"{self.name}: {message}", remedy=remedy)
+
     def _check_moving(self, tangents: tuple[Tangent, ...]) -> None:
-        """Raises: NotDifferentiableError for a tangent of a captured value, or when there is no rule left."""
-        if self.exhausted:
-            raise NotDifferentiableError(
-                f"{self.name}: the rule of {self.body.name} calls functions with rules that are others in each "
-                "derivative, and those of this order were not traced",
-                remedy="differentiate the function, not a program of it: it is traced as deep as derivatives are taken",
-            )
+        """Raises: NotDifferentiableError for a tangent of a captured value."""
         for k, t in enumerate(tangents[: self.captured]):
             if isinstance(t, Lin):
                 raise NotDifferentiableError(
@@ -378,6 +476,29 @@ class CustomCall(Ruled):
         if made.origin or not any([0 in free_levels(rule) for rule in made.bodies[1:]]):
             return made
         return replace(made, origin=(self.function,))
+
+
+def _plainly(rule: Jaxpr, function: Jaxpr, batched: Batched) -> Jaxpr:
+    """A rule in which calls of its function are the plain function: what is made of the rule is another one's."""
+    return unfolded(rule, function, batched) if 0 in free_levels(rule) else rule
+
+
+def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool]) -> Jaxpr:
+    """A linear half as a program of captured operands, tangents, and the other operands, which are its residuals."""
+    b = Builder()
+    primal, n_dots = half.primal, len(half.linear.ins) - half.n_res
+    first = b.inputs(primal.in_avals[:captured])
+    dots = b.inputs(half.linear.in_avals[:n_dots])
+    known = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))
+    outs = b.inline(filled_linear(half, reached), (*dots, *known[len(known) - half.n_res :]))
+    return sweep(b.build(outs, half.linear.name))
+
+
+def _reordered(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
+    """The program with its operands in another order."""
+    b = Builder()
+    new = dict(zip([jaxpr.ins[k] for k in order], b.inputs([jaxpr.in_avals[k] for k in order]), strict=True))
+    return b.build(b.inline(jaxpr, [new[v] for v in jaxpr.ins]), jaxpr.name)
 
 
 def _stacked(aval: Aval, size: int) -> Aval:

@@ -52,9 +52,12 @@ def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
         (forward, push) if "jvp" in kinds else (plain,) if "plain" in kinds else (),
         (forward, push, pull) if "vjp" in kinds else (),
         ((2, stacked),) if "vmap" in kinds else (),
-        not kinds and draw(st.booleans()),
+        _RAISED if not kinds and draw(st.booleans()) else (),
     )
     return prim, [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
+
+
+_RAISED: Final = (("jvp", (False, True, True, False), "the rule of f raised an error", "use another"),)
 
 
 def _function(aval: Aval) -> Jaxpr:

@@ -110,6 +110,19 @@ class Tape:
 _tape: Final[Scoped[Tape | None]] = Scoped("fxad_tape", None)
 
 
+def place_on_tape() -> int:
+    """How much was made so far by what is traced once more; 0 where nothing is."""
+    tape = _tape.get()
+    return 0 if tape is None else tape.at
+
+
+def skip(start: int, end: int) -> None:
+    """What was made from `start` to `end` is not made here, as what it was made for is kept."""
+    tape = _tape.get()
+    if tape is not None and tape.at == start:
+        tape.at = end
+
+
 def traced_again() -> tuple[AbstractContextManager[None], Callable[[], None]]:
     """A block in which the same function is traced several times, and what is called before each time."""
     outer = _tape.get()

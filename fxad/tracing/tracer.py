@@ -105,6 +105,14 @@ class Tracer(Array):
         message = f"{what}: {self!r} of {self._trace.name} has no value while the function is traced"
         return TracerError(message, remedy=remedy)
 
+    @property
+    def reachable(self) -> bool:
+        """Whether the value may be used in the trace of this context: it is of that, or of one around it."""
+        trace = active()
+        while trace is not None and trace is not self._trace:
+            trace = trace.outer
+        return trace is not None
+
     def _refuse(self, what: str, remedy: str) -> NoReturn:
         raise self._without_value(what, remedy)
 

@@ -429,6 +429,10 @@ def test_primitives_check_what_they_carry() -> None:
     fails(
         CustomCall(one, 2, (), (), ()), "captured is 2, body has 1 operands", "captured operands come first in the body"
     )
+    marks = "it is 'jvp', 'vjp' or 'inverse', with a mark for each operand"
+    for kind, places in (("jvp", ()), ("vmap", (True,))):
+        refused = CustomCall(one, 0, (), (), (), ((kind, places, "it raised an error", "use another"),))
+        fails(refused, f"a refused rule is '{kind}' with {len(places)} marks for 1 operands", marks)
     every = "give all programs of a rule, or none"
     parts = "a jvp_rule is (forward, push) or (program,), a vjp_rule (forward, push, pull), got"
     fails(CustomCall(one, 0, (one, one, one), (), ()), f"{parts} 3 and 0 programs", every)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from fxad.testing.derivative_laws import wrt
 from fxad.testing.draw_custom import ruled as ruled_program
 from tests.laws.budget import share
 
+Fun = Callable[..., Any]
 X = np.array([0.3, -1.2, 2.0])
 Y = np.array([1.5, 0.4, -0.7])
 
@@ -134,8 +136,66 @@ def test_a_program_mapped_later_has_no_size_to_be_traced_for() -> None:
     assert sizes == []
 
 
-def test_derivatives_of_each_example_are_those_of_the_function() -> None:
-    """A rule that is off by a factor shows where it is taken."""
+def triple(x: Any, y: Any) -> Any:
+    return fnp.sin(x) * y * y, x * y * y, 2
+
+
+def ruled_triple(factor: float = 3.0) -> Fun:
+    """`triple`, of a stack multiplied by a factor, which shows where the rule is taken."""
+    f: Any = fx.custom_vmap(triple)
+
+    def rule(size: int, mapped: Any, x: Any, y: Any) -> Any:
+        first, second, _ = triple(x, y)
+        return (factor * first, factor * second, 2), (True, True, False)
+
+    f.def_vmap(rule)
+    found: Fun = f
+    return found
+
+
+def scaled(x: Any, y: Any) -> Any:
+    first, second, _ = ruled_triple()(x, y)
+    return first + 0.5 * second
+
+
+def plainly(x: Any, y: Any) -> Any:
+    first, second, _ = triple(x, y)
+    return first + 0.5 * second
+
+
+def along(f: Fun) -> Fun:
+    return lambda x, y: fx.jvp(f, (x, y), (fnp.ones_like(x), 2.0 * fnp.ones_like(y)))[1]
+
+
+DIFFERENTIATED: dict[str, Fun] = {
+    "jvp": along,
+    "jvp by one": lambda f: lambda x, y: fx.jvp(lambda x: f(x, y), (x,), (x,))[1],
+    "grad": fx.grad,
+    "grad by the other": lambda f: fx.grad(f, argnums=1),
+    "linearize": lambda f: lambda x, y: fx.linearize(f, x, y)[1](x, y),
+    "jit": lambda f: fx.jit(fx.grad(f)),
+    "remat": lambda f: fx.grad(fx.remat(f)),
+    "forward over reverse": lambda f: along(fx.grad(f)),
+    "reverse over forward": lambda f: fx.grad(along(f)),
+    "reverse over reverse": lambda f: fx.grad(fx.grad(f)),
+    "transposed twice": lambda f: lambda x, y: fx.vjp(lambda t: fx.vjp(f, x, y)[1](t)[0], x)[1](y)[0],
+    "forward twice": lambda f: along(along(f)),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+@pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0)])
+def test_derivatives_of_each_example_are_those_of_the_rule(name: str, in_axes: tuple[int | None, int | None]) -> None:
+    args = [a if at == 0 else a[0] for a, at in zip((X, Y), in_axes, strict=True)]
+    have, want = [fx.trace(fx.vmap(DIFFERENTIATED[name](f), in_axes), *args) for f in (scaled, plainly)]
+    assert fx.text.parse(str(have.jaxpr)) is have.jaxpr
+    typecheck(have.jaxpr)
+    np.testing.assert_allclose(fx.interpret(have, *args), 3 * fx.interpret(want, *args), rtol=1e-12)
+    twice = fx.trace(fx.vmap(fx.vmap(DIFFERENTIATED[name](scaled), in_axes), (None, None), axis_size=2), *args)
+    np.testing.assert_allclose(fx.interpret(twice, *args)[1], 3 * fx.interpret(want, *args), rtol=1e-12)
+
+
+def test_values_beside_derivatives_are_those_of_the_rule() -> None:
     f: Any = fx.custom_vmap(lambda x: x * x)
     f.def_vmap(lambda size, mapped, x: (3 * x * x, True))
 
@@ -143,10 +203,44 @@ def test_derivatives_of_each_example_are_those_of_the_function() -> None:
         return fx.vmap(fx.grad(f))
 
     np.testing.assert_allclose(fx.grad(lambda x: fnp.sum(fx.vmap(f)(x)))(X), 6 * X)
-    np.testing.assert_allclose(grads(f)(X), 2 * X)
-    np.testing.assert_allclose(fx.vmap(fx.value_and_grad(f))(X)[0], X * X)
+    np.testing.assert_allclose(grads(f)(X), 6 * X)
+    np.testing.assert_allclose(fx.vmap(fx.value_and_grad(f))(X)[0], 3 * X * X)
     f.defjvp(lambda primals, dots: (f(*primals), 5 * dots[0]))
     np.testing.assert_allclose(grads(f)(X), [5.0] * 3)
+
+
+def test_a_rule_for_stacks_that_calls_its_function_is_differentiated() -> None:
+    f: Any = fx.custom_vmap(lambda x: fnp.sin(x))
+    f.def_vmap(lambda size, mapped, x: (3.0 * lax.map(f, x), True))
+    np.testing.assert_allclose(fx.vmap(fx.grad(f))(X), 3 * np.cos(X), rtol=1e-12)
+    np.testing.assert_allclose(fx.vmap(fx.grad(fx.grad(f)))(X), -3 * np.sin(X), rtol=1e-12)
+
+
+def test_a_rule_for_stacks_that_closes_over_a_value() -> None:
+    """The rule for one example is taken by what moves, that of the function by what it closes over."""
+
+    def slopes(c: Any) -> Any:
+        f: Any = fx.custom_vmap(lambda x: fnp.sin(x) * c)
+        f.def_vmap(lambda size, mapped, x: (3.0 * fnp.sin(x) * c, True))
+        return fx.vmap(fx.grad(f))(X)
+
+    two: Any = np.float64(2.0)
+    np.testing.assert_allclose(fx.interpret(fx.trace(slopes, two), two), 6 * np.cos(X), rtol=1e-12)
+    by_c = fx.trace(lambda c: fx.jvp(slopes, (c,), (c,))[1], two)
+    np.testing.assert_allclose(fx.interpret(by_c, two), 6 * np.cos(X), rtol=1e-12)
+
+
+def test_what_a_function_does_happens_once_where_a_stack_of_it_is_differentiated() -> None:
+    seen: list[float] = []
+
+    def noted(x: Any) -> Any:
+        fx.debug_callback(lambda v: seen.append(float(np.sum(v))), x)
+        return x * x
+
+    f: Any = fx.custom_vmap(noted)
+    f.def_vmap(lambda size, mapped, x: (noted(x), True))
+    np.testing.assert_allclose(fx.jit(fx.vmap(fx.grad(f)))(X), 2 * X)
+    assert seen == [pytest.approx(np.sum(X))]
 
 
 def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for() -> None:

@@ -471,3 +471,88 @@ def test_a_check_of_cotangents_is_of_those_that_are_given_and_no_part_of_the_map
     np.testing.assert_allclose(moved, 20.0 * small * np.cos(x), rtol=1e-6)
     with pytest.raises(fx.errors.CheckError, match=r"error_if: large: 4\.0"):
         interpreted(fx.grad(f), x)
+
+
+# ------------------------------------------------------------------------------------------------ without a transpose
+
+W = np.array([[1.0, 2.0, -1.0], [0.5, -3.0, 4.0]])
+V = np.array([0.3, -1.2, 2.0])
+OUT: Any = fx.Spec((2,), "float64")
+
+
+def _by_host(x: Any, t: Any) -> Any:
+    return fnp.cos(W @ x) * fx.pure_callback(lambda t: W @ t, OUT, t)
+
+
+def _by_loop(x: Any, t: Any) -> Any:
+    slope = fnp.cos(W @ x)
+    return lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, s[1] + 0.5 * slope * (W @ t)), (0, 0.0 * slope))[1]
+
+
+def _as_whole(x: Any, t: Any) -> Any:
+    size = 1.0 + fnp.sum(fnp.abs(t))
+    return size * (fnp.cos(W @ x) * (W @ (t / size)))
+
+
+DERIVED: dict[str, Fun] = {
+    "equations": lambda x, t: fnp.cos(W @ x) * (W @ t),
+    "host": _by_host,
+    "loop": _by_loop,
+    "as whole": _as_whole,
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_a_tangent_map_between_spaces_needs_no_transpose_in_a_rule(name: str) -> None:
+    f: Any = fx.custom_jvp(lambda x, y: fnp.sin(W @ x) * y)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        (x, y), (dx, dy) = primals, tangents
+        moved: Any = lax.linear_call(DERIVED[name], None, x, dx, as_whole=name == "as whole")
+        return f(x, y), moved * y + fnp.sin(W @ x) * dy
+
+    f.defjvp(rule)
+    jacobian = np.cos(W @ V)[:, None] * W * B[:, None]
+    close(interpreted(fx.jacfwd(f), V, B), jacobian)
+    close(interpreted(fx.jacrev(f), V, B), jacobian)
+    close(interpreted(fx.vmap(fx.jacrev(f), (0, None)), np.stack([V, V]), B)[1], jacobian)
+
+    def by_y(y: Any) -> Any:
+        return fnp.sum(f(V, y))
+
+    def by_x(x: Any) -> Any:
+        return fnp.sum(f(x, B))
+
+    close(interpreted(fx.grad(by_y), B), np.sin(W @ V))
+    second = np.einsum("i,ij,ik->jk", -np.sin(W @ V) * B, W, W)
+    close(interpreted(fx.jacfwd(fx.grad(by_x)), V), second)
+
+
+def test_a_map_that_is_not_linear_has_no_transpose() -> None:
+    def square(_: Any, t: Any) -> Any:
+        return t * t
+
+    with pytest.raises(NotLinearError, match="linear_call: fun square is not linear in its linear arguments"):
+        fx.trace(lambda t: lax.linear_call(square, None, None, t), V)
+
+
+# ------------------------------------------------------------------------------------------------------- shared bodies
+
+
+def doubled(depth: int) -> Fun:
+    """A linear function that calls another one twice, which calls another one twice, and so on."""
+    if depth == 0:
+        return lambda t: 2.0 * t
+    inner = fx.jit(doubled(depth - 1))
+    return lambda t: inner(t) - 0.5 * inner(t)
+
+
+@each_kind
+def test_a_body_that_is_called_often_is_looked_at_once(kind: str) -> None:
+    """With 2^40 calls this would not end."""
+
+    def halved(t: Any) -> Any:
+        return 0.5 * fx.jit(doubled(40))(t) * 2.0**40 + solved(A, t)
+
+    f = ruled(kind, lambda b: b + INVERSE @ b, halved, lambda ct: halved(ct))
+    assert fx.trace(fx.grad(square(f)), B).jaxpr.eqns

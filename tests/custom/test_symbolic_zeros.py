@@ -242,3 +242,72 @@ def test_zeros_that_a_rule_fills_in_are_linear(name: str, added: bool) -> None:
     np.testing.assert_array_equal(fx.interpret(program, x), [x, 3.0 * x if added else 0.0 * x])
     back = fx.trace(lambda x: fx.vjp(f, x)[1]((x, x)), x)
     np.testing.assert_array_equal(fx.interpret(back, x)[0], 4.0 * x if added else x)
+
+
+def ruled_functions() -> dict[str, Fun]:
+    """Linear functions with rules of each kind."""
+    own: Any = fx.custom_jvp(lambda t: 2.0 * t)
+    own.defjvp(lambda primals, dots: (own(*primals), own(*dots)))
+    back: Any = fx.custom_vjp(lambda t: 2.0 * t)
+    back.defvjp(lambda t: (back(t), ()), lambda _, ct: (2.0 * ct,))
+    sine: Any = fx.custom_jvp(lambda t: 2.0 * fnp.sin(t))
+    sine.defjvp(lambda primals, dots: (sine(*primals), 2.0 * fnp.cos(primals[0]) * dots[0]))
+    return {
+        "tangents": own,
+        "cotangents": back,
+        "jit": fx.jit(own),
+        "derivative": lambda t: fx.jvp(sine, (fnp.zeros_like(t),), (t,))[1],
+        "nested": lambda t: fx.jit(lambda t: 0.5 * own(back(t)))(t),
+    }
+
+
+@pytest.mark.parametrize("name", ruled_functions())
+@pytest.mark.parametrize("added", [False, True])
+def test_a_zero_goes_through_a_function_with_rules_of_its_own(name: str, added: bool) -> None:
+    g = ruled_functions()[name]
+    f: Any = fx.custom_jvp(lambda x, y: (x * y, y))
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        x, y = primals
+        dx, dy = [t.instantiate() if isinstance(t, fx.SymbolicZero) else t for t in tangents]
+        first = g(dx) * y / 2 + x * g(dy) / 2 if added else dx * y + x * dy
+        return f(x, y), (first, g(dy) / 2)
+
+    f.defjvp(rule, symbolic_zeros=True)
+    by_x, by_y = fx.trace(lambda x, y: fx.vjp(f, x, y)[1]((x, y)), X, Y), fx.trace(fx.jacfwd(lambda y: f(X, y)[1]), Y)
+    np.testing.assert_allclose(fx.interpret(by_x, X, Y)[0], X * Y, rtol=1e-12)
+    np.testing.assert_allclose(fx.interpret(by_y, Y), np.eye(3), rtol=1e-12)
+
+
+def test_what_is_made_of_a_zero_by_a_function_with_rules_is_not_always_zero() -> None:
+    cosine: Any = fx.custom_jvp(lambda t: fnp.cos(t))
+    cosine.defjvp(lambda primals, dots: (cosine(*primals), -fnp.sin(primals[0]) * dots[0]))
+    f: Any = fx.custom_jvp(lambda x, y: (x, y))
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        dx, dy = [t.instantiate() if isinstance(t, fx.SymbolicZero) else t for t in tangents]
+        return f(*primals), (dx, cosine(dy))
+
+    f.defjvp(rule, symbolic_zeros=True)
+    with pytest.raises(NotLinearError):
+        fx.trace(fx.grad(lambda x: fnp.sum(f(x, Y)[0])), X)
+
+
+ZEROS: dict[str, Callable[[Any], Any]] = {
+    "a number": lambda x: lax.convert_element_type(0, "float64"),
+    "a bool": lambda x: lax.convert_element_type(False, "float64"),
+    "an array": lambda x: lax.convert_element_type(fnp.zeros_like(x, dtype="int32"), "float64"),
+    "a product": lambda x: lax.convert_element_type(2 * fnp.zeros_like(x, dtype="int32"), "float64"),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_a_zero_that_is_converted_is_linear(name: str) -> None:
+    f: Any = fx.custom_jvp(lambda x: fnp.where(x > 0, x, 0))
+    f.defjvp(lambda p, t: (f(*p), fnp.where(p[0] > 0, t[0], ZEROS[name](p[0]))))
+    program = fx.trace(fx.grad(lambda x: fnp.sum(f(x))), X)
+    np.testing.assert_array_equal(fx.interpret(program, X), X > 0)
+    g: Any = fx.custom_jvp(lambda x: fnp.where(x > 0, x, 0))
+    g.defjvp(lambda p, t: (g(*p), fnp.where(p[0] > 0, t[0], ZEROS[name](p[0]) + 1)))
+    with pytest.raises(NotLinearError):
+        fx.trace(fx.grad(lambda x: fnp.sum(g(x))), X)

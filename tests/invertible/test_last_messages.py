@@ -55,14 +55,14 @@ def body(n: int) -> Jaxpr:
 def test_rules_that_do_not_fit() -> None:
     one, two = body(1), body(2)
     with pytest.raises(ParameterError) as e:
-        CustomCall(one, 0, (), (), (), False, (one,), ()).abstract_eval(*one.in_avals)
+        CustomCall(one, 0, (), (), (), (), (one,), ()).abstract_eval(*one.in_avals)
     assert e.value.message == (
         "custom_call: an inverse_rule is (inverse,) or (inverse, ivjp), with a mark in held for each operand, "
         "got 1 programs, and 0 marks for 1 operands"
     )
     assert e.value.remedy == "give the inverse, or it and the ivjp, and a mark for each operand; or neither"
     with pytest.raises(ParameterError) as e:
-        CustomCall(one, 0, (), (), (), False, (two,), (False,)).abstract_eval(*one.in_avals)
+        CustomCall(one, 0, (), (), (), (), (two,), (False,)).abstract_eval(*one.in_avals)
     assert e.value.message == f"custom_call: inverse {two.name} takes (f32[3], f32[3]), expected (f32[3])"
 
 

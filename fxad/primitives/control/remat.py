@@ -177,7 +177,7 @@ def has_rules(jaxpr: Jaxpr) -> bool:
     """Whether a program uses a function with derivatives of its own, its bodies included."""
     return any(
         [
-            (isinstance(e.prim, CustomCall) and bool(e.prim.jvp_rule or e.prim.vjp_rule))
+            (isinstance(e.prim, CustomCall) and e.prim.has_derivative)
             or any([has_rules(body) for body in e.prim.bodies])
             for e in jaxpr.eqns
             if isinstance(e.prim, HigherOrder)

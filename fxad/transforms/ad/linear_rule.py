@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.liveness import narrow, sweep
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Zero, place
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Lit, Primitive, Zero, place
 from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import silent, unchecked
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.host import HostCall
@@ -20,7 +21,6 @@ from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.ad.transpose_by_basis import apart, by_units, in_one, opaque
 from fxad.transforms.cleanup.dce import dce
-from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.locate import describe
 
 
@@ -191,10 +191,10 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     zeros: set[Atom] = set()  # what a linear equation makes of zeros, as of a symbolic zero that was filled in
     for eqn in jaxpr.eqns:
         here = tuple([a in linear for a in eqn.ins])
-        also = tuple([h or a in zeros or is_zero(a) for h, a in zip(here, eqn.ins, strict=True)])
         if not any(here):
-            zeros.update(eqn.outs if any(also) and _is_linear(eqn, also) else ())
+            zeros.update(eqn.outs if _gives_zeros(eqn.prim, eqn.ins, zeros) else ())
             continue
+        also = tuple([h or a in zeros or is_zero(a) for h, a in zip(here, eqn.ins, strict=True)])
         if not (_is_linear(eqn, here) or _is_linear(eqn, also) or isinstance(eqn.prim, HigherOrder)):
             return eqn
         linear.update(_reached(eqn, here, eqn.outs))
@@ -204,27 +204,57 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     return None
 
 
+def _gives_zeros(prim: Primitive, operands: Sequence[Atom], zeros: Container[Atom]) -> bool:
+    """Whether an equation makes zeros of operands that are. An integer may be one of them, that is converted, or the
+    index of a branch."""
+    return any([_keeps_zeros(prim, _vanishing(operands, zeros, whole)) for whole in (False, True)])
+
+
+def _vanishing(operands: Sequence[Atom], zeros: Container[Atom], whole: bool) -> tuple[bool, ...]:
+    """Which operands are zero; `whole`: also literals that are integers or bools."""
+    return tuple([a in zeros or is_zero(a) or (whole and isinstance(a, Lit) and not any(a.bits)) for a in operands])
+
+
+def _keeps_zeros(prim: Primitive, mask: tuple[bool, ...]) -> bool:
+    """Whether an equation makes zeros of zeros in the places marked. A function with rules has the values of the plain
+    function."""
+    if not any(mask):
+        return False
+    if isinstance(prim, CustomCall):
+        return is_linear(_bare(prim.body, mask), mask)
+    return isinstance(prim, Linear) and prim.linear_in(mask)
+
+
+@by_value
 def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
-    """The program with calls inlined, and with the plain function where one with rules is applied to a marked operand.
+    """The program with the plain function where one with rules is applied to a marked operand, and with the
+    bodies of calls that are not linear in what is marked or zero.
 
     What a rule computes from tangents is the derivative, not something to be differentiated by rules once more: a
     linear function may be its own rule, `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
     """
     b = Builder.like(jaxpr)
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    zeros: set[Atom] = set()
 
     def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        if not isinstance(eqn.prim, CustomCall) or reached.isdisjoint(ins):
+        prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), _vanishing(ins, zeros, False)
+        if any(here) and isinstance(prim, CustomCall):
+            return prim.body, mark
+        if not any([*here, *vanish]) or not isinstance(prim, Call):
             return None
-        return inline(eqn.prim.body), mark
+        keeps = not any(here) and _gives_zeros(prim, ins, zeros)
+        return None if keeps or _is_linear(eqn, here) else (prim.body, mark)
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
-        outs = b.copy(eqn, ins)
         here = tuple([a in reached for a in ins])
+        keeps = not any(here) and _gives_zeros(eqn.prim, ins, zeros)
+        outs = b.copy(eqn, ins)
         reached.update(_reached(eqn, here, outs) if any(here) else ())
+        zeros.update(outs if keeps else ())
         return outs
 
-    return b.build(b.opened(inline(jaxpr), jaxpr.ins, opens, add), jaxpr.name)
+    return b.build(b.opened(jaxpr, jaxpr.ins, opens, add), jaxpr.name)
 
 
 def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:

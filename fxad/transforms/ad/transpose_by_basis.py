@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, renamed, rewrite
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero, distinct
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero
+from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import silenced
 from fxad.primitives.elementwise import ADD, COMPLEX, MUL, NEG, REAL, ConvertElementType
 from fxad.primitives.host import HostCall
@@ -21,7 +22,6 @@ from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis
 from fxad.transforms.ad.jacobian import basis, blocks
 from fxad.transforms.cleanup.dce import dce
-from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.vmap import vmap
 
 
@@ -39,9 +39,15 @@ def opaque(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
 
 def _hides(eqn: Eqn) -> bool:
     prim = eqn.prim
-    bodies = prim.bodies if isinstance(prim, HigherOrder) else ()
-    every = [prim, *[inner.prim for body in bodies for j in distinct(body) for inner in j.eqns]]
-    return any([isinstance(p, HostCall) or (isinstance(p, HigherOrder) and p.layout.unbounded) for p in every])
+    if isinstance(prim, HostCall) or (isinstance(prim, HigherOrder) and prim.layout.unbounded):
+        return True
+    return isinstance(prim, HigherOrder) and any([_hides_within(body) for body in prim.bodies])
+
+
+@by_value
+def _hides_within(jaxpr: Jaxpr) -> bool:
+    """Whether an equation of a program, or of a body in it, hides what it does to its operands."""
+    return any([_hides(eqn) for eqn in jaxpr.eqns])
 
 
 def in_one(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
@@ -129,7 +135,7 @@ def apart(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
     forward: operands -> results, then residuals. push: tangents, then residuals -> others. An equation that computes
     results and tangents side by side is in both, in the first without its effects.
     """
-    flat = inline(dce(rule))
+    flat = _opened(dce(rule), (False,) * (len(rule.ins) - n_dots) + (True,) * n_dots)
     dots = flat.ins[len(flat.ins) - n_dots :]
     reached: set[Atom] = set(dots)
     later: list[Eqn] = []
@@ -146,6 +152,21 @@ def apart(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
     b.extend(later, env)
     push = b.build(renamed(outs, env), f"push_{rule.name}")
     return _forward(flat, later, (*flat.outs[:n_out], *residuals), n_dots), push
+
+
+def _opened(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
+    """The program with the bodies of calls that are not linear in the operands marked, of which they take some."""
+    reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+        here = tuple([a in reached for a in ins])
+        if any(here) and isinstance(eqn.prim, Call) and not eqn.prim.linear_in(here):
+            return b.inline(eqn.prim.body, ins, rule)
+        outs = b.copy(eqn, ins)
+        reached.update(outs if any(here) else ())
+        return outs
+
+    return rewrite(jaxpr, rule)
 
 
 def _forward(flat: Jaxpr, later: Sequence[Eqn], outs: tuple[Atom, ...], n_dots: int) -> Jaxpr:

@@ -108,7 +108,7 @@ def _with_rules(
         forward_rule(jaxpr, moving, through),
         moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) or ahead.bends or back.bends else rule,
         (),
-        False,
+        (),
         both,
         held if both else (),
         tolerance=Lit.of(tolerance, Aval((), dtypes.float64)),

@@ -57,7 +57,7 @@ def _inside(jaxpr: Jaxpr, such: Callable[[Primitive], bool]) -> bool:
 
 
 def _own_rule(prim: Primitive) -> bool:
-    return isinstance(prim, CustomCall) and bool(prim.jvp_rule or prim.vjp_rule)
+    return isinstance(prim, CustomCall) and prim.has_derivative
 
 
 def _own_inverse(prim: Primitive) -> bool:

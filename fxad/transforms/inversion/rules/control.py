@@ -65,6 +65,9 @@ def _linear_call(ctx: BodyCtx, prim: LinearCall, args: Args, outs: Args) -> Solv
 
 def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solved | Refused:
     """By the inverse of its own; by the body where it has none, and for the log-determinant, which that cannot say."""
+    raised = next((message for kind, _, message, _ in prim.refused if kind == "inverse"), None)
+    if raised is not None:
+        return Refused(raised)
     given = select_by_mask(args, prim.held) if prim.inverse_rule else ()
     if not prim.inverse_rule or ctx.measured or not all([*known(given), *known(outs)]):
         body = _inverted(ctx, prim.body, args, outs)
