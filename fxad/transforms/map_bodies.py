@@ -13,8 +13,8 @@ def inside(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
     """Returns the program with its bodies transformed, or the same program if no body changes.
 
     Some equations require a body that is a linear map. Such a body is left unchanged if its transformed form has
-    nonlinear equations, because these cannot be transposed. For example, a scan over a chain of products has known
-    factors and a tangent as values of the same operand.
+    nonlinear equations, because these cannot be transposed. For example, in a chain of products the same operand may be
+    a known factor in one step and a tangent in another.
     """
     made = {body: transform(body) for body in carried(jaxpr)}
     if all([after is body for body, after in made.items()]):

@@ -122,7 +122,8 @@ def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> 
 
 
 def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> None:
-    """Raises: NotDifferentiableError when a marked operand has no tangent; ValueError on a wrong count."""
+    """Checks the types of the marked operands. Raises: NotDifferentiableError when one has no tangent; ValueError on a
+    wrong count."""
     for k, (v, nz) in enumerate(zip(jaxpr.ins, nonzero, strict=True)):
         if nz and not v.aval.inexact:
             raise NotDifferentiableError(

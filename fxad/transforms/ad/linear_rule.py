@@ -214,8 +214,8 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
 def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
     """Inlines calls, and replaces functions with custom rules by their plain bodies where they take a marked operand.
 
-    The rule computes the derivative from tangents. The custom rules of functions that it applies to tangents are not
-    used again: a linear function may be its own rule, `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
+    A rule already computes a derivative, so the functions that it applies to tangents do not use their custom rules
+    again. A linear function may be its own rule: `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
     """
     b = Builder.like(jaxpr)
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}

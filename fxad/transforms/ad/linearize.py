@@ -53,7 +53,7 @@ class SplitCtx(Builder):
             if isinstance(a, Lin):
                 ins.append(a.var)
             elif isinstance(a, Var):
-                # the operand of the linear program that stands for this primal value
+                # the operand of the linear program for this primal value
                 known = self.residuals.get(a)
                 if known is None:
                     known = self.residuals[a] = self.linear.input(a.aval)

@@ -120,7 +120,7 @@ def _gathered(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence
     return [b.one(COMPLEX, next(found), b.one(NEG, next(found))) if a.dtype.kind == "c" else next(found) for a in avals]
 
 
-# ---------------------------------------------------------------------------------------- tangents apart from results
+# ------------------------------------------------------------------------------------- splitting results and tangents
 
 
 @by_value

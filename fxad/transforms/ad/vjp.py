@@ -65,7 +65,8 @@ def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
     The first result must be a real floating scalar; the others are auxiliary.
 
     Law:    the gradient is the transpose of the derivative, applied to 1.
-    Raises: NotDifferentiableError; ShapeError when the first result is not a scalar.
+    Raises: ShapeError when the first result is not a scalar; NotDifferentiableError when it is not real floating, for a
+            marked operand without a tangent, or for an equation without a derivative.
     """
     if not jaxpr.outs:
         raise ShapeError(f"grad: {jaxpr.name} has no result", remedy="return the scalar to differentiate")

@@ -74,7 +74,7 @@ def inverse(
 
 
 def check_square(jaxpr: Jaxpr, wanted: Marks) -> None:
-    """Raises: NotInvertibleError when the Jacobian is not square."""
+    """Checks that the Jacobian is square. Raises: NotInvertibleError if it is not."""
     n, m = numbers(select_by_mask(jaxpr.in_avals, wanted)), numbers(jaxpr.out_avals)
     if n != m:
         raise NotInvertibleError(

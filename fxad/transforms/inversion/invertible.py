@@ -289,7 +289,7 @@ def _trusting(jaxpr: Jaxpr) -> Jaxpr:
     return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
 
 
-# ---------------------------------------------------------------------------------------------------------- lock-step
+# ------------------------------------------------------------------------------- reconstruction and gradient together
 
 
 @final

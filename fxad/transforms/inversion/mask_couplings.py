@@ -103,7 +103,7 @@ class _Rewriting:
         eqns += [choices[e.outs[0]] if e.outs and e.outs[0] in choices else self._masked(e) for e in self.graph.eqns]
         return Graph.over(self.graph.ins, tuple(eqns), self.b.n, origins)
 
-    # --------------------------------------------------------------------------------------------- what is recognised
+    # ------------------------------------------------------------------------------ recognising sums of masked values
 
     def _key(self, a: Atom) -> tuple[Key, bool] | None:
         """Returns the origin of a known factor, and whether the factor is the complement of that mask."""
@@ -156,7 +156,7 @@ class _Rewriting:
                 return _Sum(key, second[key, False] if flipped else mask, zero, one, eqn)
         return None
 
-    # ------------------------------------------------------------------------------------------------- what is written
+    # ------------------------------------------------------------------------------------------------- writing choices
 
     def _masked(self, eqn: Eqn) -> Eqn:
         """Rewrites a masked value as a choice, which reads the value only where the mask is 1."""

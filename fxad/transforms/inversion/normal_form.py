@@ -65,7 +65,7 @@ def _opens(eqn: Eqn, chosen: set[Atom]) -> bool:
     return all([isinstance(e.prim, POINTWISE) for e in eqn.prim.body.eqns])
 
 
-# ---------------------------------------------------------------------------------------- with equations of the program
+# ------------------------------------------------------------------------------------------------- origins of equations
 
 
 @final

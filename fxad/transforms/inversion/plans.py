@@ -75,7 +75,7 @@ class Graph:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How each determined value is computed: by its equation, by a step backwards, or (None) it is known."""
+    """Maps each determined value to the equation or the backward step that computes it; None for a known value."""
 
     graph: Graph
     ways: Mapping[Atom, Eqn | Step | None]

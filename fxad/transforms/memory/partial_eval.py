@@ -45,12 +45,11 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
     """Splits a program into a known part, which depends only on the marked operands, and an unknown part.
 
     An equation is known if all its operands are known. Literals are known. Some equations with bodies are split: calls,
-    `remat`, a `cond` whose index is known, and a `scan`. The known part of a scan is a scan. One of its carries is
-    known if each step computes a known carry from known values. Residuals of the steps are stacked, except constants
-    and slices, which the second program reads from the operands. A `while`, a `cond` on an unknown index and a function
-    with custom rules are not split: they are known or unknown as a whole. The same holds for equations with effects.
-    The first program returns the known results, also a known operand or a literal. The second program returns the
-    others.
+    `remat`, a `cond` whose index is known, and a `scan`. The known part of a scan is a scan. A carry is known if each
+    step computes it from known values. The residuals of the steps are stacked, except constants and slices, which the
+    second program reads from the operands. A `while`, a `cond` on an unknown index and a function with custom rules are
+    not split: they are known or unknown as a whole. The same holds for equations with effects. The first program
+    returns the known results, including known operands and literals. The second program returns the others.
 
     Law:  `unknown(residuals of known, others)` and the results of `known` are the results of the program, bit for bit.
           No equation is in both. Effects stay in order: an effect that follows an effect of the second program is in

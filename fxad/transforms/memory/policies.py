@@ -213,21 +213,21 @@ dots_without_batch_dims: Final = Dots(batched=False)
 
 
 def names(*labels: str) -> Policy:
-    """Stores the values that `checkpoint_name` labels with one of these names."""
+    """Returns a policy that stores the values that `checkpoint_name` labels with one of these names."""
     return Names(_labels("names", labels))
 
 
 def names_except(*labels: str) -> Policy:
-    """Stores the values that `checkpoint_name` labels with any name except these."""
+    """Returns a policy that stores the values that `checkpoint_name` labels with any name except these."""
     return Names(_labels("names_except", labels), but=True)
 
 
 def where(predicate: Callable[[Eqn], bool], name: str = "") -> Policy:
-    """Stores the results of the equations for which `predicate(eqn)` is true. Tables show the policy as `name`.
+    """Returns a policy that stores the results of the equations for which `predicate(eqn)` is true.
 
-    Two such policies are equal only if they hold the same function object. So define the function once at the top of a
-    module; a lambda is a new object at each call. The predicate receives an equation, with its primitive, operands and
-    types.
+    Tables show the policy as `name`. Two such policies are equal only if they hold the same function object. So define
+    the function once at the top of a module; a lambda is a new object at each evaluation. The predicate receives an
+    equation, with its primitive, operands and types.
     """
     if not callable(predicate):
         raise ArgumentError(

@@ -22,7 +22,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.custom import CustomCall
 
 # A segment computes at most `SHARE` times the bytes that are live where it begins, or `LEAST` bytes if that is more. A
-# smaller share needs less memory, but adds conditions and prevents fusion. docs/adr/0042 has the measurements.
+# smaller share needs less memory, but adds conditionals and prevents some fusion. docs/adr/0042 has the measurements.
 SHARE: Final = 4
 LEAST: Final = 1 << 16
 
@@ -102,7 +102,7 @@ def _whole(body: Jaxpr, least: int) -> Jaxpr:
     return in_segments(body, (True,) * len(body.ins), least)
 
 
-# --------------------------------------------------------------------------------------------------------- where to cut
+# ---------------------------------------------------------------------------------------------------- choosing the cuts
 
 
 def _ends(jaxpr: Jaxpr, carried: Marks, least: int) -> list[int]:

@@ -101,7 +101,7 @@ VARIED: Final = MappingProxyType[type[Primitive], Varied](
 )
 
 
-# ------------------------------------------------------------------------------------------------------- and back
+# ----------------------------------------------------------------------------------------- operands to parameters
 
 
 def settled(prim: Primitive, ins: tuple[Atom, ...]) -> Applied:

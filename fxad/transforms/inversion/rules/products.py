@@ -163,7 +163,7 @@ def _converted(ctx: InverseCtx, x: Atom, dtype: DType) -> Atom:
 
 
 def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
-    """log|det A|, once for each column."""
+    """Returns log|det A| once for each column, summed."""
     (y,) = outs
     holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])
     product = _product(prim, holes, y.aval)

@@ -88,13 +88,13 @@ def _window(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> Atom:
 
 
 def _sum(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
-    """A reduction over axes of size 1 is a reshape."""
+    """Inverts a reduction over axes of size 1, which is a reshape."""
     if outs[0].aval.size != args[0].aval.size:
         return Refused("it makes one element of several")
     return (reshaped(ctx, outs[0], args[0].aval.shape),)
 
 
-# ------------------------------------------------------------------------------------------ putting together and apart
+# ----------------------------------------------------------------------------------------------- joining and splitting
 
 
 def _concatenate(ctx: InverseCtx, prim: Concatenate, args: Args, outs: Outs) -> Solved:
