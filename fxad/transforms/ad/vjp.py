@@ -98,6 +98,8 @@ def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
 def grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
     """Returns the program operands -> (all results but the first, gradients of the first result).
 
+    The gradients are with respect to the marked operands.
+
     Law: the gradients of `value_and_grad`, without the equations that only the value needs.
     """
     both = value_and_grad(jaxpr, wrt)

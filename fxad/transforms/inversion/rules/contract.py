@@ -93,8 +93,9 @@ class Part:
     known only at run time. In the second case `write(emit, base)` returns the array `base` with the elements at their
     positions. The solver starts from nan, so an element that no part writes is nan. At least `count` of the written
     elements are at different positions (-1: all elements of `value`). A `share` (of, k, n) is one of n shares that
-    together complete the operand: the elements where a selector chose case k, or one part of complex numbers. `covers`
-    is a mask of these elements if the selector is constant; along an axis of size 1 it holds for all elements.
+    complete the operand only together: the elements where a selector chose case k, or one part of complex numbers.
+    `covers` is a mask of these elements if the selector is constant. An axis of size 1 in the mask stands for all
+    elements along it.
     """
 
     value: Atom
