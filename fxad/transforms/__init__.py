@@ -1,6 +1,6 @@
 """Transformations: one file each, pure functions from jaxpr to jaxpr, memoised by value.
 
-`inverse` and `invertible`, with their table of rules, are imported from their files by who runs programs backwards.
+`inverse`, `invertible` and the table of inverse rules are not exported here. Import them from their files.
 """
 
 from typing import TYPE_CHECKING

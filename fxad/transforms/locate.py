@@ -1,4 +1,4 @@
-"""How messages of transformations name an equation."""
+"""Descriptions of equations for error messages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from fxad.ir import Eqn, HigherOrder, Jaxpr
 
 
 def describe(eqn: Eqn) -> str:
-    """The equation in one line, for messages."""
+    """Returns the equation in one line, for messages."""
     return f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}"
 
 
 def named_in(equation: str) -> str:
-    """The name of the primitive in an equation described."""
+    """Returns the name of the primitive in a description that `describe` returned."""
     return (*equation.partition(" = ")[2].split(" "), "")[0]
 
 
 def way_into(eqn: Eqn, body: Jaxpr) -> str:
-    """What messages call a body of an equation: `call of f`, `branch 1 of cond`."""
+    """Returns the name of a body of an equation in messages: `call of f`, `branch 1 of cond`."""
     prim = eqn.prim
     assert isinstance(prim, HigherOrder), "an equation with bodies"
     layout = prim.layout

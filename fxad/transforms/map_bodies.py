@@ -1,4 +1,4 @@
-"""A transformation of the bodies of a program."""
+"""Applies a transformation to the bodies of a program."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from fxad.primitives.linearity import is_linear
 
 
 def inside(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
-    """The program with its bodies transformed; the program itself when that changes none.
+    """Returns the program with its bodies transformed, or the same program if no body changes.
 
-    A body that an equation takes for a linear map stays as it is where equations of the transformed one are not linear
-    any more, as that cannot be transposed: a chain of products has known factors and a tangent in one place.
+    Some equations require a body that is a linear map. Such a body is left unchanged if its transformed form has
+    nonlinear equations, because these cannot be transposed. For example, in a chain of products the same operand may be
+    a known factor in one step and a tangent in another.
     """
     made = {body: transform(body) for body in carried(jaxpr)}
     if all([after is body for body, after in made.items()]):
@@ -32,5 +33,5 @@ def _transformed(prim: HigherOrder, made: Mapping[Jaxpr, Jaxpr]) -> tuple[Jaxpr,
 
 
 def _is_map(body: Jaxpr, n: int) -> bool:
-    """Whether all its equations are linear in the first `n` operands, if any."""
+    """Returns True if n > 0 and all equations are linear in the first `n` operands."""
     return n > 0 and is_linear(body, (True,) * n + (False,) * (len(body.ins) - n))

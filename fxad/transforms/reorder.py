@@ -1,4 +1,4 @@
-"""The same program with its operands in another order."""
+"""Reordering of a program's operands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fxad.ir import Jaxpr
 
 @by_value
 def reorder_ins(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
-    """The program with its operands in another order: operand k of the result is operand `order[k]` of `jaxpr`."""
+    """Returns the program with reordered operands: operand k of the result is operand `order[k]` of `jaxpr`."""
     if order == tuple(range(len(order))):
         return jaxpr
     b = Builder()

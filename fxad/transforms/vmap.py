@@ -1,4 +1,4 @@
-"""Batching: a program over one example becomes a program over a stack of them, without a loop."""
+"""Batching: a program over one example becomes a program over a stack of examples, without a loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Dim = int | None
 
 
 class BatchedCtx(Builder):
-    """The `BatchCtx`: the builder of the batched program, which batches bodies by value."""
+    """The `BatchCtx`: the builder of the batched program. It batches bodies by value."""
 
     __slots__ = ("_size",)
 
@@ -38,15 +38,15 @@ class BatchedCtx(Builder):
 def vmap(
     jaxpr: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...] | None = None
 ) -> tuple[Jaxpr, tuple[Dim, ...]]:
-    """Map a program over a new axis of `size`.
+    """Maps a program over a new axis of length `size`. Returns the program and the batch axis of each result.
 
-    `in_dims[i]` says where operand i carries the axis (None: it is the same for all). With `out_dims`, results carry it
-    there; without, they carry it where it falls, and a result that does not depend on a mapped operand does not carry
-    it. Returns the program and where its results carry the axis.
+    `in_dims[i]` is the batch axis of operand i; None means that the operand is not mapped. `out_dims` gives the batch
+    axis of each result. Without `out_dims` the batching rules choose the axis, and a result that depends on no mapped
+    operand has none.
 
     Law:    equals the stack of the results for each index; vmap of vmap commutes up to the order of axes.
-    Cost:   one pass; an equation that no mapped operand reaches is not batched.
-    Raises: ShapeError when `out_dims` says None for a result that varies.
+    Cost:   one pass; an equation that depends on no mapped operand is not batched.
+    Raises: ShapeError when `out_dims` is None for a result that depends on a mapped operand.
     """
     b = BatchedCtx(size)
     dims: dict[Atom, int] = {}
@@ -99,5 +99,5 @@ def _move(b: Builder, k: int, a: Atom, dim: Dim, to: Dim, size: int) -> Atom:
 
 
 def over_stack(jaxpr: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
-    """`vmap` with all places given: the program alone."""
+    """Returns the program of `vmap` with all batch axes given."""
     return vmap(jaxpr, size, in_dims, out_dims)[0]

@@ -1,1 +1,1 @@
-"""Automatic differentiation: forward mode, linearization, transposition, and what is composed of them."""
+"""Automatic differentiation: forward mode, linearization, transposition, and their compositions."""

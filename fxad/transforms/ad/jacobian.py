@@ -1,4 +1,4 @@
-"""Jacobians: forward mode, or the transposed linear program, mapped over a basis."""
+"""Jacobians: forward mode, or the transposed linear program, batched over a basis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from fxad.transforms.vmap import vmap
 
 
 def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
-    """The standard basis of the direct sum of `avals`: one stack for each, of shape (total size, *shape)."""
+    """Returns the standard basis of the direct sum of `avals`: for each aval one stack of shape (total size,
+    *shape)."""
     total = sum([a.size for a in avals])
     out: list[Atom] = []
     offset = 0
@@ -34,8 +35,8 @@ def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
 
 
 def blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[Atom]:
-    """Cut axis 0 of `x` (total size, *rest) into blocks, one for each of `avals`, with the block's axis unfolded into
-    the aval's shape: (*rest, *shape) if `last`, else (*shape, *rest)."""
+    """Cuts axis 0 of `x` (total size, *rest) into one block for each of `avals`, and reshapes the axis of each block to
+    the aval's shape. A block has shape (*rest, *shape) if `last`, else (*shape, *rest)."""
     rest = x.aval.shape[1:]
     out: list[Atom] = []
     offset = 0
@@ -63,11 +64,13 @@ def _check_real(jaxpr: Jaxpr, what: str, avals: Sequence[Aval]) -> None:
 
 @by_value
 def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
-    """operands -> (all results, then for each of the first `n_out` results, for each marked operand, the Jacobian of
-    shape (*result, *operand)), by forward mode.
+    """Returns the program of Jacobians by forward mode: operands -> all results, then the Jacobians.
 
-    Cost: the equations that tangents reach, mapped over as many basis vectors as the marked operands have elements; the
-          others once. Nothing is stored for later, so a loop without a bound is no obstacle.
+    For each of the first `n_out` results and each marked operand it returns one Jacobian of shape (*result, *operand).
+
+    Cost: the equations that tangents reach, batched over as many basis vectors as the marked operands have elements;
+          the other equations run once. Forward mode stores no residuals, so it also differentiates a loop without a
+          bound.
     """
     avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
     _check_real(jaxpr, "jacfwd", [*avals, *jaxpr.out_avals[:n_out]])
@@ -78,7 +81,7 @@ def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
     _, where = vmap(forward, size, dims)
     pushed, _ = vmap(forward, size, dims, where[:n] + (0,) * sum(nonzero))
     both = b.inline(pushed, [*jaxpr.ins, *basis(b, avals)])
-    # an equation that computes values and tangents together may have given the values the mapped axis
+    # an equation that computes values and tangents together may have added the batch axis to the values
     outs = both[:n] if where[:n].count(None) == n else b.inline(jaxpr, jaxpr.ins)
     dots = iter(both[n:])
     found: list[Atom] = []
@@ -93,9 +96,9 @@ def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
 
 @by_value
 def jacrev(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
-    """The Jacobians of `jacfwd`, by reverse mode.
+    """Returns the Jacobians of `jacfwd`, by reverse mode.
 
-    Cost: the transposed linear program, mapped over as many basis vectors as the first `n_out` results have elements.
+    Cost: the transposed linear program, batched over as many basis vectors as the first `n_out` results have elements.
     """
     avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
     _check_real(jaxpr, "jacrev", [*avals, *jaxpr.out_avals[:n_out]])

@@ -1,7 +1,7 @@
 """Forward mode: one program that computes results and their tangents.
 
-`walk` is the pass that `linearize` shares: it runs every equation's `jvp` rule over a context. Here the context has one
-builder, so tangents are ordinary variables of the same program.
+`linearize` shares the pass `walk`, which applies the `jvp` rule of every equation in a context. In forward mode the
+context is one builder, so tangents are ordinary variables of the same program.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fxad.transforms.vmap import Dim, over_stack
 
 
 class FusedCtx(Builder):
-    """The `JvpCtx` of forward mode: primal and tangent equations go into one builder, in dependency order."""
+    """The `JvpCtx` of forward mode: one builder receives primal and tangent equations, in dependency order."""
 
     __slots__ = ()
 
@@ -67,31 +67,32 @@ class FusedCtx(Builder):
 
 
 def known(a: Lin | Zero | Var | Lit) -> Atom:
-    """The atom behind an operand of a linear equation."""
+    """Returns the atom of an operand of a linear equation; a symbolic zero becomes a literal."""
     if isinstance(a, Lin):
         return a.var
     return a.instantiate() if isinstance(a, Zero) else a
 
 
 def zeros(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> tuple[Tangent, ...]:
-    """Results of a linear equation over zeros."""
+    """Returns symbolic zeros of the types of the equation's results."""
     return tuple([Zero(a) for a in prim.abstract_eval(*[o.aval for o in operands])])
 
 
 class Jvp(JvpCtx, Protocol):
-    """A `JvpCtx` that is the builder of the primal program."""
+    """A `JvpCtx` that is also the builder of the primal program."""
 
     source: Source
 
     def copy(self, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Var, ...]:
-        """Add `eqn` over other operands of the same types."""
+        """Adds `eqn` with other operands of the same types."""
 
 
 def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> tuple[Atom, ...]:
-    """Run the jvp rule of every equation that a tangent reaches, copy the others.
+    """Applies the jvp rule of every equation that a tangent reaches, and copies the other equations.
 
-    `linear` is the builder behind `ctx.lin` (`ctx` itself in forward mode). `tangents` holds the tangents of operands
-    that do not vanish, and those of all variables afterwards. Returns the results of the primal program.
+    `linear` is the builder that `ctx.lin` writes to (`ctx` itself in forward mode). `tangents` initially holds the
+    nonzero tangents of the operands. The walk adds the nonzero tangents of all variables. Returns the results of the
+    primal program.
     """
     env: dict[Atom, Atom] = {}
     get, tangent = env.get, tangents.get
@@ -108,7 +109,7 @@ def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> 
             outs, dots = eqn.prim.jvp(ctx, primals, given)
         except FxadError as e:
             raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
-        if len(eqn.outs) == 1:  # nearly all: spelled out, this loop is the hot path of differentiation
+        if len(eqn.outs) == 1:  # the common case; this loop is the hot path of differentiation
             env[eqn.outs[0]] = outs[0]
             if type(dots[0]) is Lin:
                 tangents[eqn.outs[0]] = dots[0]
@@ -121,7 +122,8 @@ def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> 
 
 
 def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> None:
-    """Raises: NotDifferentiableError when a marked operand has no tangent; ValueError on a wrong count."""
+    """Checks the types of the marked operands. Raises: NotDifferentiableError when one has no tangent; ValueError on a
+    wrong count."""
     for k, (v, nz) in enumerate(zip(jaxpr.ins, nonzero, strict=True)):
         if nz and not v.aval.inexact:
             raise NotDifferentiableError(
@@ -132,12 +134,12 @@ def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> 
 
 @by_value
 def jvp(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """Forward mode: (operands, tangents of the marked operands) -> (results, tangents of results that do not vanish).
+    """Forward mode: (operands, tangents of the marked operands) -> (results, nonzero tangents of the results).
 
-    The second value marks those results.
+    The second value marks the results that have a tangent.
 
     Law:    chain rule; linear in the tangents; the first results are those of `jaxpr`.
-    Cost:   the equations of `jaxpr` and, for each that a tangent reaches, those of its rule.
+    Cost:   the equations of `jaxpr`, and the equations of the jvp rule of each equation that a tangent reaches.
     Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
     """
     check_differentiable(jaxpr, nonzero, "jvp")

@@ -1,4 +1,5 @@
-"""Rules that users give for tangents and cotangents, checked for linearity and split into what they are made of."""
+"""Users' rules for tangents and cotangents: checks that they are linear, and splits them into primal and linear
+programs."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ from fxad.transforms.locate import describe
 
 @by_value
 def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jaxpr, Jaxpr]:
-    """A rule (operands, then `n_dots` tangents) -> (`n_out` results, then tangents of results), in two programs.
+    """Splits a rule (operands, then `n_dots` tangents) -> (`n_out` results, then tangents of results) in two.
 
-    forward: operands -> results, then residuals. push: (tangents, residuals) -> tangents of results. What the rule does
-    with tangents beside its results is in `push`, and so happens where they are pushed.
+    forward: operands -> results, then residuals. push: (tangents, residuals) -> tangents of results. Effects that the
+    rule applies to tangents are in `push`, so they occur when tangents are pushed forward.
 
-    Raises: NotLinearError that names the equation, when the tangents are not linear in the tangents, or the results
-            depend on them.
+    Raises: NotLinearError that names the equation, when the result tangents are not linear in the tangents, or the
+            results depend on the tangents.
     """
     n_in = len(rule.ins) - n_dots
     mask = (False,) * n_in + (True,) * n_dots
@@ -58,17 +59,20 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
 
 @by_value
 def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangents") -> tuple[Jaxpr, Jaxpr]:
-    """A rule (`n` cotangents, then residuals) -> cotangents of operands; returns (push, pull): its transpose, and
-    itself, as a program whose equations are each linear in the cotangents where they depend on them.
+    """Returns (push, pull) of a rule (`n` cotangents, then residuals) -> cotangents of operands.
 
-    Where it runs a loop without a bound, or a function of the host, on them, it is taken at its word: it is one
-    equation, whose transpose is found by unit vectors. What it does and checks beside its results is in `pull` only.
+    `pull` is the rule in a form in which every equation that depends on the cotangents is linear in them. `push` is its
+    transpose.
+
+    If the rule applies a loop without a bound or a host function to the cotangents, its linearity cannot be checked and
+    is assumed. Then the whole rule becomes one equation, and its transpose is computed with unit vectors. Only `pull`
+    has the effects and checks of the rule.
 
     Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents.
     """
     form = dce(rule)
     quiet, mask = dce(silent(form)), (True,) * n + (False,) * (len(rule.ins) - n)
-    if not is_linear(quiet, mask):  # a check of cotangents is no part of the map: what is checked is what is given
+    if not is_linear(quiet, mask):  # checks of cotangents are not part of the map
         quiet = dce(unchecked(quiet))
     try:
         pull = linear_form(quiet, n, what, operands)
@@ -85,7 +89,8 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangen
 
 
 def _check_results(rule: Jaxpr, mask: tuple[bool, ...], what: str, operands: str) -> None:
-    """Refuse results that are not linear by equations that can tell. Raises: NotLinearError."""
+    """Rejects results whose equations show that they are not linear. Skips results that depend on a loop without a
+    bound or a host function. Raises: NotLinearError."""
     for k in range(len(rule.outs)):
         alone = dce(with_outs(rule, rule.outs[k : k + 1]))
         if not opaque(alone, mask):
@@ -94,9 +99,9 @@ def _check_results(rule: Jaxpr, mask: tuple[bool, ...], what: str, operands: str
 
 @by_value
 def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
-    """The same map, whose equations are each linear in the first `n` operands where they depend on them.
+    """Returns the same map in a form in which every equation that depends on the first `n` operands is linear in them.
 
-    Raises: NotLinearError that names the equation, when it is not linear in them.
+    Raises: NotLinearError that names the equation, when the map is not linear in these operands.
     """
     mask = (True,) * n + (False,) * (len(rule.ins) - n)
     form = dce(rule)
@@ -111,9 +116,10 @@ def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
 
 @by_value
 def check_equations(rule: Jaxpr, n: int, what: str, operands: str, remedy: str) -> None:
-    """Refuse a program that is not linear in its first `n` operands as far as its equations show.
+    """Rejects a program whose equations show that it is not linear in its first `n` operands.
 
-    One that runs a loop, a branch or a function of the host on them may be linear as a whole: a solver is.
+    A program that applies a loop, a branch or a host function to these operands is accepted. It may be linear as a
+    whole, as a solver is.
 
     Raises: NotLinearError that names the equation.
     """
@@ -144,7 +150,7 @@ def _filled(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[
 
 
 def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> LinearizedBody:
-    """Linearize in the marked operands; the primal half does not depend on them, so it is without them.
+    """Linearizes a rule in the marked operands. The primal program does not depend on them and does not take them.
 
     primal: other operands -> the first `n_out` results, then residuals.
     """
@@ -185,10 +191,11 @@ def _not_linear(problem: str, found: Eqn | int, remedy: str) -> NotLinearError:
 
 
 def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | None:
-    """The first equation that is not linear in the marked operands, or the place of the first result after `n_out` that
-    is constant and not zero. A body may compute primal values and tangents side by side."""
+    """Returns the first equation that is not linear in the marked operands, or the number of the first result after
+    `n_out` that is constant and not zero, or None. Equations with bodies are accepted here, because a body may compute
+    primal values and tangents together."""
     linear: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
-    zeros: set[Atom] = set()  # what a linear equation makes of zeros, as of a symbolic zero that was filled in
+    zeros: set[Atom] = set()  # results of linear equations applied to zeros, such as an instantiated symbolic zero
     for eqn in jaxpr.eqns:
         here = tuple([a in linear for a in eqn.ins])
         if not any(here):
@@ -227,11 +234,11 @@ def _keeps_zeros(prim: Primitive, mask: tuple[bool, ...]) -> bool:
 
 @by_value
 def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
-    """The program with the plain function where one with rules is applied to a marked operand, and with the
-    bodies of calls that are not linear in what is marked or zero.
+    """Replaces functions with custom rules by their plain bodies where they take a marked operand, and inlines calls
+    that are not linear in operands that are marked or zero.
 
-    What a rule computes from tangents is the derivative, not something to be differentiated by rules once more: a
-    linear function may be its own rule, `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
+    A rule already computes a derivative, so the functions that it applies to tangents do not use their custom rules
+    again. A linear function may be its own rule: `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
     """
     b = Builder.like(jaxpr)
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
@@ -263,7 +270,7 @@ def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:
 
 
 def _reached(eqn: Eqn, mask: tuple[bool, ...], outs: Sequence[Atom]) -> list[Atom]:
-    """Those results of an equation that depend on the marked operands. A body may compute other things beside."""
+    """Returns the results of an equation that depend on the marked operands. A body may have other results too."""
     if not isinstance(eqn.prim, HigherOrder) or _is_linear(eqn, mask):
         return list(outs)
     b = Builder()

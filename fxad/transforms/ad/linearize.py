@@ -1,7 +1,7 @@
 """Linearization: a program split into a primal program with residuals and a linear program.
 
-One pass: every equation's `jvp` rule runs over two builders. What depends on a tangent is emitted into the linear one,
-the rest into the primal one; a primal value that the linear program needs is a residual.
+One pass applies every equation's `jvp` rule with two builders. Equations that depend on a tangent go to the linear
+program, all others to the primal program. A residual is a primal value that the linear program reads.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fxad.primitives.elementwise import ADD
 from fxad.transforms.ad.jvp import check_differentiable, walk, zeros
 from fxad.transforms.vmap import Dim, over_stack
 
-# Values that are handed from one program to the other. Calls of calls have any number of them.
+# The largest number of residuals. Nested calls can multiply their number.
 MOST: Final = 1 << 19
 
 
 class SplitCtx(Builder):
-    """The `JvpCtx` with two builders: itself the primal one, and `linear` beside it.
+    """The `JvpCtx` with two builders: the context itself builds the primal program, `linear` the linear program.
 
-    Residuals enter the linear program behind its tangents, in order of first use.
+    Residuals are operands of the linear program after its tangents, in order of first use.
     """
 
     __slots__ = ("linear", "residuals")
@@ -53,7 +53,7 @@ class SplitCtx(Builder):
             if isinstance(a, Lin):
                 ins.append(a.var)
             elif isinstance(a, Var):
-                # the operand of the linear program that stands for this primal value
+                # the operand of the linear program for this primal value
                 known = self.residuals.get(a)
                 if known is None:
                     known = self.residuals[a] = self.linear.input(a.aval)
@@ -88,15 +88,15 @@ class SplitCtx(Builder):
 
 @by_value
 def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
-    """Split a program in two, with respect to the marked operands.
+    """Splits a program in two, with respect to the marked operands.
 
-    `primal`: operands -> results, then residuals. `linear`: tangents of the marked operands, then residuals -> tangents
-    of those results that do not vanish (`out_nonzero`).
+    `primal`: operands -> results, then residuals. `linear`: tangents of the marked operands, then residuals -> nonzero
+    tangents of the results (`out_nonzero` marks these results).
 
     Law:    jvp(x, x_dot) = let (y, res) = primal(x) in (y, linear(x_dot, res)); every equation of `linear` is linear.
     Cost:   one pass; the equations of forward mode, split in two.
-    Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative; or for
-            calls of calls that would store more than `MOST` values.
+    Raises: NotDifferentiableError for a marked operand without a tangent, for an equation without a derivative, or for
+            nested calls that would store more than `MOST` values.
     """
     check_differentiable(jaxpr, nonzero, "linearize")
     ctx = SplitCtx.like(jaxpr)

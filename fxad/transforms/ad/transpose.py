@@ -15,7 +15,7 @@ from fxad.transforms.locate import describe
 
 
 class BackwardCtx(Builder):
-    """The `TransposeCtx`: the builder of the transposed program, which transposes bodies by value."""
+    """The `TransposeCtx`: the builder of the transposed program. It transposes bodies by value."""
 
     __slots__ = ()
 
@@ -24,12 +24,12 @@ class BackwardCtx(Builder):
 
 
 def _linear_places(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
-    """Which operands of `eqn` the cotangent flows to. Raises: NotLinearError."""
+    """Returns a mask of the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
     prim, mask = eqn.prim, tuple([a in linear for a in eqn.ins])
     if isinstance(prim, Linear):
         if prim.linear_in(mask):
             return mask
-        # nobody asks for the cotangent of a zero that counts as linear, but a body must know
+        # zeros count as linear operands; only equations with bodies need to know which, others ignore their cotangents
         places = linear_with_zeros(prim, eqn, mask)
         if places is not None:
             return places if isinstance(prim, HigherOrder) else mask
@@ -45,10 +45,11 @@ def _linear_places(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
 def backward(
     ctx: BackwardCtx, jaxpr: Jaxpr, linear: Sequence[bool], known: Sequence[Atom], cts: Sequence[Cotangent]
 ) -> list[Cotangent]:
-    """Emit the adjoint of `jaxpr` into `ctx`; returns the cotangents of the operands marked in `linear`.
+    """Emits the adjoint of `jaxpr` into `ctx`. Returns the cotangents of the operands marked in `linear`.
 
-    `known` are the values of the other operands, `cts` the cotangents of the results. Equations that no marked operand
-    reaches are copied and run forward.
+    `known` are the values of the other operands, `cts` the cotangents of the results. Equations that do not depend on a
+    marked operand are copied and run forward.
+
     Raises: NotLinearError that names the equation.
     """
     values = iter(known)
@@ -77,17 +78,19 @@ def backward(
 
 
 class Known(Protocol):
-    """The values of what an adjoint holds fixed; a dict, or something that makes them when they are asked for."""
+    """The values of the operands that an adjoint holds fixed: a dict, or an object that computes a value when it is
+    read."""
 
     def get(self, a: Atom, default: Atom, /) -> Atom:
-        """The value of an atom."""
+        """Returns the value of an atom."""
 
 
 def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bars: dict[Atom, Atom]) -> None:
-    """Emit the adjoint of one equation, and take the cotangents of its results in `bars` on to its operands."""
+    """Emits the adjoint of one equation. Removes the cotangents of its results from `bars` and adds those of its
+    operands."""
     mask = _linear_places(eqn, reached)
     cts: tuple[Cotangent, ...]
-    if len(eqn.outs) == 1:  # nearly all: spelled out
+    if len(eqn.outs) == 1:  # the common case
         ct = bars.pop(eqn.outs[0], None)
         if ct is None:
             return
@@ -114,9 +117,10 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bar
 def _summing(
     prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...], cts: tuple[Cotangent, ...], bars: dict[Atom, Atom]
 ) -> tuple[Linear, tuple[Cotangent, ...]]:
-    """What to transpose in place of an equation, and its cotangents, so that what its body contributes to an operand is
-    added to what is there, one by one, as it would be without the equation: in floating point (a + b) + c is not
-    a + (b + c). What is there is the cotangent of the operand as a result, and is taken out of `bars`."""
+    """Returns the primitive to transpose in place of an equation, and its cotangents, so that the order of additions
+    does not change. In floating point (a + b) + c differs from a + (b + c). Without the segment, each contribution of
+    its body would be added to the cotangent that the operand already has. So the segment returns such operands as
+    further results, and their cotangents are removed from `bars` and passed in as cotangents of these results."""
     have = {a: k for k, (a, m) in reversed([*enumerate(zip(eqn.ins, mask, strict=True))]) if m and a in bars}
     which = tuple(sorted(have.values()))
     on = _returning(prim, which) if which else None
@@ -126,8 +130,8 @@ def _summing(
 
 
 def _returning(prim: HigherOrder, which: tuple[int, ...]) -> Primitive | None:
-    """A segment that has the operands `which` as further results, the first. None for other equations: what their
-    bodies contribute to a cotangent need not be summed in the order of the program without them."""
+    """Returns the segment with the operands `which` as further results, placed first. Returns None for other equations:
+    the order of additions in a cotangent does not matter there."""
     layout = prim.layout
     if not layout.segment:
         return None
@@ -138,7 +142,7 @@ def _returning(prim: HigherOrder, which: tuple[int, ...]) -> Primitive | None:
 
 
 def accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
-    """Add a cotangent to that of an atom."""
+    """Adds a cotangent to the cotangent of an atom."""
     if isinstance(ct, Zero):
         return
     have = bars.get(a)
@@ -147,7 +151,7 @@ def accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent)
 
 @by_value
 def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
-    """The adjoint of a program that is linear in the marked operands.
+    """Returns the adjoint of a program that is linear in the marked operands.
 
     (cotangents of all results, then the operands not marked) -> cotangents of the marked operands.
 
@@ -163,5 +167,5 @@ def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
 
 
 def instantiate(bars: list[Cotangent]) -> list[Atom]:
-    """Cotangents as atoms: symbolic zeros become literals, because an output needs them."""
+    """Returns cotangents as atoms. Symbolic zeros become literals, because results of a program must be atoms."""
     return [ct.instantiate() if isinstance(ct, Zero) else ct for ct in bars]

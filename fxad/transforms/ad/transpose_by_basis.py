@@ -1,7 +1,7 @@
-"""Maps that are linear as a whole: what runs a loop without a bound, or a function of the host, on its operand.
+"""Transposes a linear map by applying it to unit vectors. Used where no single equation is linear.
 
-A solver is linear, and no equation of it says so. Such a map is applied as it is; its transpose is found by applying it
-to unit vectors. Both stand in one equation, a `linear_call`, which is linear as any other.
+Examples are a solver in a loop without a bound, and a linear host function. The map and its transpose are stored in one
+`linear_call` equation, which is linear.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fxad.transforms.vmap import vmap
 
 
 def opaque(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
-    """Whether a loop without a bound or a function of the host is applied to what depends on the operands marked."""
+    """Returns True if a loop without a bound or a host function takes a value that depends on the marked operands."""
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
     for eqn in jaxpr.eqns:
         if reached.isdisjoint(eqn.ins):
@@ -51,7 +51,7 @@ def _hides_within(jaxpr: Jaxpr) -> bool:
 
 
 def in_one(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
-    """A map of its first `n` operands, with its transpose, as a program of one equation."""
+    """Returns a program of one `linear_call`: a map that is linear in its first `n` operands, with its transpose."""
     b = Builder.like(body)
     return b.build(b(LinearCall(body, adjoint, n), *body.ins), body.name)
 
@@ -61,11 +61,12 @@ def in_one(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
 
 @by_value
 def by_units(body: Jaxpr, n: int) -> Jaxpr:
-    """The transpose of a program that is linear in its first `n` operands: (cotangents of the results, other operands)
-    -> cotangents of those.
+    """Returns the transpose of a program that is linear in its first `n` operands: (cotangents of the results, other
+    operands) -> cotangents of the first `n` operands.
 
-    Rule: <y_bar, A e> for each unit vector e; of complex operands e and i e, so that a map may conjugate.
-    Cost: the equations that those operands reach, mapped over as many vectors as these have elements; others once.
+    Rule: <y_bar, A e> for each unit vector e; for complex operands e and i e, so that a map may conjugate.
+    Cost: the equations that depend on the first `n` operands, batched over as many vectors as these operands have
+          elements; the other equations run once.
     """
     avals = body.in_avals[:n]
     parts = [p for a in avals for p in _real_parts(a)]
@@ -87,12 +88,13 @@ def by_units(body: Jaxpr, n: int) -> Jaxpr:
 
 
 def _real_parts(aval: Aval) -> tuple[Aval, ...]:
-    """What one real unit vector after the other is made for: a complex array is two real ones."""
+    """Returns the types of the real arrays for which unit vectors are built: two for a complex array, one for a real
+    array."""
     return (Aval(aval.shape, dtypes.real_part(aval.dtype)),) * 2 if aval.dtype.kind == "c" else (aval,)
 
 
 def _widest(body: Jaxpr) -> DType:
-    """The real dtype in which contributions are summed: that of the most precise operand or result, at least f32."""
+    """Returns the real dtype for summing contributions: f64 if an operand or result has that precision, else f32."""
     found = [a.dtype for a in (*body.in_avals, *body.out_avals) if a.inexact]
     real = [dtypes.real_part(d) if d.kind == "c" else d for d in found]
     return dtypes.float64 if dtypes.float64 in real else dtypes.float32
@@ -104,7 +106,7 @@ def _units(b: Builder, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Ato
 
 
 def _products(b: Builder, stack: Atom, ct: Atom, size: int, dtype: DType) -> Atom:
-    """The inner products of the rows of a stack with a cotangent, as real numbers."""
+    """Returns the inner products of the rows of a stack with a cotangent, as real numbers."""
     product = b.one(MUL, stack, broadcast_to_axis(b, ct, None, size, 0))
     if product.aval.dtype.kind == "c":
         product = b.one(REAL, product)
@@ -114,7 +116,7 @@ def _products(b: Builder, stack: Atom, ct: Atom, size: int, dtype: DType) -> Ato
 
 
 def _gathered(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
-    """The cotangents of the operands, whose elements stand after each other in `products`."""
+    """Returns the cotangents of the operands. `products` holds their elements one operand after the other."""
     found = iter(
         [
             x if x.aval.dtype is p.dtype else b.one(ConvertElementType(p.dtype), x)
@@ -124,16 +126,16 @@ def _gathered(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence
     return [b.one(COMPLEX, next(found), b.one(NEG, next(found))) if a.dtype.kind == "c" else next(found) for a in avals]
 
 
-# ---------------------------------------------------------------------------------------- tangents apart from results
+# ------------------------------------------------------------------------------------- splitting results and tangents
 
 
 @by_value
 def apart(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
-    """A program (operands, then `n_dots` tangents) -> (`n_out` results, then others), whose results do not depend on
-    the tangents, in two: what depends on them by itself.
+    """Splits a program (operands, then `n_dots` tangents) -> (`n_out` results, then others) in two.
 
-    forward: operands -> results, then residuals. push: tangents, then residuals -> others. An equation that computes
-    results and tangents side by side is in both, in the first without its effects.
+    The `n_out` results do not depend on the tangents. forward: operands -> results, then residuals. push: tangents,
+    then residuals -> others. An equation that computes results and tangents together is in both programs; in `forward`
+    it has no effects.
     """
     flat = _opened(dce(rule), (False,) * (len(rule.ins) - n_dots) + (True,) * n_dots)
     dots = flat.ins[len(flat.ins) - n_dots :]
@@ -170,7 +172,8 @@ def _opened(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
 
 
 def _forward(flat: Jaxpr, later: Sequence[Eqn], outs: tuple[Atom, ...], n_dots: int) -> Jaxpr:
-    """The program of results that do not depend on the last `n_dots` operands; `later` are the equations that do."""
+    """Returns the program of results that do not depend on the last `n_dots` operands. `later` are the equations that
+    depend on them."""
     live: set[Atom] = set(outs)
     kept: list[Eqn] = []
     dependent = set(map(id, later))

@@ -1,4 +1,4 @@
-"""Reverse mode, composed: linearize, then transpose the linear program."""
+"""Reverse mode: linearize, then transpose the linear program."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fxad.transforms.cleanup.dce import dce
 @final
 @dataclass(frozen=True, slots=True)
 class Vjp:
-    """Two programs. `forward`: operands -> results, then residuals. `backward`: cotangents of the floating and complex
-    results, then residuals -> cotangents of the operands differentiated."""
+    """The two programs of reverse mode. `forward`: operands -> results, then residuals. `backward`: cotangents of the
+    floating and complex results, then residuals -> cotangents of the differentiated operands."""
 
     forward: Jaxpr
     backward: Jaxpr
@@ -26,7 +26,7 @@ class Vjp:
 
 @by_value
 def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
-    """Reverse mode in two programs, with respect to the marked operands.
+    """Returns reverse mode as two programs, with respect to the marked operands.
 
     Law:    <y_bar, J x_dot> = <backward(y_bar), x_dot>.
     Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
@@ -45,11 +45,11 @@ def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
 
 @by_value
 def vjp_fused(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
-    """Reverse mode in one program: (operands, cotangents of the floating and complex results) -> (results, cotangents
-    of the marked operands)."""
+    """Returns reverse mode as one program: (operands, cotangents of the floating and complex results) -> (results,
+    cotangents of the marked operands)."""
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
-    # the cotangents are operands after those of the primal program, whose equations are shared, not copied
+    # the cotangents are operands after those of the primal program; its equations are shared, not copied
     b = BackwardCtx.resume(lin.primal)
     cts = {k: b.input(a) for k, a in enumerate(jaxpr.out_avals) if a.inexact}
     mask = [True] * sum(wrt) + [False] * lin.n_res
@@ -60,12 +60,13 @@ def vjp_fused(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
 
 @by_value
 def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
-    """operands -> (results, gradients of the first result with respect to the marked operands).
+    """Returns the program operands -> (results, gradients of the first result with respect to the marked operands).
 
     The first result must be a real floating scalar; the others are auxiliary.
 
     Law:    the gradient is the transpose of the derivative, applied to 1.
-    Raises: NotDifferentiableError, ShapeError when the first result is not a real floating scalar.
+    Raises: ShapeError when the first result is not a scalar; NotDifferentiableError when it is not real floating, for a
+            marked operand without a tangent, or for an equation without a derivative.
     """
     if not jaxpr.outs:
         raise ShapeError(f"grad: {jaxpr.name} has no result", remedy="return the scalar to differentiate")
@@ -89,15 +90,17 @@ def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
         if nz:
             seeds.append(Lit.of(1, aval) if k == 0 else Zero(jaxpr.outs[k].aval))
     bars = backward(b, lin.linear, mask, lin.primal.outs[n_out:], seeds)
-    # what a segment gives and nobody reads would be computed twice: forward, and again for its derivative
+    # dce removes unused results of segments, which would be computed twice: forward, and again for the derivative
     return dce(b.build([*lin.primal.outs[:n_out], *instantiate(bars)], f"value_and_grad_{jaxpr.name}"))
 
 
 @by_value
 def grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
-    """operands -> (results but the first, gradients of the first with respect to the marked operands).
+    """Returns the program operands -> (all results but the first, gradients of the first result).
 
-    Law:    the gradients of `value_and_grad`, without what only the value needed.
+    The gradients are with respect to the marked operands.
+
+    Law: the gradients of `value_and_grad`, without the equations that only the value needs.
     """
     both = value_and_grad(jaxpr, wrt)
     return dce(Jaxpr(both.ins, both.eqns, both.outs[1:], f"grad_{jaxpr.name}"))

@@ -1,1 +1,2 @@
-"""Same value, fewer equations: dead code, common subexpressions, simplification, inlining."""
+"""Transformations that keep the value and reduce the equations: dead code and common subexpression elimination,
+simplification, inlining."""

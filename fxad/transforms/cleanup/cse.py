@@ -1,4 +1,4 @@
-"""Common subexpression elimination: compute equal equations once."""
+"""Common subexpression elimination: equal equations are computed once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var
 
 @by_value
 def cse(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with each distinct (primitive, operands) computed once, bodies included.
+    """Returns the program in which each distinct pair (primitive, operands) is computed once, also in bodies.
 
-    Law:  same value; idempotent; never more equations; effects are not merged. What `remat` recomputes stays
-          recomputed: its equations are in a body of their own.
+    Law:  same value; idempotent; never more equations; equations with effects are not merged. Recomputations of `remat`
+          stay, because its equations are in a separate body.
     Cost: one pass.
     """
     seen: dict[tuple[Primitive, tuple[Atom, ...]], tuple[Var, ...]] = {}

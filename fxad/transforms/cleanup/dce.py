@@ -1,4 +1,4 @@
-"""Dead code elimination: drop what no result and no effect needs."""
+"""Dead code elimination: removes equations that no result and no effect depends on."""
 
 from __future__ import annotations
 

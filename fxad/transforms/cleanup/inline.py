@@ -11,23 +11,24 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit
 from fxad.primitives.control.call import Call
 from fxad.transforms.outlining.parametrise import settled
 
-MOST: Final = 1 << 22  # equations that a program may have with its calls opened: some GB
+MOST: Final = 1 << 22  # the largest number of equations of a program with its calls inlined: some GB
 
 
 @by_value
 def length(jaxpr: Jaxpr) -> int:
-    """Equations of a program, those of a body as often as it is called."""
+    """Returns the number of equations of a program; the equations of a body count once for each call."""
     return sum([length(e.prim.body) if isinstance(e.prim, Call) else 1 for e in jaxpr.eqns])
 
 
 @by_value
 def inline(jaxpr: Jaxpr) -> Jaxpr:
-    """The program without `call` equations, at any depth; bodies of other higher-order primitives are inlined too.
+    """Returns the program without `call` equations, at any depth. Bodies of other higher-order primitives are inlined
+    too.
 
-    `remat` stays: what it says about memory would be lost. Where a call hands in a literal as the place of a window, it
-    becomes a parameter: `x[i]` of the body at i = 3 is `x[3]`.
+    `remat` is not inlined, because that would lose its effect on memory. If a call passes a literal as the start of a
+    slice, the literal becomes a parameter: `x[i]` of the body at i = 3 is `x[3]`.
 
-    Law:    same value; idempotent; no `call` is left; undoes `outline`, but for the order.
+    Law:    same value; idempotent; no `call` is left; undoes `outline`, except for the order of equations.
     Raises: ParameterError for a program that would have more than `MOST` equations.
     Cost:   the number of equations counted with multiplicity.
     """
@@ -46,7 +47,7 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
             b.source = eqn.source
             return b(prim.with_bodies(tuple([inline(body) for body in prim.bodies])), *ins)
         if any([isinstance(a, Lit) and a is not was for a, was in zip(ins, eqn.ins, strict=True)]):
-            prim, ins = settled(prim, ins)  # a place that is a literal now is a parameter
+            prim, ins = settled(prim, ins)  # a start index that is now a literal becomes a parameter
             eqn = Eqn(prim, ins, eqn.outs, eqn.source)
         return b.copy(eqn, ins)
 

@@ -1,8 +1,8 @@
 """Simplification: constant folding, and identities that hold bit for bit.
 
-No rule changes a floating result. `x * 1`, `x / 1`, `x - 0` and `x + (-0.0)` are `x` for every x; `x + 0.0` is not (of
--0.0), `x * 0` is not (of nan, infinities and negative numbers), and sums are not reassociated. A floating constant is
-folded only by operations that do not round, because NumPy and XLA may round differently.
+No rule changes a floating result. `x * 1`, `x / 1`, `x - 0` and `x + (-0.0)` are `x` for every x. `x + 0.0` is not `x`
+for x = -0.0, and `x * 0` is not 0 for nan, infinities and negative numbers. Sums are not reassociated. Floating
+constants are folded only by operations that do not round, because NumPy and XLA may round differently.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from fxad.primitives.picking import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
-# What produced a variable, in the program under construction.
+# The equation that computes each variable of the program under construction.
 _Defs: TypeAlias = dict[Atom, Eqn]
 _Rule: TypeAlias = "Callable[[_Defs, Eqn, tuple[Atom, ...]], Atom | tuple[Primitive, tuple[Atom, ...]] | None]"
 
-# Operations on floating constants whose result is exact, so that whoever computes it gets the same bits.
+# Operations on floating constants whose result is exact, so that NumPy and XLA compute the same bits.
 _EXACT: Final = frozenset({NEG, ABS, SELECT_N})
 _MOVES: Final = (BroadcastInDim, Reshape, Transpose, Squeeze, ExpandDims, Rev, Slice, Index)
 
 
 @by_value
 def simplify(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with constants folded and identities removed, bodies included, and then without dead equations.
+    """Returns the program with constants folded and identities removed, also in bodies, and without dead equations.
 
     Law:  same value, bit for bit; idempotent; never more equations.
     Cost: one pass, and a sweep.
@@ -69,7 +69,7 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
-    """The result of an equation: an atom that is there already, a literal, or a new equation."""
+    """Returns the result of an equation: an existing atom, a literal, or the result of a new equation."""
     prim = eqn.prim
     for _ in range(8):  # a rewritten equation may be simplified again; chains are short
         here = Eqn(prim, ins, eqn.outs, eqn.source)
@@ -88,7 +88,7 @@ def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
 
 
 def _control(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-    """The results of an equation with bodies, which are simplified first."""
+    """Simplifies the bodies of an equation, then the equation. Returns its results."""
     made = prim.with_bodies(tuple([simplify(body) for body in prim.bodies]))
     assert isinstance(made, HigherOrder), "bodies of the same types make the same primitive"
     layout = made.layout
@@ -107,7 +107,7 @@ def _control(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> 
 
 
 def _chosen(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]) -> int | None:
-    """The branch that runs, where the program says which, or all are the same."""
+    """Returns the number of the branch that runs, if the index is a literal or all branches are the same."""
     if len({layout.bodies[k].jaxpr for k in branches}) == 1:
         return branches[0]
     which = next(a for a, role in zip(ins, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
@@ -115,7 +115,7 @@ def _chosen(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]) -> i
 
 
 def _no_runs(layout: Layout) -> bool:
-    """Whether a loop takes no step: it has none, or the predicate that is asked before the first is false."""
+    """Returns True if a loop takes no step: its number of steps is 0, or its predicate is the literal False."""
     for k in layout.running:
         body = layout.bodies[k]
         if isinstance(body.runs, Times | UpTo | Unknown | InParallel) and _most(body.runs) == 0:
@@ -130,8 +130,9 @@ def _most(runs: Times | UpTo | Unknown | InParallel) -> int | None:
 
 
 def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -> dict[int, Atom]:
-    """The results of a loop that are known without it: of no step, what it was given; carries that no step changes; and
-    stacks of literals, or of slices that are there already, where all runs are made."""
+    """Returns the results of a loop that are known without running it. If the loop takes no step, these are the initial
+    carries and empty stacks. Otherwise they are carries that no step changes and, if all steps run, stacks of literals
+    and stacks of the slices of an operand."""
     of_carry = {q: p for p, q in layout.carries.items()}
     if _no_runs(layout):
         return {q: ins[of_carry[q]] if q in of_carry else Lit.of(0, v.aval) for q, v in enumerate(outs)}
@@ -157,7 +158,7 @@ def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -
 
 
 def _fold(eqn: Eqn) -> Lit | None:
-    """The literal an equation over literals gives, where that is exact."""
+    """Returns the literal result of an equation over literals, if it is exact."""
     if not eqn.ins or not all([isinstance(a, Lit) for a in eqn.ins]):
         return None
     out = eqn.outs[0].aval
@@ -180,7 +181,8 @@ def _is_exact(prim: Primitive, lits: list[Lit], out: Aval) -> bool:
 
 
 def _widens(a: dtypes.DType, b: dtypes.DType) -> bool:
-    """Whether every value of `a` is one of `b`, without the payload of a nan at stake."""
+    """Returns True if every value of `a` is a value of `b`. Floating `a` is excluded, because a conversion may change
+    the payload of a nan."""
     whole = {dtypes.bool_, *dtypes.INTEGER}
     return a in whole and (
         b in whole or (b is dtypes.float64 and a.itemsize < 8) or (a.itemsize <= 2 and b.itemsize >= 4)
@@ -191,7 +193,7 @@ def _widens(a: dtypes.DType, b: dtypes.DType) -> bool:
 
 
 def _is(a: Atom, value: int) -> bool:
-    """Whether an atom is the literal `value` (for zero: +0.0)."""
+    """Returns True if an atom is the literal `value` (for zero: +0.0)."""
     return isinstance(a, Lit) and a is Lit.of(value, a.aval)
 
 
@@ -214,7 +216,7 @@ def _add(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
 
 
 def _neutral(aval: Aval) -> Lit:
-    """What can be added without a trace: -0.0, in both parts of a complex number; 0 for integers."""
+    """Returns the neutral element of addition: -0.0 (in both parts of a complex number), or 0 for integers."""
     if aval.dtype in dtypes.COMPLEX:
         return Lit.of(complex(-0.0, -0.0), aval)
     return Lit.of(-0.0 if aval.dtype in dtypes.FLOATING else 0, aval)
@@ -227,7 +229,7 @@ def _sub(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
 def _mul(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
     x, y = ins
     for a, b in ((x, y), (y, x)):
-        # (a + bi)(1 + 0i) has a sum in each part, which loses a -0.0
+        # each part of (a + bi)(1 + 0i) is a sum, which turns -0.0 into 0.0
         if _is(b, 1) and b.aval.dtype not in dtypes.COMPLEX:
             return a
         if _is(b, 0) and b.aval.dtype not in dtypes.INEXACT:
@@ -258,7 +260,7 @@ def _bits(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
 
 
 def _same(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
-    """max(x, x), min(x, x)."""
+    """Simplifies max(x, x) and min(x, x)."""
     return ins[0] if ins[0] is ins[1] else None
 
 
@@ -278,7 +280,7 @@ def _power(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
 
 
 def _noop(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
-    """Operations whose result has the type of the operand only when they do nothing."""
+    """Removes operations that do nothing if the result has the type of the operand."""
     return ins[0] if ins[0].aval is eqn.outs[0].aval else None
 
 

@@ -1,1 +1,1 @@
-"""Programs run backwards: `inverse`, and `invertible`, whose backward pass reconstructs what it needs."""
+"""Programs run backwards: `inverse`, and `invertible`, whose backward pass reconstructs the values it needs."""

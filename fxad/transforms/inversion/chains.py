@@ -1,6 +1,6 @@
-"""Whether a program has chains of `invertible` to bring together before it is split for reverse mode.
+"""Tests whether a program contains consecutive `invertible` calls, which are merged before it is linearized.
 
-What brings them together knows the rules of all inverses; a program without `invertible` does not import them.
+Merging needs the inverse rules of all primitives. A program without `invertible` does not import them.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ from fxad.primitives.custom import CustomCall
 
 
 def reversible(eqn: Eqn) -> bool:
-    """Whether reverse mode stores results of an equation and reconstructs from them what it does not hold."""
+    """Returns True if reverse mode stores results of the equation and reconstructs its operands from them."""
     return isinstance(eqn.prim, CustomCall) and len(eqn.prim.inverse_rule) == 2
 
 
 @by_value
 def has_chains(jaxpr: Jaxpr) -> bool:
-    """Whether there is anything to bring together, in bodies too."""
+    """Returns True if the program, or one of its bodies, contains reversible equations."""
     return any([reversible(e) or (isinstance(e.prim, HigherOrder) and opens(e.prim)) for e in jaxpr.eqns])
 
 
 def opens(prim: HigherOrder) -> bool:
-    """Whether bodies of an equation have anything to bring together; those of rules are left as they are."""
+    """Returns True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
+    searched."""
     return not isinstance(prim, CustomCall) and any(map(has_chains, prim.bodies))
 
 
 def merge_invertible(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with chains of `invertible` as one each, in bodies too; the program itself where there are none.
+    """Returns the program with each chain of `invertible` calls as one, also in bodies; the same program if it has
+    none.
 
     Law:  same value; the same derivatives, within the error of the reconstruction; no more is stored.
     Cost: one pass.

@@ -1,4 +1,4 @@
-"""`inverse`: a program from results back to operands."""
+"""`inverse`: a program from results to operands."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def inverse(
     labels: tuple[str, ...] = (),
     rules: InverseRules = INVERSE_RULES,
 ) -> Jaxpr:
-    """(results, then operands not wanted) -> the operands wanted; with `log_det`, then log|det| of the Jacobian.
+    """Returns the inverse program: (results, then operands not wanted) -> the operands wanted.
 
-    `labels` are what messages call the operands.
+    With `log_det` the last result is log|det| of the Jacobian. `labels` are the names of the operands in messages.
 
     Law:    inverse(f(x), held) = x, within rounding; log_det = log|det J| of the results in the operands wanted.
-    Rule:   on the dataflow graph, whatever the order of equations; every result is taken to be right.
+    Rule:   works on the dataflow graph, independent of the order of equations; every result is assumed to be correct.
     Raises: NotInvertibleError that names the equation.
     """
     held = tuple([not w for w in wanted])
@@ -74,7 +74,7 @@ def inverse(
 
 
 def check_square(jaxpr: Jaxpr, wanted: Marks) -> None:
-    """Raises: NotInvertibleError when the Jacobian is not square."""
+    """Checks that the Jacobian is square. Raises: NotInvertibleError if it is not."""
     n, m = numbers(select_by_mask(jaxpr.in_avals, wanted)), numbers(jaxpr.out_avals)
     if n != m:
         raise NotInvertibleError(
@@ -84,10 +84,10 @@ def check_square(jaxpr: Jaxpr, wanted: Marks) -> None:
 
 
 def named(jaxpr: Jaxpr, held: Marks, outs: Marks, rules: InverseRules, k: int, why: Refused | None) -> Refused:
-    """Why operand k is not determined, with the equation of the program itself.
+    """Returns the reason why operand k is not determined, with an equation of the original program.
 
-    `why` was found in another form of it: with dead and repeated equations gone, or with what derivatives need beside.
-    Of the equations that stand between the operand and the results it is the one that is refused for that.
+    `why` was found in another form of the program: without dead and duplicate equations, or with additional values for
+    derivatives. The result is the equation between the operand and the results that is refused for the same reason.
     """
     assert why is not None, "something is not determined"
     traced, origins = traced_back(Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name))
@@ -99,22 +99,22 @@ def named(jaxpr: Jaxpr, held: Marks, outs: Marks, rules: InverseRules, k: int, w
 
 
 def _looked_up(jaxpr: Jaxpr, why: Refused) -> Refused:
-    """What only derivatives ask for is refused in a form that the program does not have: it keeps the user's line, and
-    the equation that was written there, if there is one of that name."""
+    """Locates a reason about an equation that only derivatives compute, which is not in the program. Keeps the user's
+    line, and names the program's equation with this primitive at this line, if there is one."""
     found = origin_of(jaxpr, why.name, "", why.where)
     known = Refused(why.reason, why.name, describe(found.eqn) if found else "", why.where)
     return known.within(*found.inside) if found else known
 
 
 def in_the_program(jaxpr: Jaxpr, e: NotDifferentiableError) -> NotDifferentiableError:
-    """The error of a derivative rule, with the equation as the program has it and the bodies that it is in."""
+    """Adds to the error of a derivative rule the equation of the original program and the bodies that contain it."""
     if not e.inside and (found := origin_of(jaxpr, named_in(e.equation), e.equation, e.where)):
         e.equation, e.inside = describe(found.eqn), found.inside
     return e
 
 
 def not_invertible(what: str, which: str, why: Refused, remedy: str = "") -> NotInvertibleError:
-    """The error for what is not determined by the results."""
+    """Returns the error for a value that the results do not determine."""
     hint = HINTS.get((why.name, why.reason)) or HINTS.get(("", why.reason))
     remedy = "; or ".join([part for part in (hint, remedy) if part])
     subject = f"{why.name} is not inverted: {why.reason}" if why.name else why.reason

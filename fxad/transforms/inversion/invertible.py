@@ -1,10 +1,10 @@
-"""`invertible`: a program whose backward pass reconstructs what it needs from the results, and so stores nothing.
+"""`invertible`: a program whose backward pass reconstructs values from the results instead of storing them.
 
-The backward program walks the linear program back and asks for the values that it holds fixed as it comes to them. Each
-is made when it is first asked for (`fxad.transforms.inversion.solver`), so reconstruction and gradient go in lock-step.
-A call, a branch or a loop that is run backwards does both at once: its body becomes one program that takes results and
-their cotangents, and gives operands and their cotangents (`fxad.transforms.inversion.reversible_adjoint`). Both
-programs are in segments, so that XLA keeps to this order (`fxad.transforms.memory.segments`).
+The backward program transposes the linear program, and reads its fixed values as it reaches them. Each value is
+computed at its first read (`fxad.transforms.inversion.solver`), so reconstruction and gradient proceed together. The
+body of a call, branch or loop becomes one program that does both: results and their cotangents -> operands and their
+cotangents (`fxad.transforms.inversion.reversible_adjoint`). Both programs are split into segments, so that XLA keeps
+this order (`fxad.transforms.memory.segments`).
 """
 
 from __future__ import annotations
@@ -53,21 +53,22 @@ def invertible(
     tolerance: float = 0.0,
     rules: InverseRules = INVERSE_RULES,
 ) -> Jaxpr:
-    """The same program as one `custom_call`: reverse mode stores its results and the operands marked in `kept`.
+    """Returns the program as one `custom_call`. Reverse mode stores its results and the operands marked in `kept`.
 
-    Integers and bools that the results do not determine are kept too. `labels` are what messages call the operands.
-    Sketches of what is reconstructed last are stored beside: derivatives are nan where its error, relative to the
-    largest magnitude in it, is more than `tolerance` (0: what `guarding.tolerated` says; infinity: they are not made).
+    Integers and bools that the results do not determine are also stored. `labels` are the names of the operands in
+    messages. Sketches of the values that are reconstructed last are stored too. Derivatives are nan if the error of
+    such a value, relative to its largest magnitude, exceeds `tolerance`. The tolerance 0 means the default of
+    `reconstruction_check.tolerated`; infinity means no sketches.
 
     Law:    same value; the gradient of the plain program, within the error of the reconstruction.
-    Raises: NotInvertibleError that names the equation, for a value that the gradient needs and the results do not give;
-            NotDifferentiableError, likewise, for an equation without a derivative.
+    Raises: NotInvertibleError that names the equation, for a value that the gradient needs and the results do not
+            determine; NotDifferentiableError that names the equation, for an equation without a derivative.
     """
     names = labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))])
     try:
         fixed = without_derivative(jaxpr, kept)
         order = tuple(sorted(range(len(fixed)), key=lambda k: not fixed[k]))
-        first = reorder_ins(jaxpr, order)  # what has no derivative comes first, as what rules close over does
+        first = reorder_ins(jaxpr, order)  # operands without a derivative come first: rules capture them
         found = _with_rules(first, sum(fixed), _at(kept, order), _at(names, order), tolerance, rules)
     except NotDifferentiableError as e:
         raise in_the_program(jaxpr, e)
@@ -81,11 +82,11 @@ def _at(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
 def _with_rules(
     jaxpr: Jaxpr, n_fixed: int, kept: Marks, names: tuple[str, ...], tolerance: float, rules: InverseRules
 ) -> Jaxpr:
-    """`invertible` of a program that has no derivative with respect to the first `n_fixed` operands."""
+    """Applies `invertible` to a program that has no derivative with respect to the first `n_fixed` operands."""
     every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
     held = with_integers(jaxpr, kept, rules)
     moving = tuple([a.inexact and k >= n_fixed for k, a in enumerate(jaxpr.in_avals)])
-    through = linearize(jaxpr, moving)  # first: what has no derivative is then met in the program as it is
+    through = linearize(jaxpr, moving)  # first, so that errors name equations of the original program
     back = retraced(jaxpr, held, every, moving, False, names, tolerance, rules)
     ahead = pushed(jaxpr, held, moving, names, tolerance, rules)
     n_known = n + sum(held)
@@ -120,8 +121,8 @@ def _with_rules(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Guarded:
-    """A program whose last operands are sketches of values `watched` in the forward program. If it `bends`, what it
-    reconstructs may move otherwise than what was there."""
+    """A program whose last operands are sketches of the values `watched` in the forward program. `bends` is True if the
+    derivatives of reconstructed values may differ from those of the original values."""
 
     program: Jaxpr
     watched: tuple[Var, ...] = ()
@@ -133,7 +134,7 @@ def _place(v: Var) -> int:
 
 
 def _forward(jaxpr: Jaxpr, held: Marks, watched: tuple[Atom, ...]) -> Jaxpr:
-    """The program with what is stored: results, operands that are held, and sketches."""
+    """Returns the forward program with the stored values: results, held operands and sketches."""
     n, slim = len(jaxpr.outs), slim_of(jaxpr) if watched else jaxpr
     made = in_segments(Jaxpr(slim.ins, slim.eqns, (*slim.outs, *watched), jaxpr.name), tuple([not h for h in held]))
     b = Builder.resume(made)
@@ -142,7 +143,8 @@ def _forward(jaxpr: Jaxpr, held: Marks, watched: tuple[Atom, ...]) -> Jaxpr:
 
 
 def _beside(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
-    """A program whose last operands are sketches of the values in `has`, over those of the values in `wants`."""
+    """Changes the last operands of a program from sketches of the values in `has` to sketches of the values in
+    `wants`."""
     n = len(program.ins) - len(has)
     own = dict(zip(has, program.in_avals[n:], strict=True))
     avals = [own[a] if a in own else sketched(a.aval) for a in wants]
@@ -151,7 +153,7 @@ def _beside(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr
 
 
 def with_integers(jaxpr: Jaxpr, kept: Marks, rules: InverseRules) -> Marks:
-    """The operands to keep: those marked, and integers and bools that the results do not determine."""
+    """Marks the operands to store: those marked in `kept`, and integers and bools that the results do not determine."""
     solved = determine(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
     return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
 
@@ -162,7 +164,7 @@ def with_integers(jaxpr: Jaxpr, kept: Marks, rules: InverseRules) -> Marks:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A program to be run backwards from the results marked in `outs` and the operands marked in `ins`."""
+    """A program to be run backwards, from the results marked in `outs` and the operands marked in `ins`."""
 
     jaxpr: Jaxpr
     ins: Marks
@@ -173,9 +175,9 @@ class Task:
 
 @final
 class _Asked:
-    """Values of a primal program, made in a builder when they are first asked for.
+    """The values of a primal program, emitted into a builder at their first read.
 
-    Of the linear program, the operand of a residual stands for the primal value.
+    A residual of the linear program is looked up as its primal value.
     """
 
     __slots__ = ("_of", "_plan", "_residuals", "demand")
@@ -185,12 +187,13 @@ class _Asked:
         self._of, self._plan, self._residuals = of, plan, residuals
 
     def give(self, atoms: Sequence[Atom], values: Sequence[Atom]) -> None:
-        """What is known from the start."""
+        """Adds values that are known from the start."""
         for a, value in zip(atoms, values, strict=True):
             self.demand.env.setdefault(a, value)
 
     def retraced(self, eqn: Eqn, known: Marks, found: Mapping[Atom, Atom]) -> None:
-        """What an equation gave that was run backwards apart, from its results and the operands marked in `known`."""
+        """Adds the values of an equation that was inverted together with its gradient, from its results and the
+        operands marked in `known`."""
         self.give(list(found), list(found.values()))
         self.demand.taken.append((tuple(found), (*eqn.outs, *select_by_mask(eqn.ins, known))))
 
@@ -198,7 +201,7 @@ class _Asked:
         return self.value(self._residuals[a]) if a in self._residuals else default
 
     def value(self, a: Atom) -> Atom:
-        """A value of the primal program. Raises: NotInvertibleError where results do not determine it."""
+        """Returns a value of the primal program. Raises: NotInvertibleError if the results do not determine it."""
         if isinstance(a, Var) and a not in self._plan.ways:
             raise self._undetermined(a)
         return self.demand.get(a)
@@ -208,7 +211,7 @@ class _Asked:
         k = self._plan.graph.ins.index(operand)
         label = of.labels[k] if k < len(of.labels) else f"operand {k}"
         which = f"{label} of {of.jaxpr.name} is not determined by its results"
-        # what only the gradient computes, such as the cosine beside a sine, is read by no equation of the function
+        # a value that only the gradient computes, such as the cosine for a sine, is read by no equation of the function
         read = v in self._plan.graph.readers
         why = named(of.jaxpr, of.ins, of.outs, of.rules, k, self._plan.why_not(v if read else operand))
         return not_invertible("invertible", which, why, REMEDY)
@@ -219,7 +222,7 @@ def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: Inver
 
 
 def _compared(ctx: _Split, asked: _Asked, tolerance: float) -> list[tuple[Var, Atom]]:
-    """What is reconstructed last: values of the function, and what stands for them in the program that is split."""
+    """Returns the values of the function that are reconstructed last, each with its atom in the primal program."""
     if math.isinf(tolerance):
         return []
     forward = {a: v for v, a in ctx.env.items() if isinstance(v, Var) and compared(a.aval)}
@@ -227,8 +230,8 @@ def _compared(ctx: _Split, asked: _Asked, tolerance: float) -> list[tuple[Var, A
 
 
 def _guarded(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
-    """The first `n` results of a program: nan where the others, which are reconstructions, are off. Further operands
-    are the sketches that tell. The operands `given` were known from the start."""
+    """Returns the first `n` results of a program, and nan if its other results, which are reconstructions, are
+    inaccurate. The sketches to compare with are further operands. The operands `given` were known from the start."""
     if not n or not pairs:
         return Jaxpr(made.ins, made.eqns, made.outs[:n], made.name)
     b = Builder.resume(made)
@@ -241,11 +244,11 @@ def _guarded(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]
 def pushed(
     jaxpr: Jaxpr, kept: Marks, moving: Marks, labels: tuple[str, ...], tolerance: float, rules: InverseRules
 ) -> Guarded:
-    """Forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) -> tangents of
-    the inexact results."""
+    """Returns forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) ->
+    tangents of the inexact results."""
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
     ctx, slim = _Split.like(jaxpr), _trusting(unobserved(slim_of(jaxpr)))
-    # of what is split a body may say less than before (a mask is computed outside the loop): it is run forward
+    # a split body may determine less than the whole one (a mask is computed outside the loop): these run forward
     apart = frozenset(fused_steps(slim, _known_ways(slim, kept, n, every, rules), rules))
     results = ctx.run(slim, moving, {}, apart)
     primal = ctx.build(results, jaxpr.name)
@@ -268,10 +271,11 @@ def pushed(
 
 @by_value
 def _trusting(jaxpr: Jaxpr) -> Jaxpr:
-    """The program, in the same variables, with the derivatives of the functions themselves for calls of `invertible`.
+    """Replaces calls of `invertible` by calls with the plain derivatives of their functions, in the same variables.
 
-    Run at a reconstruction, such a call would sketch that and compare it with one of its own. They may be far apart,
-    relative to it, where what was there is 0 and both are rounding errors; the guard around them knows what was there.
+    Otherwise such a call, at a reconstructed value, would sketch this value and compare it with its own reconstruction.
+    If the original value is 0, both are rounding errors, and their relative difference may be large. The outer check
+    knows the original value.
     """
     eqns = []
     for eqn in jaxpr.eqns:
@@ -285,21 +289,21 @@ def _trusting(jaxpr: Jaxpr) -> Jaxpr:
     return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
 
 
-# ---------------------------------------------------------------------------------------------------------- lock-step
+# ------------------------------------------------------------------------------- reconstruction and gradient together
 
 
 @final
 class _Split(SplitCtx):
-    """Linearizes a program equation by equation; those that are retraced get operands of the linear program for the
-    tangents of their results, and are noted with their place in it."""
+    """Linearizes a program equation by equation. The tangents of the results of retraced equations become operands of
+    the linear program. `steps` records these equations with their place in it."""
 
     __slots__ = ("apart", "env", "steps", "tangents")
 
     def run(
         self, jaxpr: Jaxpr, wrt: Marks, fused: Mapping[Var, Fused], apart: AbstractSet[Var] = frozenset()
     ) -> tuple[Atom, ...]:
-        """Walk the program; gives what stands for its results. Of the equations in `apart`, by their first results, the
-        results are still those of the equation itself, which may be run backwards."""
+        """Walks the program and returns the atoms of its results. For an equation in `apart`, given by its first
+        result, the results are those of a copy of the equation, which can be run backwards."""
         self.apart = apart
         self.tangents: dict[Atom, Lin] = {
             v: lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
@@ -324,14 +328,14 @@ class _Split(SplitCtx):
     def _linearized(
         self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: Fused | None
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        # a value that the rules of the function say nothing about is refused where it is differentiated
+        # a tangent of a captured value: the rules of the function do not cover it, and its jvp rule raises the error
         moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
         if step is None or moves:
             try:
                 outs, moved = eqn.prim.jvp(self, ins, tangents)
             except FxadError as e:
                 raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
-            # a derivative of its own may be stated over another program: what is run backwards is the function
+            # a custom derivative may use another program than the function; the function itself is run backwards
             itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.apart
             return (self.copy(eqn, ins) if itself else outs), moved
         outs = self.copy(eqn, ins)
@@ -353,8 +357,10 @@ def retraced(
     tolerance: float,
     rules: InverseRules,
 ) -> Guarded:
-    """A program run backwards with its gradient: (results marked in `outs`, operands marked in `ins`, cotangents of the
-    inexact results, sketches) -> (if `free`, the other operands; cotangents of the operands marked in `wrt`).
+    """Returns a program run backwards together with its gradient.
+
+    (results marked in `outs`, operands marked in `ins`, cotangents of the inexact results, sketches) -> (if `free`, the
+    other operands; cotangents of the operands marked in `wrt`).
 
     Raises: NotInvertibleError that names the equation.
     """
@@ -395,7 +401,7 @@ def _bends(asked: _Asked) -> bool:
 
 
 def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks) -> Jaxpr:
-    """A body run backwards with its gradient; whether it bends is noted in `inner`."""
+    """Returns a body run backwards together with its gradient. Appends its `bends` to `inner`."""
     made = retraced(body, ins, outs, wrt, True, (), math.inf, rules)
     inner.append(made.bends)
     return made.program
@@ -404,7 +410,7 @@ def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Marks, outs:
 def _walk_back(
     b: BackwardCtx, ctx: _Split, asked: _Asked, bars: dict[Atom, Atom], recur: Retrace, rules: InverseRules
 ) -> None:
-    """The adjoint of the linear program, and in between, at their places, the equations that are retraced."""
+    """Emits the adjoint of the linear program, and the retraced equations at their places in it."""
     linear = ctx.linear.eqns
     residuals = set(ctx.residuals.values())
     reached: set[Atom] = {v for v in ctx.linear.ins if v not in residuals}

@@ -1,9 +1,9 @@
 """Couplings by masks of 0 and 1: `m * x + (1 - m) * (x * exp(s) + t)`, which is `where(m, x, x * exp(s) + t)`.
 
-A sum of what one mask lets through and what its complement lets through is a choice. Read as one, it is run backwards
-like any other (`fxad.transforms.inversion.solver`). That the mask has nothing but 0 and 1 is seen when the program
-runs: where it does not, what is reconstructed is nan. How what is reconstructed changes with a mask is not known: a
-derivative in that direction is refused.
+A sum of a value times a mask and a value times the complement of the mask is a choice. It is inverted like any other
+choice (`fxad.transforms.inversion.solver`). The program checks at run time that the mask contains only 0 and 1;
+elsewhere the reconstruction is nan. The derivative of a reconstruction with respect to a mask is not known, and is
+refused.
 
 The form is that of Dinh, Sohl-Dickstein and Bengio, Density estimation using Real NVP (2017), eq. 9.
 """
@@ -23,7 +23,7 @@ from fxad.primitives.elementwise import EQ, MUL, SELECT_N, Add, ConvertElementTy
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Squeeze
 from fxad.transforms.inversion.plans import Graph
 
-# How a mask was made: what it was made from, by which equations. Its complement has the same.
+# The origin of a mask: the value it is computed from, and the operations. A mask and its complement have the same key.
 Key: TypeAlias = tuple[Atom, tuple[Primitive, ...]]
 
 MOVES: Final[tuple[type[Primitive], ...]] = (BroadcastInDim, Reshape, ExpandDims, Squeeze, ConvertElementType)
@@ -32,10 +32,11 @@ MOVES: Final[tuple[type[Primitive], ...]] = (BroadcastInDim, Reshape, ExpandDims
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mask:
-    """Where a mask is 1; zeros, and ones, both nan where it is neither 0 nor 1.
+    """A bool array that is true where the mask is 1; an array of zeros; an array of ones. Both are nan where the mask
+    is neither 0 nor 1.
 
-    Those ones are also where the mask is 1 and nobody reads what they are multiplied with: in reverse mode a cotangent
-    of 0 comes from there, and 0 * nan would be nan.
+    The array of ones is also needed where the mask is 1 and the product with it is not read. In reverse mode the
+    cotangent there is 0, and 0 * nan would be nan.
     """
 
     one: Atom
@@ -46,7 +47,7 @@ class _Mask:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sum:
-    """A sum of what a mask lets through (`one`) and what its complement does (`zero`)."""
+    """A sum of a value masked by a mask (`one`) and a value masked by its complement (`zero`)."""
 
     key: Key
     mask: Atom
@@ -56,9 +57,9 @@ class _Sum:
 
 
 def with_choices(graph: Graph, known: Container[Atom]) -> Graph | None:
-    """The program with sums of complementary masked values as choices; None where there are none.
+    """Rewrites sums of complementary masked values as choices; None if there are none.
 
-    Masks are `known`, what they are multiplied with is not. Values that the program had are still its values.
+    The masks must be `known`, the masked values not. All values of the program remain values of the result.
     """
     return _Rewriting(graph, known).run()
 
@@ -72,7 +73,7 @@ class _Rewriting:
         self.b = Builder()
         self.b.n = graph.n
         self.masks: dict[Key, _Mask] = {}
-        # of values that are not known, the masks outside of which they are 0
+        # for each unknown value: the masks outside of which it is 0
         self.support: dict[Atom, dict[tuple[Key, bool], Atom]] = {}
 
     def run(self) -> Graph | None:
@@ -102,10 +103,10 @@ class _Rewriting:
         eqns += [choices[e.outs[0]] if e.outs and e.outs[0] in choices else self._masked(e) for e in self.graph.eqns]
         return Graph.over(self.graph.ins, tuple(eqns), self.b.n, origins)
 
-    # --------------------------------------------------------------------------------------------- what is recognised
+    # ------------------------------------------------------------------------------ recognising sums of masked values
 
     def _key(self, a: Atom) -> tuple[Key, bool] | None:
-        """How a known factor was made, and whether it is the complement of that."""
+        """Returns the origin of a known factor, and whether the factor is the complement of that mask."""
         if a not in self.known or a.aval.dtype not in dtypes.FLOATING:
             return None
         moves: list[Primitive] = []
@@ -123,7 +124,8 @@ class _Rewriting:
         return ((a, tuple(moves)), flipped) if isinstance(a, Var) else None
 
     def _factor(self, eqn: Eqn) -> tuple[Key, bool, Atom, Atom] | None:
-        """Of a product of a known factor and something else: how the factor was made, the factor and the other."""
+        """Splits a product of a known mask and an unknown value: the key, whether it is the complement, the mask and
+        the value."""
         if not isinstance(eqn.prim, Mul):
             return None
         for mask, other in (eqn.ins, eqn.ins[::-1]):
@@ -133,7 +135,7 @@ class _Rewriting:
         return None
 
     def _support(self, eqn: Eqn) -> dict[tuple[Key, bool], Atom]:
-        """The masks outside of which the result of an equation is 0."""
+        """Returns the masks outside of which the result of an equation is 0."""
         found = self._factor(eqn)
         if found:
             key, flipped, mask, other = found
@@ -144,7 +146,7 @@ class _Rewriting:
         return {of: mask for of, mask in each[0].items() if of in each[1]}
 
     def _sum(self, eqn: Eqn) -> _Sum | None:
-        """A sum of what a mask and its complement let through, both not known."""
+        """Recognises a sum of two unknown values, one masked by a mask and the other by its complement."""
         if any([a in self.known or not isinstance(a, Var) for a in eqn.ins]):
             return None
         first, second = [self.support.get(a, {}) for a in eqn.ins]
@@ -154,10 +156,10 @@ class _Rewriting:
                 return _Sum(key, second[key, False] if flipped else mask, zero, one, eqn)
         return None
 
-    # ------------------------------------------------------------------------------------------------- what is written
+    # ------------------------------------------------------------------------------------------------- writing choices
 
     def _masked(self, eqn: Eqn) -> Eqn:
-        """What a mask lets through reads only where it is 1."""
+        """Rewrites a masked value as a choice, which reads the value only where the mask is 1."""
         found = self._factor(eqn)
         if found is None or found[0] not in self.masks:
             return eqn
@@ -178,7 +180,7 @@ class _Rewriting:
             self.masks[key] = _Mask(ones, *each)
 
     def _bare(self, a: Atom, of: tuple[Key, bool]) -> Atom:
-        """A value without the mask, which is the value where the mask is 1."""
+        """Returns a value without its mask. It equals the value where the mask is 1."""
         eqn = self.graph.maker[a]
         found = self._factor(eqn)
         if found and found[:2] == of:
@@ -188,7 +190,7 @@ class _Rewriting:
 
 
 def still(aval: Aval) -> CustomCall:
-    """A value that is no operand of a derivative: of what is chosen by it none is known, and none is made up."""
+    """Returns an identity that refuses to be differentiated: the derivative with respect to a mask is not known."""
     b = Builder()
     same = b.build(b.inputs([aval]), "coupling_by_a_mask")
     nothing = Builder().build([Zero(aval).instantiate()], "no_derivative")

@@ -1,8 +1,8 @@
-"""Chains of `invertible`: where the results of one are what the next reconstructs, the two are one.
+"""Merges chains of `invertible` calls: if the second call reconstructs the results of the first, the two become one.
 
-Written block by block, `for b in blocks: x = invertible(b)(x)`, each call stores its results. But the next one
-reconstructs them; so the calls are brought together before a program is split for reverse mode, and only the results
-that leave the chain are stored. A loop whose steps are such calls becomes one that is run backwards.
+With `for b in blocks: x = invertible(b)(x)`, each call stores its results, although the next call reconstructs them. So
+the calls are merged before the program is linearized, and only the results that leave the chain are stored. A loop
+whose steps are such calls becomes one `invertible` loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INFINITE: Final = float("inf")
 
 
 def _tolerance(eqn: Eqn) -> float:
-    """What `invertible` was told; a `custom_ivjp` is trusted."""
+    """Returns the tolerance of an `invertible` call; infinity for a `custom_ivjp`, which is not checked."""
     assert isinstance(eqn.prim, CustomCall)
     return INFINITE if eqn.prim.tolerance is None else float(eqn.prim.tolerance.array)
 
@@ -41,14 +41,14 @@ def _held(eqn: Eqn) -> set[Atom]:
 
 @by_value
 def merge_chains(jaxpr: Jaxpr) -> Jaxpr:
-    """See `fxad.transforms.inversion.chains.merge_invertible`, which calls this where there is something to do."""
+    """Implements `fxad.transforms.inversion.chains.merge_invertible` for programs with reversible equations."""
     flat = _opened(jaxpr)
     groups = _groups(flat)
     return _merged(flat, groups) if any([len(g.members) > 1 for g in groups]) else flat
 
 
 def _opened(jaxpr: Jaxpr) -> Jaxpr:
-    """Bodies done first; calls that are one reversible equation, and loops over one, are that equation."""
+    """Merges chains in bodies first. Then inlines calls of one reversible equation, and rewrites loops over one."""
     return rewrite(jaxpr, _opened_bodies)
 
 
@@ -64,7 +64,7 @@ def _opened_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom
 
 
 def _loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
-    """A loop that is run backwards, where one reversible equation is all that a step does to what moves; or None."""
+    """Returns an `invertible` loop if one reversible equation per step computes all inexact carries; None otherwise."""
     moves = tuple([a.inexact for a in prim.steps.split(prim.body.in_avals)[1]])
     carries = set(select_by_mask(prim.steps.split(prim.body.ins)[1], moves))
     readers = [e for e in prim.body.eqns if not carries.isdisjoint(e.ins)]
@@ -89,7 +89,7 @@ def _loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Equations that become one; `after` are groups that it depends on."""
+    """Equations that become one. `after` are the groups that it depends on."""
 
     members: list[int]
     tolerance: float
@@ -97,12 +97,12 @@ class _Group:
 
 
 def _groups(jaxpr: Jaxpr) -> list[_Group]:
-    """Reversible equations, each with those whose results it reconstructs, where nothing else stands between them."""
+    """Groups reversible equations with those whose results they reconstruct, if no other equation lies between them."""
     groups: list[_Group] = []
-    made: dict[Atom, int] = {}  # by which group
-    near: dict[Atom, frozenset[int]] = {}  # groups that a value depends on, through equations that are in none
+    made: dict[Atom, int] = {}  # the group that computes a value
+    near: dict[Atom, frozenset[int]] = {}  # the groups on which a value depends, through ungrouped equations
     nothing: frozenset[int] = frozenset()
-    told = nothing  # groups that what has happened so far depends on: effects stay in order
+    told = nothing  # the groups on which earlier effects depend: effects stay in order
     for k, eqn in enumerate(jaxpr.eqns):
         happens = bool(eqn.prim.effects)
         through = frozenset((told if happens else nothing).union(*[near.get(a, nothing) for a in eqn.ins]))
@@ -127,7 +127,7 @@ def _groups(jaxpr: Jaxpr) -> list[_Group]:
 
 
 def _reached(groups: list[_Group], g: int, start: set[int] | frozenset[int]) -> bool:
-    """Whether one of some groups is `g` or depends on it."""
+    """Returns True if one of the groups in `start` is `g` or depends on it."""
     stack, seen = list(start), set[int]()
     while stack:
         h = stack.pop()
@@ -140,13 +140,13 @@ def _reached(groups: list[_Group], g: int, start: set[int] | frozenset[int]) -> 
 
 
 def _merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
-    """The program with each group as one equation, in an order in which everything is there when it is read."""
+    """Returns the program with each group as one equation, in topological order."""
     group_of = {k: tuple(g.members) for g in groups for k in g.members}
     nodes = [group_of.get(k, (k,)) for k in range(len(jaxpr.eqns)) if group_of.get(k, (k,))[-1] == k]
     maker = {v: n for n, node in enumerate(nodes) for k in node for v in jaxpr.eqns[k].outs}
     after: list[set[int]] = [set() for _ in nodes]
     missing = []
-    last: int | None = None  # with effects, which stay in order
+    last: int | None = None  # the last node with effects, which stay in order
     for n, node in enumerate(nodes):
         before = {maker[a] for k in node for a in jaxpr.eqns[k].ins if a in maker} - {n}
         if any([jaxpr.eqns[k].prim.effects for k in node]):
@@ -175,7 +175,7 @@ def _merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
 
 
 def _one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], Jaxpr]:
-    """Equations of a group as one `invertible`: what it reads, which results are its results, and the program."""
+    """Returns the equations of a group as one `invertible`: its operands, its results and the program."""
     eqns, inside = [jaxpr.eqns[k] for k in members], set(members)
     made = {v for e in eqns for v in e.outs}
     operands: list[Atom] = list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in made]))

@@ -1,4 +1,4 @@
-"""The form in which programs are run backwards: without what nobody reads, with what is written twice once."""
+"""Normal form for inversion: no dead equations, no duplicate equations."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ POINTWISE: Final[tuple[type[Primitive], ...]] = (Unary, Binary, Compare, SelectN
 
 
 def slim_of(jaxpr: Jaxpr) -> Jaxpr:
-    """The program without dead equations and with equal ones as one; a choice can be followed into what it chooses.
+    """Returns the program without dead and duplicate equations, and with elementwise calls inlined where a choice reads
+    them.
 
-    Rule: a call of an elementwise function, whose result a choice reads, is written out: of its results only those are
-          known that were chosen, and it is run backwards for them, element by element.
+    Rule: a call of an elementwise function whose result a choice reads is inlined. Only the chosen elements of its
+          result are known, so it is inverted for these elements.
     """
     return cse(dce(_opened(jaxpr)))
 
 
 def unobserved(jaxpr: Jaxpr) -> Jaxpr:
-    """The program, in the same variables, without effects and checks: for one that is not run but run backwards.
+    """Returns the program, in the same variables, without effects and checks. It is not run but inverted.
 
-    They were where it ran. A check of what is reconstructed could fail by a rounding error.
+    The effects and checks occurred in the forward run. A check of a reconstruction could fail because of a rounding
+    error.
     """
     if not jaxpr.effects and not checks(jaxpr):
         return jaxpr
@@ -63,20 +65,20 @@ def _opens(eqn: Eqn, chosen: set[Atom]) -> bool:
     return all([isinstance(e.prim, POINTWISE) for e in eqn.prim.body.eqns])
 
 
-# ---------------------------------------------------------------------------------------- with equations of the program
+# ------------------------------------------------------------------------------------------------- origins of equations
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """The equation of a program that one of its slim form stands for, and the calls it was in."""
+    """The equation of the original program for an equation of its normal form, and the bodies that contain it."""
 
     eqn: Eqn
     inside: tuple[str, ...] = ()
 
 
 def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
-    """A slim form of a program with bodies as they are, and the equation that each of its values stands for."""
+    """Returns a normal form of a program with unchanged bodies, and the original equation of each of its values."""
     live: set[Atom] = set(jaxpr.outs)
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
@@ -108,14 +110,15 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
 
 
 def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> Origin | None:
-    """The equation of a program that something is said about which was found in another form of it: the one that reads
-    the same, or the first of that name that was written there. With the bodies it is in; None where there is none."""
+    """Finds the equation of a program, and the bodies that contain it, for a message about another form of the program.
+    Prefers the equation with the same description, then the first one with this primitive at this line. Returns None if
+    there is none."""
     met = [o for o in _every(jaxpr) if o.eqn.prim.name == name and str(place(o.eqn.source) or "") == where]
     return next((o for o in met if describe(o.eqn) == equation), met[0] if met else None)
 
 
 def _every(jaxpr: Jaxpr) -> Iterator[Origin]:
-    """The equations of a program and of its bodies, each body once, in the order in which one comes to them."""
+    """Yields the equations of a program and of its bodies, each body once, in program order."""
     seen: set[Jaxpr] = set()
     todo: list[Origin | tuple[Jaxpr, tuple[str, ...]]] = [(jaxpr, ())]
     while todo:

@@ -1,4 +1,4 @@
-"""What a search for the values that known ones determine works on, and what it finds."""
+"""The data of the inverse solver: the dataflow graph of a program, and the plan that a search finds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ UNUSED: Final = Refused("no result depends on it")
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """Equations run backwards: `eqns` compute, over atoms of the program and `fresh` ones, the operands in `gives`.
+    """Equations run backwards. `eqns` compute the operands in `gives`, over atoms of the program and new ones.
 
-    `measures` are the log-determinants of it, `unmeasured` says why they are not all there."""
+    `measures` are their log-determinants. `unmeasured` is the reason if some of these are missing.
+    """
 
     of: tuple[Eqn, ...]
     eqns: tuple[Eqn, ...]
@@ -33,7 +34,8 @@ class Step:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Who makes and who reads each value of a program; `origins`, if any, say what its equations stand for."""
+    """The equation that defines each value of a program, and those that read it. `origins`, if any, maps values to
+    equations of the original program."""
 
     ins: tuple[Var, ...]
     eqns: tuple[Eqn, ...]
@@ -45,13 +47,13 @@ class Graph:
 
     @staticmethod
     def of(jaxpr: Jaxpr, origins: Mapping[Atom, Origin]) -> Graph:
-        """Of a program. Equations without results say nothing."""
+        """Returns the graph of a program. Equations without results are left out."""
         eqns = tuple([e for e in jaxpr.eqns if e.outs])
         return Graph.over(jaxpr.ins, eqns, sum([len(e.outs) for e in eqns]), origins)
 
     @staticmethod
     def over(ins: tuple[Var, ...], eqns: tuple[Eqn, ...], n: int, origins: Mapping[Atom, Origin]) -> Graph:
-        """Of equations in any order; new values are numbered from n."""
+        """Returns the graph of equations in any order. New values are numbered from n."""
         maker: dict[Atom, Eqn] = {}
         number: dict[Atom, int] = {}
         readers: dict[Atom, list[int]] = {}
@@ -64,7 +66,7 @@ class Graph:
         return Graph(ins, eqns, maker, readers, number, n, origins)
 
     def located(self, refused: Refused, eqn: Eqn) -> Refused:
-        """The reason, with the equation it is about."""
+        """Returns the reason with the location of its equation."""
         origin = self.origins[eqn.outs[0]] if self.origins else Origin(eqn)
         of = origin.eqn
         return refused.located(of.prim.name, describe(of), str(place(of.source) or "")).within(*origin.inside)
@@ -73,18 +75,18 @@ class Graph:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How each value that the known ones determine is computed: by its equation, by a step backwards; None: known."""
+    """Maps each determined value to the equation or the backward step that computes it; None for a known value."""
 
     graph: Graph
     ways: Mapping[Atom, Eqn | Step | None]
     refusals: Mapping[int, Refused]
 
     def why_not(self, v: Atom) -> Refused:
-        """Why a value is not determined: the equation that would have to be run backwards and cannot be."""
+        """Returns the reason why a value is not determined: the nearest equation that cannot be run backwards."""
         return next(self.reasons(v), UNUSED)
 
     def reasons(self, v: Atom) -> Iterator[Refused]:
-        """The equations that stand between a value and what is known, the nearest first."""
+        """Yields the refusals of the equations between a value and the known values, the nearest first."""
         seen: set[Atom] = {v}
         queue = deque([v])
         while queue:
@@ -97,7 +99,7 @@ class Plan:
                         queue.append(out)
 
     def needed(self, v: Var) -> Var:
-        """The first operand that is not determined and that a value which is not determined is computed from."""
+        """Returns the first undetermined operand on which an undetermined value depends."""
         seen: set[Atom] = {v}
         stack: list[Atom] = [v]
         while stack:

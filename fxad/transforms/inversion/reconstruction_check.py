@@ -1,9 +1,9 @@
-"""What tells, when a program runs, that a reconstruction is off: sketches of values, made on the way there and compared
-on the way back.
+"""Checks at run time that a reconstruction is accurate: compares sketches of values from the forward and the backward
+pass.
 
-A sketch of an array of n elements is k sums of them with random signs, each element in one sum: whatever is added to
-the array shows in a sum, as large as it is where it stands alone, and as its root mean square times the root of n / k
-where it is spread. A sketch takes k numbers, where keeping the array would take n.
+A sketch of an array of n elements consists of k sums with random signs; each element is in one sum. An error in the
+array shows in the sums. A single wrong element shows with its full size; errors in all elements show as their root mean
+square times the root of n / k. A sketch takes k numbers, where storing the array would take n.
 
 Charikar, Chen and Farach-Colton, Finding frequent items in data streams (2002); the estimate of a norm by signed sums
 is that of Alon, Matias and Szegedy, The space complexity of approximating the frequency moments (1996).
@@ -53,7 +53,7 @@ DIGITS: Final = (  # of the significand, in bits
 
 
 def tolerated(dtype: DType) -> float:
-    """The relative error that is taken unless another is given: a third of the digits of the dtype are left.
+    """Returns the default tolerance of the relative error. It leaves a third of the digits of the dtype.
 
     5e-6 for float64, 4e-3 for float32, 0.08 for float16, 0.16 for bfloat16.
     """
@@ -61,20 +61,22 @@ def tolerated(dtype: DType) -> float:
 
 
 def compared(x: Aval) -> bool:
-    """Whether there is anything to compare."""
+    """Returns True if values of this type are compared: floating or complex, not float8, not empty."""
     return x.inexact and x.dtype not in dtypes.FLOAT8 and x.size > 0
 
 
 def sketched(x: Aval) -> Aval:
-    """The type of a sketch of an array."""
+    """Returns the type of the sketch of an array."""
     dtype = dtypes.real_part(x.dtype)
     return Aval((min(_numbers(x), SUMS),), dtype if dtype == dtypes.float64 else dtypes.float32)
 
 
 def sketch(b: Builder, x: Atom) -> Atom:
-    """Sums of the elements of x with random signs, at most `SUMS` of them, or those of its real and imaginary parts.
+    """Returns the sketch of x: at most `SUMS` sums of its elements, or of its real and imaginary parts, with random
+    signs.
 
-    Elements that are not finite count as 0: what is lost there is nan by itself. It has no derivative.
+    Elements that are not finite count as 0; a reconstruction that loses them is nan without this check. The sketch has
+    no derivative.
     """
     if x.aval.dtype in dtypes.COMPLEX:
         parts = [_line(b, b.one(prim, x)) for prim in (REAL, IMAG)]
@@ -85,7 +87,7 @@ def sketch(b: Builder, x: Atom) -> Atom:
     if n <= SUMS:
         return line
     rows = -(-n // SUMS)
-    # a finaliser of hashes: bits of the number of an element that have nothing to do with each other
+    # a hash finaliser: makes the bits of an element's index independent of each other
     number = Aval((n,), dtypes.uint32)
     i: Atom = b.one(MUL, b.one(Iota((n,), dtypes.uint32, 0)), Lit.of(0x9E3779B1, number))
     i = b.one(XOR, i, b.one(SHIFT_RIGHT_LOGICAL, i, Lit.of(15, number)))
@@ -96,7 +98,7 @@ def sketch(b: Builder, x: Atom) -> Atom:
 
 
 def _line(b: Builder, x: Atom) -> Atom:
-    """All elements in a row, in a dtype that sums do not overflow in."""
+    """Flattens an array, in a dtype in which its sums do not overflow."""
     wide = x.aval.dtype in (dtypes.float32, dtypes.float64) or x.aval.dtype in dtypes.COMPLEX
     return reshaped(b, x if wide else b.one(ConvertElementType(dtypes.float32), x), (x.aval.size,))
 
@@ -108,10 +110,12 @@ def _chosen(b: Builder, where: Atom, yes: Atom, no: Atom) -> Atom:
 def agree(
     b: Builder, sketches: Sequence[Atom], found: Sequence[Atom], others: Sequence[Atom], tolerance: float
 ) -> Atom:
-    """Whether what was reconstructed is what was there, of which the sketches are: a bool.
+    """Returns a bool atom: True if the reconstructed values agree with the original values, which are given by their
+    sketches.
 
-    Of the error in the values found, the largest is compared with the largest magnitude in them: it may be `tolerance`
-    of that (0: as `tolerated` for their dtypes). Where all that was there is 0, with that in `others`.
+    The largest error in the values is compared with the largest magnitude in them. The error may be `tolerance` times
+    the magnitude (0: the default of `tolerated` for each dtype). If all original values are 0, the magnitudes in
+    `others` count too.
     """
     wide = dtypes.float64 if any([s.aval.dtype == dtypes.float64 for s in sketches]) else dtypes.float32
     errors: list[Atom] = []
@@ -138,7 +142,7 @@ def _finite_line(b: Builder, x: Atom) -> Atom:
 
 
 def _peak(b: Builder, x: Atom, dtype: DType) -> Atom:
-    """The largest magnitude."""
+    """Returns the largest magnitude."""
     top: Atom = b.one(ReduceMax((0,)), b.one(ABS, x))
     return top if top.aval.dtype == dtype else b.one(ConvertElementType(dtype), top)
 
@@ -151,11 +155,11 @@ def _largest(b: Builder, xs: Sequence[Atom]) -> Atom:
 
 
 def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
-    """Values as they are, or with nan as their first elements if a reconstruction is off. A derivative that is 0
-    whatever was there (of a literal, of what only integers say) is computed from no reconstruction: it stays a literal.
+    """Returns the values, with nan as their first elements if a reconstruction is inaccurate.
 
-    That element times 1 or nan, which is linear; written where it stands, because an array that was multiplied as a
-    whole would be there twice, and the gradients of all blocks would be held until the last is reconstructed.
+    A literal is returned unchanged: a derivative that is always 0 depends on no reconstruction. The first element is
+    multiplied by 1 or nan, which is linear. Only this element is updated in place: a product of the whole array would
+    be a second array, and would keep the gradients of all blocks live until the last reconstruction.
     """
     out: list[Atom] = []
     for x in values:
@@ -180,10 +184,11 @@ def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
 
 
 def after_checks(rule: tuple[Jaxpr, Jaxpr, Jaxpr], n: int) -> tuple[Jaxpr, Jaxpr, Jaxpr]:
-    """A rule (forward, push, pull) of a program with `n` results and with checks: derivatives wait for the forward
-    program, which checks, where they need none of what it computes.
+    """Orders the derivatives after the checks of a program with `n` results. `rule` is (forward, push, pull).
 
-    Rule: a bool that is false is stored with the results, and is the predicate of a check of the derivatives.
+    The forward program performs the checks. Without this, derivatives that read none of its values could run before it.
+
+    Rule: the forward program also stores a bool that is False. It is the predicate of a check of the derivatives.
     """
     forward, push, pull = rule
     b = Builder()

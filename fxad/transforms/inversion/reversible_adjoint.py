@@ -1,4 +1,4 @@
-"""Equations with bodies that are retraced: run backwards and differentiated at once, in the same order."""
+"""Equations with bodies that are retraced: inverted and differentiated in one backward pass."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from fxad.transforms.vmap import over_stack
 
 
 class Retrace(Protocol):
-    """A body run backwards with its gradient: it gives all operands that are not marked in `ins`.
+    """Returns a body run backwards together with its gradient. It gives all operands that are not marked in `ins`.
 
-    See `fxad.transforms.inversion.invertible.retraced`."""
+    See `fxad.transforms.inversion.invertible.retraced`.
+    """
 
     def __call__(self, body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks, /) -> Jaxpr: ...
 
@@ -38,7 +39,7 @@ Found: TypeAlias = "tuple[dict[Atom, Atom], list[Atom]]"
 
 @final
 class Bodies:
-    """The `BodyCtx` of loops that are retraced: emits into a builder."""
+    """The `BodyCtx` of loops that are retraced: emits equations into a builder."""
 
     __slots__ = ("_b", "_rules", "measured")
 
@@ -65,7 +66,7 @@ class Bodies:
 @final
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """An equation to retrace: which of its operands are known otherwise. The others it gives."""
+    """An equation to retrace. `known` marks the operands that are known already; the equation gives the others."""
 
     known: Marks
 
@@ -79,8 +80,8 @@ class Fused:
         recur: Retrace,
         rules: InverseRules,
     ) -> Found:
-        """Emit it: the operands that it gives, and the cotangents of those marked in `wrt`. `cts` are those of the
-        inexact results."""
+        """Emits the retraced equation. Returns the operands that it gives, and the cotangents of the operands marked in
+        `wrt`. `cts` are the cotangents of the inexact results."""
         prim = eqn.prim
         outs = tuple([value(v) for v in eqn.outs])
         if isinstance(prim, Scan):
@@ -99,12 +100,12 @@ class Fused:
         return dict(zip(free, results, strict=False)), list(results[len(free) :])
 
     def args(self, eqn: Eqn, value: Value) -> Args:
-        """The operands, with a hole for each that the equation gives."""
+        """Returns the operands, with a hole for each operand that the equation gives."""
         return tuple([value(a) if k else Hole(a.aval) for a, k in zip(eqn.ins, self.known, strict=True)])
 
 
 def fused_steps(jaxpr: Jaxpr, plan: Plan, rules: InverseRules) -> Mapping[Var, Fused]:
-    """The equations of a program to retrace, by their first results."""
+    """Returns the equations of a program to retrace, by their first results."""
     steps = {way.of[0].outs[0]: way for way in plan.ways.values() if isinstance(way, Step) and len(way.of) == 1}
     found: dict[Var, Fused] = {}
     for eqn in jaxpr.eqns:
@@ -130,7 +131,7 @@ def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
     free = [a for a, k in zip(eqn.ins, known, strict=True) if not k]
     if len(set(free)) == len(free):
         return True
-    # one place of an operand may have given it: run backwards with its gradient, a body gives all that it is asked for
+    # the plan may determine a repeated operand at one position; a retraced body must give it at all positions
     given, every = known[len(known) - len(prim.bodies[0].ins) :], (True,) * len(eqn.outs)
     return all([all(either(determine(body, given, every, rules).solved, given)) for body in prim.bodies])
 
@@ -156,7 +157,7 @@ def _loop(
     recur: Retrace,
     rules: InverseRules,
 ) -> Found:
-    """One loop, from the last step to the first: each reconstructs what it started from and passes cotangents on."""
+    """Emits one loop from the last step to the first. Each step reconstructs its operands and propagates cotangents."""
     ctx = Bodies(b, rules)
     found = retreat(ctx, prim, args, outs)
     assert not isinstance(found, Refused)

@@ -1,9 +1,9 @@
-"""Programs solved backwards: which values the known ones determine, and equations that compute them when asked.
+"""Inverts programs: finds the values that the known ones determine, and emits equations that compute them on demand.
 
-The solver works on the dataflow graph, so the order of equations does not matter. From what is known it goes on until
-nothing changes: an equation whose operands are known is computed; one whose results are known is run backwards, by the
-rule of its primitive, where that gives the operands that are not. Then values are emitted on demand, each once, so that
-a program that asks for them late makes them late.
+The solver works on the dataflow graph, so the order of equations does not matter. It repeats two steps until nothing
+changes. It computes an equation whose operands are known. It runs an equation backwards whose results are known, by the
+inverse rule of its primitive, if that gives unknown operands. Then values are emitted on demand, each once, so a value
+is computed where it is first read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ NOWHERE: Final[Mapping[Atom, Origin]] = MappingProxyType({})
 
 
 class Scratch(Builder):
-    """The `BodyCtx` of the rules: equations over the atoms of the program itself, numbered after its own."""
+    """The `BodyCtx` of the rules: a builder of equations over the atoms of the program. Its variables are numbered
+    after those of the program."""
 
     __slots__ = ("_eqn", "_graph", "_rules", "measured", "measures", "unmeasured")
 
@@ -62,7 +63,7 @@ class Scratch(Builder):
         return self._graph.maker.get(a)
 
     def at(self, eqn: Eqn) -> None:
-        """The equation that is asked about."""
+        """Sets the equation that is being inverted."""
         self._eqn, self.source = eqn, eqn.source
 
     def recur(self, body: Jaxpr, ins: Marks, outs: Marks) -> Determined:
@@ -77,15 +78,15 @@ class Scratch(Builder):
 
 
 class _Search:
-    """One search for what the known values determine."""
+    """One search for the values that the known ones determine."""
 
     def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
         self.graph, self.rules, self.measured = graph, rules, measured
         self.ways: dict[Atom, Eqn | Step | None] = {}
         self.refusals: dict[int, Refused] = {}
-        # elements of operands, by the equations that they were found by, from the last to the first
+        # parts of operands; the key is the path of equations that gave the part, from the last to the first
         self.parts: dict[Var, dict[Path, Part]] = {}
-        self.masked: deque[tuple[Var, Path]] = deque()  # to be followed to what computed them
+        self.masked: deque[tuple[Var, Path]] = deque()  # parts whose defining equations are still to be inverted
         self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.eqns]
         self.forward: deque[int] = deque([k for k, m in enumerate(self.missing) if m == 0])
         self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
@@ -119,8 +120,8 @@ class _Search:
         for a in given:
             self.know(a, None)
         for v in self.graph.ins:
-            if not v.aval.size and v not in self.ways:  # there is one array without elements
-                # by an equation: a literal zero among what a linear call holds fixed would be taken for one that moves
+            if not v.aval.size and v not in self.ways:  # all arrays without elements are equal
+                # by an equation: a linear call would take a literal zero among its fixed operands for a linear operand
                 scratch = Scratch(self.graph, self.rules, False)
                 zero = Lit.of(0, v.aval.with_shape(()))
                 self._settle((), scratch, {v: scratch.one(BroadcastInDim(v.aval.shape, ()), zero)})
@@ -165,7 +166,7 @@ class _Search:
             self.refusals[k] = self.graph.located(UNUSED, eqn)
 
     def _solved(self, scratch: Scratch, eqn: Eqn, outs: tuple[Var, ...] = ()) -> Sequence[Atom | Part | None] | Refused:
-        """What the rule of an equation says of its unknown operands; `outs` are taken to be known too."""
+        """Applies the inverse rule of an equation to its unknown operands; `outs` are also taken to be known."""
         rule = self.rules.rows.get(type(eqn.prim))
         if rule is None:
             return UNKNOWN_RULE
@@ -174,7 +175,7 @@ class _Search:
         if len(set(holes)) != len(holes):
             if not isinstance(eqn.prim, HigherOrder):
                 return TWICE
-            # a body may give an operand at any of its places; but then its determinant is that of other operands
+            # a body may determine a repeated operand at either position, but its determinant is for separate operands
             scratch.unmeasured = self.graph.located(TWICE, eqn) if scratch.measured else None
         scratch.at(eqn)
         try:
@@ -206,7 +207,8 @@ class _Search:
         return isinstance(a, Var) and a not in self.ways
 
     def _part(self, v: Var, path: Path, part: Part) -> None:
-        """Some elements of an operand: all of it, with others; or what others can be computed from."""
+        """Records a part of an operand. If the parts are complete, joins them to the operand. Otherwise looks for
+        values that the part determines."""
         part = with_places(part, self.graph.maker.get)
         parts = self.parts.setdefault(v, {})
         parts[path] = part
@@ -220,14 +222,14 @@ class _Search:
             self._peek(v, path[-1], part)
 
     def _join(self, v: Var, paths: tuple[Path, ...]) -> None:
-        """Put an operand together of the parts that several equations give."""
+        """Assembles an operand from the parts that several equations give."""
         scratch = Scratch(self.graph, self.rules, self.measured)
         parts = [part for path in paths for part in self._again(scratch, v, path)]
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
         self._settle(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
 
     def _again(self, scratch: Scratch, v: Var, path: Path) -> list[Part]:
-        """Parts that were found before, now in a scratch of their own."""
+        """Emits parts that were found before into another scratch builder."""
         first, *rest = [self.graph.eqns[k] for k in path]
         found = self._solved(scratch, first)
         assert not isinstance(found, Refused), "an equation gave this part before"
@@ -239,7 +241,7 @@ class _Search:
         return parts
 
     def _through(self, scratch: Scratch, eqn: Eqn, part: Part) -> Part | Atom | Refused:
-        """Elements that a mask chose of the result of an equation, run backwards element by element."""
+        """Inverts an elementwise equation of which a mask selected some elements of the result."""
         scratch.at(eqn)
         if (there := through_places(scratch, eqn, part, self._unknown, self.graph.maker.get)) is not None:
             return there
@@ -254,14 +256,15 @@ class _Search:
         if isinstance(found, Refused):
             return found
         (value,) = [x for x in found if x is not None]
-        if isinstance(value, Part):  # of elements that were chosen, the real or the imaginary part
+        if isinstance(value, Part):  # the real or the imaginary part of the selected elements
             return APART
         if scratch.measured:
             self._measure(scratch, eqn, rule, found, part)
         return chosen_part(value, part.chosen)
 
     def _follow(self, v: Var, path: Path) -> None:
-        """From elements that a mask chose: what reads no others, and what they were computed from."""
+        """Follows a part that a mask selected: computes the equations that read no other elements, and inverts the
+        equation that computed the operand."""
         part = self.parts[v][path]
         if v in self.ways or not part.followed:
             return
@@ -269,7 +272,7 @@ class _Search:
             reader = self.graph.eqns[j]
             if reader.outs[0] not in self.ways and reads_part(reader, v, part, self._unknown):
                 scratch = Scratch(self.graph, self.rules, False)
-                for again in self._again(scratch, v, path):  # none, where what it came from has become known
+                for again in self._again(scratch, v, path):  # none if the value it came from is known by now
                     seen = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
                     self._settle((reader,), scratch, {reader.outs[0]: seen})
         k = self.graph.number.get(v, -1)
@@ -292,7 +295,8 @@ class _Search:
             self._part(unknown, (*path, k), found)
 
     def _peek(self, v: Var, k: int, part: Part) -> None:
-        """Compute what reads no other elements of an operand than those that an equation gives, and what they are."""
+        """Computes the equations that read only elements of a given part, and the operands of the defining equation
+        that lie in the part."""
         for j in self.graph.readers[v]:
             reader = self.graph.eqns[j]
             box = box_of(reader.prim, v.aval)
@@ -332,9 +336,11 @@ def solve(
     measured: bool = False,
     origins: Mapping[Atom, Origin] = NOWHERE,
 ) -> Plan:
-    """What the atoms given determine of a program; `origins` are what its equations stand for, for messages.
+    """Returns how to compute the values of a program that the given atoms determine.
 
-    Rule: where they do not determine all operands, sums of masked values are read as choices.
+    `origins` maps values to equations of the original program, for messages.
+
+    Rule: if not all operands are determined, sums of masked values are also tried as choices.
     """
     graph, given = Graph.of(jaxpr, origins), tuple(given)
     plan = _Search(graph, rules, measured).run(given)
@@ -355,17 +361,17 @@ def _solved(jaxpr: Jaxpr, plan: Plan) -> int:
 @final
 @dataclass(slots=True, eq=False)
 class Demand:
-    """Emits values of a program into a builder when they are asked for, each once; `env` holds those that are there."""
+    """Emits values of a program into a builder on demand, each once. `env` holds the values that are available."""
 
     b: Builder
     plan: Plan
     env: dict[Atom, Atom]
-    steps: dict[Step, dict[Atom, Atom]] = field(default_factory=dict)  # those emitted, with their fresh atoms
-    # values found by running backwards, and what each time was read for it
+    steps: dict[Step, dict[Atom, Atom]] = field(default_factory=dict)  # the emitted steps, with their new atoms
+    # for each inverted equation: the values that it gave, and the values that it read
     taken: list[tuple[tuple[Atom, ...], tuple[Atom, ...]]] = field(default_factory=list)
 
     def get(self, a: Atom) -> Atom:
-        """The value of an atom, which the plan determines."""
+        """Returns the value of an atom that the plan determines."""
         stack = [a]
         while stack:
             top = stack[-1]
@@ -399,7 +405,8 @@ class Demand:
         self.taken.append((tuple(way.gives), way.reads))
 
     def ends(self) -> list[Atom]:
-        """Values found by running backwards from which no other such value was found: what went wrong is in them."""
+        """Returns the reconstructed values from which no other value was reconstructed. Errors of the reconstruction
+        accumulate in them."""
         made = dict.fromkeys([v for gives, _ in self.taken for v in gives])
         stack, seen = [a for _, reads in self.taken for a in reads], set[Atom]()
         while stack:
@@ -411,7 +418,7 @@ class Demand:
         return [v for v in made if v not in seen]
 
     def measures(self) -> list[Atom]:
-        """The log-determinants of the steps taken."""
+        """Returns the log-determinants of the emitted steps."""
         return [local[a] if a in local else self.env.get(a, a) for s, local in self.steps.items() for a in s.measures]
 
 
@@ -419,11 +426,12 @@ class Demand:
 def determine(
     jaxpr: Jaxpr, ins: Marks, outs: Marks, rules: InverseRules, measured: bool = False, traced: bool = False
 ) -> Determined:
-    """Run a program backwards, from the results marked in `outs` and the operands marked in `ins`, as far as it goes.
-    `traced`: reasons name equations of the program itself, not of its slim form, and say in which body they are.
+    """Runs a program backwards as far as possible, from the results marked in `outs` and the operands marked in `ins`.
 
-    Rule: equal equations are one: what is written twice is known when it is known once.
-    Cost: one search, linear in the equations where each is asked once.
+    `traced`: reasons name equations of the program itself, not of its normal form, and the bodies that contain them.
+
+    Rule: equal equations are merged: a value that is computed twice is known if one of the two is known.
+    Cost: one search; linear in the equations if each is inverted once.
     """
     asked = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
     slim, origins = traced_back(asked) if traced else (slim_of(asked), NOWHERE)

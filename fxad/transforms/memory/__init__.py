@@ -1,4 +1,4 @@
-"""What reverse mode stores: `remat`, its policies, tables of residuals, and partial evaluation."""
+"""The memory of reverse mode: `remat`, its policies, tables of residuals, and partial evaluation."""
 
 from typing import TYPE_CHECKING
 

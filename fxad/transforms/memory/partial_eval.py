@@ -1,4 +1,4 @@
-"""Partial evaluation: a program in two, the part that some operands determine and the rest."""
+"""Partial evaluation: splits a program into the part that depends only on known operands, and the rest."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fxad.transforms.memory.split_bodies import Body, apart
 @final
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A value that the first program hands to the second: its name (that of a `checkpoint_name`, or that of the
-    operation that made it, with a number), its type and the user's line."""
+    """A residual, which the first program returns and the second reads: its name (the `checkpoint_name`, or the name of
+    the operation that computes it with a number), its type and the user's line."""
 
     name: str
     aval: Aval
@@ -31,8 +31,8 @@ class Passed:
 @final
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A program in two. `known`: known operands -> known results, then residuals. `unknown`: residuals, then the other
-    operands -> the other results. `out_known` marks the results that are known."""
+    """A program in two parts. `known`: known operands -> known results, then residuals. `unknown`: residuals, then the
+    other operands -> the other results. `out_known` marks the known results."""
 
     known: Jaxpr
     unknown: Jaxpr
@@ -42,19 +42,19 @@ class Halves:
 
 @by_value
 def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
-    """Split a program at what the marked operands determine.
+    """Splits a program into a known part, which depends only on the marked operands, and an unknown part.
 
-    An equation is known when all its operands are, literals included. Equations with bodies are split: calls, `remat`,
-    a `cond` whose index is known, and a `scan`, whose known part is a scan of its own: a carry is known when each step
-    makes a known one of it, and what a step hands over is stacked, but for constants and slices, which are there. A
-    `while`, a `cond` on what is not known and a function with rules are known as a whole or not at all, and so is what
-    has an effect. A result that is known is given by the first program (a known operand or a literal
-    that is a result is forwarded) and not by the second.
+    An equation is known if all its operands are known. Literals are known. Some equations with bodies are split: calls,
+    `remat`, a `cond` whose index is known, and a `scan`. The known part of a scan is a scan. A carry is known if each
+    step computes it from known values. The residuals of the steps are stacked, except constants and slices, which the
+    second program reads from the operands. A `while`, a `cond` on an unknown index and a function with custom rules are
+    not split: they are known or unknown as a whole. The same holds for equations with effects. The first program
+    returns the known results, including known operands and literals. The second program returns the others.
 
     Law:  `unknown(residuals of known, others)` and the results of `known` are the results of the program, bit for bit.
-          No equation is in both. Effects stay in order: one that follows an effect of the second program is in the
-          second, whatever its operands.
-    Cost: one pass; a residual is a value that the second program reads, once.
+          No equation is in both. Effects stay in order: an effect that follows an effect of the second program is in
+          the second program, whatever its operands.
+    Cost: one pass; each value that the second program reads is one residual.
     """
     flat, sure = _opened(jaxpr, known)
     made: set[Atom] = {v for v, k in zip(flat.ins, known, strict=True) if k}
@@ -75,12 +75,12 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
 
 
 def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
-    """The program with those calls inlined, and those equations split, that have known operands and others; and which
-    equations are known."""
+    """Inlines the calls and splits the equations that have both known and unknown operands. Returns the program and a
+    mask of its known equations."""
     b = Builder.like(jaxpr)
     made: set[Atom] = {v for v, k in zip(jaxpr.ins, known, strict=True) if k}
     sure: list[bool] = []
-    waiting = False  # an effect of the second program
+    waiting = False  # True after the first effect of the second program
 
     def have(ins: tuple[Atom, ...]) -> list[bool]:
         return [isinstance(a, Lit) or a in made for a in ins]
@@ -125,7 +125,7 @@ def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Body:
 
 
 def _live(eqns: Sequence[Eqn], wanted: Sequence[Atom]) -> list[Eqn]:
-    """The equations that the values wanted, and effects, need."""
+    """Returns the equations that the wanted values or effects depend on."""
     live, out = set(wanted), []
     for eqn in reversed(eqns):
         if eqn.prim.effects or not live.isdisjoint(eqn.outs):
@@ -137,7 +137,8 @@ def _live(eqns: Sequence[Eqn], wanted: Sequence[Atom]) -> list[Eqn]:
 def _part(
     jaxpr: Jaxpr, takes: Sequence[bool], further: Sequence[Atom], eqns: Sequence[Eqn]
 ) -> tuple[Builder, dict[Atom, Atom]]:
-    """A builder that holds some equations of a program, over `further` values and the operands that it takes."""
+    """Returns a builder with the given equations of a program. Its operands are the `further` values, then the operands
+    marked in `takes`."""
     b = Builder()
     env: dict[Atom, Atom] = {a: b.input(a.aval) for a in further}
     env.update({v: b.input(v.aval) for v, t in zip(jaxpr.ins, takes, strict=True) if t})
@@ -146,7 +147,7 @@ def _part(
 
 
 def _passed(jaxpr: Jaxpr, values: Sequence[Atom]) -> tuple[Passed, ...]:
-    """How the values that are handed over are called."""
+    """Returns names, types and lines of the residuals."""
     made: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
     places = {a: k for k, a in enumerate(made)}
     operands: dict[Atom, int] = {v: k for k, v in enumerate(jaxpr.ins)}

@@ -1,12 +1,12 @@
-"""What a `remat` stores for the backward pass: policies, values that choose among the equations of a program.
+"""Policies: values that select the equations whose results a `remat` stores for the backward pass.
 
 >>> from fxad import policies
 >>> print(policies.dots_without_batch_dims | policies.names("attention") & ~policies.names("scores"))
 dots_without_batch_dims | names('attention') & ~names('scores')
 
-A policy is asked once, when `remat` is applied, and what it answers is written into the program: the program holds no
-function, and transforms do not ask again. So a product without batch dimensions that was chosen stays chosen under
-vmap, which gives it one.
+`remat` evaluates its policy once, when it is applied, and marks the selected values in the program. The program holds
+no function, and transformations do not evaluate the policy again. So a product without batch dimensions that was
+selected stays selected under vmap, which adds a batch dimension.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from fxad.transforms.locate import describe
 
 
 class Policy(ABC):
-    """Which equations have their results stored; what is not stored is computed again.
+    """Selects the equations whose results are stored. All other values are computed again.
 
-    Rule: a value: frozen, hashable, equal to an equal one. `a | b` stores what either does, `a & b` what both do, `~a`
-          the rest. For a rule of your own derive from it, as a frozen dataclass, or take `where`.
+    Rule: a value: frozen, hashable, equal to an equal one. `a | b` stores what `a` or `b` stores, `a & b` what both
+          store, `~a` everything else. To write a policy, derive a frozen dataclass from this class, or use `where`.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def keeps(self, eqn: Eqn) -> bool:
-        """Whether the results of an equation are stored."""
+        """Returns True if the results of an equation are stored."""
 
     def __or__(self, other: Policy) -> Policy:
         return Either(self, check_policy("|", other))
@@ -54,7 +54,7 @@ class Policy(ABC):
 
 
 def check_policy(what: str, policy: object) -> Policy:
-    """Raises: ArgumentError for what is not a policy."""
+    """Returns `policy` if it is one. Raises: ArgumentError otherwise."""
     if isinstance(policy, Policy):
         return policy
     remedy = "one of fxad.policies: nothing, everything, dots, names(...), where(predicate), ..."
@@ -68,7 +68,7 @@ def check_policy(what: str, policy: object) -> Policy:
 
 
 def decided(policy: Policy, eqn: Eqn) -> bool:
-    """What a policy says of an equation. Raises: ArgumentError for an answer that is no bool."""
+    """Returns the decision of a policy for an equation. Raises: ArgumentError for an answer that is not a bool."""
     return _answer(policy, policy.keeps(eqn), eqn)
 
 
@@ -85,7 +85,7 @@ def _answer(policy: Policy, answer: object, eqn: Eqn) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class Nothing(Policy):
-    """Stores the operands of the segment only."""
+    """Stores only the operands of the segment."""
 
     def keeps(self, eqn: Eqn) -> bool:
         return False
@@ -97,7 +97,8 @@ class Nothing(Policy):
 @final
 @dataclass(frozen=True, slots=True)
 class Everything(Policy):
-    """Stores every value that the backward pass reads; what only derivatives compute (cos x) is computed there."""
+    """Stores every value of the program that the backward pass reads. Values that only derivatives need (cos x) are
+    computed there."""
 
     def keeps(self, eqn: Eqn) -> bool:
         return True
@@ -109,7 +110,7 @@ class Everything(Policy):
 @final
 @dataclass(frozen=True, slots=True)
 class Dots(Policy):
-    """Stores the results of matrix products (`dot_general`); all, or those without batch dimensions."""
+    """Stores the results of matrix products (`dot_general`): all of them, or only those without batch dimensions."""
 
     batched: bool = True
 
@@ -123,7 +124,8 @@ class Dots(Policy):
 @final
 @dataclass(frozen=True, slots=True)
 class Names(Policy):
-    """Stores what `checkpoint_name` gave one of these names; `but`: any name that is not one of these."""
+    """Stores the values that `checkpoint_name` labels with one of these names. With `but`: the values with any other
+    name."""
 
     labels: frozenset[str]
     but: bool = False
@@ -138,7 +140,8 @@ class Names(Policy):
 @final
 @dataclass(frozen=True, slots=True)
 class Where(Policy):
-    """Stores the results of the equations for which a function says so. Equal to another with the same function."""
+    """Stores the results of the equations for which a function returns True. Two such policies are equal if they have
+    the same function."""
 
     predicate: Callable[[Eqn], bool]
     text: str
@@ -158,7 +161,7 @@ class Where(Policy):
 @final
 @dataclass(frozen=True, slots=True)
 class Either(Policy):
-    """Stores what one of two policies stores."""
+    """Stores the values that at least one of two policies stores."""
 
     left: Policy
     right: Policy
@@ -173,7 +176,7 @@ class Either(Policy):
 @final
 @dataclass(frozen=True, slots=True)
 class Both(Policy):
-    """Stores what both of two policies store."""
+    """Stores the values that both policies store."""
 
     left: Policy
     right: Policy
@@ -188,7 +191,7 @@ class Both(Policy):
 @final
 @dataclass(frozen=True, slots=True)
 class Not(Policy):
-    """Stores what a policy does not store."""
+    """Stores the values that a policy does not store."""
 
     inner: Policy
 
@@ -210,20 +213,21 @@ dots_without_batch_dims: Final = Dots(batched=False)
 
 
 def names(*labels: str) -> Policy:
-    """What `checkpoint_name` gave one of these names."""
+    """Returns a policy that stores the values that `checkpoint_name` labels with one of these names."""
     return Names(_labels("names", labels))
 
 
 def names_except(*labels: str) -> Policy:
-    """What `checkpoint_name` gave a name, other than these."""
+    """Returns a policy that stores the values that `checkpoint_name` labels with any name except these."""
     return Names(_labels("names_except", labels), but=True)
 
 
 def where(predicate: Callable[[Eqn], bool], name: str = "") -> Policy:
-    """The results of the equations for which `predicate(eqn)` is true; `name` stands for it in tables.
+    """Returns a policy that stores the results of the equations for which `predicate(eqn)` is true.
 
-    A function is not a value: two policies are equal when they hold the same function object, so define it once, at the
-    top of a module, and not as a lambda where it is used. It sees equations, with primitive, operands and types.
+    Tables show the policy as `name`. Two such policies are equal only if they hold the same function object. So define
+    the function once at the top of a module; a lambda is a new object at each evaluation. The predicate receives an
+    equation, with its primitive, operands and types.
     """
     if not callable(predicate):
         raise ArgumentError(

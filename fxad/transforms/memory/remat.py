@@ -1,4 +1,4 @@
-"""`remat`: a program that stores for the backward pass its operands, and what a policy chooses."""
+"""`remat`: a program that stores only its operands, and the values that a policy selects, for the backward pass."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from fxad.transforms.memory.policies import Policy, decided, nothing
 
 @by_value
 def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
-    """The same program as one `remat` equation: differentiating it saves its operands and what `policy` chooses, and
-    the backward program computes everything else again. Nestable.
+    """Returns the program as one `remat` equation. Can be nested.
 
-    Law:  same value; the same gradient, bitwise, whatever segments share: what they contribute to a cotangent is added
-          in the order of the program without them; the residuals of `linearize` are among the operands and the chosen
-          values.
+    Differentiation stores the operands of the equation and the values that `policy` selects. The backward program
+    computes all other values again.
+
+    Law:  same value; the same gradient, bitwise, also if segments share operands: contributions to a cotangent are
+          added in the order of the program without segments; the residuals of `linearize` are among the operands and
+          the selected values.
     Cost: none forward; one more forward computation in the backward program.
     """
     b = Builder.like(jaxpr)
@@ -29,11 +31,11 @@ def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
 
 @by_value
 def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
-    """The program with a mark on the results that `policy` chooses, for the `remat` that is put around it.
+    """Returns the program with marks on the values that `policy` selects. `remat` makes it the body of its equation.
 
-    Bodies are looked at too: those of calls, loops and branches, the body and the forward programs of a function with
-    rules of its own, and of an inner `remat` its results and what it keeps itself. A `while` without `max_steps` has no
-    reverse mode: what its steps compute is not stored.
+    The policy also selects values in bodies: of calls, loops and branches, and the body and the forward programs of a
+    function with custom rules. In an inner `remat` it selects among its results and the values that it keeps itself.
+    The body of a `while` without `max_steps` is not searched, because such a loop has no reverse mode.
     """
     if policy == nothing:
         return jaxpr
@@ -53,7 +55,7 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
             outs = b(eqn.prim.with_bodies(tuple(made)), *ins)
         else:
             outs = b.copy(eqn, ins)
-        # what a call gives is marked in its body
+        # the results of a call are marked in its body
         if not isinstance(eqn.prim, Keep | Call) and decided(policy, eqn):
             outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
         return outs
@@ -63,9 +65,9 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
 
 @by_value
 def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
-    """The body of a `remat` with the values that it keeps marked as kept by one around it too, where `policy` says so.
+    """Returns the body of a `remat`, in which kept values that `policy` selects are also kept by the enclosing `remat`.
 
-    `level`: how many other `remat` are in between; all of them must keep the value.
+    `level` is the number of `remat` equations between this body and the enclosing one; all of them must keep the value.
     """
     made: dict[Atom, Eqn] = {}
 
@@ -86,7 +88,7 @@ def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
 
 
 def _chosen(policy: Policy, value: Atom, made: Mapping[Atom, Eqn]) -> bool:
-    """Whether a policy keeps a value, for what computes it or for a name that it has."""
+    """Returns True if a policy selects the equation that computes a value, or one of the names of the value."""
     while value in made:
         eqn = made[value]
         if not isinstance(eqn.prim, Keep) and decided(policy, eqn):

@@ -1,4 +1,4 @@
-"""What reverse mode stores of a program, as a table that can be read, edited and given back as a plan."""
+"""The table of the values that reverse mode stores for a program. An edited table is a plan for `remat`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from fxad.transforms.inversion.second_order import drop_derivative_rules
 class Residual:
     """A value that reverse mode stores between the forward and the backward program.
 
-    `made_by` and `read_by` are the primitives that give it and that first ask for it, `where` the user's line that
-    gives it. `decided_by` says why it is stored: an argument is there anyway, a policy chose it, or nobody did.
-    `values` are the values of the program (its calls inlined) that have to be kept for it: itself, or, for what only
-    the derivative computes (cos x), what that is computed from. `stored` is what a plan changes.
+    `made_by` is the primitive that computes it, `where` the user's line of that equation, `read_by` the primitive that
+    first reads it. `decided_by` is the reason why it is stored: it is an argument, a policy selected it, or neither.
+    `values` are the values of the program (its calls inlined) that must be kept for it: the value itself, or, for a
+    value that only the derivative computes (cos x), the values it is computed from. A plan changes `stored`.
     """
 
     aval: Aval
@@ -43,17 +43,17 @@ class Residual:
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """The size of the value in bytes."""
         return self.aval.size * self.aval.dtype.itemsize
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Residuals(Sequence[Residual]):
-    """The residuals of a program, in the order in which they are made; arguments first. `print` shows a table.
+    """The residuals of a program: arguments first, then in the order of computation. `print` shows a table.
 
-    `without(k, ...)` and `keep(k, ...)` give a copy in which rows are computed again, or stored; such a copy is a plan
-    for `remat(program, plan=...)`. `wrt` marks the operands with respect to which derivatives are meant.
+    `without(k, ...)` and `keep(k, ...)` return a copy in which rows are computed again, or stored. Such a copy is a
+    plan for `remat(program, plan=...)`. `wrt` marks the operands with respect to which the program is differentiated.
     """
 
     jaxpr: Jaxpr
@@ -75,15 +75,16 @@ class Residuals(Sequence[Residual]):
 
     @property
     def bytes(self) -> int:
-        """Bytes of what is stored, without arguments, which are there anyway."""
+        """The bytes of the stored values, without arguments, which the caller holds."""
         return sum([r.bytes for r in self.rows if r.stored and not r.is_argument])
 
     def without(self, *rows: SupportsIndex) -> Residuals:
-        """A copy in which these rows are computed again. Raises: ArgumentError for no row, and for an argument."""
+        """Returns a copy in which these rows are computed again. Raises: ArgumentError for a row that does not exist,
+        and for an argument."""
         return self._with(rows, False)
 
     def keep(self, *rows: SupportsIndex) -> Residuals:
-        """A copy in which these rows are stored. Raises: ArgumentError for no row."""
+        """Returns a copy in which these rows are stored. Raises: ArgumentError for a row that does not exist."""
         return self._with(rows, True)
 
     def _with(self, rows: tuple[SupportsIndex, ...], stored: bool) -> Residuals:
@@ -140,14 +141,14 @@ def _aligned(column: int, text: str, width: int) -> str:
 
 @by_value
 def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
-    """What `linearize` stores for derivatives with respect to the marked operands.
+    """Returns the table of the values that `linearize` stores for derivatives with respect to the marked operands.
 
     Law:  the rows are the distinct residuals that the linear program reads, without literals.
     Cost: one `linearize`.
     """
     body = inline(jaxpr)
     n, values = len(body.outs), [v for e in body.eqns for v in e.outs]
-    # with every value for a result, the primal program says where each of them is
+    # every value is made a result, so that the results of the primal program show where each value is computed
     split = linearize(Jaxpr(body.ins, body.eqns, (*body.outs, *values), body.name), wrt)
     primal = split.primal
     n_all, n_dots = n + len(values), sum(wrt)
@@ -179,7 +180,7 @@ def _named(prim: Primitive) -> str:
 
 
 def _reader(jaxpr: Jaxpr, v: Var) -> str:
-    """The operation that first reads a value, in calls and recomputations too."""
+    """Returns the name of the operation that first reads a value, also inside calls and recomputations."""
     while (eqn := next((e for e in jaxpr.eqns if v in e.ins), None)) is not None:
         layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
         if layout is None or not layout.transparent or layout.once is None:
@@ -190,12 +191,12 @@ def _reader(jaxpr: Jaxpr, v: Var) -> str:
 
 
 def _maker(eqn: Eqn, v: Var) -> tuple[Eqn, str]:
-    """The equation that gives a value, in calls and loops too, and the policy that marks it to be kept there."""
+    """Returns the equation that computes a value, also inside calls and loops, and the policy that marks it there."""
     by, level = "", -1
     while isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).transparent:
         level += layout.segment
         at = eqn.outs.index(v)
-        # of the branches, which share places, the first that has something there
+        # branches share residuals: take the first branch that computes a variable for this result
         given = [(layout.bodies[k].jaxpr, a) for k in layout.running for q, a in _given(layout, k) if q == at]
         body, out = next(((body, a) for body, a in given if isinstance(a, Var)), given[0])
         made = {w: e for e in body.eqns for w in e.outs}
@@ -213,12 +214,12 @@ def _maker(eqn: Eqn, v: Var) -> tuple[Eqn, str]:
 
 
 def _given(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
-    """For each result of a body, the result of the equation that it gives."""
+    """Pairs each result of a body with the number of the equation's result that it becomes."""
     return zip(layout.gives(body), layout.bodies[body].jaxpr.outs, strict=True)
 
 
 def _values(value: Var, home: dict[Atom, Var], made: dict[Var, Eqn]) -> tuple[Var, ...]:
-    """The values of the program from which one of the primal program is had."""
+    """Returns the values of the program from which a value of the primal program is computed."""
     out: dict[Var, None] = {}
     stack: list[Atom] = [value]
     seen: set[Atom] = set()
@@ -233,9 +234,10 @@ def _values(value: Var, home: dict[Atom, Var], made: dict[Var, Eqn]) -> tuple[Va
 
 
 def planned(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
-    """The program, its calls inlined, as one `remat` equation that stores what a plan says, and its operands.
+    """Returns the program, its calls inlined, as one `remat` equation that stores its operands and the values of the
+    plan.
 
-    Raises: ArgumentError for a plan of another program, and for rows that are not those of its table.
+    Raises: ArgumentError for a plan of another program, and for rows that are not in the table of this program.
     """
     if plan.jaxpr is not jaxpr:
         raise ArgumentError(
@@ -263,7 +265,7 @@ def _rows(rows: Sequence[object]) -> str:
 
 
 def _brief(row: object) -> str:
-    """A row of a plan, which may be anything."""
+    """Describes a row of a plan, which may be any object."""
     if not isinstance(row, Residual):
         return f"{described(row)}: {row!r:.60}"
     where = f" ({line})" if (line := _line(row)) else ""
@@ -272,7 +274,8 @@ def _brief(row: object) -> str:
 
 @by_value
 def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
-    """The program, its calls inlined, as one `remat` equation that stores the chosen values, and its operands."""
+    """Returns the program, its calls inlined, as one `remat` equation that stores its operands and the chosen
+    values."""
     body = inline(jaxpr)
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:

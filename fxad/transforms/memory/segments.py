@@ -1,8 +1,9 @@
-"""A program in segments that XLA runs one after another: it then needs the memory that the order of equations says.
+"""Splits a program into segments that XLA runs one after another, so that memory follows the order of the equations.
 
-XLA schedules the equations of a program anew, and fuses what is computed early into what is computed late: a few values
-of each layer wait that no later equation reads. It does neither across the border of a recomputation (`Remat.opaque`,
-docs/adr/0007). So stretches of equations become such calls, cut where few bytes are live. See docs/adr/0042.
+XLA schedules the equations of a program anew, and fuses early equations into late ones. Then values of each layer stay
+live although no later equation reads them. XLA does neither across the boundary of a recomputation (`Remat.opaque`,
+docs/adr/0007). So consecutive equations are grouped into such calls. The cuts are at places where few bytes are live.
+See docs/adr/0042.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.custom import CustomCall
 
 # A segment computes at most `SHARE` times the bytes that are live where it begins, or `LEAST` bytes if that is more. A
-# smaller share: less memory, but more conditions, and less is fused. docs/adr/0042 has the measurements.
+# smaller share needs less memory, but adds conditionals and prevents some fusion. docs/adr/0042 has the measurements.
 SHARE: Final = 4
 LEAST: Final = 1 << 16
 
@@ -30,10 +31,10 @@ Marks = tuple[bool, ...]
 
 @by_value
 def in_segments(jaxpr: Jaxpr, carried: Marks, least: int = LEAST) -> Jaxpr:
-    """The program in segments, the bodies of its loops and branches too; the program itself where it is one segment.
+    """Returns the program in segments, also in the bodies of loops and branches; the same program if it is one segment.
 
-    Operands marked in `carried` are live until the last equation that reads them. The others (weights) are in memory
-    anyway, and do not count.
+    Operands marked in `carried` are live until the last equation that reads them. The others (weights) stay in memory
+    during the whole program, and are not counted.
 
     Law:  same value, same derivatives. A segment is one equation, or it computes at most `SHARE` times the bytes that
           are live where it begins, or at most `least` bytes.
@@ -70,7 +71,7 @@ def _body(eqns: Sequence[Eqn], read: Sequence[Atom], given: Sequence[Atom]) -> J
 
 
 def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
-    """The program with calls inlined, and its other bodies in segments."""
+    """Inlines the calls of a program, and splits its other bodies into segments."""
     if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
         return jaxpr
     b = Builder.like(jaxpr)
@@ -87,7 +88,8 @@ def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
 
 
 def _with_bodies(eqn: Eqn, least: int) -> Eqn:
-    """The equation with its bodies in segments; of functions with rules only those that `invertible` made."""
+    """Splits the bodies of an equation into segments. Of the functions with custom rules, only those that `invertible`
+    made are split."""
     prim = eqn.prim
     if isinstance(prim, CustomCall) and prim.tolerance is not None:
         prim = replace(prim, body=_whole(prim.body, least))
@@ -100,11 +102,11 @@ def _whole(body: Jaxpr, least: int) -> Jaxpr:
     return in_segments(body, (True,) * len(body.ins), least)
 
 
-# --------------------------------------------------------------------------------------------------------- where to cut
+# ---------------------------------------------------------------------------------------------------- choosing the cuts
 
 
 def _ends(jaxpr: Jaxpr, carried: Marks, least: int) -> list[int]:
-    """After which equation each segment ends: of the ends that it may have, the last with the fewest live bytes."""
+    """Returns the end of each segment: among the permitted ends, the last one with the fewest live bytes."""
     n, live = len(jaxpr.eqns), _live_bytes(jaxpr, carried)
     results = frozenset(jaxpr.outs)
     ends: list[int] = []
@@ -125,8 +127,8 @@ def _ends(jaxpr: Jaxpr, carried: Marks, least: int) -> list[int]:
 
 
 def _live_bytes(jaxpr: Jaxpr, carried: Marks) -> list[int]:
-    """Bytes of the values that later equations read, before each equation and at the end. A result of the program that
-    no equation reads has memory of its own, and does not count."""
+    """Returns the bytes of the values that later equations read, before each equation and at the end. A result of the
+    program that no equation reads has its own memory and is not counted."""
     last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
     born = [sum([v.aval.nbytes for v in e.outs if v in last]) for e in jaxpr.eqns]
     ours = {v for e in jaxpr.eqns for v in e.outs}.union(select_by_mask(jaxpr.ins, carried))
@@ -140,13 +142,14 @@ def _live_bytes(jaxpr: Jaxpr, carried: Marks) -> list[int]:
 
 
 def _computed(eqn: Eqn, results: frozenset[Atom] = frozenset()) -> int:
-    """Bytes that an equation computes, those of its largest body included, `results` of the program excepted."""
+    """Returns the bytes that an equation computes, including those of its largest body, except the `results` of the
+    program."""
     inner = [sum([_computed(e) for e in body.eqns]) for body in _bodies(eqn)]
     return sum([v.aval.nbytes for v in eqn.outs if v not in results]) + max(inner, default=0)
 
 
 def _bodies(eqn: Eqn) -> tuple[Jaxpr, ...]:
-    """The programs that an equation runs."""
+    """Returns the bodies of an equation, including the program that an `Applied` runs."""
     prim = eqn.prim
     if isinstance(prim, Applied):
         return (prim.value,)
@@ -154,12 +157,12 @@ def _bodies(eqn: Eqn) -> tuple[Jaxpr, ...]:
 
 
 def _stands_alone(eqn: Eqn) -> bool:
-    """Whether an equation is in no segment: it has an effect, or segments itself."""
+    """Returns True if an equation cannot be part of a segment: it has an effect, or its bodies contain segments."""
     return bool(eqn.prim.effects) or any([_segmented(body) for body in _bodies(eqn)])
 
 
 @by_value
 def _segmented(jaxpr: Jaxpr) -> bool:
-    """Whether a program has segments, its bodies included."""
+    """Returns True if a program or one of its bodies contains segments."""
     kept_apart = any([isinstance(e.prim, Remat) and e.prim.opaque for e in jaxpr.eqns])
     return kept_apart or any([_segmented(body) for e in jaxpr.eqns for body in _bodies(e)])

@@ -1,4 +1,4 @@
-"""Partial evaluation of equations with bodies: what they do with what is known, as an equation of its own."""
+"""Partial evaluation of equations with bodies: splits an equation into a known and an unknown one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Marks: TypeAlias = tuple[bool, ...]
 @final
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body in two. `known`: known operands -> results marked in `out_known`, then residuals. `unknown`: residuals,
-    then the other operands -> the other results."""
+    """A body in two parts. `known`: known operands -> the results marked in `out_known`, then residuals. `unknown`:
+    residuals, then the other operands -> the other results."""
 
     known: Jaxpr
     unknown: Jaxpr
@@ -32,7 +32,8 @@ class Body:
         return self.known.outs[sum(self.out_known) :]
 
     def without(self, out_known: Marks) -> Body:
-        """The same halves with fewer results that are known: the others are residuals that `unknown` hands on."""
+        """Returns the two parts with fewer known results. The removed ones become residuals, which `unknown`
+        returns."""
         if out_known == self.out_known:
             return self
         given = dict(zip([k for k, known in enumerate(self.out_known) if known], self.known.outs, strict=False))
@@ -48,7 +49,7 @@ class Body:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is known that is worth an equation."""
+        """Is True if the known part has no equations and no results."""
         return not self.known.eqns and not any(self.out_known)
 
 
@@ -58,9 +59,9 @@ Halve: TypeAlias = Callable[[Jaxpr, Marks], Body]
 @final
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """An equation in two. `known` takes the operands of it that `takes` names and gives the results marked in
-    `out_known`, then further values. `unknown` takes what `reads` names, operands by their places and then, counted
-    from -1 down, further values of `known`; it gives the other results."""
+    """An equation in two parts. `known` takes the operands with the numbers `takes`, and returns the results marked in
+    `out_known`, then residuals. `unknown` takes the values in `reads` and returns the other results. A number k >= 0 in
+    `reads` is an operand of the equation; ~k is residual k of `known`."""
 
     known: Primitive
     unknown: Primitive
@@ -70,10 +71,10 @@ class Apart:
 
 
 def apart(prim: Primitive, have: Marks, halve: Halve) -> Apart | None:
-    """An equation in two, where the marked operands are known; None where it is known whole or not at all.
+    """Splits an equation whose marked operands are known. Returns None if it is known or unknown as a whole.
 
-    A loop that ends by a predicate, a branch chosen by what is not known, a function with rules and whatever has an
-    effect are not split.
+    Not split are a loop that ends by a predicate, a branch on an unknown index, a function with custom rules, and an
+    equation with an effect.
     """
     if prim.effects or not any(have) or all(have) or not isinstance(prim, HigherOrder):
         return None
@@ -94,7 +95,7 @@ def _places(marks: Sequence[bool], wanted: bool) -> list[int]:
 
 
 def _once(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart | None:
-    """A body that runs once in two; what it hands over comes first."""
+    """Splits an equation whose body runs once. Its residuals are the first operands of the unknown part."""
     if len(layout.operands) != 1 or len(layout.results) != 1:
         return None
     body = halve(layout.bodies[0].jaxpr, have)
@@ -111,7 +112,7 @@ def _once(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart
 
 
 def _branches(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart | None:
-    """Each branch in two; what they hand over shares places, as residuals of derivatives do."""
+    """Splits each branch. Branches share the places of their residuals, as in derivatives."""
     if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
         return None
     bodies = [halve(branch.jaxpr, have[1:]) for branch in layout.bodies]
@@ -140,8 +141,9 @@ def _residuals_last(body: Body) -> Jaxpr:
 
 
 def _loop(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart | None:
-    """Runs in two: a carry is known when every run gives a known one. A residual that is a constant or a slice is read
-    from the operand; the others are stacked, in the last groups, which are of slices along the first axis."""
+    """Splits a loop. A carry is known if every run computes a known value for it. A residual that is a constant or a
+    slice is read from the operand. The other residuals are stacked along the first axis, in the last groups of operands
+    and results."""
     (at,) = layout.running
     parts, takes, gives = layout.bodies[at], layout.takes(at), layout.gives(at)
     last, last_result = len(layout.operands) - 1, len(layout.results) - 1
@@ -167,7 +169,7 @@ def _loop(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart
     of_known = [[p for p in layout.operands_of(g) if marks[p]] for g in range(last + 1)]
     of_unknown: list[list[int]] = [[] for _ in layout.operands]
     roles, stacked = layout.operand_roles, list[Atom]()
-    handed: list[int] = []  # for each residual, the operand of the equation that it is, or where it is stacked
+    handed: list[int] = []  # for each residual: its operand of the equation, or ~k for stacked residual k
     for a in body.residuals:
         place = operand.get(a) if isinstance(a, Var) else None
         if place is None or isinstance(roles[place], Carry):
@@ -196,6 +198,6 @@ def _loop(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart
 
 
 def _outs_of(first: Jaxpr, body: Body, values: Sequence[Atom]) -> list[Atom]:
-    """Residuals of a body, among the results of the program that it has become."""
+    """Returns the residuals of a body as results of the program `first`."""
     n = sum(body.out_known)
     return [first.outs[n + body.residuals.index(a)] for a in values]

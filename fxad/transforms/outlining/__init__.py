@@ -1,1 +1,1 @@
-"""Repeated stretches of equations as calls of one body."""
+"""Repeated sequences of equations become calls of one body."""

@@ -1,8 +1,8 @@
-"""Stretches that are nearly a body: some of its equations are missing, and others stand in between.
+"""Incomplete matches of a body: some of its equations are missing, and other equations are in between.
 
-The first layer of a network is often so: what only its input's derivative needs is not there. Calling the body all the
-same saves a compilation; the equations that are missing are computed for nothing, from ones where an operand is missing
-too. What stands in between goes before the call or, where it needs results of it, after it.
+The first layer of a network is often such a match: it lacks the equations that only the derivative of its input needs.
+A call of the full body saves a compilation. The missing equations are computed without use; their missing operands are
+ones. Equations in between move before the call, or after it if they depend on its results.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from fxad.primitives.host import HostCall
 from fxad.transforms.outlining.parametrise import VARIED, Applied
 from fxad.transforms.outlining.regions import Flow, Shared
 
-ROUNDS: Final = 8  # after so many there are too many equations that are wrong
+ROUNDS: Final = 8  # the search stops if equations still mismatch after so many rounds
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Nearly:
-    """A use of a body in the program's equations from `start` to `stop`: `places` says which of them stands for which
-    of the body's, `operands` what it is called with, and `late` which of the others come after the call."""
+    """An incomplete use of a body between `start` and `stop`. `places` maps an equation of the body to its equation
+    in the program, `operands` are the operands of the call, and `late` are the other equations that come after the
+    call."""
 
     start: int
     stop: int
@@ -37,7 +38,7 @@ class Nearly:
 
 @final
 class Sought:
-    """A body that is looked for in the program."""
+    """A body for which the program is searched."""
 
     __slots__ = ("counts", "flow", "numbers", "shared")
 
@@ -49,13 +50,13 @@ class Sought:
         self.counts = Counter(self.numbers)
 
     def comparisons(self, start: int, stop: int) -> int:
-        """How many pairs of an equation of the body and one from `start` to `stop` may have to be compared."""
+        """Returns an upper bound on the pairs of a body equation and an equation from `start` to `stop` to compare."""
         there = self.flow.numbers[start:stop].tolist()
         return len(self.numbers) + len(there) + sum([self.counts[n] for n in there])
 
     def nearly(self, start: int, stop: int) -> Nearly | None:
-        """The body among the equations from `start` to `stop`, as much of it as is there; None: nothing of it, or what
-        is missing or in between has effects, may fail or may not end."""
+        """Returns the match of the body from `start` to `stop`. Returns None if no equation matches, if the match or
+        the equations in between have effects, or if a missing equation may fail or may not terminate."""
         there = self.flow.numbers[start:stop].tolist()
         blocks = SequenceMatcher(None, self.numbers, there, autojunk=False).get_matching_blocks()
         places = {b.a + k: start + b.b + k for b in blocks for k in range(b.size)}
@@ -68,7 +69,7 @@ class Sought:
 
 @final
 class _Match:
-    """Equations of the program that may stand for equations of a body: slot of the body -> place in the program."""
+    """A candidate match: maps equations of the body to equations of the program."""
 
     def __init__(self, flow: Flow, shared: Shared, places: dict[int, int]) -> None:
         self.flow = flow
@@ -78,18 +79,18 @@ class _Match:
         self.operands: dict[int, Atom] = {}
 
     def wrong(self) -> bool:
-        """Drops the equations that do something else in the program than in the body, and says whether there are any;
-        notes the operands of the others."""
+        """Drops equations that do not match the body, and records the operands of the others. Returns True if any were
+        dropped."""
         self.operands = {}
         before = len(self.places)
         inside = {v for at in (*self.places.values(), *self.late()) for v in self.flow.eqns[at].outs}
         for slot in sorted(self.places):
             if not self._fits(slot, inside):
-                del self.places[slot]  # at once: what uses its results is wrong too
+                del self.places[slot]  # at once, so that equations that use its results are dropped too
         return len(self.places) < before
 
     def late(self) -> list[int]:
-        """The equations between those of the match that need results of them."""
+        """Returns the equations between those of the match that depend on its results."""
         mine = set(self.places.values())
         depends: set[Atom] = set()
         out: list[int] = []
@@ -103,8 +104,8 @@ class _Match:
         return out
 
     def _fits(self, slot: int, inside: set[Var]) -> bool:
-        """Whether an equation does what the body's does: over the same results of the match, the same literals, and
-        operands that are there before it."""
+        """Returns True if an equation matches the body's equation: the same results of the match, the same literals,
+        and operands that are available before the match."""
         want = self.shared.body.eqns[slot]
         prim, ins = _applied(self.flow.eqns[self.places[slot]], self.shared.marked[slot])
         if prim != want.prim or len(ins) != len(want.ins):
@@ -120,12 +121,13 @@ class _Match:
         return True
 
     def _result(self, v: Var) -> Atom | None:
-        """What stands for a result of an equation of the body; None when that equation is missing."""
+        """Returns the value that corresponds to a result of an equation of the body; None if that equation is
+        missing."""
         slot, k = self.owners[v.index]
         return self.flow.eqns[self.places[slot]].outs[k] if slot in self.places else None
 
     def harmless(self) -> Nearly | None:
-        """The use of the body, unless it computes or moves what it must not."""
+        """Returns the use of the body; None if it has effects, or a missing equation may fail or may not terminate."""
         body, start, stop = self.shared.body, min(self.places.values()), max(self.places.values()) + 1
         missing = [e for slot, e in enumerate(body.eqns) if slot not in self.places]
         effects = any([e.prim.effects for e in (*body.eqns, *self.flow.eqns[start:stop])])
@@ -135,7 +137,8 @@ class _Match:
         return Nearly(start, stop, self.places, tuple(filled), tuple(self.late()))
 
     def _filling(self, v: Var, start: int) -> Atom:
-        """What an operand is that only missing equations read: the one of all other uses, or else one."""
+        """Returns the operand for a value that only missing equations read: the operand of all other uses if it is the
+        same and available, otherwise ones."""
         column = {row[~v.index] for row in self.shared.operands}
         for a in column if len(column) == 1 else ():
             if isinstance(a, Lit) or a.index < self.flow.firsts[start]:
@@ -144,12 +147,12 @@ class _Match:
 
 
 def _applied(eqn: Eqn, marked: tuple[bool, ...] | None) -> Applied:
-    """An equation in the form that it has in the body."""
+    """Returns an equation in the form that it has in the body."""
     return (eqn.prim, eqn.ins) if marked is None else VARIED[type(eqn.prim)].general(eqn, marked)
 
 
 def harmful(prim: Primitive) -> bool:
-    """Whether an operation may fail, or run on for ever, on operands that it is not meant for."""
+    """Returns True if an operation may fail or may not terminate on arbitrary operands."""
     if not isinstance(prim, HigherOrder):
         return isinstance(prim, Check | HostCall)
     inner = {e.prim for body in prim.bodies for f in distinct(body) for e in f.eqns}
@@ -158,7 +161,8 @@ def harmful(prim: Primitive) -> bool:
 
 
 def ends(start: int, stop: int, length: int) -> list[tuple[int, int]]:
-    """Where in a part of a program a stretch of about `length` is looked for."""
+    """Returns the ranges of a free part in which a sequence of about `length` is searched: the whole part, or its two
+    ends."""
     if stop - start <= 4 * length:
         return [(start, stop)]
     return [(start, start + 2 * length), (stop - 2 * length, stop)]

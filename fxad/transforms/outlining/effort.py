@@ -1,4 +1,4 @@
-"""What equations cost to compile and to run, estimated: what the choice of repeated stretches goes by."""
+"""Cost model of outlining: estimated costs of compiling and of running equations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.dot import DotGeneral
 
-FLOPS: Final = 5e4  # in a microsecond, on a few cores
-BYTES: Final = 4e3  # written in a microsecond
+FLOPS: Final = 5e4  # per microsecond, on a few cores
+BYTES: Final = 4e3  # written per microsecond
 
 
 def equations(eqn: Eqn) -> float:
-    """Equations to compile: one, or those of the bodies. A call counts as none, as its body is compiled once anyway."""
+    """Returns the equations to compile: one, or those of the bodies. A call counts as none, because its body is
+    compiled once anyway."""
     prim = eqn.prim
     if isinstance(prim, Call):
         return 0
@@ -26,7 +27,8 @@ def equations(eqn: Eqn) -> float:
 
 
 def microseconds(eqn: Eqn) -> float:
-    """Time of one run: the arithmetic of products and convolutions, and the bytes that are written."""
+    """Returns the estimated time of one run: the arithmetic of products and convolutions, and the bytes that are
+    written."""
     prim = eqn.prim
     if isinstance(prim, HigherOrder):
         layout = prim.layout
@@ -42,7 +44,7 @@ def microseconds(eqn: Eqn) -> float:
 
 
 def _often(runs: Runs) -> int:
-    """How often a body runs; once where that is not known."""
+    """Returns how often a body runs; 1 if that is not known."""
     match runs:
         case Times(count) | InParallel(count) | UpTo(count):
             return count
@@ -57,12 +59,13 @@ def _equations(jaxpr: Jaxpr) -> float:
 
 @by_value
 def time_of(jaxpr: Jaxpr) -> float:
-    """`microseconds` of all equations of a program."""
+    """Returns the sum of `microseconds` over a program."""
     return together(jaxpr.eqns)
 
 
 def together(eqns: Iterable[Eqn]) -> float:
-    """`microseconds` of many equations. Cost: 0.2 us each; most do no more than to write their results."""
+    """Returns the sum of `microseconds` over equations. Cost: 0.2 us each; for most equations only the bytes written
+    count."""
     plain: dict[type[Primitive], bool] = {}
     time, written = 0.0, 0
     for eqn in eqns:

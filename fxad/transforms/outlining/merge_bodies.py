@@ -1,7 +1,7 @@
-"""Bodies of which another is what some calls needed less of: calls of both become calls of one again.
+"""Merges bodies: calls of a body whose equations are part of another body become calls of that body.
 
-The first layer of a network has no derivative of its input. So a gradient of calls, or `dce` after `outline`, calls a
-body there that lacks what the body of the other layers has beside it: nearly all of it is compiled a second time.
+The first layer of a network does not need the derivative of its input. So a gradient of calls, or `dce` after
+`outline`, gives that layer a smaller body than the other layers. Nearly the same equations would be compiled twice.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fxad.transforms.outlining.approximate_match import Sought
 from fxad.transforms.outlining.effort import equations, time_of
 from fxad.transforms.outlining.regions import Flow, Shared, kind
 
-MOST: Final = 0.6  # of the equations of a body are there in one that is called in its place although it lacks some
-CALL: Final = 1.0  # a body that is no more to compile than a call stays as it is
-# so many longer bodies are looked at for each, and so many of these compared with it
+MOST: Final = 0.6  # the least size of a merged body, relative to the body that replaces it
+CALL: Final = 1.0  # a body that costs no more to compile than a call is not merged
+# for each body: the number of longer bodies that are considered, and (`TRIES`) the number that are compared
 LOOKED: Final = 256
 LONGEST: Final = 10_000  # equations of a body that is compared
 TRIES: Final = 8
@@ -31,14 +31,15 @@ TRIES: Final = 8
 
 @by_value
 def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
-    """The program, and the programs in it, with calls of bodies that lack a few equations of another as calls of that
+    """Returns the program, also its bodies, in which calls of a body that lacks a few equations of another call the
     other.
 
-    What they lack is computed for nothing there, from ones where an operand is missing, as long as that takes no more
-    than the part `waste` of the run. Calls stay where what they lack has effects, may fail, or may not end.
+    The missing equations are computed without use; their missing operands are ones. This may take at most the part
+    `waste` of the run time. A call is left unchanged if the missing equations have effects, may fail, or may not
+    terminate.
 
-    Law:  same value; less to compile, or the same program.
-    Cost: linear in the equations, and in the pairs of equal ones of bodies that are compared.
+    Law:  same value; fewer equations to compile, or the same program.
+    Cost: linear in the equations, and in the pairs of equal equations of the compared bodies.
     """
     return _merged(inside(jaxpr, lambda body: merge_bodies(body, waste)), waste)
 
@@ -47,7 +48,7 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     uses = Counter([e.prim.body for e in jaxpr.eqns if isinstance(e.prim, Call)])
     if len(uses) < 2:
         return jaxpr
-    # written out: what a call in there lacks makes it a call of another body
+    # bodies are inlined: a missing equation in an inner call makes it a call of a different body
     flat = {body: inline(body) if length(body) <= LONGEST else body for body in uses}
     kinds = {body: Counter(map(kind, flat[body].eqns)) for body in uses}
     size = {body: sum(map(equations, flat[body].eqns)) for body in uses}
@@ -71,8 +72,9 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
 @final
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """How a body is a part of `whole`: for each operand of `whole` the operand of the body, or a literal; for each
-    result of the body its number among those of `whole`, or None where it is an operand or a literal."""
+    """Describes a body as a part of `whole`. `operands`: for each operand of `whole`, the operand of the body or a
+    literal. `results`: for each result of the body, its number among the results of `whole`, or None if it is an
+    operand or a literal."""
 
     whole: Jaxpr
     operands: tuple[Atom, ...]
@@ -80,7 +82,8 @@ class _Part:
 
 
 def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
-    """How all equations of `part` are equations of `whole`, which is `body` written out; None where they are not."""
+    """Matches all equations of `part` to equations of `whole`, which is `body` inlined; returns None if they do not
+    match."""
     b, n = Builder(), len(whole.eqns)
     b.inline(whole, b.inputs(whole.in_avals))
     mine = b.inputs(part.in_avals)
@@ -102,7 +105,7 @@ def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
 
 
 def _called(jaxpr: Jaxpr, instead: Mapping[Jaxpr, _Part]) -> Jaxpr:
-    """The program with calls of the whole in place of those of its parts."""
+    """Replaces calls of the parts by calls of the whole bodies."""
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
         part = instead.get(eqn.prim.body) if isinstance(eqn.prim, Call) else None

@@ -1,4 +1,4 @@
-"""Outlining: stretches of equations that repeat become calls of one body, which is transformed and compiled once."""
+"""Outlining: repeated sequences of equations become calls of one body, which is transformed and compiled once."""
 
 from __future__ import annotations
 
@@ -22,33 +22,34 @@ from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.regions import Flow, Shared, alike, share
 from fxad.transforms.outlining.repeats import Free, Run, Windows, apart, repeats, runs
 
-# In equations to compile: what a body costs to have, a call to make, and a value to hand in or out of one.
+# Compile costs in equations: of a body, of a call, and of a value that a call takes or returns.
 BODY: Final = 5.0
-SCATTERED: Final = 7.0  # more, for a body whose uses do not follow each other
+SCATTERED: Final = 7.0  # the least saving for a body whose uses are not consecutive
 CALL: Final = 1.0
 VALUE: Final = 0.1
-WASTE: Final = 0.02  # of the run may be computed for nothing
-MOST: Final = 0.6  # of the equations of a body must be there in a stretch that is called although it lacks some
-# equations that are compared with those of bodies that may be nearly there, for each equation, and in any program
+WASTE: Final = 0.02  # the part of the run time that may compute unused values
+MOST: Final = 0.6  # the part of a body's equations that an incomplete use must contain
+# the budget of comparisons in the search for incomplete uses: for each equation, and in any program
 COMPARISONS: Final = 16
 ANYWAY: Final = 20_000
-PERIODS: Final = 8  # so many are looked at to see where to cut all of them
+PERIODS: Final = 8  # the number of periods that are examined to choose the cuts of a run
 
 
 @by_value
 def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
-    """The program with its repeated stretches of equations as calls, of one body for each kind of stretch.
+    """Returns the program in which repeated sequences of equations are calls of one body for each kind of sequence.
 
-    Bodies are searched too, those of loops and branches, and those that are found: the layers of a stage that repeats.
+    The search includes the bodies of loops and branches, and the new bodies, such as the layers of a repeated stage.
 
-    min_cost: microseconds, estimated, that one call is to take at least: shorter repetitions are grouped, several to a
-              body, so that calling costs a small part of the run.
-    waste:    a stretch that lacks some equations of a body, as the first layer of a network often does, is called all
-              the same, and these are computed for nothing, as long as that takes no more than this part of the run.
+    min_cost: the least estimated time of one call in microseconds. Shorter repetitions are grouped, several to a body,
+              so that calls take a small part of the run time.
+    waste:    the largest part of the run time that may compute unused values. A sequence that lacks some equations of a
+              body, as the first layer of a network often does, is also called; the missing equations are then computed
+              without use.
 
-    Law:  same value; idempotent; never more equations to compile; effects stay in order; `inline` gives back the
-          equations (but for those that are computed for nothing, which `dce` removes).
-    Cost: near-linear in the number of equations.
+    Law:      same value; idempotent; never more equations to compile; effects stay in order; `inline` restores the
+              equations (and the unused ones, which `dce` removes).
+    Cost:     near-linear in the number of equations.
     """
     while True:
         jaxpr = inside(jaxpr, lambda body: outline(body, min_cost, waste))
@@ -56,32 +57,35 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
         better = _rewritten(jaxpr, uses) if uses else merge_bodies(jaxpr, waste)
         if better is jaxpr:
             return jaxpr
-        jaxpr = better  # each time there is less to compile
+        jaxpr = better  # each iteration reduces the equations to compile
 
 
 def gain(shared: Shared, size: float) -> float:
-    """Equations that need not be compiled because stretches of `size` share a body, less what the calls cost."""
+    """Returns the number of equations that are saved when sequences of `size` share a body, less the cost of the
+    calls."""
     uses = len(shared.starts)
     return saved(uses, size) - uses * VALUE * (len(shared.body.ins) + len(shared.body.outs))
 
 
 def _many(count: int, size: float) -> int:
-    """How many repetitions of `size` go into a body where one is no more to compile than a call."""
+    """Returns the number of repetitions of `size` to group in one body. It exceeds 1 only if one repetition costs no
+    more to compile than a call."""
     if size > CALL or count < 4:
         return 1
     return max(range(1, min(count // 2, 4 * isqrt(count)) + 1), key=lambda m: saved(count // m, m * size))
 
 
 def saved(uses: int, size: float) -> float:
-    """`gain`, but for the values that are handed in and out."""
+    """Returns `gain` without the cost of the operands and results of the calls."""
     return (uses - 1) * size - uses * CALL - BODY
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A call in the place of the program's equations from `start` to `stop`: `made` are those that it stands for, by
-    the equation of the body, and `late` those of the others that come after it."""
+    """A call that replaces equations between `start` and `stop`. `made` maps an equation of the body to the equation
+    of the program that it replaces. `late` are the equations in this range that are not replaced and come after the
+    call."""
 
     shared: Shared
     start: int
@@ -100,7 +104,7 @@ def _uses(shared: Shared, others: Iterable[Nearly]) -> Iterator[_Use]:
 
 
 def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
-    """The program with each use as a call."""
+    """Returns the program with each use as a call."""
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
 
@@ -130,32 +134,33 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
 
 @final
 class _Search:
-    """Which stretches of a program are to share bodies: greedy, what saves most first."""
+    """Chooses the sequences of a program that share bodies. Greedy: the largest saving first."""
 
     def __init__(self, jaxpr: Jaxpr, min_cost: float, waste: float) -> None:
         self.flow = Flow(jaxpr)
         self.min_cost = min_cost
         self.waste = waste
         self.windows = Windows(self.flow.numbers)
-        # sums over the equations before each place
+        # prefix sums over the equations
         self.sizes = np.concatenate([[0.0], np.cumsum(self.flow.of_each(equations))])
         self.times = np.concatenate([[0.0], np.cumsum(self.flow.of_each(microseconds))])
         self.free = Free(len(jaxpr.eqns))
 
     def size(self, start: int, length: int) -> float:
-        """Equations to compile of a stretch."""
+        """Returns the equations to compile of a sequence."""
         return float(self.sizes[start + length] - self.sizes[start])
 
     def uses(self) -> list[_Use]:
-        """The calls to make."""
+        """Returns the calls to make."""
         found = self.found()
         others = self.nearly(found)
         return [use for shared, near in zip(found, others, strict=True) for use in _uses(shared, near)]
 
     def nearly(self, found: list[Shared]) -> list[list[Nearly]]:
-        """Further uses of the bodies, in what is left of the program: the longest body first, in the largest parts.
+        """Returns incomplete uses of the bodies in the free parts of the program: the longest body first, in the
+        largest parts.
 
-        Comparing can take long: as much of it is done as the length of the program allows.
+        Comparing can take long. The length of the program limits the number of comparisons.
         """
         out: list[list[Nearly]] = [[] for _ in found]
         spare, effort = self.waste * float(self.times[-1]), ANYWAY + COMPARISONS * len(self.flow.eqns)
@@ -179,7 +184,7 @@ class _Search:
         return out
 
     def _worth(self, shared: Shared, near: Nearly) -> float | None:
-        """Microseconds that a use computes for nothing; None where it does not pay for itself."""
+        """Returns the microseconds of unused computation in an incomplete use; None if the use does not pay."""
         whole = self.size(shared.starts[0], shared.length)
         missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in near.places]
         there = whole - sum([self.size(at, 1) for at in missing])
@@ -189,7 +194,7 @@ class _Search:
         return sum([float(self.times[at + 1] - self.times[at]) for at in missing])
 
     def _gives(self, shared: Shared, near: Nearly) -> bool:
-        """Whether all that is used outside of this use of a body is among the results of the body."""
+        """Returns True if the results of the body include every value of this use that is read outside of it."""
         mine = set(near.places.values())
         others = [at for at in range(near.start, near.stop) if at not in mine]
         used = {a for at in others for a in self.flow.eqns[at].ins}
@@ -202,7 +207,7 @@ class _Search:
         return True
 
     def found(self) -> list[Shared]:
-        """The bodies: of runs, the one that saves most first, and then of what else stands in several places."""
+        """Returns the bodies: first those of runs, by decreasing saving, then those of other repeated sequences."""
         out: list[Shared] = []
         heap: list[tuple[float, int, int, int]] = []
         for run in runs(self.windows):
@@ -222,7 +227,7 @@ class _Search:
         return out
 
     def _everywhere(self, starts: list[int], length: int) -> list[int]:
-        """The starts of a stretch in a run, and those of equal stretches elsewhere."""
+        """Returns the starts of a sequence in a run, and of equal sequences elsewhere."""
         outside = [
             at
             for at in self.windows.places(starts[0], length).tolist()
@@ -231,7 +236,7 @@ class _Search:
         return sorted([*starts, *apart(outside, length)])
 
     def _shared(self, starts: Sequence[int], length: int, least: float = 0.0) -> Iterator[Shared]:
-        """Bodies for equal stretches, where they pay; the stretches are no longer free."""
+        """Yields bodies for equal sequences if they pay, and takes the places of these sequences."""
         size = self.size(starts[0], length)
         if saved(len(starts), size) <= least:
             return
@@ -250,13 +255,13 @@ class _Search:
             heapq.heappush(heap, (-most, run.start, run.stop, run.period))
 
     def _free(self, run: Run) -> Iterator[Run]:
-        """The parts of a run that nothing else has taken."""
+        """Yields the parts of a run that are still free."""
         for start, stop in self.free.parts(run.start, run.stop):
             if stop - start >= 2 * run.period:
                 yield Run(start, stop, run.period)
 
     def _choice(self, run: Run) -> Iterator[tuple[list[int], int]]:
-        """How a run is divided: stretches of one length each."""
+        """Yields the division of a run: the starts of its parts, and their length."""
         count, period = run.count, run.period
         start = run.start + self._phase(run)
         many = self._together(count, float(self.times[start + period] - self.times[start]), self.size(start, period))
@@ -267,16 +272,19 @@ class _Search:
             yield [start + k * period for k in range(whole, count)], period
 
     def _together(self, count: int, time: float, size: float) -> int:
-        """How many repetitions go into a body: enough of `time` for `min_cost`, such that few are left over."""
+        """Returns the number of repetitions in a body: enough of `time` for `min_cost`, with few repetitions left
+        over."""
         least = max(1, int(np.ceil(self.min_cost / time))) if time else count
         if least == 1:
             return _many(count, size)
         return min(range(least, max(2 * least, least + 1)), key=lambda m: (m + (count % m), m))
 
     def _phase(self, run: Run) -> int:
-        """Where in a run its first stretch starts: all that fit do, and as little as can be crosses their edges.
+        """Returns the offset of the first sequence in a run. As many sequences as possible fit, and the fewest bytes
+        are live at the cuts.
 
-        Where that leaves a choice, what is left over is left in one piece: it may be nearly a stretch.
+        If several offsets are equally good, the rest of the run is left in one piece, because it may be an incomplete
+        use.
         """
         choices = (run.stop - run.start) % run.period + 1
         if choices == 1:
@@ -289,7 +297,7 @@ class _Search:
         return max(ties, key=lambda phase: max(phase, choices - 1 - phase))
 
     def _crossing(self, run: Run) -> npt.NDArray[np.float64]:
-        """What it costs to cut a run before each of its equations: bytes that are written and read again."""
+        """Returns the cost of a cut before each equation of a run: the bytes that are written and read again."""
         stop = min(run.stop, run.start + PERIODS * run.period)
         flow, change = self.flow, np.zeros(stop - run.start + 2)
         last: dict[Atom, int] = {}
@@ -307,4 +315,4 @@ class _Search:
         return np.cumsum(change)
 
 
-HANDED: Final = 4096.0  # bytes that could be moved while one more value is handed in and out
+HANDED: Final = 4096.0  # bytes that take as long to move as one more operand or result of a call

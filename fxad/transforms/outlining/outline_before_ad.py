@@ -1,8 +1,8 @@
-"""Long programs that repeat themselves, in calls, before they are differentiated.
+"""Outlines long repetitive programs before they are differentiated.
 
-A Python loop over layers is traced flat, and so it would be differentiated equation by equation: `linearize` and
-`transpose` take as long as there are layers. Calls are transformed once for each body. So what a derivative of a
-function is taken of is outlined first, where the repetitions are such as will be compiled as units anyhow.
+A Python loop over layers is traced to a flat program. `linearize` and `transpose` would process every layer, but they
+process a called body once. So a function is outlined before it is differentiated, if its repetitions are long enough to
+be compiled as units.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from fxad.primitives.control.call import Call
 from fxad.transforms.outlining.effort import time_of
 from fxad.transforms.outlining.outline import outline
 
-LONG: Final = 160  # equations: what is shorter is differentiated in less time than it takes to look
-LASTS: Final = 400.0  # microseconds of a run: what is shorter is grouped better when its derivative is there too
+LONG: Final = 160  # equations; a shorter program is differentiated faster than it is outlined
+LASTS: Final = 400.0  # microseconds of a run; shorter repetitions are better grouped after differentiation
 
 
 @by_value
 def outline_before_ad(jaxpr: Jaxpr, long: int = LONG, lasts: float = LASTS) -> Jaxpr:
-    """The program with its repeated stretches as calls, where a call takes `lasts` microseconds or more by estimate;
-    the program itself where none does, or it has fewer than `long` equations.
+    """Returns the program with repeated sequences as calls, if a call takes an estimated `lasts` microseconds or more.
 
-    Law:  same value; calls that were there stay.
+    Returns the same program if no call does, or if it has fewer than `long` equations.
+
+    Law:  same value; existing calls are kept.
     Cost: that of `outline`; nothing for a short program.
     """
     if len(jaxpr.eqns) < long or time_of(jaxpr) < 2 * lasts:
@@ -38,8 +39,7 @@ def outline_before_ad(jaxpr: Jaxpr, long: int = LONG, lasts: float = LASTS) -> J
 
 
 def _opened(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
-    """The program with the bodies of `short` in place of the calls of them, at any depth; a call of what was called
-    `before` stays one."""
+    """Inlines the calls of the bodies in `short`, at any depth. Calls of bodies in `before` are kept."""
     done: dict[Jaxpr, Jaxpr] = {}
     for body in distinct(jaxpr) if short else ():  # innermost first
         b = Builder.like(body)

@@ -1,6 +1,6 @@
-"""Numbers among the parameters of an operation that may be operands of it instead: where a window starts.
+"""Converts numeric parameters of slicing operations to operands, and back: the start indices.
 
-So `x[0]`, `x[1]`, ... are one operation, applied to different places.
+With start indices as operands, `x[0]`, `x[1]`, ... are one operation with different operands.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Applied: TypeAlias = tuple[Primitive, tuple[Atom, ...]]
 @final
 @dataclass(frozen=True, slots=True)
 class Varied:
-    """An operation some of whose parameters may be operands instead: `key` is what is left, `numbers` those parameters,
-    and `general(eqn, marked)` is the operation with the marked numbers as operands."""
+    """An operation with parameters that may become operands. `numbers` returns these parameters, `key` all others, and
+    `general(eqn, marked)` the operation with the marked parameters as operands."""
 
     key: Callable[[Eqn], Hashable]
     numbers: Callable[[Eqn], tuple[int, ...]]
@@ -101,17 +101,17 @@ VARIED: Final = MappingProxyType[type[Primitive], Varied](
 )
 
 
-# ------------------------------------------------------------------------------------------------------- and back
+# ----------------------------------------------------------------------------------------- operands to parameters
 
 
 def settled(prim: Primitive, ins: tuple[Atom, ...]) -> Applied:
-    """The operation with numbers that are known among its parameters again: what `general` was made from."""
+    """Returns the operation with literal start indices as parameters again: the inverse of `general`."""
     rule = _SETTLED.get(type(prim))
     return (rule(prim, ins) if rule else None) or (prim, ins)
 
 
 def _known(places: Sequence[Atom], room: Sequence[int]) -> list[int] | None:
-    """The places, where all of them are literals and lie in the room there is for a window."""
+    """Returns the start indices if all are literals between 0 and the largest valid start; None otherwise."""
     values = [int(a.value) for a in places if isinstance(a, Lit)]
     inside = len(values) == len(places) and all([0 <= v <= n for v, n in zip(values, room, strict=True)])
     return values if inside else None

@@ -1,8 +1,8 @@
-"""Stretches of equations that are the same but for what they are applied to, and the body that they share.
+"""Sequences of equations that differ only in their operands, and the body that they share.
 
-Two stretches share a body when they consist of the same operations in the same order, and use their own results alike.
-Where their operands from outside differ, the body has an operand: a variable in one and a literal in another, two
-literals, or numbers among the parameters of an operation that has a form with operands (`VARIED`).
+Two sequences share a body if they have the same operations in the same order, and use their own results in the same
+way. The body has an operand where the outside operands of the sequences differ: a variable in one and a literal in
+another, two literals, or numeric parameters of an operation that has a form with operands (`VARIED`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from fxad.transforms.outlining.repeats import Ints
 
 @final
 class Flow:
-    """The equations of a program as a sequence of numbers, equal for the same operation, and where values are used."""
+    """The equations of a program as a sequence of numbers, equal for the same operation, and the last use of each
+    value."""
 
     __slots__ = ("eqns", "firsts", "last_use", "numbers")
 
@@ -49,13 +50,13 @@ class Flow:
         self.last_use: Ints = np.asarray(last, np.int64)
 
     def of_each(self, measure: Callable[[Eqn], float]) -> NDArray[np.float64]:
-        """A measure of each equation; it is taken once for equal numbers."""
+        """Returns a measure of each equation. It is computed once for equations with equal numbers."""
         which = np.unique(self.numbers, return_index=True)[1]
         return np.asarray([measure(self.eqns[at]) for at in which.tolist()], np.float64)[self.numbers]
 
 
 def kind(eqn: Eqn) -> Hashable:
-    """What two equations of a shared body have in common."""
+    """Returns a key that is equal for equations that can share an equation of a body."""
     avals = tuple([a.aval for a in eqn.ins])
     varied = VARIED.get(type(eqn.prim))
     return (eqn.prim, avals) if varied is None else (type(eqn.prim), varied.key(eqn), avals)
@@ -67,10 +68,11 @@ def kind(eqn: Eqn) -> Hashable:
 @final
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A body, the stretches of `length` equations that it stands for, and the operands of each.
+    """A body, the sequences of `length` equations that it replaces, and the operands of each sequence.
 
-    Equation k of the body is equation k of each stretch, and its results have the numbers of theirs, counted from the
-    first of the stretch. `marked`: the numbers among the parameters of an equation that are operands of it in the body.
+    Equation k of the body corresponds to equation k of each sequence. Its results have the same numbers as theirs,
+    counted from the first result of the sequence. `marked` are the numeric parameters of an equation that are operands
+    in the body.
     """
 
     body: Jaxpr
@@ -81,20 +83,20 @@ class Shared:
 
     @property
     def owners(self) -> list[tuple[int, int]]:
-        """For each result of an equation of the body, which equation and which of its results it is."""
+        """For each result of an equation of the body: the number of the equation, and the number of the result."""
         return [(slot, k) for slot, eqn in enumerate(self.body.eqns) for k in range(len(eqn.outs))]
 
     @property
     def results(self) -> list[int]:
-        """The results of equations that are results of the body."""
+        """The numbers of the equation results that are results of the body."""
         return [a.index for a in self.body.outs if isinstance(a, Var)]
 
 
-Code: TypeAlias = int  # of an operand: which result of its own stretch it is; -1: it comes from outside
+Code: TypeAlias = int  # of an operand: the number of the result of its own sequence; -1: it comes from outside
 
 
 def alike(flow: Flow, starts: Iterable[int], length: int) -> list[list[int]]:
-    """The stretches at `starts`, which have equal numbers, in groups that use their own results alike."""
+    """Groups the sequences at `starts`, which have equal numbers, by the way they use their own results."""
     groups: dict[tuple[Code, ...], list[int]] = {}
     for start in starts:
         base = flow.firsts[start]
@@ -108,11 +110,11 @@ def alike(flow: Flow, starts: Iterable[int], length: int) -> list[list[int]]:
 
 
 def share(flow: Flow, starts: Sequence[int], length: int) -> Shared:
-    """The body of stretches that are `alike`."""
+    """Returns the body of sequences that are `alike`."""
     b = Builder()
     env: list[Atom] = []  # results of the body's equations, by their code
     marked: list[tuple[bool, ...] | None] = []
-    given: dict[tuple[Atom, ...], Var] = {}  # operands of the body, by what they are in each stretch
+    given: dict[tuple[Atom, ...], Var] = {}  # operands of the body, by their values in each sequence
     bases = [flow.firsts[start] for start in starts]
     for slot in range(length):
         eqns = [flow.eqns[start + slot] for start in starts]
@@ -137,8 +139,8 @@ def share(flow: Flow, starts: Sequence[int], length: int) -> Shared:
 
 
 def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[tuple[Atom, ...]], tuple[bool, ...] | None]:
-    """The operation that equations of one kind have in common, its operands in each of them, and which of the numbers
-    among their parameters are operands now; None: the parameters are the same."""
+    """Returns the common operation of equations of one kind, its operands in each of them, and a mask of the numeric
+    parameters that became operands; None if the parameters are equal."""
     prim = eqns[0].prim
     if all([e.prim == prim for e in eqns]):
         return prim, list(zip(*[e.ins for e in eqns], strict=True)), None
@@ -149,7 +151,7 @@ def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[tuple[Atom, ...]], tup
 
 
 def _results(flow: Flow, starts: Sequence[int], length: int) -> tuple[int, ...]:
-    """Which results of a stretch are used after it, in one of the stretches."""
+    """Returns the numbers of the results that are used after at least one of the sequences."""
     used = [
         flow.last_use[flow.firsts[start] : flow.firsts[start + length]] >= start + length
         for start in starts
@@ -158,7 +160,7 @@ def _results(flow: Flow, starts: Sequence[int], length: int) -> tuple[int, ...]:
 
 
 def _name(eqns: Sequence[Eqn]) -> str:
-    """The user's function in which most of the equations were written."""
+    """Returns the name of the user's function that contains most of the equations."""
     names = Counter([_function(e.source) for e in eqns])
     del names[""]
     return names.most_common(1)[0][0] if names else "stretch"

@@ -1,8 +1,8 @@
-"""Repeated stretches of a sequence of numbers: runs with a period, and windows that stand in several places.
+"""Repeated subsequences of a sequence of numbers: runs with a period, and windows that occur several times.
 
-Nothing here knows of equations. A sequence is named at every scale: `Windows.ids[k][i]` is equal for two places
-exactly when the 2**k numbers from there on are. So two stretches of any length are compared by two numbers, and a run
-of period p is seen at the scales below p, as places whose next equal window is always p further on.
+This module does not depend on equations. At each scale k, a number identifies each window: `Windows.ids[k][i]` is equal
+for two places exactly if the 2**k numbers from there on are equal. So two subsequences of any length are compared by
+two numbers. A run of period p shows at the scales below p: the next equal window is always p places later.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fxad.core.dataclasses import dataclass
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
-FEW: Final = 2  # a window that stands in fewer places is no repetition
-SHORT: Final = 2  # scale of the shortest windows that are looked for in several places, of 4 numbers
-STILL: Final = 0.8  # a window that has lost no more than the rest of its places is taken up as if it had lost none
+FEW: Final = 2  # the least number of places of a repeated window
+SHORT: Final = 2  # scale of the shortest repeated windows that are searched: 4 numbers
+STILL: Final = 0.8  # a window that still has this part of its score is used without another look at the heap
 
 
 @final
@@ -35,13 +35,13 @@ class Run:
 
     @property
     def count(self) -> int:
-        """How many whole periods lie in it."""
+        """The number of whole periods in the run."""
         return (self.stop - self.start) // self.period
 
 
 @final
 class Free:
-    """Which places of a sequence are free. What is taken stays taken."""
+    """The free places of a sequence. A place that is taken stays taken."""
 
     __slots__ = ("taken",)
 
@@ -49,29 +49,29 @@ class Free:
         self.taken = bytearray(many)
 
     def has(self, start: int, stop: int) -> bool:
-        """Whether all places from `start` to `stop` are free."""
+        """Returns True if all places from `start` to `stop` are free."""
         return self.taken.find(1, start, stop) < 0
 
     def take(self, start: int, stop: int) -> None:
-        """The places from `start` to `stop` are no longer free."""
+        """Marks the places from `start` to `stop` as taken."""
         self.taken[start:stop] = b"\1" * (stop - start)
 
     def parts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The free stretches between `start` and `stop`, each as long as it goes."""
+        """Yields the maximal free ranges between `start` and `stop`."""
         while (first := self.taken.find(0, start, stop)) >= 0:
             end = self.taken.find(1, first, stop)
             start = stop if end < 0 else end
             yield first, start
 
     def before(self) -> Ints:
-        """How many places are taken before each one, and before the end."""
+        """Returns the number of taken places before each place, and before the end."""
         before: Ints = np.concatenate([[0], np.cumsum(np.frombuffer(self.taken, np.uint8), dtype=np.int64)])
         return before
 
 
 @final
 class Windows:
-    """Names for the windows of a sequence, one array for each power of two, up to the longest that repeats.
+    """Numbers for the windows of a sequence: one array for each power of two, up to the longest window that repeats.
 
     Cost:   n log n at each scale, in NumPy; as many scales as the longest repeated window has binary digits.
     Source: Karp, Miller, Rosenberg, "Rapid identification of repeated patterns in strings, trees and arrays" (1972)
@@ -100,7 +100,8 @@ class Windows:
             names = ids[:many] * np.int64(len(numbers)) + ids[size // 2 : size // 2 + many]
 
     def places(self, start: int, length: int) -> Ints:
-        """Every place at which the stretch stands, in order. It is shorter than twice the longest named window.
+        """Returns every place at which the subsequence occurs, in order. It must be shorter than twice the longest
+        numbered window.
 
         Cost: `length`, and the places of the rarest window in it.
         """
@@ -115,7 +116,7 @@ class Windows:
         return places[same]
 
     def gaps(self, scale: int) -> Ints:
-        """How far on the next equal window stands, for every place; 0: there is none."""
+        """Returns for every place the distance to the next equal window; 0 if there is none."""
         ids, order = self.ids[scale], self.order[scale]
         same = np.flatnonzero(ids[order[1:]] == ids[order[:-1]])
         out = np.zeros(len(ids), np.int64)
@@ -126,16 +127,17 @@ class Windows:
 @final
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The same `length` numbers stand at each of `starts`, without overlap."""
+    """The same `length` numbers occur at each of `starts`, without overlap."""
 
     starts: tuple[int, ...]
     length: int
 
 
 def repeats(windows: Windows, free: Free) -> Iterator[Repeat]:
-    """Stretches that stand in several free places, as long as they are the same in all of them; what covers most first.
+    """Yields subsequences that occur in several free places, of maximal common length; those that cover most come
+    first.
 
-    Who uses one takes its places before asking for the next.
+    The caller must take the places of one before it requests the next.
     """
     classes = [c for scale in range(SHORT, len(windows.ids)) for c in _classes(windows, free, scale)]
     heap = [(-(len(places) - 1) * size, k) for k, (places, size) in enumerate(classes)]
@@ -146,14 +148,14 @@ def repeats(windows: Windows, free: Free) -> Iterator[Repeat]:
         starts = apart([at for at in places.tolist() if free.has(at, at + size)], size)
         if len(starts) < FEW:
             continue
-        if (len(starts) - 1) * size < STILL * -score:  # others have taken some of its places
+        if (len(starts) - 1) * size < STILL * -score:  # other repeats have taken some of its places
             heapq.heappush(heap, ((1 - len(starts)) * size, k))
         elif not _grows(windows, free, starts, size):
             yield Repeat(tuple(starts), _extended(windows, free, np.asarray(starts), size))
 
 
 def _classes(windows: Windows, free: Free, scale: int) -> Iterator[tuple[Ints, int]]:
-    """The places of each window of 2**scale numbers that stands in several free places."""
+    """Yields the places of each window of 2**scale numbers that occurs in several free places."""
     order, size, before = windows.order[scale], 1 << scale, free.before()
     places = order[before[order + size] == before[order]]
     edges = np.flatnonzero(np.diff(windows.ids[scale][places], prepend=-1, append=-1))
@@ -163,7 +165,7 @@ def _classes(windows: Windows, free: Free, scale: int) -> Iterator[tuple[Ints, i
 
 
 def apart(places: list[int], size: int) -> list[int]:
-    """Places, in order, of which each is `size` or more after the one before."""
+    """Returns the ordered places that are at least `size` after the previous one."""
     out: list[int] = []
     for place in places:
         if not out or place >= out[-1] + size:
@@ -172,8 +174,8 @@ def apart(places: list[int], size: int) -> list[int]:
 
 
 def _grows(windows: Windows, free: Free, starts: list[int], size: int) -> bool:
-    """Whether stretches can all take in the number to their left: free, equal, not in another of them. They are found
-    from there on then."""
+    """Returns True if all subsequences can be extended to the left by a number that is free, equal and not in another
+    of them. Then the windows one place to the left find them."""
     ids, first = windows.ids[0], starts[0] - 1
     if first < 0 or any([b - a <= size for a, b in pairwise(starts)]):
         return False
@@ -181,7 +183,7 @@ def _grows(windows: Windows, free: Free, starts: list[int], size: int) -> bool:
 
 
 def _extended(windows: Windows, free: Free, starts: Ints, size: int) -> int:
-    """How long equal stretches are when they go on to the right as far as all of them do."""
+    """Returns the length of equal subsequences after all of them are extended to the right as far as possible."""
     limits = np.concatenate([starts[1:], [len(windows.ids[0])]])
     for scale in reversed(range(len(windows.ids))):
         ids, step = windows.ids[scale], 1 << scale
@@ -194,7 +196,7 @@ def _extended(windows: Windows, free: Free, starts: Ints, size: int) -> int:
 
 
 def runs(windows: Windows) -> Iterator[Run]:
-    """Runs of two periods or more, each once. A run whose period consists of equal parts is not listed."""
+    """Yields runs of two periods or more, each once. A run whose period is itself periodic is not yielded."""
     seen: set[Run] = set()
     for scale in range(len(windows.ids)):
         gaps, size = windows.gaps(scale), 1 << scale

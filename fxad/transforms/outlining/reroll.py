@@ -1,4 +1,4 @@
-"""Rerolling: a chain of equal calls becomes a `scan`, so that the program is as long as one of them."""
+"""Rerolling: a chain of equal calls becomes a `scan`, so that the program has the length of one call."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.map_bodies import inside
 from fxad.transforms.outlining.outline import outline
 
-INTS: Final = (dtypes.int32, dtypes.int64)  # dtypes of places
+INTS: Final = (dtypes.int32, dtypes.int64)  # dtypes of indices
 
-# What stands in one place of each call of a chain.
+# The values of one operand in all calls of a chain.
 Column: TypeAlias = tuple[Atom, ...]
 
 
 @by_value
 def reroll(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with each chain of equal calls, and of stretches that `outline` finds, as a `scan`.
+    """Returns the program in which each chain of equal calls is a `scan`. `outline` first makes the calls.
 
-    A chain: calls of one body, each of which takes results of the one before at the same places. These are the carry;
-    operands that are the same for all are constants; others are stacked, and so are results that are used elsewhere.
+    A chain consists of calls of one body. Each call takes results of the previous call at the same operands: these are
+    the carry. Operands that are the same in all calls are constants. Other operands are stacked, and so are results
+    that are used elsewhere.
 
-    Rule: a chain stays as it is where an operand depends on the chain in another way (on the call before the last, on
-          an equation in between), or where effects would change places. A program without chains stays as it is.
-    Bodies are searched too: a chain in a stage that repeats is a loop in a loop.
+    Rule: a chain is left unchanged if an operand depends on the chain in another way (on the call before the previous
+          one, on an equation between the calls), or if effects would be reordered. A program without chains is left
+          unchanged. Bodies are searched too: a chain in a repeated stage becomes a loop in a loop.
 
-    Law:  same value; idempotent; the number of equations does not depend on the length of a chain, but for those that
-          put together operands that are separate values, and take apart results.
+    Law:  same value; idempotent; the number of equations does not depend on the length of a chain, except for those
+          that stack separate operands and unstack results.
     """
     while True:
         found = outline(jaxpr)
@@ -49,7 +50,7 @@ def reroll(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _all_rolled(jaxpr: Jaxpr) -> Jaxpr:
-    """The program without chains."""
+    """Returns the program without chains."""
     while (chain := next(_chains(jaxpr), None)) is not None:
         jaxpr = _rolled(jaxpr, chain)
     return jaxpr
@@ -58,8 +59,8 @@ def _all_rolled(jaxpr: Jaxpr) -> Jaxpr:
 @final
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """Calls of `body` at the places `calls`; operand p of each is result `carry[p]` of the one before. `later`: the
-    equations between its calls that need its results."""
+    """Calls of `body` at the equations `calls`. Operand p of each call is result `carry[p]` of the previous one.
+    `later` are the equations between the calls that depend on their results."""
 
     body: Jaxpr
     calls: tuple[int, ...]
@@ -67,11 +68,11 @@ class _Chain:
     later: tuple[int, ...]
 
 
-# ------------------------------------------------------------------------------------------------------ what is there
+# ----------------------------------------------------------------------------------------------------- finding chains
 
 
 def _chains(jaxpr: Jaxpr) -> Iterator[_Chain]:
-    """The chains that can be rolled, each as long as it goes."""
+    """Yields the chains that can be rolled, each of maximal length."""
     made = {v: at for at, eqn in enumerate(jaxpr.eqns) for v in eqn.outs}
     calls: dict[Jaxpr, list[int]] = {}
     for at, eqn in enumerate(jaxpr.eqns):
@@ -91,14 +92,15 @@ def _chains(jaxpr: Jaxpr) -> Iterator[_Chain]:
 
 
 def _links(jaxpr: Jaxpr, made: dict[Var, int], before: int, at: int) -> dict[int, int]:
-    """Which operands of the call at `at` are which results of the call at `before`."""
+    """Maps operands of the call at `at` to results of the call at `before`."""
     outs = jaxpr.eqns[before].outs
     ins = enumerate(jaxpr.eqns[at].ins)
     return {p: outs.index(a) for p, a in ins if isinstance(a, Var) and made.get(a) == before}
 
 
 def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int, int]) -> Iterator[_Chain]:
-    """The chain, if all its operands can be had before its first call."""
+    """Yields the chain if all its operands except the carry are available before its first call, and effects stay in
+    order."""
     if len(calls) < 2:
         return
     depends: set[Atom] = set(jaxpr.eqns[calls[0]].outs)
@@ -122,11 +124,11 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
         yield _Chain(body, tuple(calls), carry, tuple(later))
 
 
-# ------------------------------------------------------------------------------------------------------- what is made
+# ------------------------------------------------------------------------------------------------------ writing scans
 
 
 def _rolled(jaxpr: Jaxpr, chain: _Chain) -> Jaxpr:
-    """The program with a chain as a scan."""
+    """Returns the program with a chain as a scan."""
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     inside, later = set(chain.calls), set(chain.later)
@@ -148,7 +150,8 @@ def _rolled(jaxpr: Jaxpr, chain: _Chain) -> Jaxpr:
 
 
 def _used(jaxpr: Jaxpr, chain: _Chain) -> list[tuple[int, int]]:
-    """Which results of which calls of a chain are used outside of it: number of the call, number of the result."""
+    """Returns the results of a chain that are used outside of it, as pairs (number of the call, number of the
+    result)."""
     places = {at: k for k, at in enumerate(chain.calls)}
     made = {v: (k, r) for at, k in places.items() for r, v in enumerate(jaxpr.eqns[at].outs)}
     used: dict[tuple[int, int], None] = {}
@@ -162,7 +165,7 @@ def _used(jaxpr: Jaxpr, chain: _Chain) -> list[tuple[int, int]]:
 def _scanned(
     b: Builder, chain: _Chain, columns: Sequence[Column], made: dict[Var, Eqn], used: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Atom]:
-    """Emit the scan; returns the results that are used."""
+    """Emits the scan. Returns the results that are used."""
     length, body, carry = len(chain.calls), chain.body, chain.carry
     consts = [p for p, c in enumerate(columns) if p not in carry and c.count(c[0]) == length]
     stacked = [p for p in range(len(columns)) if p not in carry and p not in consts]
@@ -189,13 +192,13 @@ def _scanned(
     }
 
 
-# ------------------------------------------------------------------------------------------ arrays that are run over
+# -------------------------------------------------------------------------------------------------- stacked operands
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """`count` rows of `array` along its first axis, from `first` on, in steps of 1 or -1."""
+    """`count` rows of `array` along its first axis, starting at `first`, with step 1 or -1."""
 
     array: Atom
     first: int
@@ -203,21 +206,21 @@ class _Rows:
     count: int = 1
 
     def with_row(self, array: Atom, k: int) -> _Rows | None:
-        """One row more; None where it does not go on."""
+        """Returns the rows with one more row, or None if it does not continue them."""
         step = k - (self.first + self.step * (self.count - 1))
         follows = step in (1, -1) if self.count == 1 else step == self.step
         return _Rows(array, self.first, step, self.count + 1) if array is self.array and follows else None
 
 
 def _row(emit: Emit, x: Atom, k: int) -> Var:
-    """`x[k]`."""
+    """Returns `x[k]`."""
     shape = x.aval.shape
     starts = (k, *(0,) * (len(shape) - 1))
     return emit.one(Index(starts, (1, *shape[1:]), (1,) * len(shape), (0,), ()), x)
 
 
 def _pieces(made: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
-    """A column as rows of arrays, as far as it consists of such."""
+    """Groups a column into rows of arrays where possible."""
     out: list[_Rows | Atom] = []
     for a in column:
         row = _row_of(made, a)
@@ -232,7 +235,7 @@ def _pieces(made: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
 
 
 def _row_of(made: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
-    """What array a value is a row of, and which."""
+    """Returns the array of which a value is a row, and the number of the row; None for other values."""
     eqn = made.get(a) if isinstance(a, Var) else None
     if eqn is None or not isinstance(eqn.prim, Index) or eqn.prim.dynamic or eqn.prim.dropped != (0,):
         return None
@@ -241,7 +244,7 @@ def _row_of(made: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
 
 
 def _stack(emit: Emit, column: Column, pieces: Sequence[_Rows | Atom], reverse: bool) -> Atom:
-    """A column as one array, in the order in which the scan runs over it."""
+    """Returns a column as one array, in the order of the scan."""
     counted = _counted(emit, column[::-1] if reverse else column)
     if counted is not None:
         return counted
@@ -263,7 +266,7 @@ def _part(emit: Emit, piece: _Rows | Atom, reverse: bool) -> Atom:
 
 
 def _counted(emit: Emit, column: Column) -> Atom | None:
-    """A column of integers in equal steps, as an `iota`; None for any other."""
+    """Returns a column of integers with equal steps as an `iota`; None for other columns."""
     if column[0].aval.shape or column[0].aval.dtype not in INTS or not all([isinstance(a, Lit) for a in column]):
         return None
     values = [int(a.value) for a in column if isinstance(a, Lit)]

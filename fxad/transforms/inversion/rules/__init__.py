@@ -1,4 +1,4 @@
-"""Inverse rules, a family a file; `INVERSE_RULES` is the table that `inverse` and `invertible` use."""
+"""Inverse rules, one family per file. `INVERSE_RULES` is the table that `inverse` and `invertible` use."""
 
 from __future__ import annotations
 

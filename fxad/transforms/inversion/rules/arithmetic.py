@@ -1,7 +1,7 @@
 """Inverses of sums, products, powers, logic and choices, in one unknown operand, the others known.
 
-A factor of 0 gives 0 / 0, and an infinite one inf / inf: what they have absorbed comes back as nan. A result that has
-underflown is a rounded one, like any other.
+A factor of 0 gives 0 / 0, and an infinite one inf / inf: an operand that they absorbed is reconstructed as nan. A
+result that has underflowed counts as a rounded result.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TRUTH: Final = "a truth value says less than its operands"
 
 
 def unknown_of(args: Args) -> tuple[int, Atom] | None:
-    """Which of two operands is unknown, and the other one; None where both are."""
+    """Returns the index of the unknown one of two operands, and the other operand; None if both are unknown."""
     match args:
         case Hole(), (Var() | Lit()) as other:
             return 0, other
@@ -68,7 +68,7 @@ def unknown_of(args: Args) -> tuple[int, Atom] | None:
 
 
 def placed(k: int, x: Atom) -> Solved:
-    """The operand x of two, as the rules return it."""
+    """Returns the operand x as the result of a rule for two operands."""
     return (x, None) if k == 0 else (None, x)
 
 
@@ -123,14 +123,14 @@ def _div_log_det(ctx: InverseCtx, prim: Div, args: Outs, unknown: tuple[bool, ..
 
 
 def inexact(y: Atom) -> str:
-    """Why products of a dtype are not undone; empty where they are."""
+    """Returns the reason why products of a dtype are not inverted; empty if they are."""
     if y.aval.dtype not in dtypes.INEXACT:
         return f"integers wrap and lose remainders: different {y.aval.dtype} operands have the same result"
     return coarse(y.aval) if y.aval.dtype in dtypes.FLOAT8 else ""
 
 
 def finite_part(emit: Emit, x: Atom) -> Atom:
-    """x, but nan where it is infinite. A complex one has been divided by 0 only where it is nan already."""
+    """Returns x, with nan where it is infinite. A complex quotient with the divisor 0 is nan already."""
     return x if x.aval.dtype in dtypes.COMPLEX else finite(Formula(emit, x)).atom
 
 
@@ -149,7 +149,7 @@ def _integer_pow_log_det(ctx: InverseCtx, prim: IntegerPow, args: Outs, unknown:
 
 
 def _no_root(y: Atom, n: int) -> str:
-    """Why an n-th power is not undone; empty where it is."""
+    """Returns the reason why an n-th power is not inverted; empty if it is."""
     if n == 0:
         return "the power 0 is 1, whatever the base"
     if n % 2 == 0:
@@ -160,7 +160,7 @@ def _no_root(y: Atom, n: int) -> str:
 
 
 def root(y: Formula, n: int) -> Formula:
-    """The real n-th root for odd n."""
+    """Returns the real n-th root for odd n."""
     if n == 1:
         return y
     size = abs(y).apply(POW, 1.0 / n)
@@ -214,7 +214,7 @@ def _xor(ctx: InverseCtx, prim: Xor, args: Args, outs: Outs) -> Solved | Refused
 
 
 def _eq(ctx: InverseCtx, prim: Eq | Ne, args: Args, outs: Outs) -> Solved | Refused:
-    """Of bools it is the other one or its opposite, so the same comparison brings it back."""
+    """A comparison of bools is the other operand or its negation, so the same comparison inverts it."""
     found = unknown_of(args)
     if args[0].aval.dtype != dtypes.bool_ or found is None:
         return Refused(BOTH if found is None else TRUTH)
@@ -223,7 +223,7 @@ def _eq(ctx: InverseCtx, prim: Eq | Ne, args: Args, outs: Outs) -> Solved | Refu
 
 
 def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved | Refused:
-    """Each case is known where it was chosen. Where all others are nan, the result is the operand or nan."""
+    """Each case is known where it was chosen. If all other cases are nan, the result is the operand or nan."""
     which, *cases = args
     holes = [k for k, case in enumerate(cases) if isinstance(case, Hole)]
     if len(holes) == 1 < len(cases) and all([_nan(case) for k, case in enumerate(cases) if k not in holes]):
@@ -235,7 +235,7 @@ def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved 
 
 
 def _nan(a: Atom | Hole) -> bool:
-    """Whether all elements are nan, and there are some."""
+    """Returns True for a non-empty literal whose elements are all nan."""
     return isinstance(a, Lit) and a.aval.inexact and a.aval.size > 0 and bool(np.isnan(a.array).all())
 
 

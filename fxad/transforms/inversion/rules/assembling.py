@@ -1,4 +1,4 @@
-"""Operands put together of the parts that several equations determine."""
+"""Assembles operands from the parts that several equations determine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from fxad.transforms.inversion.rules.structure import box_mask, kept_by
 
 
 def complete(aval: Aval, parts: Sequence[Part]) -> bool:
-    """Whether parts make an operand whole. Where a part says only when the program runs what it holds, it is enough
-    that there are as many elements; those that nobody gives are nan then, so a dtype without nan is not made whole."""
+    """Returns True if the parts complete an operand. For a part whose positions are known only at run time, a
+    sufficient number of elements counts as complete. Elements that no part gives are then nan, so this is not permitted
+    for a dtype without nan."""
     if _shared(parts):
         return True
     sure = [p.covers for p in parts if p.covers is not None]
@@ -35,14 +36,14 @@ def complete(aval: Aval, parts: Sequence[Part]) -> bool:
 
 
 def has_box(covers: NDArray, box: tuple[range, ...]) -> bool:
-    """Whether all elements of a box are among those that a mask covers."""
+    """Returns True if a mask covers all elements of a box."""
     each = [np.zeros(len(r), int) if n == 1 else np.asarray(r, int) for r, n in zip(box, covers.shape, strict=True)]
     return bool(covers[np.ix_(*each)].all())
 
 
 def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | None:
-    """A selector that is known beforehand: a literal, or a box of true in false as a window that is written makes it,
-    copied; along axes of size 1 all elements are the same. None for any other."""
+    """Returns the value of a constant selector: a literal, or a constant box padded by a constant, also broadcast. An
+    axis of size 1 stands for equal elements. Returns None for any other selector."""
     if isinstance(a, Lit):
         return np.reshape(a.array.ravel()[:1], (1,) * a.aval.ndim) if a.aval.size else None
     eqn = maker(a)
@@ -62,7 +63,7 @@ def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | Non
 
 
 def _shared(parts: Sequence[Part]) -> bool:
-    """Whether there are all shares of something."""
+    """Returns True if the parts contain all shares of an operand."""
     found: dict[tuple[object, int], set[int]] = {}
     for p in parts:
         if p.share:
@@ -72,7 +73,7 @@ def _shared(parts: Sequence[Part]) -> bool:
 
 
 def chosen_part(value: Atom, share: tuple[Atom, int, int]) -> Part:
-    """The elements of `value` where a selector chose case k of n."""
+    """Returns the elements of `value` where a selector chose case k of n."""
     selector, k, n = share
 
     def write(emit: Emit, base: Atom) -> Atom:
@@ -82,9 +83,9 @@ def chosen_part(value: Atom, share: tuple[Atom, int, int]) -> Part:
 
 
 def where_chosen(emit: Emit, a: Atom, share: tuple[Atom, int, int]) -> Atom:
-    """A value of which only those elements are read where a selector chose case k of n: elsewhere it is some number
-    that most functions are finite at. What it was there may have no preimage, and the derivative there would be nan; in
-    reverse mode that meets a cotangent of 0, and stops here."""
+    """Returns a value with 0.5 where a selector did not choose case k of n. The other elements are not used. They may
+    have no preimage, and the derivative there would be nan. In reverse mode the cotangent there is 0, and 0 * nan would
+    be nan. Most functions are finite at 0.5."""
     selector, k, n = share
     if isinstance(a, Lit) or not a.aval.inexact:
         return a
@@ -92,12 +93,12 @@ def where_chosen(emit: Emit, a: Atom, share: tuple[Atom, int, int]) -> Atom:
 
 
 def _full(parts: Sequence[Part], axis: int, size: int) -> bool:
-    """Whether every part has all of an axis."""
+    """Returns True if every part has all elements along an axis."""
     return size > 0 and all([len(p.box[axis]) == size for p in parts])
 
 
 def assembled(emit: Emit, aval: Aval, parts: Sequence[Part]) -> Atom:
-    """The operand that parts make whole."""
+    """Returns the operand that the parts complete."""
     if not any([p.write for p in parts]):
         partial = [k for k, n in enumerate(aval.shape) if not _full(parts, k, n)]
         ordered = sorted(parts, key=lambda p: [r.start for r in p.box])
@@ -112,19 +113,19 @@ def assembled(emit: Emit, aval: Aval, parts: Sequence[Part]) -> Atom:
 
 
 def written(emit: Emit, part: Part, base: Atom) -> Atom:
-    """An array with a part in its places."""
+    """Returns an array with the elements of a part at their positions."""
     return part.write(emit, base) if part.write else _placed(emit, base, part)
 
 
 def nothing(aval: Aval) -> Lit:
-    """An array of which no element is known: nan, in both parts of a complex number; 0 where there is none."""
+    """Returns an array of unknown elements: nan, in both parts of a complex number; 0 for dtypes without nan."""
     if aval.dtype in dtypes.COMPLEX:
         return Lit.of(complex("nan+nanj"), aval)
     return Lit.of(float("nan") if aval.inexact else 0, aval)
 
 
 def _tiles(parts: Sequence[Part], axis: int, size: int) -> bool:
-    """Whether parts stand one after the other along an axis."""
+    """Returns True if the parts follow each other along an axis and cover it."""
     at = 0
     for p in parts:
         r = p.box[axis]
@@ -135,7 +136,7 @@ def _tiles(parts: Sequence[Part], axis: int, size: int) -> bool:
 
 
 def _placed(emit: Emit, base: Atom, part: Part) -> Atom:
-    """An array with a part in its place."""
+    """Returns an array with the elements of a part in its box."""
     value = part.value
     config = [
         (r.start, n - r.start - (r.step * (len(r) - 1) + 1), r.step - 1)
@@ -148,7 +149,7 @@ def _placed(emit: Emit, base: Atom, part: Part) -> Atom:
 
 
 def within(part: Part, box: tuple[range, ...]) -> Slice | None:
-    """The elements of a part that stand in a box; None where some of them do not."""
+    """Returns the slice of a part that a box selects; None if the part lacks some elements of the box."""
     if part.write:
         return None
     windows: list[tuple[int, int, int]] = []

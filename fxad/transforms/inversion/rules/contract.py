@@ -1,7 +1,7 @@
-"""What an inverse rule is: how one equation is run backwards, from its results to the operands that are not known.
+"""The interface of inverse rules: a rule runs one equation backwards, from its results to its unknown operands.
 
-A row of the table says it for one primitive. The solver (`fxad.transforms.inversion.solver`) asks it when all results
-of an equation are known and some operands are not; operands that are known came from elsewhere in the program.
+A row of the table is the rule of one primitive. The solver (`fxad.transforms.inversion.solver`) calls it if all results
+of an equation are known and some operands are not. The known operands come from elsewhere in the program.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ Q = TypeVar("Q", bound=Primitive, contravariant=True)
 
 
 class InverseCtx(Emit, Protocol):
-    """What an inverse rule may use: emit equations over what is known, and look at how that was computed."""
+    """The context of an inverse rule: emits equations over known values, and gives the equations that computed them."""
 
     def made(self, a: Atom) -> Eqn | None:
-        """The equation of the program that computes a known operand: what it says of the value (a triangular matrix, a
-        power of e) may be relied on. None for operands of the program and for literals."""
+        """Returns the equation of the program that computes a known operand. The rule may rely on its properties (a
+        triangular matrix, a power of e). Returns None for operands of the program and for literals."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The rule's answer where the results do not determine the unknown operands; the error gives the reason.
+    """The result of a rule if the results do not determine the unknown operands. The error message gives the reason.
 
-    `reason` completes the sentence "mul is not inverted: ...", such as "both factors are unknown". The solver fills in
-    the rest: the name of the primitive, its equation, and the user's line.
+    `reason` completes the sentence "mul is not inverted: ...", such as "both factors are unknown". The solver adds the
+    name of the primitive, its equation, and the user's line.
     """
 
     reason: str
@@ -41,20 +41,20 @@ class Refused:
     inside: tuple[str, ...] = ()
 
     def located(self, name: str, equation: str, where: str) -> Refused:
-        """The same reason at an equation, unless it has one (of a body) already."""
+        """Returns the reason with the location of an equation, unless it has one (in a body) already."""
         return self if self.name else Refused(self.reason, name, equation, where)
 
     def within(self, *bodies: str) -> Refused:
-        """The same reason, through these bodies."""
+        """Returns the reason with these enclosing bodies."""
         return Refused(self.reason, self.name, self.equation, self.where, (*bodies, *self.inside)) if bodies else self
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Determined:
-    """What a body determines when it is run backwards. `program`: known results, then known operands -> the operands
-    marked in `solved` (and, where it is measured, the log-determinant, of shape ()). `refused` says why the first of
-    the others is not among them, `unmeasured` why the log-determinant is not right."""
+    """The values that a body determines when it is run backwards. `program`: known results, then known operands -> the
+    operands marked in `solved` (and the log-determinant, of shape (), if it is measured). `refused` is the reason for
+    the first operand that is not solved, `unmeasured` the reason if the log-determinant is incomplete."""
 
     program: Jaxpr
     solved: tuple[bool, ...]
@@ -62,23 +62,23 @@ class Determined:
     unmeasured: Refused | None = None
 
     def within(self, body: str) -> Determined:
-        """The same, with reasons through a body."""
+        """Returns the same with an enclosing body in its reasons."""
         why = [r.within(body) if r and r.name else r for r in (self.refused, self.unmeasured)]
         return Determined(self.program, self.solved, *why)
 
 
 class BodyCtx(InverseCtx, Protocol):
-    """What the rule of an equation with bodies may use beside: the solver, for a body."""
+    """The context of the rule of an equation with bodies. It also applies the solver to a body."""
 
     @property
     def measured(self) -> bool:
-        """Whether log-determinants are asked for."""
+        """Is True if log-determinants are computed."""
 
     def recur(self, body: Jaxpr, ins: tuple[bool, ...], outs: tuple[bool, ...]) -> Determined:
-        """Run a body backwards, from the results marked in `outs` and the operands marked in `ins`."""
+        """Runs a body backwards, from the results marked in `outs` and the operands marked in `ins`."""
 
     def measure(self, log_det: Atom) -> None:
-        """Give the log-determinant of this equation."""
+        """Adds the log-determinant of this equation."""
 
 
 Share: TypeAlias = tuple[Atom | str, int, int]
@@ -87,14 +87,15 @@ Share: TypeAlias = tuple[Atom | str, int, int]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """The rule's answer where the results determine some elements of an operand: several equations may make it whole.
+    """The result of a rule if the results determine some elements of an operand. Several equations may complete it.
 
-    `value` holds the elements. Either they stand in a `box` (a range of indices for each axis of the operand), or where
-    they stand is known when the program runs, and `write(emit, base)` gives an array `base` with them in their places:
-    the solver starts from nan, so an element that nobody writes is nan. Of the elements it writes `count` are sure to
-    be different ones (-1: as many as `value` has). A `share` (of what, k, n) is one of n that make the operand whole
-    together, and never alone: the elements where a selector chose case k, or one part of complex numbers. Where the
-    selector is known beforehand, `covers` says which elements those are: along axes of size 1 all or none.
+    `value` holds the elements. Their positions are either a `box` (a range of indices for each axis of the operand), or
+    known only at run time. In the second case `write(emit, base)` returns the array `base` with the elements at their
+    positions. The solver starts from nan, so an element that no part writes is nan. At least `count` of the written
+    elements are at different positions (-1: all elements of `value`). A `share` (of, k, n) is one of n shares that
+    complete the operand only together: the elements where a selector chose case k, or one part of complex numbers.
+    `covers` is a mask of these elements if the selector is constant. An axis of size 1 in the mask stands for all
+    elements along it.
     """
 
     value: Atom
@@ -106,7 +107,7 @@ class Part:
 
     @property
     def chosen(self) -> tuple[Atom, int, int] | None:
-        """The selector, the case and how many cases there are, where it is what a selector chose."""
+        """The selector, the case and the number of cases, if a selector chose the elements; None otherwise."""
         match self.share:
             case (Var() | Lit()) as selector, k, n:
                 return selector, k, n
@@ -115,12 +116,13 @@ class Part:
 
     @property
     def followed(self) -> bool:
-        """Whether what reads it, and what it was computed from, may be found from it alone."""
+        """Is True if the solver may follow this part alone to the equations that read it and to the equation that
+        computed it."""
         return self.chosen is not None or self.covers is not None
 
     @property
     def size(self) -> int:
-        """How many elements it gives at most."""
+        """The largest number of elements that the part gives."""
         return self.value.aval.size if self.count < 0 else self.count
 
 
@@ -130,38 +132,39 @@ Solved: TypeAlias = tuple[Atom | Part | None, ...]
 
 
 def known(args: Args) -> tuple[bool, ...]:
-    """Which of some values are known."""
+    """Returns a mask of the known values."""
     return tuple([not isinstance(a, Hole) for a in args])
 
 
 def atoms(args: Args) -> list[Atom]:
-    """Those of some values that are known."""
+    """Returns the known values."""
     return [a for a in args if not isinstance(a, Hole)]
 
 
 def spread(found: Sequence[Atom], solved: tuple[bool, ...]) -> tuple[Atom | None, ...]:
-    """The values found, at the places of the operands that they are."""
+    """Returns the found values at the positions of their operands, and None at the others."""
     given = iter(found)
     return tuple([next(given) if s else None for s in solved])
 
 
 class Solve(Protocol[Q]):
-    """Emit what computes the operands that are a `Hole`, of which there is at least one, from the results.
+    """Emits equations that compute the operands that are a `Hole` (at least one) from the results.
 
-    Returns an entry for each operand, None for those that were known, and for those that results say nothing of at all
-    (the predicate of a check). An atom has exactly the type of its operand.
-    Where values do not determine the operand (a factor that is zero, a saturated tanh), it must be nan, never a
-    plausible number; where that cannot be said (integers), the rule refuses. `Hole`s are different variables: the
-    solver refuses an unknown operand that stands in an equation twice.
+    Returns an entry for each operand. The entry is None for known operands, and for operands that do not affect the
+    results (the predicate of a check). An atom has exactly the type of its operand. If values do not determine the
+    operand (a factor that is zero, a saturated tanh), it must be nan, never a plausible number. If its dtype has no nan
+    (integers), the rule refuses. `Hole`s are different variables: the solver refuses an unknown operand that occurs
+    twice in an equation.
     """
 
     def __call__(self, ctx: InverseCtx, prim: Q, args: Args, outs: Outs, /) -> Solved | Refused: ...
 
 
 class LogDet(Protocol[Q]):
-    """Emit log|det| of the Jacobian of the results in the operands marked `unknown`, summed over all elements: an atom
-    of shape () and the real dtype of the operand. All operands and results are known by now. Elementwise primitives
-    (`Unary`, `Binary`) give log|slope| for each element, complex ones the logarithm of the slope."""
+    """Emits log|det| of the Jacobian of the results in the operands marked `unknown`, summed over all elements: an
+    atom of shape () and the real dtype of the operand. All operands and results are known at this point. Elementwise
+    primitives (`Unary`, `Binary`) return log|slope| for each element; complex ones return the logarithm of the
+    slope."""
 
     def __call__(
         self, ctx: InverseCtx, prim: Q, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs, /
@@ -169,8 +172,8 @@ class LogDet(Protocol[Q]):
 
 
 class SolveBody(Protocol[Q]):
-    """As `Solve`, for an equation with bodies: results may be unknown too, and some of the unknown operands may stay so
-    (None). It is asked again whenever more is known."""
+    """Like `Solve`, for an equation with bodies. Results may be unknown too, and some of the unknown operands may
+    remain unknown (None). The solver calls it again whenever more values are known."""
 
     def __call__(self, ctx: BodyCtx, prim: Q, args: Args, outs: Args, /) -> Solved | Refused: ...
 
@@ -178,7 +181,7 @@ class SolveBody(Protocol[Q]):
 @final
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A log-determinant that no function need compute: 0 (`VOLUME`: elements are moved or shifted)."""
+    """A log-determinant that is a constant: 0 (`VOLUME`: elements are moved or shifted)."""
 
     name: str
 
@@ -190,7 +193,7 @@ VOLUME: Final = Constant("volume")
 @dataclass(frozen=True, slots=True, eq=False)
 class InverseRule:
     """A row of the table, made by `row` or `body_row`. Without `log_det` the primitive has an inverse but no
-    log-determinant; an equation with bodies (`partial`) gives its own."""
+    log-determinant. An equation with bodies (`partial`) adds its own log-determinant."""
 
     kind: type[Primitive]
     solve: SolveBody[Primitive]
@@ -199,7 +202,7 @@ class InverseRule:
 
 
 def row(kind: type[P], solve: Solve[P], log_det: LogDet[P] | Constant | None = None) -> InverseRule:
-    """The rule of the primitives of one class."""
+    """Returns the rule of the primitives of one class."""
 
     def solving(ctx: InverseCtx, prim: Primitive, args: Args, outs: Args) -> Solved | Refused:
         assert isinstance(prim, kind)
@@ -219,7 +222,7 @@ def row(kind: type[P], solve: Solve[P], log_det: LogDet[P] | Constant | None = N
 
 
 def body_row(kind: type[P], solve: SolveBody[P], partial: bool = True) -> InverseRule:
-    """The rule of the primitives of one class of equations with bodies; one that is not `partial` is asked once all
+    """Returns the rule of one class of primitives with bodies. A rule that is not `partial` is called only if all
     results are known, and has no log-determinant."""
 
     def solving(ctx: BodyCtx, prim: Primitive, args: Args, outs: Args) -> Solved | Refused:

@@ -1,4 +1,4 @@
-"""Calls, branches and loops run backwards: the same equation over bodies that are run backwards."""
+"""Inverses of calls, branches and loops: the same equation with inverted bodies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _why(found: Determined) -> Refused:
 
 
 def _inverted(ctx: BodyCtx, body: Jaxpr, args: Args, outs: Args) -> Solved | Refused:
-    """A body called, backwards."""
+    """Emits a call of the inverted body."""
     found = ctx.recur(body, known(args), known(outs))
     if not any(found.solved):
         return _why(found)
@@ -64,7 +64,8 @@ def _linear_call(ctx: BodyCtx, prim: LinearCall, args: Args, outs: Args) -> Solv
 
 
 def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solved | Refused:
-    """By the inverse of its own; by the body where it has none, and for the log-determinant, which that cannot say."""
+    """Uses the custom inverse. Uses the body if there is no custom inverse, or if the log-determinant is needed, which
+    the custom inverse does not give."""
     raised = next((message for kind, _, message, _ in prim.refused if kind == "inverse"), None)
     if raised is not None:
         return Refused(raised)
@@ -78,7 +79,7 @@ def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solv
 
 
 def _unmeasured(body: Refused) -> Refused:
-    """Why a function with an inverse of its own is not inverted where the log-determinant is asked for."""
+    """Returns the reason why a function with a custom inverse has no log-determinant."""
     why = f"{body.name} is not inverted: {body.reason}" if body.name else body.reason
     return Refused(f"the inverse it was given does not say the log-determinant, and in the function itself {why}")
 
@@ -103,7 +104,7 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
 
 
 def _picked(found: Determined, wants: Sequence[bool]) -> Jaxpr:
-    """The program of a body with those of its results only that all branches give."""
+    """Returns the program of a body with only the results that all branches give."""
     program = found.program
     places = iter(range(len(program.outs)))
     at = [next(places) if s else -1 for s in (*found.solved, len(program.outs) > sum(found.solved))]
@@ -115,7 +116,7 @@ def _picked(found: Determined, wants: Sequence[bool]) -> Jaxpr:
 
 
 def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
-    """A loop, from the last carry to the first, over the slices in the other order."""
+    """Emits the loop in reverse: from the last carry to the first, over the slices in reverse order."""
     way = retreat(ctx, prim, args, outs)
     if isinstance(way, Refused):
         return way

@@ -1,4 +1,4 @@
-"""Inverses of conversions, of what puts complex numbers together, and of what only says something about a value."""
+"""Inverses of conversions, of operations on complex numbers, and of identities."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ from fxad.transforms.inversion.rules.contract import (
 
 # ---------------------------------------------------------------------------------------------------------- dtypes
 
-# Bits of the integers that a dtype holds one by one.
+# The number of bits up to which a dtype represents all integers exactly.
 _DIGITS: Final = MappingProxyType({dtypes.bfloat16: 8, dtypes.float16: 11, dtypes.float32: 24, dtypes.float64: 53})
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Whether different values of `narrow` are different values of `wide`, and converting back gives the same ones."""
+    """Returns True if `wide` represents all values of `narrow` by different values, and converting back restores
+    them."""
     if wide == narrow:
         return True
     if wide == dtypes.bool_:
@@ -51,7 +52,7 @@ def holds(wide: DType, narrow: DType) -> bool:
     if narrow == dtypes.bool_:
         return True
     if narrow in dtypes.INTEGER:
-        # of one another they are residues: those of fewer bits come back, whatever the signs
+        # conversions between integers are modulo 2**bits: a narrower integer is restored whatever its sign
         bits = 8 * narrow.itemsize - (narrow in dtypes.SIGNED)
         return (
             wide.itemsize >= narrow.itemsize
@@ -116,12 +117,12 @@ PAIR: Final = "real and imaginary part"
 
 
 def _same(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved:
-    """The operands are the results."""
+    """Returns the results as the operands."""
     return tuple([y if isinstance(a, Hole) else None for y, a in zip(outs, args, strict=True)])
 
 
 def _behind(ctx: InverseCtx, prim: Check, args: Args, outs: Outs) -> Solved:
-    """The operands are the results; what the check looks at, they do not say."""
+    """Returns the results as the operands. They do not determine the operands that only the check reads."""
     n = 1 + prim.n_fields
     return (*[None] * n, *_same(ctx, prim, args[n:], outs))
 

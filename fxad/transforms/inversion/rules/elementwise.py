@@ -1,10 +1,10 @@
 """Inverses of functions of one number, and log |dy/dx| of each.
 
-What has no preimage, or no single one, gives nan and never a plausible number: where a function saturates or overflows
-(tanh x = 1, exp x = 0), and outside of its range (sqrt x = -1). So `f(inverse(f)(y))` is y or nan.
+A result without a unique preimage gives nan, never a plausible number: where a function saturates or overflows (tanh x
+= 1, exp x = 0), and outside of its range (sqrt x = -1). So `f(inverse(f)(y))` is y or nan.
 
-Slopes are taken from x or from y, whichever loses nothing: log |d tanh x| is 2 (log 2 - |x| - log1p(exp(-2 |x|))), not
-log(1 - y^2), which is -inf from x = 9 on in float32.
+Slopes are computed from x or from y, depending on which loses no digits. For example, log |d tanh x| is 2 (log 2 - |x|
+- log1p(exp(-2 |x|))), not log(1 - y^2), which is -inf from x = 9 on in float32.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ PERIODIC: Final = "complex numbers a period apart have the same value"
 @final
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """How a function of one number is undone: `undo` is y -> x, `slope` (x, y) -> log |dy/dx|, or for complex numbers
-    the logarithm of the derivative.
+    """The inverse of a function of one number. `undo` is y -> x. `slope` is (x, y) -> log |dy/dx|, or for complex
+    numbers the logarithm of the derivative.
 
-    `many` says why a complex number does not come back; where it is empty, it is the principal value that does.
+    `many` is the reason why complex numbers are not inverted. If it is empty, the inverse gives the principal value.
     """
 
     undo: Callable[[Formula], Formula]
@@ -80,19 +80,19 @@ class Undone:
 
 
 def finite(x: Formula) -> Formula:
-    """x, but nan where it is infinite: what a saturated or overflown value leaves behind."""
+    """Returns x, with nan where it is infinite, which results from a saturated or overflowed value."""
     return x.apply(IS_FINITE).where(x, x.like(math.nan))
 
 
 def within(low: float, high: float, y: Formula, x: Formula) -> Formula:
-    """x where the real number y lies in the range of the function, else nan. Complex ranges are not checked."""
+    """Returns x where the real number y lies in the range of the function, else nan. Complex ranges are not checked."""
     if y.atom.aval.dtype in dtypes.COMPLEX:
         return x
     return ((y >= low) & (y <= high)).where(x, x.like(math.nan))
 
 
 def rounded(value: float, like: Formula) -> float:
-    """A number as the dtype of `like` has it: what a function that tends to it returns in the end."""
+    """Returns a number rounded to the dtype of `like`: the value that a function with this limit reaches."""
     return float(Lit.of(value, Aval((), dtypes.real_part(like.atom.aval.dtype))).array)
 
 
@@ -100,26 +100,26 @@ def rounded(value: float, like: Formula) -> float:
 
 
 def log_cosh(x: Formula) -> Formula:
-    """log cosh x, without overflow; for complex x as it is defined."""
+    """Returns log cosh x, without overflow for real x; for complex x by the definition."""
     if x.atom.aval.dtype in dtypes.COMPLEX:
         return x.apply(COSH).log()
     return abs(x) + (abs(x) * -2.0).exp().log1p() - LOG_2
 
 
 def log_sinh(x: Formula) -> Formula:
-    """log sinh x for x >= 0, without overflow; for complex x as it is defined."""
+    """Returns log sinh x for x >= 0, without overflow for real x; for complex x by the definition."""
     if x.atom.aval.dtype in dtypes.COMPLEX:
         return x.apply(SINH).log()
     return x + (-(x * -2.0).expm1()).log() - LOG_2
 
 
 def logit(y: Formula) -> Formula:
-    """The inverse of the logistic function."""
+    """Returns the inverse of the logistic function."""
     return finite(y.log() - (-y).log1p())
 
 
 def logistic(y: Formula) -> Formula:
-    """The inverse of the logit, to all digits at both ends."""
+    """Returns the inverse of the logit, accurate to all digits at both ends."""
     if y.atom.aval.dtype in dtypes.COMPLEX:
         return y.apply(LOGISTIC)
     small = (-abs(y)).exp()
@@ -127,23 +127,25 @@ def logistic(y: Formula) -> Formula:
 
 
 def slope_of_logit(x: Formula, y: Formula) -> Formula:
-    """-log(x (1 - x)), from y where that tells more."""
+    """Returns -log(x (1 - x)), computed from y for real numbers, which loses no digits."""
     if y.atom.aval.dtype in dtypes.COMPLEX:
         return -(x.log() + (-x).log1p())
     return abs(y) + (-abs(y)).exp().log1p() * 2.0
 
 
 def arc(y: Formula) -> Formula:
-    """The inverse of atan. Where y was rounded to pi/2 or beyond, its tangent is some large number of either sign."""
+    """Returns the inverse of atan; nan where |y| rounds to pi/2 or more, because its tangent there is a large number of
+    either sign."""
     if y.atom.aval.dtype in dtypes.COMPLEX:
         return y.apply(TAN)
     return (abs(y) < rounded(math.pi / 2, y)).where(y.apply(TAN), y.like(math.nan))
 
 
 def erfc_inv(y: Formula) -> Formula:
-    """The inverse of erfc: erf_inv(1 - y), and where 1 - y loses digits Newton's method for log erfc x = log y.
+    """Returns the inverse of erfc: erf_inv(1 - y), and where 1 - y loses digits Newton's method for log erfc x = log y.
 
-    log erfc is concave, and sqrt(-log y) lies right of its root: the steps come down to it and never pass it.
+    log erfc is concave, and sqrt(-log y) is greater than its root. So the iterates decrease to the root and do not pass
+    it.
     """
     x = (-y.log()).sqrt()
     for _ in range(6):
@@ -153,7 +155,7 @@ def erfc_inv(y: Formula) -> Formula:
 
 
 def log_of_gaussian(x: Formula) -> Formula:
-    """log of 2 / sqrt(pi) exp(-x^2), the slope of erf."""
+    """Returns log of 2 / sqrt(pi) exp(-x^2), the slope of erf."""
     return math.log(2 / math.sqrt(math.pi)) - x.apply(SQUARE)
 
 
@@ -208,7 +210,7 @@ def _row(kind: type[Primitive], undone: Undone) -> InverseRule:
 
 
 def coarse(x: Aval) -> str:
-    """Why arithmetic in 8 bits is not undone."""
+    """Returns the reason why arithmetic in 8 bits is not inverted."""
     return f"{x.dtype} has too few digits for values to come back"
 
 

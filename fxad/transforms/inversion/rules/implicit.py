@@ -1,6 +1,6 @@
-"""Inverses of what is defined by an equation: the equation says how operands follow from the solution.
+"""Inverses of implicit functions: the defining equation determines the operands from the solution.
 
-They come back as exactly as the equation was solved.
+The operands are as accurate as the solution of the equation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MATRIX: Final = "what its matvec needs to know is unknown"
 
 
 def _linear_solve(ctx: BodyCtx, prim: LinearSolve, args: Args, outs: Args) -> Solved | Refused:
-    """A x: the right-hand side of the system that x solves."""
+    """Returns A x: the right-hand side of the system with the solution x."""
     n = prim.size
     others = args[n:]
     if not all(known(others)):
@@ -36,7 +36,8 @@ def _linear_solve(ctx: BodyCtx, prim: LinearSolve, args: Args, outs: Args) -> So
 
 
 def _root(ctx: BodyCtx, prim: Root, args: Args, outs: Args) -> Solved | Refused:
-    """The equation run backwards, from its zeros and the solution. Of the guess the solution says nothing."""
+    """Runs the equation backwards, from zero results and the solution. The solution does not determine the initial
+    guess."""
     captured, n = args[: prim.captured], prim.size
     ins = (*known(captured), *[True] * n)
     found = ctx.recur(prim.equation, ins, (True,) * len(prim.equation.outs))

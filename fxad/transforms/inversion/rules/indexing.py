@@ -1,7 +1,8 @@
-"""Inverses of what reads and writes at places given by an index array, which is known.
+"""Inverses of operations that read and write at the positions of a known index array.
 
-What was read is written back where it came from: after a permutation nothing is missing, after anything else the
-elements that nobody read are nan. What was added or multiplied is taken away again, wherever updates met.
+A gather is inverted by a scatter of its result. After a permutation this gives all elements; otherwise the elements
+that were not read are nan. A scatter that adds or multiplies is inverted by subtraction or division, also where updates
+overlap.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _gather(ctx: InverseCtx, prim: Gather, args: Args, outs: Outs) -> Solved | R
 
 
 def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved | Refused:
-    """What was written is read again; what was written over is lost, the rest is there."""
+    """Reads the updates from the result. The operand keeps its elements that were not overwritten."""
     (y,), (x, indices, updates) = outs, args
     if isinstance(indices, Hole):
         return Refused(PLACES)
@@ -76,7 +77,7 @@ def _scatter_add(ctx: InverseCtx, prim: ScatterAdd, args: Args, outs: Outs) -> S
 
 
 def _factor(emit: Emit, prim: ScatterMul, x: Atom, indices: Atom, updates: Atom) -> Atom:
-    """What each element of x is multiplied by."""
+    """Returns the product of the updates for each element of x."""
     return emit.one(prim, Lit.of(1, x.aval), indices, updates)
 
 

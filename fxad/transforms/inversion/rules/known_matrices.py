@@ -1,7 +1,7 @@
-"""What a program says of a matrix that it computes: triangular, unitary, or an exponential.
+"""Structure of the matrices that a program computes: triangular, unitary, or an exponential.
 
-Only what holds for every value counts. A triangle is cut out by a mask that depends on nothing but the places of
-elements (`tril`, `eye`), comes out of a decomposition, or is put together of triangles.
+Only structure that holds for every value counts. A matrix is triangular if a mask that depends only on indices (`tril`,
+`eye`) makes it so, if a decomposition returns it, or if it is composed of triangular matrices.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ LOWER: Final = "lower"
 UPPER: Final = "upper"
 UNITARY: Final = "unitary"
 
-_LARGEST: Final = 1 << 22  # elements of a mask that is looked at
-_DEPTH: Final = 8  # equations that are followed back
+_LARGEST: Final = 1 << 22  # elements of the largest mask that is evaluated
+_DEPTH: Final = 8  # the number of equations that are followed back
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of the matrices on the last two axes of an array."""
+    """The known structure of the matrices on the last two axes of an array."""
 
     kinds: frozenset[str] = frozenset()
     exponent: Atom | None = None  # the matrix is the exponential of this one
 
     @property
     def flipped(self) -> Facts:
-        """What is known of the transposes."""
+        """The structure of the transposes."""
         other = {LOWER: UPPER, UPPER: LOWER}
         return Facts(frozenset([other.get(k, k) for k in self.kinds]))
 
@@ -57,7 +57,7 @@ NOTHING: Final = Facts()
 
 
 def facts(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> Facts:
-    """What the program says of the square matrices on the last two axes of a known operand."""
+    """Returns the structure of the square matrices on the last two axes of a known operand."""
     n = a.aval.ndim
     if n < 2 or a.aval.shape[-1] != a.aval.shape[-2]:
         return NOTHING
@@ -83,7 +83,7 @@ def _made_by(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Facts:
         return Facts(facts(ctx, eqn.ins[0], depth).kinds)
     if isinstance(prim, BroadcastInDim):
         (x,), last = eqn.ins, (a.aval.ndim - 2, a.aval.ndim - 1)
-        stacked = prim.dims[-2:] == last and x.aval.shape[-2:] == a.aval.shape[-2:]  # not one element for all
+        stacked = prim.dims[-2:] == last and x.aval.shape[-2:] == a.aval.shape[-2:]  # the matrix axes are not broadcast
         return Facts(facts(ctx, x, depth).kinds) if stacked else NOTHING
     return _decomposed(a, eqn, prim)
 
@@ -93,7 +93,7 @@ _ENTRYWISE: Final = (Add, Sub, Mul, Div, Neg, ConvertElementType)
 
 
 def _decomposed(a: Var, eqn: Eqn, prim: Primitive) -> Facts:
-    """What decompositions are known for. The matrix is square, so Q, U and V are complete."""
+    """Returns the structure of the factors of decompositions. The matrix is square, so Q, U and V are unitary."""
     at = eqn.outs.index(a)
     match prim:
         case Cholesky():
@@ -112,7 +112,8 @@ def _decomposed(a: Var, eqn: Eqn, prim: Primitive) -> Facts:
 
 
 def _stays(ctx: InverseCtx, eqn: Eqn, kind: str, depth: int) -> bool:
-    """Whether a triangle stays one: a sum of two, a product of one with anything, a part of anything."""
+    """Returns True if the result is triangular: a sum of triangular matrices, a product of one with any array
+    elementwise, or one divided by any array."""
     triangles = [_is_triangle(ctx, x, kind, depth) for x in eqn.ins]
     if isinstance(eqn.prim, Div):
         return triangles[0]
@@ -120,7 +121,7 @@ def _stays(ctx: InverseCtx, eqn: Eqn, kind: str, depth: int) -> bool:
 
 
 def _is_triangle(ctx: InverseCtx, a: Atom, kind: str, depth: int) -> bool:
-    """Whether all elements on the other side of the diagonal are zero."""
+    """Returns True if all elements on the other side of the diagonal are zero."""
     if kind in facts(ctx, a, depth).kinds:
         return True
     place = static(ctx, a)
@@ -132,7 +133,8 @@ def _beside(x: NDArray, kind: str) -> NDArray:
 
 
 def _cut(ctx: InverseCtx, eqn: Eqn, depth: int) -> frozenset[str]:
-    """What a choice by a mask leaves: the cases that it can take beside a triangle are zero there."""
+    """Returns the kinds of triangle that a choice by a mask makes: all cases that it can choose on the other side of
+    the diagonal are zero there."""
     which, *cases = eqn.ins
     mask = static(ctx, which)
     if mask is None:
@@ -148,14 +150,14 @@ def _cut(ctx: InverseCtx, eqn: Eqn, depth: int) -> frozenset[str]:
 
 
 def _seen(chosen: NDArray, kind: str) -> list[int]:
-    """The cases that are chosen on the other side of the diagonal."""
+    """Returns the cases that are chosen on the other side of the diagonal."""
     n = chosen.shape[-1]
     side = np.broadcast_to(_beside(np.ones((n, n), np.bool_), kind), chosen.shape)
     return [int(k) for k in np.unique(chosen[side])]
 
 
 def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
-    """The value of an array that depends on nothing but places of elements and constants; None for others."""
+    """Returns the value of an array that depends only on indices and constants; None for others."""
     if isinstance(a, Lit):
         return a.array
     eqn = ctx.made(a)

@@ -1,7 +1,7 @@
-"""A `scan` run backwards: the steps in the other order, each from the carry it left to the carry it found.
+"""Inverse of a `scan`: the steps run in reverse order, each from its final carry to its initial carry.
 
-What every step hands on unchanged is a constant. What changes from step to step without what is to be reconstructed
-(counters, keys) is run backwards too, from its last value, or, where it has no inverse, computed first and stored.
+A carry that no step changes is a constant. Carries that do not depend on reconstructed values (counters, keys) are also
+run backwards, from their last value. If they have no inverse, they are first computed forward and stored.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from fxad.transforms.inversion.rules.contract import Args, BodyCtx, Determined, 
 @final
 @dataclass(frozen=True, slots=True)
 class Retreat:
-    """How a loop is run backwards: what each step starts from, and which operands of the body it gives (`solved`).
+    """A plan to run a loop backwards: the known values of each step, and the operands of the body that it gives
+    (`solved`).
 
-    A step knows the constants, slices and rows of stacked results marked in `consts`, `xs` and `rows`, and of the
-    carries it left those in `last`. Of the carries it found it knows those that never change (`still`), and those that
-    do so by themselves (`moving`) where they are `stored`; where they are not, they are in `last`.
+    A step knows the constants, slices and rows of stacked results marked in `consts`, `xs` and `rows`. Of its final
+    carries it knows those in `last`. Of its initial carries it knows those that never change (`still`). `moving` marks
+    the carries that change independently of reconstructed values. If they are `stored`, their initial values are known;
+    otherwise they are in `last`.
     """
 
     prim: Scan
@@ -43,24 +45,25 @@ class Retreat:
 
     @property
     def ins(self) -> Marks:
-        """Which operands of the body a step knows from the start."""
+        """Marks the operands of the body that a step knows from the start."""
         found = [s or (m and self.stored) for s, m in zip(self.still, self.moving, strict=True)]
         return (*self.consts, *found, *self.xs)
 
     @property
     def carry(self) -> Marks:
-        """The carries that the loop hands on, backwards."""
+        """Marks the carries of the backward loop."""
         return self.prim.steps.split(self.solved)[1]
 
     # ---------------------------------------------------------------------------------------- operands of the loop
 
     def constants(self, args: Args) -> list[Atom]:
-        """What is the same for all steps."""
+        """Returns the constants of the backward loop."""
         consts, first, _ = self.prim.steps.split(self.prim.counted(args)[1])
         return [*atoms(consts), *atoms(select_by_mask(first, self.still))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
-        """The last values of the carries that the loop hands on; zero for what a step does not read."""
+        """Returns the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
+        a step does not read."""
         moved = forward_only(ctx, self.prim, args, self.moving, False) if any(self.moving) and not self.stored else []
         given = iter(moved)
         found: list[Atom] = []
@@ -71,13 +74,13 @@ class Retreat:
         return found
 
     def slices(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
-        """The arrays that the loop runs over."""
+        """Returns the arrays over which the backward loop runs."""
         xs = self.prim.steps.split(self.prim.counted(args)[1])[2]
         stacks = forward_only(ctx, self.prim, args, self.moving, True) if any(self.moving) and self.stored else []
         return [*atoms(xs), *stacks, *atoms(outs[self.prim.n_carry :])]
 
     def inputs(self, b: Builder, more_consts: Sequence[Aval], more_carry: Sequence[Aval]) -> Inputs:
-        """Add the operands of a step to a builder, in the order of a loop's body, up to its slices."""
+        """Adds the operands of a backward step to a builder, in the order of a loop's body."""
         body, steps = self.prim.body, self.prim.steps
         of_consts, of_carry, of_xs = steps.split(body.in_avals)
         consts = b.inputs(select_by_mask(of_consts, self.consts))
@@ -100,8 +103,8 @@ class Retreat:
     # ----------------------------------------------------------------------------------------------------- the loop
 
     def emit(self, ctx: BodyCtx, program: Jaxpr, args: Args, outs: Args) -> tuple[Var, ...]:
-        """Emit the loop that does `program` in each step; gives first the carries solved, then the log-determinant if
-        it is measured, then the slices solved."""
+        """Emits the loop with the body `program`. Returns first the solved carries, then the log-determinant if it is
+        measured, then the solved slices."""
         state = self.state(ctx, args, outs)
         b = Builder()
         step = self.inputs(b, (), (program.out_avals[-1],) if ctx.measured else ())
@@ -121,8 +124,8 @@ class Retreat:
 @final
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Operands of a step that runs backwards: those of the program it does (known results, then known operands), and
-    what was asked for beside."""
+    """Operands of a backward step: those of its program (known results, then known operands), and the additional
+    constants and carries."""
 
     operands: tuple[Atom, ...]
     further: tuple[Var, ...]
@@ -131,7 +134,7 @@ class Inputs:
 
 
 def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, Jaxpr] | Refused:
-    """How a loop is run backwards, and the program of a step."""
+    """Returns the plan to run a loop backwards, and the program of a step."""
     count, operands = prim.counted(args)
     consts, first, xs = prim.steps.split(operands)
     if not all(known(count)) or (count and not all(known(xs))):
@@ -144,20 +147,20 @@ def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, 
     why: Refused | None = None
     while True:
         way, found = _stepping(ctx, way, last)
-        why = why or found.refused  # with fewer carries known, what follows from them is refused for want of them
+        why = why or found.refused  # keep the first reason: later ones result from the removed carries
         _, solved, slices = prim.steps.split(found.solved)
         fewer = tuple([k and s for k, s in zip(last, solved, strict=True)])
         if fewer == last:
             break
         last = fewer
-    # a counter, whose start is known, is solved with what was asked for
+    # counters have a known start: solving only them gives no unknown operand
     if not any([s and not k for s, k in zip((*solved, *slices), known((*first, *xs)), strict=True)]):
         return why or Refused("its results are not known")
     return _chosen(way, found)
 
 
 def _stepping(ctx: BodyCtx, way: Retreat, last: Marks) -> tuple[Retreat, Determined]:
-    """One step backwards from the carries in `last`: counters run backwards too where they can, or else are stored."""
+    """Inverts one step from the carries in `last`. Counters are run backwards if possible, and stored otherwise."""
     if any(way.moving):
         running = replace(way, last=either(last, way.moving), stored=False)
         found = ctx.recur(way.prim.body, running.ins, (*running.last, *way.rows))
@@ -168,7 +171,8 @@ def _stepping(ctx: BodyCtx, way: Retreat, last: Marks) -> tuple[Retreat, Determi
 
 
 def _chosen(way: Retreat, found: Determined) -> tuple[Retreat, Jaxpr]:
-    """Without the constants that a step would give: every step gives them, and it is the loop that wants one."""
+    """Removes the constants from the solved operands: every step gives a value for them, but the loop needs one
+    value."""
     consts, carry, xs = way.prim.steps.split(found.solved)
     n, program = sum(consts), found.program
     slim = Jaxpr(program.ins, program.eqns, program.outs[n:], program.name)
@@ -176,7 +180,8 @@ def _chosen(way: Retreat, found: Determined) -> tuple[Retreat, Jaxpr]:
 
 
 def forward_carries(prim: Scan, operands: Args) -> Marks:
-    """Which carries are known in every step without what is to be reconstructed: counters, keys, what is handed on."""
+    """Marks the carries whose values in every step do not depend on reconstructed values: counters, keys, unchanged
+    values."""
     body = prim.body
     consts, first, xs = prim.steps.split(operands)
     marks = known(first)
@@ -193,13 +198,14 @@ def forward_carries(prim: Scan, operands: Args) -> Marks:
 
 
 def forward_only(ctx: BodyCtx, prim: Scan, args: Args, marks: Marks, stacked: bool) -> list[Atom]:
-    """The carries marked, from a loop over nothing else: their last values, or what each step found them to be."""
+    """Runs a loop over the marked carries alone. Returns their last values, or, if `stacked`, their initial values in
+    each step."""
     steps, n = prim.steps, prim.n_carry
     body = steps.body
     found = select_by_mask(steps.split(body.ins)[1], marks) if stacked else ()
     loop = prim.over(Steps(Jaxpr(body.ins, body.eqns, (*body.outs[:n], *found), body.name), steps.n_consts, n))
     used = (False,) * n + (True,) * len(found) if stacked else marks
-    # what is not known is not read, and so is no operand of the smaller loop
+    # the smaller loop does not read unknown values, so they are not its operands
     operands = tuple([Zero(a.aval).instantiate() if isinstance(a, Hole) else a for a in args])
     results = tuple([Var(k, a) for k, a in enumerate(loop.abstract_eval(*[a.aval for a in operands]))])
     less = remove_unused(Eqn(loop, operands, results, None), used)

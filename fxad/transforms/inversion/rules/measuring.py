@@ -1,8 +1,8 @@
-"""Log-determinants of equations run backwards.
+"""Log-determinants of inverted equations.
 
-A program that is solved one operand after the other has a triangular Jacobian, up to order: each equation is used once,
-to compute its results or to be solved for operands. So log|det| of the whole is the sum, over the equations run
-backwards, of log|det| of their results in the operands solved, the others held fixed.
+The solver determines one operand after the other, so the Jacobian of the program is triangular after a permutation.
+Each equation is used once: to compute its results, or to solve for its operands. So log|det| of the program is a sum
+over the inverted equations. Each term is log|det| of the results in the solved operands, with the others held fixed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ UNMEASURED = Refused("its log-determinant is not known")
 def log_det_of(
     ctx: InverseCtx, eqn: Eqn, rule: InverseRule, found: Sequence[Atom | Part | None], part: Part | None = None
 ) -> Atom | Refused | None:
-    """The log-determinant of an equation whose rule gave `found` for its operands, of the elements in `part` alone if
-    there is one; None where it is 0."""
+    """Returns the log-determinant of an equation whose rule returned `found` for its operands; of the elements in
+    `part` only, if given. Returns None if it is 0."""
     for x in found if len(found) == 1 else ():
         sizes = numbers([v.aval for v in eqn.outs]), numbers([x.aval] if isinstance(x, Var | Lit) else ())
         if isinstance(x, Var | Lit) and sizes[0] != sizes[1] and part is None:
@@ -53,7 +53,7 @@ def log_det_of(
 
 
 def total(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -> Atom:
-    """The sum of log-determinants, in the widest of the dtypes of the operands solved."""
+    """Returns the sum of log-determinants, in the widest dtype of the solved operands."""
     dtype = widest([a.dtype for a in avals])
     out: Atom = Zero(Aval((), dtype)).instantiate()
     for k, a in enumerate(measures):
@@ -63,6 +63,6 @@ def total(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -> Atom:
 
 
 def widest(found: Sequence[DType]) -> DType:
-    """The real floating dtype that holds the others, of complex ones their parts; float32 where there is none."""
+    """Returns the widest real floating dtype (of complex dtypes, that of their parts); float32 if there is none."""
     floating = [dtypes.real_part(d) for d in found if d in dtypes.FLOATING or d in dtypes.COMPLEX]
     return max(floating, key=lambda d: d.itemsize) if floating else dtypes.float32

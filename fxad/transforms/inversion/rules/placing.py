@@ -1,6 +1,6 @@
-"""Elements that stand at places known beforehand, followed to what they were written from.
+"""Elements at constant positions: followed to the values from which they were written.
 
-`x.at[..., 1::2].set(u)` is a choice between x and u padded to its shape, by a box of true in false.
+`x.at[..., 1::2].set(u)` is a choice between x and u padded to its shape. The mask is True in a box and False elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Maker = Callable[[Atom], Eqn | None]
 
 
 def with_places(part: Part, maker: Maker) -> Part:
-    """A part with what it covers, where the selector that chose it is known beforehand."""
+    """Returns the part with the mask of its elements in `covers`, if the selector that chose it is constant."""
     if part.chosen is None or part.covers is not None:
         return part
     selector, k, _ = part.chosen
@@ -33,8 +33,8 @@ def with_places(part: Part, maker: Maker) -> Part:
 def through_places(
     emit: Emit, eqn: Eqn, part: Part, unknown: Callable[[Atom], bool], maker: Maker
 ) -> Part | Atom | None:
-    """What a part of the result of an equation says of its one unknown operand: a part, or all of it. None where that
-    is not known beforehand."""
+    """Inverts an equation for a part of its result. Returns its one unknown operand, or a part of it; None if the
+    positions are not constant."""
     if part.covers is None:
         return None
     if isinstance(eqn.prim, Pad) and unknown(eqn.ins[0]) and not unknown(eqn.ins[1]):
@@ -51,7 +51,7 @@ def through_places(
 
 
 def reads_part(eqn: Eqn, v: Atom, part: Part, unknown: Callable[[Atom], bool]) -> bool:
-    """Whether an equation reads of v just the elements that a part has, and nothing else that is unknown."""
+    """Returns True if an equation reads exactly the elements of v that a part has, and no other unknown value."""
     if part.covers is not None and (box := box_of(eqn.prim, v.aval)) is not None and has_box(part.covers, box):
         return all([a is v or not unknown(a) for a in eqn.ins])
     if part.chosen is None or not isinstance(eqn.prim, SelectN) or eqn.ins[0] is not part.chosen[0]:
@@ -61,7 +61,7 @@ def reads_part(eqn: Eqn, v: Atom, part: Part, unknown: Callable[[Atom], bool]) -
 
 
 def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
-    """Operands of an equation that stand in its result as they are, and in which box."""
+    """Returns the operands of an equation that its result contains unchanged, and their boxes."""
     if eqn is not None and isinstance(eqn.prim, DynamicUpdateSlice):
         x, update, *starts = eqn.ins
         at = [int(s.array) for s in starts if isinstance(s, Lit)]
@@ -88,7 +88,7 @@ def _window(places: tuple[range, ...]) -> Slice:
 
 
 def _both(part: Part, eqn: Eqn, k: int, here: NDArray) -> Part:
-    """What two choices, one in the other, let through."""
+    """Returns the elements that two nested choices select."""
     selector, *cases = eqn.ins
 
     def write(emit: Emit, base: Atom) -> Atom:

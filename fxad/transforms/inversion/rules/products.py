@@ -1,8 +1,9 @@
 """Inverses of products with known matrices.
 
-A product is undone by what the program says of its matrix: a triangle, by a triangular solve; a unitary one, by its
-adjoint; an exponential, by that of the negative; any other square one by its LU decomposition. A zero on the diagonal
-of a triangle gives nan, and so does a matrix that leaves fewer than a third of the digits (its condition number says).
+The inverse uses the known structure of the matrix: a triangular solve for a triangular matrix, the adjoint for a
+unitary one, exp(-A) for an exponential exp(A), and the LU decomposition for any other square matrix. A zero on the
+diagonal of a triangular matrix gives nan. A general matrix gives nan if its condition number leaves fewer than a third
+of the digits.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _LAPACK: Final = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dt
 @final
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A `dot_general` as the product of matrices, op(A) X = Y, batch by batch, in the one operand that is unknown.
+    """A `dot_general` as a product of matrices, op(A) X = Y, batch by batch, in its one unknown operand X.
 
-    Y has the axis of the rows at `at`, the free axes of X in order beside it. `flip`: op(A) is the transpose of A.
-    `order` says which axis of X each one of (batch axes, contracted axis, free axes) is.
+    `at` is the axis of the rows in Y; its other axes are the free axes of X in order. `flip`: op(A) is the transpose of
+    A. `order` gives for each of (batch axes, contracted axis, free axes) the axis of X.
     """
 
     matrix: Atom
@@ -48,12 +49,12 @@ class Product:
     order: tuple[int, ...]
 
     def columns(self, y: Aval) -> int:
-        """How many columns X has, in all batches together."""
+        """Returns the number of columns of X, over all batches."""
         return y.size // max(y.shape[self.at], 1)
 
 
 def _product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
-    """The product, or why it cannot be taken as one of matrices."""
+    """Returns the matrix product, or the reason why the equation is not one."""
     (left, right), lead = args, len(prim.lhs_batch)
     sides = (left, prim.lhs_contract, prim.lhs_batch), (right, prim.rhs_contract, prim.rhs_batch)
     (a, contract, batch), (x, x_contract, x_batch) = sides if isinstance(right, Hole) else sides[::-1]
@@ -86,7 +87,7 @@ def _dot_general(ctx: InverseCtx, prim: DotGeneral, args: Args, outs: Outs) -> S
 
 
 def _as_matrices(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
-    """Y with its rows on the last axis but one and the columns on the last."""
+    """Returns Y with its rows on the last axis but one and its columns on the last axis."""
     rest = [a for a in range(y.aval.ndim) if a >= product.lead and a != product.at]
     shape = y.aval.shape
     moved = _moved(ctx, y, (*range(product.lead), product.at, *rest))
@@ -94,7 +95,7 @@ def _as_matrices(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
 
 
 def _as_operand(ctx: InverseCtx, product: Product, x: Atom, like: Aval) -> Atom:
-    """X with the axes of the operand that it is."""
+    """Returns X in the shape and axis order of the operand."""
     apart = reshaped(ctx, x, tuple([like.shape[a] for a in product.order]))
     return _moved(ctx, apart, tuple(sorted(range(like.ndim), key=product.order.__getitem__)))
 
@@ -106,7 +107,7 @@ def _moved(ctx: InverseCtx, x: Atom, perm: tuple[int, ...]) -> Atom:
 
 
 def _solved(ctx: InverseCtx, known: Facts, product: Product, y: Atom) -> Atom:
-    """The X with op(A) X = Y."""
+    """Returns X with op(A) X = Y."""
     a, flip = product.matrix, product.flip
     if known.exponent is not None:
         back = ctx.one(Expm(), ctx.one(NEG, known.exponent))
@@ -123,7 +124,7 @@ def _solved(ctx: InverseCtx, known: Facts, product: Product, y: Atom) -> Atom:
 
 
 def _by_factors(ctx: InverseCtx, a: Atom, flip: bool, y: Atom) -> Atom:
-    """The X with op(A) X = Y, by the LU decomposition of A; nan where A is singular, or nearly.
+    """Returns X with op(A) X = Y, by the LU decomposition of A; nan if A is singular or nearly singular.
 
     Source: the condition number |A| |A^-1|, in the norm of the largest row; Higham, Accuracy and Stability of Numerical
             Algorithms (2002), section 7.1.
@@ -140,18 +141,18 @@ def _by_factors(ctx: InverseCtx, a: Atom, flip: bool, y: Atom) -> Atom:
 
 
 def conditioned(dtype: DType) -> float:
-    """The largest condition number that leaves a third of the digits: 4e10 in float64, 7e4 in float32."""
+    """Returns the largest condition number that leaves a third of the digits: 4e10 in float64, 7e4 in float32."""
     return float(2.0 ** (2 / 3 * (53 if dtypes.real_part(dtype) == dtypes.float64 else 24)))
 
 
 def _size(ctx: InverseCtx, a: Atom) -> Atom:
-    """The largest sum of magnitudes in a row, of each matrix."""
+    """Returns the largest sum of magnitudes in a row, for each matrix."""
     n = a.aval.ndim
     return ctx.one(ReduceMax((n - 2,)), ctx.one(ReduceSum((n - 1,)), ctx.one(ABS, a)))
 
 
 def finite_solution(ctx: InverseCtx, x: Atom) -> Atom:
-    """x, but nan where it is infinite."""
+    """Returns x, with nan where it is infinite."""
     if x.aval.dtype in dtypes.COMPLEX:
         return x
     return ctx.one(SELECT_N, ctx.one(IS_FINITE, x), Lit.of(float("nan"), x.aval), x)
@@ -162,7 +163,7 @@ def _converted(ctx: InverseCtx, x: Atom, dtype: DType) -> Atom:
 
 
 def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
-    """log|det A|, once for each column."""
+    """Returns log|det A| once for each column, summed."""
     (y,) = outs
     holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])
     product = _product(prim, holes, y.aval)

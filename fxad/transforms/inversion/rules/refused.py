@@ -1,4 +1,4 @@
-"""Primitives without an inverse, and why. The reason completes the sentence "cosh is not inverted: ..."."""
+"""Primitives without an inverse, and the reasons. A reason completes the sentence "cosh is not inverted: ..."."""
 
 from __future__ import annotations
 

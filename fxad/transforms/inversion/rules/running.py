@@ -1,7 +1,7 @@
 """Inverses of running totals, and of Fourier transforms.
 
-Each element of a running total is taken apart from the one before it. Rounding that a sum has absorbed is not there to
-be found again: what is small beside the total so far comes back as 0.
+An element is recovered from a running total and the previous one. Digits lost to rounding in a sum cannot be recovered:
+an element that is small compared with the total so far is reconstructed as 0.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _cumprod_log_det(ctx: InverseCtx, prim: CumProd, args: Outs, unknown: tuple[
 
 
 def _cumlogsumexp(ctx: InverseCtx, prim: CumLogSumExp, args: Args, outs: Outs) -> Solved:
-    """log(exp y[i] - exp y[i - 1]) = y[i] + log(-expm1(y[i - 1] - y[i]))."""
+    """Uses log(exp y[i] - exp y[i - 1]) = y[i] + log(-expm1(y[i - 1] - y[i]))."""
     (y,) = outs
     ahead = shifted(ctx, y, prim.axis, prim.reverse, prim.unit(y.aval.dtype))
     below = Formula(ctx, difference(ctx, ahead, y)).expm1()
@@ -79,7 +79,7 @@ def _fft(ctx: InverseCtx, prim: Fft, args: Args, outs: Outs) -> Solved | Refused
 
 
 def _fft_log_det(ctx: InverseCtx, prim: Fft, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
-    """FFT over n elements is sqrt(n) times a unitary map: of n pairs of real numbers, its determinant is n^n."""
+    """FFT over n elements is sqrt(n) times a unitary map. On n pairs of real numbers its determinant is n^n."""
     (y,) = outs
     size = y.aval.size * math.log(math.prod(prim.lengths))
     return constant(size if prim.kind == "FFT" else -size, y)

@@ -1,7 +1,7 @@
-"""Inverses of what moves, copies and takes apart elements.
+"""Inverses of operations that move, copy and split elements.
 
-Copies are read once: that the others agree is not checked. Windows are parts of their operand: several together may
-make it whole.
+A copied element is read from one copy; the inverse does not check that the others agree. A slice gives a part of its
+operand; several parts may complete it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _rev(ctx: InverseCtx, prim: Rev, args: Args, outs: Outs) -> Solved:
 
 
 def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) -> Solved | Refused:
-    """The first of the copies."""
+    """Returns the first of the copies."""
     (y,), x = outs, args[0].aval
     if not x.size:
         return (Zero(x).instantiate(),)
@@ -88,13 +88,13 @@ def _window(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> Atom:
 
 
 def _sum(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
-    """A reduction over axes of size 1 is a reshape."""
+    """Inverts a reduction over axes of size 1, which is a reshape."""
     if outs[0].aval.size != args[0].aval.size:
         return Refused("it makes one element of several")
     return (reshaped(ctx, outs[0], args[0].aval.shape),)
 
 
-# ------------------------------------------------------------------------------------------ putting together and apart
+# ----------------------------------------------------------------------------------------------- joining and splitting
 
 
 def _concatenate(ctx: InverseCtx, prim: Concatenate, args: Args, outs: Outs) -> Solved:
@@ -120,7 +120,8 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
 
 
 def kept_by(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
-    """For each axis: where elements of the operand are in the result, and which elements those are."""
+    """Returns for each axis the positions of elements of the operand in the result, and the indices of these
+    elements."""
     return [_kept(*axis) for axis in zip(prim.low, prim.interior, x, y, strict=True)]
 
 
@@ -140,7 +141,7 @@ def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -
 
 
 def _outside(places: list[range], shape: Shape) -> Shape | None:
-    """An element of the result that is padding; None where there is none."""
+    """Returns the index of an element of the result that is padding; None if there is none."""
     if 0 in shape:
         return None
     for a, (p, m) in enumerate(zip(places, shape, strict=True)):
@@ -159,7 +160,7 @@ def _box(starts: Shape, sizes: Shape, strides: Shape) -> tuple[range, ...]:
 
 
 def box_of(prim: Primitive, x: Aval) -> tuple[range, ...] | None:
-    """The elements of an operand that a window takes, where it stands at a place known beforehand."""
+    """Returns the elements of an operand that a slice with constant start reads."""
     if isinstance(prim, Slice):
         return _box(prim.starts, prim.abstract_eval(x)[0].shape, prim.strides)
     return _box(prim.starts, prim.sizes, prim.strides) if isinstance(prim, Index) and not prim.dynamic else None
@@ -187,7 +188,7 @@ PLACES: Final = "where it reads is not known"
 
 
 def _known(atoms: Sequence[Atom | Hole]) -> list[Atom] | None:
-    """The operands, if all of them are known."""
+    """Returns the operands if all of them are known."""
     known = [a for a in atoms if not isinstance(a, Hole)]
     return known if len(known) == len(atoms) else None
 
@@ -205,7 +206,7 @@ def _dynamic_slice(ctx: InverseCtx, prim: DynamicSlice, args: Args, outs: Outs) 
 
 
 def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args, outs: Outs) -> Solved | Refused:
-    """The update is what stands in the window; of what it was written into, the elements beside it are left."""
+    """Reads the update from the window of the result. The operand keeps its elements outside of the window."""
     (y,), (x, update, *places) = outs, args
     starts = _known(places)
     if starts is None:
@@ -219,7 +220,7 @@ def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args,
 
 
 def box_mask(box: tuple[range, ...], shape: Shape) -> NDArray:
-    """The elements in a box, along axes of size 1 all or none."""
+    """Returns a mask of the elements in a box. An axis of which the box has all elements has size 1 in the mask."""
     full = [len(r) == n for r, n in zip(box, shape, strict=True)]
     mask = np.zeros([1 if f else n for f, n in zip(full, shape, strict=True)], np.bool_)
     mask[np.ix_(*[np.arange(1) if f else np.asarray(r, int) for f, r in zip(full, box, strict=True)])] = True
@@ -233,7 +234,7 @@ def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -
         a = cut[0]
         n, m = shape[a], sizes[a]
         begin = min(max(int(start.array), 0), n - m)
-        if begin in (0, n - m):  # what is left is one range
+        if begin in (0, n - m):  # the rest is one range
             rest = range(m, n) if begin == 0 else range(begin)
             box = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
             return Part(sliced(emit, y, a, rest.start, rest.stop), box=box)

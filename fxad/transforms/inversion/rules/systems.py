@@ -1,4 +1,4 @@
-"""Inverses of linear systems in their right-hand side, and of decompositions: products of what they give."""
+"""Inverses of linear systems in their right-hand side, and of decompositions: products of the factors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VALUES: Final = "it gives the values alone, not the vectors"
 
 
 def _known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
-    """The operands, if all of them are known."""
+    """Returns the operands if all of them are known."""
     known = [a for a in args if not isinstance(a, Hole)]
     return known if len(known) == len(args) else None
 
@@ -57,7 +57,7 @@ def _known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
 
 
 def _triangular_solve(ctx: InverseCtx, prim: TriangularSolve, args: Args, outs: Outs) -> Solved | Refused:
-    """op(A) X, or X op(A)."""
+    """Returns op(A) X, or X op(A)."""
     (x,), a = outs, args[0]
     if isinstance(a, Hole):
         return Refused(MATRIX)
@@ -81,12 +81,12 @@ def _triangular_log_det(
 
 
 def _less(ctx: InverseCtx, line: Atom, x: Atom, count: int) -> Atom:
-    """Minus log|det| of triangles with a diagonal, `count` times."""
+    """Returns minus log|det| of triangular matrices with this diagonal, `count` times."""
     return ctx.one(MUL, total(ctx, log_sizes(ctx, line)), constant(-float(count), x))
 
 
 def _solve(ctx: InverseCtx, prim: Solve, args: Args, outs: Outs) -> Solved | Refused:
-    """op(A) X, by the factors of A that X was computed with."""
+    """Returns op(A) X, computed with the factors of A that gave X."""
     known = _known(args[:3])
     if known is None:
         return Refused(MATRIX)
@@ -101,12 +101,12 @@ def _solve(ctx: InverseCtx, prim: Solve, args: Args, outs: Outs) -> Solved | Ref
 
 
 def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
-    """det A = det U up to the sign."""
+    """Uses |det A| = |det U|."""
     return _less(ctx, diagonal(ctx, ctx.one, args[1]), outs[0], outs[0].aval.shape[-1])
 
 
 def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs: Outs) -> Solved | Refused:
-    """dl[i] x[i - 1] + d[i] x[i] + du[i] x[i + 1]."""
+    """Returns dl[i] x[i - 1] + d[i] x[i] + du[i] x[i + 1]."""
     (x,), known = outs, _known(args[:3])
     if known is None:
         return Refused(MATRIX)
@@ -120,19 +120,19 @@ def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs
 
 
 def _cholesky(ctx: InverseCtx, prim: Cholesky, args: Args, outs: Outs) -> Solved:
-    """L L^H: the Hermitian matrix whose lower triangle was read."""
+    """Returns L L^H: the Hermitian matrix of which the decomposition read the lower triangle."""
     return (dot(ctx.one, outs[0], adjoint(ctx.one, outs[0])),)
 
 
 def _lu(ctx: InverseCtx, prim: Lu, args: Args, outs: Outs) -> Solved:
-    """L U, with the rows exchanged back."""
+    """Returns L U with the row exchanges undone."""
     (lu, pivots), one = outs, ctx.one
     order = column(one, one(LuPivotsToPermutation(lu.aval.shape[-2], True), pivots))
     return (permuted(one, dot(one, *_triangles(ctx, lu)), order),)
 
 
 def _triangles(ctx: InverseCtx, lu: Atom) -> tuple[Atom, Atom]:
-    """L and U of a matrix that holds both."""
+    """Returns L and U from the matrix that stores both."""
     one, k = ctx.one, min(lu.aval.shape[-2:])
     left, right = columns(one, lu, 0, k), rows(one, lu, 0, k)
     unit = plus(one, where(one, below(ctx, left.aval.shape, -1), left), identity(ctx, left.aval))
@@ -144,7 +144,7 @@ def _qr(ctx: InverseCtx, prim: Qr, args: Args, outs: Outs) -> Solved:
 
 
 def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refused:
-    """V diag(w) V^H: the Hermitian matrix of which one triangle was read."""
+    """Returns V diag(w) V^H: the Hermitian matrix of which the decomposition read one triangle."""
     if not prim.vectors:
         return Refused(VALUES)
     w, v = outs
@@ -153,7 +153,7 @@ def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refus
 
 
 def _svd(ctx: InverseCtx, prim: Svd, args: Args, outs: Outs) -> Solved | Refused:
-    """U diag(s) V^H."""
+    """Returns U diag(s) V^H."""
     if not prim.vectors:
         return Refused(VALUES)
     (s, u, vh), one = outs, ctx.one

@@ -1,6 +1,6 @@
-"""What log-determinants are made of: sums over all elements, in the real dtype of the operand.
+"""Building blocks of log-determinants: sums over all elements, in the real dtype of the operand.
 
-A complex number counts as the pair of real ones that it is: a map z -> c z has the determinant |c|^2.
+A complex number counts as a pair of real numbers: a map z -> c z has the determinant |c|^2.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from fxad.primitives.shape import ReduceSum
 
 
 def total(emit: Emit, x: Atom) -> Atom:
-    """The sum of all elements; of complex ones, logarithms of slopes, twice the real part."""
+    """Returns the sum of all elements. For complex elements, which are logarithms of slopes, returns twice the sum of
+    the real parts."""
     real = _doubled(emit, emit.one(REAL, x)) if x.aval.dtype in dtypes.COMPLEX else x
     return emit.one(ReduceSum(tuple(range(x.aval.ndim))), real) if x.aval.ndim else real
 
 
 def log_sizes(emit: Emit, x: Atom) -> Atom:
-    """log |x|, element by element; twice that for complex ones."""
+    """Returns log |x|, element by element; twice that for complex elements."""
     size = emit.one(LOG, emit.one(ABS, x))
     return _doubled(emit, size) if x.aval.dtype in dtypes.COMPLEX else size
 
@@ -30,15 +31,15 @@ def _doubled(emit: Emit, x: Atom) -> Atom:
 
 
 def constant(value: float, like: Atom) -> Atom:
-    """A number in the real dtype of an atom."""
+    """Returns a number as a literal in the real dtype of an atom."""
     return Lit.of(value, like.aval.with_shape(()).with_dtype(dtypes.real_part(like.aval.dtype)))
 
 
 def numbers(avals: Iterable[Aval]) -> int:
-    """How many real numbers values of these types are: those that a Jacobian has rows and columns for."""
+    """Returns how many real numbers the values of these types contain: the rows or columns of a Jacobian."""
     return sum([a.size * (1 + (a.dtype in dtypes.COMPLEX)) for a in avals if a.inexact])
 
 
 def not_square(rows: int, columns: int) -> str:
-    """Why a map of so many numbers has no log-determinant."""
+    """Returns the reason why a map with these numbers of results and operands has no log-determinant."""
     return f"its Jacobian is {rows} x {columns}, which has no determinant"
