@@ -179,7 +179,7 @@ class ConvGeneralDilated(Linear):
         if not all([a.size for a in (*ins, *outs)]):
             return (hlo.constant(Zero(outs[0]).instantiate()),)
         # Use the axis order of the fast convolution of XLA's CPU backend. XLA permutes the axes itself only in the entry
-        # computation: in a branch or a loop, another order is up to a hundred times slower.
+        # computation: in a branch or loop, another order is up to a hundred times slower.
         lhs, rhs, out = self._specs()
         orders = (lhs[0], *lhs[2:], lhs[1]), (*rhs[2:], rhs[1], rhs[0]), (out[0], *out[2:], out[1])
         args = [_permuted(hlo, x, a, order) for x, a, order in zip(args, ins, orders, strict=False)]

@@ -61,7 +61,7 @@ class Scatter(ScatterFamily, Linear):
         (x, indices, updates), (tx, _, tu) = primals, tangents
         if self.unique_indices:
             return ctx(self, *primals), ctx.lin(self, tx, indices, tu)
-        # scatter the number of each update, from 1, instead of the update: a gather of the numbers gives the stored ones
+        # scatter the number of each update, from 1, instead of the update: a gather then finds the stored ones
         shape, size = updates.aval.shape, updates.aval.size
         one = Lit.of(1, Aval((), dtypes.int32))
         numbers = ctx.one(ADD, ctx.one(Iota((size,), dtypes.int32, 0)), one.with_aval((size,)))
