@@ -58,7 +58,7 @@ class _Compiled(Generic[P, R]):
     __slots__ = ("_missed", "_owner", "_simple", "executables", "fn", "how", "programs")
 
     def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], how: _How) -> None:
-        self._owner = weakref.ref(owner)  # weak, so an unreferenced function is freed at once, with the values that it closes over
+        self._owner = weakref.ref(owner)  # weak: an unreferenced function is freed at once, with its closure
         self.fn, self.how = fn, how
         self.programs: dict[tuple[Structure, tuple[Aval, ...], Surroundings | None], Program[P, R]] = {}
         self.executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}

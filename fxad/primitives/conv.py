@@ -178,7 +178,7 @@ class ConvGeneralDilated(Linear):
     ) -> Sequence[HloValue]:
         if not all([a.size for a in (*ins, *outs)]):
             return (hlo.constant(Zero(outs[0]).instantiate()),)
-        # Use the axis order of the fast convolution of XLA's CPU backend. XLA permutes the axes itself only in the entry
+        # Use the axis order of the fast convolution in XLA's CPU backend. XLA permutes axes itself only in the entry
         # computation: in a branch or loop, another order is up to a hundred times slower.
         lhs, rhs, out = self._specs()
         orders = (lhs[0], *lhs[2:], lhs[1]), (*rhs[2:], rhs[1], rhs[0]), (out[0], *out[2:], out[1])

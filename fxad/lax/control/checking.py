@@ -1,4 +1,4 @@
-"""`error_if`: values behind a predicate that says that something has gone wrong."""
+"""`error_if`: raises an error at run time if a predicate holds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
 
 
 def positional(fmt: str, n: int, named: Mapping[str, object]) -> str:
-    """A format whose fields are numbers: those without a name count on, names stand behind the first `n`."""
+    """Return a format with numbers as fields: unnamed fields count up, named fields follow the first `n`."""
     places = {name: str(n + k) for k, name in enumerate(named)}
     out, count = [], 0
     for text, field, spec, conversion in string.Formatter().parse(fmt):
