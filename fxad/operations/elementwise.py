@@ -1,4 +1,4 @@
-"""Elementwise functions of the NumPy face in equations: the dtype a function computes in, then its primitives."""
+"""Elementwise functions of `fxad.numpy` in equations: promotion, then primitives."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
 
 
 def floating(emit: Emit, x: Atom, prim: Primitive) -> Results:
-    """`prim` of x, integers and bools in the floating dtype NumPy gives them."""
+    """`prim` of x; integers and bools are first converted to NumPy's floating dtype."""
     return emit(prim, convert(emit, x, inexact(x.aval.dtype)))
 
 
 def floating_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
-    """`prim` of both, promoted, integers and bools in the floating dtype NumPy gives them."""
+    """`prim` of both, promoted; integers and bools are first converted to NumPy's floating dtype."""
     x, y = together(prim.name, emit, x, y)
     dtype = inexact(x.aval.dtype)
     return emit(prim, convert(emit, x, dtype), convert(emit, y, dtype))
@@ -101,7 +101,7 @@ def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
 
 
 def rounding(emit: Emit, x: Atom, prim: Primitive) -> Results:
-    """`prim`, which gives integral values: integers and bools are their own."""
+    """`prim`, which returns integral values: integers and bools are returned unchanged."""
     return emit(prim, x) if x.aval.dtype in dtypes.INEXACT else (x,)
 
 
@@ -130,7 +130,7 @@ def clip(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
 
 
 def clamp(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
-    """x held between bounds of its dtype, of its shape or without axes: no promotion."""
+    """x limited to bounds of its dtype, of its shape or 0-d: no promotion."""
     shape = x.aval.shape
     return emit(CLAMP, *[broadcast(emit, a, shape) if not a.aval.shape else a for a in (low, x, high)])
 
@@ -199,12 +199,12 @@ def _always(value: bool, x: Atom) -> Lit:
 
 
 def conj(emit: Emit, x: Atom) -> Results:
-    """The complex conjugate; real values are their own."""
+    """The complex conjugate; real values are returned unchanged."""
     return emit(CONJ, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
 
 
 def real(emit: Emit, x: Atom) -> Results:
-    """The real part; real values are their own."""
+    """The real part; real values are returned unchanged."""
     return emit(REAL, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
 
 
@@ -283,7 +283,7 @@ def hypot(emit: Emit, x: Atom, y: Atom) -> Results:
     zero = emit.one(EQ, big, filled(0, big))
     ratio = emit.one(DIV, small, emit.one(SELECT_N, zero, big, filled(1, big)))
     size = emit.one(MUL, big, emit.one(SQRT, emit.one(ADD, filled(1, big), emit.one(MUL, ratio, ratio))))
-    # an infinity beats a nan
+    # the result is infinite if one operand is, even if the other is nan
     infinite = emit.one(OR, emit.one(EQ, x, filled(np.inf, x)), emit.one(EQ, y, filled(np.inf, y)))
     return emit(SELECT_N, infinite, size, filled(np.inf, size))
 
