@@ -35,7 +35,7 @@ class Plan:
     shape: Shape  # of the result
     before: tuple[Primitive, ...] = ()  # slice, rev
     take: Index | Gather | None = None
-    vectors: IndexVectors | None = None  # makes the index vectors of a Gather from the operands; None if the operand is already such an array
+    vectors: IndexVectors | None = None  # makes the index vectors of a Gather; None: the operand is one
     after: tuple[Primitive, ...] = ()  # rev, squeeze, expand_dims, or a reshape for both
     empty: bool = False  # the result has no elements: nothing is read
 

@@ -130,7 +130,7 @@ def _log_ndtr(x: Formula) -> Formula:
 
 
 def log_ndtr(emit: Emit, x: Atom) -> Results:
-    """log of ndtr, where ndtr itself is 0 too."""
+    """log of ndtr, finite also where ndtr underflows to 0."""
     (f,) = _formulas("log_ndtr", emit, x)
     return (_log_ndtr(f).atom,)
 
