@@ -337,7 +337,7 @@ def jit(
     Raises: ParameterError for a `donate` that is not an argument or is static, and for invalid `units` or `passes`;
             DonationWarning, once per types of arguments, for memory that no result can use.
     """
-    if f is _LEAF:  # nothing anybody would jit
+    if f is _LEAF:  # jit called without a function: a decorator
         given: dict[str, object] = {
             "static_argnums": static_argnums,
             "static_argnames": static_argnames,

@@ -75,9 +75,9 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
     >>> bool((product == program(a, b)[1]).all() and (exp_a == program(a, b)[0]).all())
     True
 
-    An equation is known when all its operands are: arguments marked in `known`, what the program closes over, literals,
-    and results of known equations. Equations with bodies are split: calls, `remat`, a `cond` whose index is known, and a
-    `scan`, of which the known part is a scan of its own, here over the exponentials:
+    An equation is known if all its operands are: arguments marked in `known`, bound constants, literals, and results of
+    known equations. Equations with bodies are split: calls, `remat`, a `cond` whose index is known, and a
+    `scan`, whose known part is a scan of its own, here over the exponentials:
 
     >>> from fxad import lax
     >>> def blend(a, b):
@@ -86,13 +86,13 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
     >>> [(r.name, str(r.aval)) for r in halves.residuals]
     [('scan %0', 'f32[3]')]
 
-    A carry is known when each step makes a known one of it; what a step hands over is stacked, but for constants and
-    slices, which are there. A `while`, a `cond` on what is not known, a function with rules, and whatever has an effect
-    is known as a whole or not at all.
+    A carry is known if each step computes a known one from it. Residuals of steps are stacked, except for constants and
+    slices, which exist already. A `while`, a `cond` on an unknown index, a function with custom rules, and an equation
+    with an effect are known as a whole or not at all.
 
-    Law:    both halves together give the results of the program, bit for bit; no equation is in both; what the first
-            knows is given by the first. Effects stay in order: one that follows an effect of the second is in the second.
-    Raises: ArgumentError for what is not a Program, and for a mask that is none, or of another length.
+    Law:    both halves together give the results of the program, bit for bit; no equation is in both; the first
+            half returns all known results. Effects stay in order: one that follows an effect of the second is in the second.
+    Raises: ArgumentError for a value that is not a Program, and for a mask that is invalid or of another length.
     """
     _check_program("partial_eval", program)
     n = len(positional(program))

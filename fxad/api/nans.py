@@ -66,7 +66,7 @@ class NanExplanation:
 
 
 def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExplanation | None:
-    """The equation that makes the first nan when a program runs on these arguments; None when none does.
+    """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
     The program is interpreted in NumPy, equation by equation, into calls, the steps of loops and the branch that is taken.
     A nan that an argument has is not made by the program; one that is written in it is made where it is first read. What is found need not reach a result: a nan that `where` leaves

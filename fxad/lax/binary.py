@@ -113,37 +113,37 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x equals y."""
+    """True where x equals y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(EQ, x, y) if scalar else binder().bind(EQ, (x, y))[0]
 
 
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x differs from y."""
+    """True where x differs from y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(NE, x, y) if scalar else binder().bind(NE, (x, y))[0]
 
 
 def lt(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x < y."""
+    """True where x < y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(LT, x, y) if scalar else binder().bind(LT, (x, y))[0]
 
 
 def le(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x <= y."""
+    """True where x <= y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(LE, x, y) if scalar else binder().bind(LE, (x, y))[0]
 
 
 def gt(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x > y."""
+    """True where x > y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(GT, x, y) if scalar else binder().bind(GT, (x, y))[0]
 
 
 def ge(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x >= y."""
+    """True where x >= y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(GE, x, y) if scalar else binder().bind(GE, (x, y))[0]
 

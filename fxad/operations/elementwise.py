@@ -146,7 +146,7 @@ def at_most(emit: Emit, x: Atom, high: Atom) -> Results:
 
 
 def truth(emit: Emit, x: Atom) -> Results:
-    """Whether x is not zero."""
+    """True where x is not zero."""
     return (convert(emit, x, dtypes.bool_),)
 
 
@@ -156,7 +156,7 @@ def truth_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
 
 
 def logical_not(emit: Emit, x: Atom) -> Results:
-    """Whether x is zero."""
+    """True where x is zero."""
     return emit(NOT, *truth(emit, x))
 
 
@@ -164,19 +164,19 @@ def logical_not(emit: Emit, x: Atom) -> Results:
 
 
 def isfinite(emit: Emit, x: Atom) -> Results:
-    """Whether x is neither infinite nor nan."""
+    """True where x is neither infinite nor nan."""
     if x.aval.dtype in dtypes.COMPLEX:
         return emit(AND, emit.one(IS_FINITE, emit.one(REAL, x)), emit.one(IS_FINITE, emit.one(IMAG, x)))
     return emit(IS_FINITE, x) if x.aval.dtype in dtypes.FLOATING else (_always(True, x),)
 
 
 def isnan(emit: Emit, x: Atom) -> Results:
-    """Whether x is nan."""
+    """True where x is nan."""
     return emit(NE, x, x) if x.aval.dtype in dtypes.INEXACT else (_always(False, x),)
 
 
 def isinf(emit: Emit, x: Atom) -> Results:
-    """Whether x is infinite."""
+    """True where x is infinite."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (_always(False, x),)
     if x.aval.dtype in dtypes.COMPLEX:
@@ -185,7 +185,7 @@ def isinf(emit: Emit, x: Atom) -> Results:
 
 
 def signbit(emit: Emit, x: Atom) -> Results:
-    """Whether the sign is negative: its bit, that of -0.0 and of nan too."""
+    """True where the sign bit is set, also for -0.0 and nan."""
     if x.aval.dtype in dtypes.FLOATING:
         x = emit.one(BitcastConvertType(_BITS[x.aval.dtype.itemsize]), x)
     return emit(LT, x, filled(0, x))
@@ -327,7 +327,7 @@ def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: floa
 
 
 def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: bool) -> Results:
-    """Whether abs(x - y) <= atol + rtol * abs(y), or both are the same infinity."""
+    """True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity."""
     x, y = together("isclose", emit, x, y)
     dtype = inexact(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)

@@ -143,7 +143,7 @@ class Methods(Operators):
         keepdims: bool = False,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Whether an element is not zero."""
+        """True if an element is not zero."""
         if not masked.plain(None, where):
             return self._masked("any", axis, keepdims, where=where)
         return self._apply(reductions.any, (), (frozen(axis), keepdims))
@@ -155,7 +155,7 @@ class Methods(Operators):
         keepdims: bool = False,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Whether no element is zero."""
+        """True if no element is zero."""
         if not masked.plain(None, where):
             return self._masked("all", axis, keepdims, where=where)
         return self._apply(reductions.all, (), (frozen(axis), keepdims))

@@ -83,13 +83,13 @@ def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
 
 
 def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
-    """Whether an element is not zero."""
+    """True if an element is not zero."""
     axes = axes_of("any", axis, x.aval.ndim)
     return with_axes(emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims)
 
 
 def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
-    """Whether no element is zero."""
+    """True if no element is zero."""
     axes = axes_of("all", axis, x.aval.ndim)
     return with_axes(emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims)
 

@@ -57,7 +57,7 @@ def checked_mode(name: str, mode: str | None, default: str) -> str:
 # ------------------------------------------------------------------------------------------------- what is combined
 
 
-def _second(_: Emit, x: Atom, value: Atom) -> Results:  # noqa: ARG001  what was there is replaced
+def _second(_: Emit, x: Atom, value: Atom) -> Results:  # noqa: ARG001  `set` ignores x
     return (value,)
 
 

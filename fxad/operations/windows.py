@@ -77,8 +77,7 @@ def _starts(given: list[object], known: object) -> tuple[list[Atom], list[Atom]]
 
 
 def reduce(emit: Emit, *args: object) -> Results:
-    """Arguments: operands, then initial values that are operands; body, axes, static initial values (None: an
-                  operand)."""
+    """Reduce by a body. Arguments: operands, dynamic initial values, body, axes, static initial values (or None)."""
     *given, body, axes, known = args
     assert isinstance(body, Jaxpr)
     axes = cast("tuple[int, ...]", axes)
@@ -91,8 +90,7 @@ def reduce(emit: Emit, *args: object) -> Results:
 
 
 def reduce_window(emit: Emit, *args: object) -> Results:
-    """Arguments: operands, then initial values that are operands; body, windows, static initial values (None: an
-                  operand)."""
+    """Reduce windows. Arguments: operands, dynamic initial values, body, windows, static initial values (or None)."""
     *given, body, sliding, known = args
     assert isinstance(body, Jaxpr)
     assert isinstance(sliding, Sliding)

@@ -61,7 +61,7 @@ class Real:
 
     @property
     def negative(self) -> Real:
-        """Whether the sign bit is set."""
+        """True where the sign bit is set."""
         bits = self.aval.with_dtype(_BITS[self.aval.dtype])
         as_int = Real(self.hlo, self.hlo.op("stablehlo.bitcast_convert", (self.value,), (bits,))[0], bits)
         return as_int._compared("LT", as_int.like(0))

@@ -121,7 +121,7 @@ class Formula:
 
     @property
     def double(self) -> bool:
-        """Whether the dtype has the precision of float64."""
+        """True if the dtype has the precision of float64."""
         return self.atom.aval.dtype == dtypes.float64
 
     def where(self, yes: Operand, no: Formula) -> Formula:
@@ -130,7 +130,7 @@ class Formula:
         return Formula(self._emit, self._emit.one(SELECT_N, self.atom, no.atom, taken.atom))
 
     def anywhere(self) -> Formula:
-        """Whether this holds at any element."""
+        """True if this holds at any element."""
         axes = tuple(range(self.atom.aval.ndim))
         return Formula(self._emit, self._emit.one(ReduceOr(axes), self.atom))
 
