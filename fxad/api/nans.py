@@ -68,9 +68,9 @@ class NanExplanation:
 def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExplanation | None:
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
-    The program is interpreted in NumPy, equation by equation, into calls, the steps of loops and the branch that is taken.
-    A nan that an argument has is not made by the program; one that is written in it is made where it is first read. What is found need not reach a result: a nan that `where` leaves
-    out of the value comes back in the gradient.
+    The program is interpreted in NumPy, equation by equation, including calls, the steps of loops and the branch that
+    is taken. A nan in an argument is not reported; a nan literal is reported where it is first read. The nan need not
+    reach a result: a nan that `where` excludes from the value can return in the gradient.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp

@@ -24,7 +24,7 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
     """`x`, unless an element of `pred` is true when the program runs: then the call raises, with the message, your line
     and, under vmap, the first example.
 
-    `x` is any tree of arrays. Use the returned value: as with any pure function, a check whose result is unused is dropped.
+    `x` is any tree of arrays. Use the returned value: as with any pure function, an unused check is dropped.
     With further arguments `message` is a format string for them, as in `debug_print`; their values are fetched if the
     check fails. A `pred` that is known while tracing raises at once.
 
