@@ -3,8 +3,8 @@
 The `jvp` rule does this. The primal program contains the call unchanged. The linear program contains a `remat` of
 *recompute the residuals, then apply the linear map*, whose only residuals are the operands of the call. Its transpose
 recomputes, then runs backward. This equation is `opaque`: otherwise XLA would merge the recomputation with the first
-computation by common subexpression elimination, and all residuals would be stored. The lowering puts an optimization
-barrier around it.
+computation by common subexpression elimination, and all residuals would be stored. The lowering puts it into a branch
+whose condition is always true, because XLA merges nothing across a branch (`Hlo.opaque_call`).
 
 Values that the body marks with `keep` are further results of the call if the recomputation needs them. They are then
 residuals, and the recomputation starts from them. An outer `remat` keeps those values of an inner one that both keep;
@@ -202,11 +202,11 @@ def is_opaque(jaxpr: Jaxpr) -> bool:
 
 @by_value
 def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
-    """Return the program without optimization barriers around its recomputations. Used where the first computation is
-    not in the same program.
+    """Return the program with its recomputations not opaque. Used where the first computation is not in the same
+    program, so XLA has nothing to merge.
 
-    XLA does not fuse a branch behind a barrier with other code, and its CPU client runs it in one thread. A
-    recomputation inside a recomputation is unchanged.
+    XLA does not fuse an opaque branch with other code, and its CPU client runs it in one thread. A recomputation inside
+    a recomputation is unchanged.
     """
     if not is_opaque(jaxpr):
         return jaxpr
