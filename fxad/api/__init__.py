@@ -1,1 +1,2 @@
-"""Transformations as users meet them: on a `Program` (value to value) or on a callable (traced when it is called)."""
+"""The transformations of the public interface: of a `Program` (value to value) or of a callable (traced when it is
+called)."""

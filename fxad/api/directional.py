@@ -1,7 +1,7 @@
-"""`jvp`, `linearize`, `vjp`, `transpose`: derivatives along directions, and their adjoints.
+"""`jvp`, `linearize`, `vjp`, `transpose`: directional derivatives and their adjoints.
 
-Tangents have the tree of the arguments, with None where a leaf has no tangent (integers, bools); so have cotangents and
-results.
+Tangents have the tree of the arguments, with None for a leaf without a tangent (integers, bools). So do cotangents and
+the tangents of results.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _args(program: Program[Any, Any]) -> tuple[Structure, Structure]:
 
 
 def _inexact_positional(program: Program[Any, Any], argnums: Argnums | None, what: str) -> list[int]:
-    """Places of the argument leaves that have tangents, among the chosen arguments. Raises: ArgumentError."""
+    """Return the places of the leaves of the chosen arguments that have tangents. Raises: ArgumentError."""
     n = len(positional(program))
     numbers = tuple(range(n)) if argnums is None else normalise(what, program, argnums)
     ranges, avals = leaf_ranges(program), program.in_avals
@@ -63,10 +63,10 @@ def jvp(f: Callable[P, R]) -> Callable[..., tuple[R, R]]: ...
 @overload
 def jvp(f: Callable[P, R], primals: Primals, tangents: Primals, **kwargs: Any) -> tuple[R, R]: ...
 def jvp(f: Any, primals: Primals | None = None, tangents: Primals | None = None, **kwargs: Any) -> Any:
-    """Forward mode: a function of (primals, tangents) that gives (results, tangents of results).
+    """Forward mode: a function of (primals, tangents) that returns (results, tangents of results).
 
-    `jvp(f, primals, tangents)` calls it at once, as in JAX. Tangents have the tree of the arguments, None where a leaf
-    has no tangent; so have the tangents of results. Keyword arguments go to `f`, and have no tangents.
+    `jvp(f, primals, tangents)` calls it at once, as in JAX. Tangents have the tree of the arguments, with None for a
+    leaf without a tangent; so do the tangents of results. Keyword arguments are passed to `f` and have no tangents.
 
     Law:    `jvp f(x, x_dot)` is linear in `x_dot`; chain rule.
     Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError when a tangent does not fit its primal.
@@ -125,10 +125,10 @@ def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
 @final
 @dataclass(frozen=True, slots=True)
 class Linearized(Generic[P, R]):
-    """A program split in two.
+    """A linearized program: a primal program and a linear program.
 
-    `primal(*args)` gives (results, residuals); `linear(tangents, residuals)` the tangents of results, where `tangents`
-    is a tuple with an entry per argument chosen. `transpose(linear, argnums=0)` is the backward program.
+    `primal(*args)` returns (results, residuals). `linear(tangents, residuals)` returns the tangents of results;
+    `tangents` is a tuple with one entry per chosen argument. `transpose(linear, argnums=0)` is the backward program.
     """
 
     primal: Program[P, tuple[R, tuple[Any, ...]]]
@@ -136,12 +136,12 @@ class Linearized(Generic[P, R]):
 
     @property
     def residuals(self) -> tuple[Aval, ...]:
-        """Types of the residuals: what is stored between the two programs."""
+        """Types of the residuals, which are stored between the two programs."""
         return self.primal.out_avals[len(self.primal.out_avals) - self.primal.out_tree.children()[1].num_leaves :]
 
     @property
     def residual_bytes(self) -> int:
-        """Bytes of the residuals; those that are arguments themselves are counted too."""
+        """Bytes of the residuals, including those that are arguments."""
         return sum([a.nbytes for a in self.residuals])
 
 
@@ -154,10 +154,10 @@ def linearize(
 def linearize(f: Any, *primals: Any, argnums: Argnums | None = None, **kwargs: Any) -> Any:
     """Split a program into a primal program with residuals and a linear program of the tangents.
 
-    For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX. Keyword arguments go to
-    `f`, and have no tangents.
+    For a callable, `linearize(f, *primals)` returns (results, function of tangents), as in JAX. Keyword arguments are
+    passed to `f` and have no tangents.
 
-    Law:    `linear(x_dot, residuals)` is the tangent of `jvp`; every equation of it is linear in `x_dot`.
+    Law:    `linear(x_dot, residuals)` is the tangent of `jvp`; each of its equations is linear in `x_dot`.
     Raises: NotDifferentiableError; ArgumentError for argnums that do not exist.
     """
     if isinstance(f, Program):
@@ -208,7 +208,7 @@ def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearize
 
 
 def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Program[Any, Any]:
-    """The program with its last positional argument, a tuple, bound to values; the others stay."""
+    """Return the program with its last positional argument, a tuple, bound to values."""
     args, kwargs = _args(program)
     *kept, last = args.children()
     n, n_last = len(program.jaxpr.ins), last.num_leaves
@@ -235,9 +235,10 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool, **kwargs: Any) -> A
 def vjp(f: Any, *primals: Any, has_aux: bool = False, **kwargs: Any) -> Any:
     """Reverse mode.
 
-    For a program: a program of (primals, cotangent) that gives (results, cotangents of the primals).
-    For a callable, `vjp(f, *primals)` gives (results, function of the cotangent), as in JAX; with `has_aux`, `f`
-    returns (results, auxiliary) and a third value is the auxiliary. Keyword arguments go to `f`, and have no cotangents.
+    For a program: a program of (primals, cotangent) that returns (results, cotangents of the primals). For a callable,
+    `vjp(f, *primals)` returns (results, function of the cotangent), as in JAX. With `has_aux`, `f` returns (results,
+    auxiliary), and `vjp` returns the auxiliary as a third value. Keyword arguments are passed to `f` and have no
+    cotangents.
 
     Law:    `<y_bar, jvp f(x, x_dot)> = <f_vjp(y_bar), x_dot>`.
     Rule:   complex cotangents are not conjugated.
@@ -293,7 +294,7 @@ def _vjp_call(program: Program[Any, Any], primals: Primals, kwargs: dict[str, An
     out, residuals = forward(*primals, **kwargs)
     ct_tree, backward, ct_avals = program.out_tree, both.backward, program.out_avals
     if has_aux:
-        # the auxiliary results have no cotangent: zeros take its place
+        # the cotangents of auxiliary results are zeros
         ct_tree = program.out_tree.children()[0]
         ct_avals = program.out_avals[: n_out - n_aux]
         b = Builder()
@@ -327,9 +328,9 @@ def transpose(f: Callable[..., R], *examples: Any, argnums: Argnums | None = Non
 def transpose(f: Any, *examples: Any, argnums: Argnums | None = None) -> Any:
     """The adjoint of a program that is linear in the chosen arguments (all of them by default).
 
-    A program of (cotangent of the results, the other arguments) that gives the cotangents: the tree of the argument for
-    an int `argnums`, a tuple of trees otherwise. A callable is traced on examples of its arguments (values or `Spec`s):
-    `transpose(f, x)(ct)`, as `jax.linear_transpose`.
+    Returns a program of (cotangent of the results, the other arguments). It returns the cotangents: the tree of the
+    argument for an int `argnums`, else a tuple of trees. A callable is traced on examples of its arguments (values or
+    `Spec`s): `transpose(f, x)(ct)`, as `jax.linear_transpose`.
 
     Law:    `<y_bar, A x_dot> = <transpose(A)(y_bar), x_dot>`; complex numbers are not conjugated.
     Raises: NotLinearError that names the equation; DTypeError for an argument that has no tangent; ArgumentError for a
@@ -364,9 +365,9 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
                 remedy="choose the arguments that are floating or complex: argnums=...",
             )
     mask = mask_of(program, chosen)
-    jaxpr = transforms.dce(program.jaxpr)  # a result that is not linear, but that nobody uses, does no harm
+    jaxpr = transforms.dce(program.jaxpr)  # an unused result may be nonlinear
     if not is_linear(jaxpr, mask):
-        transforms.transpose(jaxpr, mask)  # names the equation, where there is one to name
+        transforms.transpose(jaxpr, mask)  # its error names the equation, if there is one
         raise NotLinearError(
             f"transpose: {program.name} is not linear in the chosen arguments",
             remedy="choose others: argnums=..., or linearize the program first",

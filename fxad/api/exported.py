@@ -1,4 +1,4 @@
-"""`load_exported`: programs that run without having been traced here."""
+"""`load_exported`: runs exported programs without tracing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fxad.xla.executable import CompileOptions
 
 @final
 class Exported:
-    """A program that was exported, ready to run. It takes what the program took, and gives what it gave.
+    """An exported program, ready to run. It has the arguments and results of the original program.
 
-    `digest` is that of the program, `platforms` those it may run on.
+    `digest` is the digest of the program; `platforms` are the platforms that it may run on.
     """
 
     __slots__ = ("_run", "digest", "name", "platforms")
@@ -53,15 +53,15 @@ _WHAT: Final = "load_exported: the program"
 def load_exported(
     data: bytes, *, trusted: bool = False, primitives: Mapping[str, type[Primitive]] = PRIMITIVES
 ) -> Exported:
-    """What `export` wrote, for the default device: nothing is traced, and what the cache has, in memory or on disk, is not
-    lowered or compiled.
+    """Load the bytes that `export` wrote, for the default device. Nothing is traced, and nothing is lowered or compiled
+    if the cache has the executable, in memory or on disk.
 
-    The bytes may come from anybody: the program in them is parsed and typechecked, and may compute what it likes and no
-    more. Classes of the trees are looked up among the modules that are imported; with `trusted`, their modules are
-    imported, which runs them. `primitives` are those that the program may use, for primitives of one's own.
+    The bytes may be untrusted: the program is parsed and typechecked, and can only compute. Classes of pytrees are
+    looked up among imported modules. With `trusted`, their modules are imported, which runs their code. `primitives`
+    are the primitives that the program may use, for user-defined ones.
 
-    Raises: FileFormatError for bytes that are damaged, of a newer version, or not what they should be, whoever wrote
-            them; ParameterError when the program is not for the platform in force; CompileError.
+    Raises: FileFormatError for bytes that are damaged, of a newer version or malformed, whatever their origin;
+            ParameterError when the program is not for the default platform; CompileError.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ArgumentError(f"load_exported: {described(data)} is not bytes", remedy="read the file in binary mode")

@@ -32,7 +32,7 @@ class _Wrt:
         self.tree: Structure = (
             trees[self.numbers[0]] if isinstance(argnums, int) else compose(*[trees[n] for n in self.numbers])
         )
-        # the jaxpr's order of gradients is that of its operands, the user's that of argnums
+        # the jaxpr returns gradients in the order of its operands, the user expects the order of argnums
         rank = {leaf: k for k, leaf in enumerate(sorted(self.leaves))}
         self.order = [rank[leaf] for leaf in self.leaves]
 
@@ -60,7 +60,7 @@ def _value_tree(what: str, program: Program[Any, Any], has_aux: bool) -> Structu
 
 
 def _check_scalar(what: str, program: Program[Any, Any]) -> None:
-    # here, and not only below, because equal programs of different names are one jaxpr, which has one of the names
+    # check here too: equal programs share one jaxpr, and its name may be that of another program
     aval = program.out_avals[0]
     if aval.shape:
         raise ShapeError(
@@ -132,8 +132,8 @@ def grad(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
     returns (scalar, auxiliary) and the result is (gradient, auxiliary).
 
     Law:    `<grad f(x), x_dot> = jvp f(x, x_dot)`.
-    Rule:   linearize, transpose, apply to 1, drop what only the value needed. A function of many equal layers is made
-            of calls first, so that each is differentiated once; a program is differentiated as it stands.
+    Rule:   linearize, transpose, apply to 1, remove equations that only the value needs. Repeated layers of a function
+            are first outlined as calls of one body, which is differentiated once. A program is differentiated as it is.
     Raises: ShapeError for a result that is not a scalar; NotDifferentiableError for an argument or result that is not
             real floating, naming the argument's path; ArgumentError for argnums that do not exist.
     """
@@ -167,7 +167,7 @@ def value_and_grad(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Lit
 def value_and_grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False) -> Callable[P, Any]: ...
 # fmt: on
 def value_and_grad(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
-    """(value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
+    """Return (value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
     return lift("value_and_grad", f, lambda p: _value_and_grad(p, argnums, has_aux), orders=1)
 
 
@@ -207,11 +207,12 @@ def jacfwd(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> P
 def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]: ...
 # fmt: on
 def jacfwd(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
-    """The Jacobian by forward mode: for each result leaf, for each argument leaf, (*result shape, *argument shape).
+    """The Jacobian by forward mode: for each result leaf and each argument leaf, an array of shape (*result shape,
+    *argument shape).
 
     The tree is that of the result with the tree of the argument(s) at each leaf.
 
-    Cost:   the linear program over as many basis vectors as the arguments have elements.
+    Cost:   applies the linear program to one basis vector for each element of the arguments.
     Raises: NotDifferentiableError for arguments or results that are not real floating.
     """
     return lift("jacfwd", f, lambda p: _jacobian("jacfwd", p, argnums, has_aux), orders=1)
@@ -226,7 +227,7 @@ def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> 
 def jacrev(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
     """The Jacobian by reverse mode; the same value as `jacfwd`.
 
-    Cost: the transposed linear program over as many basis vectors as the results have elements.
+    Cost: applies the transposed linear program to one basis vector for each element of the results.
     """
     return lift("jacrev", f, lambda p: _jacobian("jacrev", p, argnums, has_aux), orders=1)
 

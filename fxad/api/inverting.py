@@ -1,4 +1,4 @@
-"""`inverse` and `invertible`: functions run backwards, and gradients that reconstruct instead of storing."""
+"""`inverse` and `invertible`: inverse functions, and gradients that reconstruct values instead of storing them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Names: TypeAlias = int | str | Sequence[int | str]
 
 
 def chosen(what: str, role: str, program: Program[Any, Any], given: Names) -> tuple[int | str, ...]:
-    """Arguments as numbers of positional ones and names of those given by keyword.
+    """Return chosen arguments as numbers of positional ones and names of keyword ones.
 
-    Raises: ArgumentError for one that does not exist, or stands twice.
+    Raises: ArgumentError for an argument that does not exist or is given twice.
     """
     n, positions = len(positional(program)), program.names[: len(positional(program))]
     keywords = list(dict.fromkeys([str(where.entry) for kind, where, *_ in program.in_tree.accessors() if kind.entry]))
@@ -60,7 +60,7 @@ def chosen(what: str, role: str, program: Program[Any, Any], given: Names) -> tu
 
 
 def leaves_of(program: Program[Any, Any], which: Sequence[int | str]) -> tuple[bool, ...]:
-    """Which argument leaves belong to the arguments chosen."""
+    """Return a mask of the leaves of the chosen arguments."""
     places = [(where.entry if kind.entry == 0 else str(where.entry)) for kind, where, *_ in program.in_tree.accessors()]
     return tuple([p in which for p in places])
 
@@ -69,32 +69,34 @@ def leaves_of(program: Program[Any, Any], which: Sequence[int | str]) -> tuple[b
 
 
 def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, log_det: bool = False) -> Any:
-    """The function from results back to the arguments chosen: `inverse(f)(f(x, w), w)` is x.
+    """The function from results to the chosen arguments: `inverse(f)(f(x, w), w)` is x.
 
-    It takes the results of `f` as one argument, then the other arguments as `f` does. `argnums` are numbers or names;
-    one gives that argument, a sequence a tuple of them. With `log_det` it gives (arguments, log|det J|), J the Jacobian
-    of the results in them: known for elementwise functions, for moved elements, and for whatever is composed of such by
-    couplings, loops and branches. A function takes its chosen arguments to have the types of its results; where
-    they have others, trace it first: `inverse(trace(f, *examples))`.
+    It takes the results of `f` as one argument, then the other arguments of `f`. `argnums` are numbers or names; one
+    gives that argument, a sequence a tuple of them. With `log_det` it returns (arguments, log|det J|), where J is the
+    Jacobian of the results with respect to the arguments. This is known for elementwise functions, for permutations of
+    elements, and for couplings, loops and branches of these. For a callable, the chosen arguments must have the types
+    of the results. If they have other types, trace it first: `inverse(trace(f, *examples))`.
 
-    Law:    inverse(f)(f(x)) = x within the rounding of the steps back; where it is lost (a factor 0, tanh saturated), nan.
-    Rule:   on the dataflow graph: from what is known, equations are run forward and backward, whatever their order.
-            `m * x + (1 - m) * g` is read as where(m, x, g) if that is what makes it solvable: nan where m is not 0 or 1.
-    Raises: NotInvertibleError naming the equation of `trace(f, ...)` that is not inverted, the bodies it is in, and the
-            user's line; ArgumentError. It is refused
-            - what gives one result for several operands (abs, sin, max, sort, a comparison, floor, integers multiplied):
-              hold the argument, or give the function around it a `custom_inverse`;
-            - two unknown operands of one operation (x + y, x * y, also x * x), of which no other result tells one: hold
-              one of them, return one of them too, or write a coupling (x + g(y), y);
-            - systems that are only solvable together (x + y, x - y): multiply a stacked array by a known matrix, which is
-              undone by its factors;
-            - results that say some elements only (x[1:], a sum): return the others too;
-            - elements written or read at places that are arrays: use slices or `where`. A mask that is multiplied into
-              the exponent and the shift (x * exp(s * (1 - m)) + t * (1 - m)): as above;
-            - a branch chosen by what is unknown, and `while_loop`: choose by what is held; `fori_loop` or `scan`;
-            - the matrix of a `custom_linear_solve`: hold it. A `custom_root` is what its equation is;
-            - `log_det` where no rule says it (factorisations, solutions of equations, a `custom_inverse`), or of results
-              that are not as many numbers as are wanted: ask for the arguments alone.
+    Law:    inverse(f)(f(x)) = x within the rounding of the inverse steps; nan where f loses x (a factor 0, tanh
+            saturated).
+    Rule:   a search on the dataflow graph: from the known values, equations are run forward and backward in any order.
+            `m * x + (1 - m) * g` is read as where(m, x, g) if this makes it solvable; then it is nan where m is not 0
+            or 1.
+    Raises: NotInvertibleError naming the equation of `trace(f, ...)` that cannot be inverted, the bodies that contain
+            it, and the user's line; ArgumentError. These are not invertible:
+            - operations that map several operands to one result (abs, sin, max, sort, a comparison, floor, integers
+              multiplied): hold the argument, or wrap the function in a `custom_inverse`;
+            - operations with two unknown operands (x + y, x * y, also x * x) if no other result determines one of them:
+              hold one of them, return one of them too, or write a coupling (x + g(y), y);
+            - systems that can only be solved jointly (x + y, x - y): multiply a stacked array by a known matrix, which
+              is inverted by its factors;
+            - results that determine only some elements (x[1:], a sum): return the others too;
+            - reads and writes at places given by arrays: use slices or `where`. A mask that is multiplied into the
+              exponent and the shift (x * exp(s * (1 - m)) + t * (1 - m)): the same;
+            - a branch chosen by an unknown value, and `while_loop`: choose by held values; use `fori_loop` or `scan`;
+            - the matrix of a `custom_linear_solve`: hold it. A `custom_root` is inverted as its equation;
+            - `log_det` where no rule defines it (factorisations, solutions of equations, a `custom_inverse`), or where
+              the results and the wanted arguments differ in their number of elements: omit `log_det`.
     """
     if isinstance(f, Program):
         return _inverse(f, argnums, log_det)
@@ -112,7 +114,8 @@ def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, lo
 def _as_results(
     f: Callable[..., Any], argnums: Names, results: Any, held: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Program[..., Any]:
-    """Trace a function with chosen arguments like its results. Raises: ArgumentError where its results are others."""
+    """Trace a function with its chosen arguments typed as its results. Raises: ArgumentError if the results then have
+    other types."""
     several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
     given: list[Any] = [argnums] if isinstance(argnums, int | str) else list(argnums)
     parts = list(results) if several and isinstance(results, tuple | list) else [results]
@@ -141,7 +144,7 @@ def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Progr
     n_bound, n_out = len(program.bound), len(program.out_avals)
     marks = (False,) * n_bound + wanted
     jaxpr = inverse_of(program.jaxpr, marks, log_det, labels_of(program))
-    # the new trees, over numbers that stand for leaves: arguments from 0, results after them
+    # the new trees, over numbers of leaves: arguments from 0, then results
     n = len(wanted)
     args, kwargs = tree.unflatten(program.in_tree, range(n))
     results = tree.unflatten(program.out_tree, range(n, n + n_out))
@@ -150,7 +153,7 @@ def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Progr
     order, in_tree = tree.flatten(((results, *left[0]), left[1]))
     back = tuple(parts) if not isinstance(argnums, int | str) else parts[0]
     out_order, out_tree = tree.flatten((back, n) if log_det else back)
-    # the jaxpr takes results, what is bound, then the arguments held, and gives the wanted in their order
+    # the jaxpr: results, bound constants, held arguments -> wanted arguments, in their order
     held = [k for k, w in enumerate(wanted) if not w]
     at = {**{n + k: k for k in range(n_out)}, **{k: n_out + n_bound + j for j, k in enumerate(held)}}
     jaxpr = reorder_ins(jaxpr, (*range(n_out, n_out + n_bound), *[at[k] for k in order]))
@@ -162,7 +165,7 @@ def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Progr
 
 
 def labels_of(program: Program[..., Any]) -> tuple[str, ...]:
-    """What messages call the operands of a program."""
+    """Return the names of a program's operands in messages."""
     return (*["a value closed over"] * len(program.bound), *[f"argument {p}" for p in program.paths])
 
 
@@ -176,29 +179,29 @@ def invertible(f: Callable[P, R], *, keep: Names = (), tolerance: float | None =
 @overload
 def invertible(*, keep: Names = (), tolerance: float | None = None) -> Rewrite: ...
 def invertible(f: Any = None, *, keep: Names = (), tolerance: float | None = None) -> Any:
-    """The same function; reverse mode stores its results, and reconstructs from them what the gradient needs.
+    """The same function; reverse mode stores its results, and reconstructs the values that the gradient needs from
+    them.
 
-    Arguments are reconstructed; those named in `keep` (by number or by name) and what the function closes over are
-    held: they are weights, which are there anyway. Integers and bools that the results do not determine are kept by
-    themselves. A chain of steps stores one state, whether `invertible` is around the chain or around each step of a
-    function: calls of which one takes what another gives are merged before it is differentiated, as is a loop over such
-    a call (the pass `merge_invertible`; a program is differentiated as it stands, see `apply_passes`).
-    `invertible(keep=...)` alone is a decorator.
+    Arguments are reconstructed. Arguments named in `keep` (by number or by name) and values that the function closes
+    over are held in memory: they are weights, which exist anyway. Integers and bools that the results do not determine
+    are held too. A chain of steps stores one state, whether `invertible` wraps the chain or each step of a function:
+    consecutive calls are merged before differentiation, and so is a loop over such a call (the pass `merge_invertible`;
+    a program is differentiated as it is, see `apply_passes`). `invertible(keep=...)` alone is a decorator.
 
-    What was lost (a factor 0, tanh saturated) is nan. What digits were lost is seen when the program runs: of what is
-    reconstructed last up to 64 signed sums are stored, and compared. Where it is off by more than `tolerance`, relative
-    to the largest magnitude in it, the first element of each derivative is nan. Without one, a third of the digits of
-    the dtype are to be left: 5e-6 in float64, 4e-3 in float32, 0.08 in float16, 0.16 in bfloat16.
+    A value that is lost (a factor 0, tanh saturated) becomes nan. A loss of digits is detected at run time: up to 64
+    signed sums of the values reconstructed last are stored and compared. If they differ by more than `tolerance`,
+    relative to the largest magnitude, the first element of each derivative is nan. By default a third of the digits of
+    the dtype must be correct: 5e-6 in float64, 4e-3 in float32, 0.08 in float16, 0.16 in bfloat16.
 
-    Law:    same value; the gradient of the plain function, within the error that `reconstruction_error` measures, or nan;
-            forward mode is that of the plain function. Memory does not grow with the number of steps; from the second
-            order on it does where functions have derivatives of their own, as without `invertible`.
+    Law:    same value; the gradient of the plain function, within the error that `reconstruction_error` measures, or
+            nan; forward mode is that of the plain function. Memory does not grow with the number of steps. For second
+            and higher orders it does if the function contains custom derivatives, as without `invertible`.
     Cost:   about one more forward computation in the backward program.
     Raises: NotInvertibleError for a value that the gradient needs and the results do not determine, naming the equation
-            that is not inverted, the user's line and the argument; ArgumentError for what `keep` names. What is refused
-            is what `inverse` refuses, as far as the gradient needs it, and besides to hold arguments (`keep`) one may
-            close over values, which are held. NotDifferentiableError for a second derivative with respect to the mask m
-            of `m * x + (1 - m) * g`: take `stop_gradient` of it, or a mask of bools.
+            that cannot be inverted, the user's line and the argument; ArgumentError for an invalid `keep`. The cases
+            are those of `inverse`, for values that the gradient needs. The remedy `keep` has an alternative: close over
+            the values, which are then held. NotDifferentiableError for a second derivative with respect to the mask m
+            of `m * x + (1 - m) * g`: take `stop_gradient` of it, or use a mask of bools.
     """
     if tolerance is not None and (not isinstance(tolerance, float | int) or tolerance is True or not tolerance > 0):
         raise ArgumentError(
@@ -220,8 +223,8 @@ def invertible(f: Any = None, *, keep: Names = (), tolerance: float | None = Non
 def reconstruction_error(
     f: Program[..., Any] | Callable[..., Any], *args: Any, keep: Names = (), **kwargs: Any
 ) -> float:
-    """How far what `invertible` reconstructs is from what was there: the largest difference in an argument, relative to
-    the largest magnitude in them; nan where something is lost.
+    """Measure the error of the values that `invertible` reconstructs: the largest difference in an argument, relative
+    to its largest magnitude; nan if a value is lost.
 
     Raises: as `invertible`.
     """
@@ -243,10 +246,10 @@ def reconstruction_error(
 def custom_inverse(
     fun: Callable[P, R], inverse: Callable[..., Any] | None = None, *, keep: int | str | Sequence[int | str] = ()
 ) -> CustomFunction[P, R]:
-    """A function that `inverse` and `invertible` run backwards as `inverse(results, *kept)` says; see `definverse`.
+    """A function with a custom inverse: `inverse` and `invertible` use `inverse(results, *kept)`; see `definverse`.
 
-    Law:    inverse(fun(x, w), w) = x, within rounding; `fxad.testing.check_inverse` holds it to that.
-    Raises: where it is called: TreeError, ShapeError, DTypeError naming rule, path and both types.
+    Law:    inverse(fun(x, w), w) = x, within rounding; `fxad.testing.check_inverse` tests this.
+    Raises: when it is called: TreeError, ShapeError, DTypeError naming rule, path and both types.
     """
     function: CustomFunction[P, R] = made("custom_inverse", fun, ())
     if inverse is not None:
@@ -257,10 +260,11 @@ def custom_inverse(
 def custom_ivjp(
     fun: Callable[P, R], ivjp: Callable[..., Any] | None = None, *, keep: int | str | Sequence[int | str] = ()
 ) -> CustomFunction[P, R]:
-    """A function that is reconstructed and differentiated at once as `ivjp(results, cotangents, *kept)` says; see
+    """A function whose arguments and cotangents are computed together by `ivjp(results, cotangents, *kept)`; see
     `defivjp`.
 
-    Raises: as `custom_inverse`; NotLinearError, NotInvertibleError for an ivjp that mixes the two up.
+    Raises: as `custom_inverse`; NotLinearError, NotInvertibleError if the reconstructed arguments depend on cotangents
+            or the cotangents are not linear in them.
     """
     function: CustomFunction[P, R] = made("custom_ivjp", fun, ())
     if ivjp is not None:

@@ -1,4 +1,5 @@
-"""`jit`: trace, lower and compile when first called on new types; run from then on."""
+"""`jit`: traces, lowers and compiles a function at its first call with new argument types, and reuses the
+executable."""
 
 from __future__ import annotations
 
@@ -35,14 +36,14 @@ R = TypeVar("R")
 @final
 @dataclass(frozen=True, slots=True)
 class _How:
-    """How the programs of a function are compiled: the arguments that it gives up, and those of `lower`."""
+    """Compile options of a function: donated arguments, and the options of `lower`."""
 
     donation: Donation | None = None
     units: Units = "auto"
     passes: Passes | None = None
 
     def lowered(self, program: Program[P, R]) -> Lowered[P, R]:
-        """A program as it is compiled."""
+        """Lower a program with these options."""
         lowered = lower(program, self.units, self.passes)
         if self.donation is None:
             return lowered
@@ -52,12 +53,12 @@ class _How:
 
 @final
 class _Compiled(Generic[P, R]):
-    """What a jitted function knows: its programs and executables, by the types of arguments."""
+    """The programs and executables of a jitted function, by argument types."""
 
     __slots__ = ("_missed", "_owner", "_simple", "executables", "fn", "how", "programs")
 
     def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], how: _How) -> None:
-        self._owner = weakref.ref(owner)  # a function that nobody holds is gone at once, with what it closes over
+        self._owner = weakref.ref(owner)  # weak: an unreferenced function is freed at once, with its closure
         self.fn, self.how = fn, how
         self.programs: dict[tuple[Structure, tuple[Aval, ...], Surroundings | None], Program[P, R]] = {}
         self.executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
@@ -66,11 +67,11 @@ class _Compiled(Generic[P, R]):
         self._missed = 0
 
     def types(self, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
-        """Types of the leaves of a call. Raises: ArgumentError, DTypeError naming the path."""
+        """Return the types of the leaves of a call. Raises: ArgumentError, DTypeError naming the path."""
         return types_of(f"jit of {name_of(self.fn)}", self.fn, leaves, in_tree)
 
     def program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
-        """The program for arguments of these types, traced once (unless it closes over tracers)."""
+        """Return the program for arguments of these types, traced once (unless it closes over tracers)."""
         known = self.programs.get((in_tree, avals, None))
         if known is None:
             known = self.programs.get((in_tree, avals, surroundings()))
@@ -84,18 +85,18 @@ class _Compiled(Generic[P, R]):
             finally:
                 told(watched)
             if not watched.inside and not any(isinstance(b, Tracer) for b in known.bound):
-                # a rule for stacks is traced for the sizes around: then the program is theirs
+                # a batching rule is traced for the mapped sizes around it, so the program is specific to them
                 key = (in_tree, avals, surroundings() if watched.asked else None)
                 known = self.programs.setdefault(key, known)
         return known
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program[P, R]:
-        """The program for these arguments."""
+        """Return the program for these arguments."""
         leaves, in_tree = tree.flatten((args, kwargs))
         return self.program(in_tree, self.types(leaves, in_tree))
 
     def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Any call: inside a trace, of types that are new, or of others than the call before."""
+        """The slow path of a call: inside a trace, for new types, or for other types than those of the last call."""
         if binding() is not None and active() is not None:
             leaves, in_tree = tree.flatten((args, kwargs))
             return self.program(in_tree, self.types(leaves, in_tree)).call_flat(leaves)
@@ -118,8 +119,8 @@ class _Compiled(Generic[P, R]):
         return known.run(leaves, found)
 
     def _missed_by_one(self, known: Calls) -> None:
-        """The usual call is that of another program. It is turned at each power of two, so that types that take turns do
-        not turn it each time."""
+        """Count a miss of the fast call and redirect it to this program. It is redirected only at each power of two, so
+        alternating types do not redirect it at each call."""
         self._missed += 1
         if self._missed & (self._missed - 1) == 0:
             self._turn_to(known)
@@ -133,7 +134,7 @@ class _Compiled(Generic[P, R]):
         return made
 
     def _turn_to(self, calls: Calls) -> None:
-        """Make the usual call of the function that of one of its programs."""
+        """Redirect the fast call of the function to one of its programs."""
         owner = self._owner()
         if owner is not None:
             owner._call_with(usual(calls, self.general))
@@ -141,13 +142,14 @@ class _Compiled(Generic[P, R]):
 
 @final
 class Jitted(Generic[P, R]):
-    """A function that compiles itself, once per types of arguments. Make it with `jit`.
+    """A function that is compiled once per types of arguments. Make it with `jit`.
 
-    Inside a trace it is a call to a sub-program, traced once per types. As a method of a pytree (`fxad.tree.dataclass`) it
-    takes the instance as an argument; of any other class, it closes over it and traces at each call.
+    Inside a trace it is a call of a sub-program, traced once per types. As a method of a pytree (`fxad.tree.dataclass`)
+    it takes the instance as an argument. As a method of another class, it closes over the instance and is traced at
+    each call.
     """
 
-    # `__call__` is a slot, as that of `Executable` is: in it is the usual call of the program that was called last
+    # `__call__` is a slot, as in `Executable`: it holds the fast call of the last program
     __slots__ = ("__call__", "__dict__", "__weakref__", "_compiled", "fn")
 
     if TYPE_CHECKING:
@@ -165,11 +167,11 @@ class Jitted(Generic[P, R]):
         object.__setattr__(self, "__call__", call)
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Program[P, R]:
-        """The program for these arguments, traced once per types (unless it closes over tracers)."""
+        """Return the program for these arguments, traced once per types (unless it closes over tracers)."""
         return self._compiled.trace(args, kwargs)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The lowered program for these arguments (values or `Spec`s)."""
+        """Return the lowered program for these arguments (values or `Spec`s)."""
         return self._compiled.how.lowered(self.trace(*args, **kwargs))
 
     @property
@@ -179,9 +181,9 @@ class Jitted(Generic[P, R]):
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        if tree.structure(instance) != _LEAF:  # the instance is a pytree, and an argument like any other
+        if tree.structure(instance) != _LEAF:  # the instance is a pytree: an ordinary argument
             return functools.partial(self, instance)  # type: ignore[arg-type]
-        # closed over, as by any bound method; it may have changed since, so it is traced each time, and compiled once
+        # closed over, as by any bound method; it may have changed, so each call traces, but compiles only new programs
         how = self._compiled.how
         how = replace(how, donation=how.donation and how.donation.of_method())
         return Jitted(functools.partial(self.fn, instance), how)  # type: ignore[arg-type]
@@ -192,9 +194,9 @@ class Jitted(Generic[P, R]):
 
 @final
 class StaticJitted(Generic[P, R]):
-    """A function with static arguments that compiles itself, once per their values and the types of the others.
+    """A function with static arguments, compiled once per their values and the types of the other arguments.
 
-    Make it with `jit`. The functions of the static values used last are held.
+    Make it with `jit`. It keeps the compiled functions of the most recently used static values.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_how", "_jitted", "_others", "_statics", "fn")
@@ -214,7 +216,7 @@ class StaticJitted(Generic[P, R]):
         functools.update_wrapper(self, fn)
 
     def _without_statics(self, given_up: Donation) -> Donation:
-        """The donation in terms of the arguments that are left. Raises: ParameterError for a static argument."""
+        """Return the donation in terms of the remaining arguments. Raises: ParameterError for a static argument."""
         fixed = {*self._statics.numbers, *self._statics.names}
         for k, _ in given_up.entries:
             if k in fixed:
@@ -244,19 +246,19 @@ class StaticJitted(Generic[P, R]):
         return jitted(*left, **named)
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Program[..., R]:
-        """The program for these arguments; it takes those that are not static."""
+        """Return the program for these arguments, as a function of those that are not static."""
         jitted, left, named = self._split(args, kwargs)
         return jitted.trace(*left, **named)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The lowered program for these arguments (values or `Spec`s)."""
+        """Return the lowered program for these arguments (values or `Spec`s)."""
         jitted, left, named = self._split(args, kwargs)
         return jitted.lower(*left, **named)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        partial: Any = functools.partial  # no type says that the first parameter goes
+        partial: Any = functools.partial  # no type expresses the removal of the first parameter
         if 0 in self._statics.numbers or tree.structure(instance) != _LEAF:
             return partial(self, instance)
         numbers = [k - 1 for k in sorted(self._statics.numbers)]
@@ -321,21 +323,21 @@ def jit(
     units: Units = "auto",
     passes: Passes | None = None,
 ) -> Any:
-    """Compile a function when it is called; a `Program` at once.
+    """Compile a function when it is called, or a `Program` at once.
 
-    Static arguments are hashable values, given to the function as they are: it is compiled for each of them. Donated
-    arguments are gone after a call, and results are written where they were: name them by position or name, or map
-    names to tree prefixes of bools, as in `donate={"state": (True, False)}`. Without a function it is a decorator:
-    `@jit(static_argnames="n", donate="state")`. What repeats in it is compiled once: `units` and `passes`
-    are those of `lower`.
+    Static arguments are hashable values, which the function gets as they are; it is compiled for each of them. Donated
+    arguments are invalid after a call: results reuse their memory. Give donated arguments by position or name, or map
+    names to tree prefixes of bools, as in `donate={"state": (True, False)}`. Without a function `jit` returns a
+    decorator: `@jit(static_argnames="n", donate="state")`. Repeated parts of a program are compiled once: `units` and
+    `passes` are those of `lower`.
 
-    Rule:   the function must be pure: it is run once per types of arguments, and what it closes over is read then.
-            Inside a trace nothing is donated: the outer program decides.
-    Cost:   see `trace`, `lower`; equal programs share one executable, whoever asks.
-    Raises: ParameterError for a `donate` that is no argument, or a static one, and for `units` or `passes` of no meaning; DonationWarning, once per types of
-            arguments, for memory that no result can use.
+    Rule:   the function must be pure: it runs once per types of arguments, and reads the values that it closes over at
+            that time. Inside a trace there is no donation: the outer program decides.
+    Cost:   see `trace`, `lower`; equal programs share one executable.
+    Raises: ParameterError for a `donate` that is not an argument or is static, and for invalid `units` or `passes`;
+            DonationWarning, once per types of arguments, for memory that no result can use.
     """
-    if f is _LEAF:  # nothing anybody would jit
+    if f is _LEAF:  # jit called without a function: a decorator
         given: dict[str, object] = {
             "static_argnums": static_argnums,
             "static_argnames": static_argnames,

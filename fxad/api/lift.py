@@ -1,4 +1,4 @@
-"""What all user-level transformations share: programs or callables, argument numbers, trees of tangents."""
+"""Helpers of all user-level transformations: programs or callables, argument numbers, trees of tangents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Argnums = int | Sequence[int]
 
 
 def lift(what: str, f: Any, transform: Callable[[Program[Any, Any]], Program[Any, Any]], orders: int = 0) -> Any:
-    """`transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result.
+    """Return `transform(f)` for a program. For a callable, return a function that traces it, transforms it and calls
+    the result.
 
     `orders`: how often the transformation differentiates.
     """
@@ -37,7 +38,8 @@ def lift(what: str, f: Any, transform: Callable[[Program[Any, Any]], Program[Any
 
 
 def traced(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], orders: int = 1) -> Program[Any, Any]:
-    """The program of a function that is differentiated `orders` times, after the passes before differentiation."""
+    """Return the program of a function that is differentiated `orders` times, after the passes before
+    differentiation."""
     with differentiated(orders):
         program: Program[Any, Any] = trace(f, *args, **kwargs)
     prepared: Program[Any, Any] = program.replace(run_passes(program.jaxpr, BEFORE_DIFFERENTIATION))
@@ -60,7 +62,7 @@ def positional(program: Program[Any, Any]) -> list[Structure]:
 
 
 def normalise(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[int, ...]:
-    """Argument numbers as a tuple of ints >= 0. Raises: ArgumentError when one does not exist or stands twice."""
+    """Return argument numbers as a tuple of ints >= 0. Raises: ArgumentError if one does not exist or is repeated."""
     n = len(positional(program))
     given = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
     for k in given:
@@ -82,7 +84,7 @@ def normalise(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[
 
 
 def leaf_ranges(program: Program[Any, Any]) -> list[range]:
-    """For each positional argument, the places of its leaves among all argument leaves."""
+    """Return, for each positional argument, the places of its leaves among all argument leaves."""
     out, at = [], 0
     for s in positional(program):
         out.append(range(at, at + s.num_leaves))
@@ -91,7 +93,7 @@ def leaf_ranges(program: Program[Any, Any]) -> list[range]:
 
 
 def mask_of(program: Program[Any, Any], chosen: set[int]) -> tuple[bool, ...]:
-    """Operands of the jaxpr (bound ones first) whose argument leaf is in `chosen`."""
+    """Return a mask over the operands of the jaxpr (bound ones first): those whose argument leaf is in `chosen`."""
     return (False,) * len(program.bound) + tuple([k in chosen for k in range(len(program.in_avals))])
 
 
@@ -113,7 +115,7 @@ def check_real(what: str, program: Program[Any, Any], leaves: Sequence[int]) -> 
 
 
 def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
-    """The structure of tangents: None stands where a leaf has no tangent (integers, bools)."""
+    """Return the structure of tangents, with None for a leaf without a tangent (integers, bools)."""
     return tree.structure(structure.unflatten([0 if a.inexact else None for a in avals]))
 
 
@@ -128,6 +130,6 @@ def args_tree(args: Structure, kwargs: Structure | None = None) -> Structure:
 
 
 def with_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
-    """The program with its results in another order; some may be left out."""
+    """Return the program with the results at `order`, a list of places."""
     outs = tuple([jaxpr.outs[k] for k in order])
     return jaxpr if outs == jaxpr.outs else Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)

@@ -1,4 +1,4 @@
-"""`vmap`: a function over one example becomes a function over a stack of them."""
+"""`vmap`: makes a function of one example a function of a stack of examples."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def vmap(
 def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None = None) -> Any:
     """Map over a new axis of the arguments.
 
-    `in_axes` is a tree prefix of the tuple of positional arguments: an int says where a leaf carries the axis (negative:
-    counted from the end), None that it is the same for all. Keyword arguments are mapped over axis 0. `out_axes` is a
-    prefix of the results; None there wants a result that does not vary. A program does not know how many examples there
-    will be: `axis_size` says so; for a callable it is read off the arguments.
+    `in_axes` is a tree prefix of the tuple of positional arguments: an int is the mapped axis of a leaf (negative:
+    counted from the end), None means that the leaf is not mapped. Keyword arguments are mapped over axis 0. `out_axes`
+    is a prefix of the results; None requires a result that does not vary. `axis_size` is the number of examples. A
+    program needs it; for a callable it is read from the arguments.
 
     Law:    equals the stack of results for each index; identity, composition; commutes with jvp and grad.
     Cost:   no loop: each equation once, over the stack.
@@ -130,7 +130,7 @@ def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int) 
     what = f"vmap of {program.name}: in_axes"
     axes = _axes(in_axes, program.in_tree, what)
     _check_size(program.name, size)
-    # in_axes counts axes of the stacked argument, which has one more
+    # in_axes are axes of the stacked argument, which has the mapped axis too
     dims = [
         _normal(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
         for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)

@@ -1,4 +1,4 @@
-"""`residuals`, `partial_eval`: what a program stores for later, as values to read and to edit."""
+"""`residuals`, `partial_eval`: the values that a program stores, as values to print and edit."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fxad.tree import Structure
 
 
 def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Residuals:
-    """What reverse mode stores of a program, between its forward and its backward pass: a table to print and to edit.
+    """Return the residuals of reverse mode: a table to print and to edit.
 
-    Each row has the type and bytes of a value, the operation and the user's line that give it, the operation of the
-    backward pass that asks for it, and which policy decided that it is stored. Without `argnums` the derivative is with
-    respect to everything floating, arrays that the program closes over included, where it has one by them.
+    Each row has the type and bytes of a value, the operation and user's line that compute it, the operation of the
+    backward pass that reads it, and the policy that stores it. Without `argnums` the derivative is with respect to all
+    floating arguments and bound arrays for which it is defined.
 
     Law:    `remat(program, plan=residuals(program).without(k))` has the same gradients and does not store row k.
-    Raises: ArgumentError for what is not a Program, and for argnums that do not fit it; NotDifferentiableError for an
-            argument without anything floating in it.
+    Raises: ArgumentError for a value that is not a Program, and for argnums that do not fit it; NotDifferentiableError
+            for an argument without floating leaves.
     """
     _check_program("residuals", program)
     if argnums is None:
@@ -50,9 +50,9 @@ def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Res
 @final
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A program in two. `known` takes the known arguments and gives (results, residuals), with None for results that
-    it does not know; `unknown` takes (residuals, *the other arguments) and gives the other results, None for those known.
-    `residuals` names what goes from one to the other."""
+    """The two halves of a program. `known` takes the known arguments and returns (results, residuals), with None for
+    unknown results. `unknown` takes (residuals, *the other arguments) and returns the other results, with None for
+    known ones. `residuals` describes the values passed from `known` to `unknown`."""
 
     known: Program[..., Any]
     unknown: Program[..., Any]
@@ -75,9 +75,9 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
     >>> bool((product == program(a, b)[1]).all() and (exp_a == program(a, b)[0]).all())
     True
 
-    An equation is known when all its operands are: arguments marked in `known`, what the program closes over, literals,
-    and results of known equations. Equations with bodies are split: calls, `remat`, a `cond` whose index is known, and a
-    `scan`, of which the known part is a scan of its own, here over the exponentials:
+    An equation is known if all its operands are: arguments marked in `known`, bound constants, literals, and results of
+    known equations. Equations with bodies are split: calls, `remat`, a `cond` whose index is known, and a
+    `scan`, whose known part is a scan of its own, here over the exponentials:
 
     >>> from fxad import lax
     >>> def blend(a, b):
@@ -86,13 +86,13 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
     >>> [(r.name, str(r.aval)) for r in halves.residuals]
     [('scan %0', 'f32[3]')]
 
-    A carry is known when each step makes a known one of it; what a step hands over is stacked, but for constants and
-    slices, which are there. A `while`, a `cond` on what is not known, a function with rules, and whatever has an effect
-    is known as a whole or not at all.
+    A carry is known if each step computes a known one from it. Residuals of steps are stacked, except for constants and
+    slices, which exist already. A `while`, a `cond` on an unknown index, a function with custom rules, and an equation
+    with an effect are known as a whole or not at all.
 
-    Law:    both halves together give the results of the program, bit for bit; no equation is in both; what the first
-            knows is given by the first. Effects stay in order: one that follows an effect of the second is in the second.
-    Raises: ArgumentError for what is not a Program, and for a mask that is none, or of another length.
+    Law:    both halves together give the results of the program, bit for bit; no equation is in both; the first
+            half returns all known results. Effects stay in order: one that follows an effect of the second is in the second.
+    Raises: ArgumentError for a value that is not a Program, and for a mask that is invalid or of another length.
     """
     _check_program("partial_eval", program)
     n = len(positional(program))
@@ -121,7 +121,7 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
 def _trees(
     program: Program[..., Any], halves: Halves, known: Sequence[bool]
 ) -> tuple[tuple[Structure, Structure], tuple[Structure, Structure]]:
-    """Trees of arguments and results of both halves."""
+    """Return the trees of arguments and results of both halves."""
     args = positional(program)
     handed = tuple(range(len(halves.residuals)))
     mine = program.out_tree.unflatten([0 if k else None for k in halves.out_known])
@@ -137,7 +137,7 @@ def _trees(
 
 
 def _names(program: Program[..., Any], marked: Sequence[bool]) -> tuple[str, ...]:
-    """Names of the positional arguments that are marked."""
+    """Return the names of the marked positional arguments."""
     names = (*program.names, *[f"args[{k}]" for k in range(len(program.names), len(marked))])
     return tuple([name for name, m in zip(names, marked, strict=False) if m])
 

@@ -1,4 +1,4 @@
-"""`explain_nan`: which equation made the first nan of a run, from what, and where it was written."""
+"""`explain_nan`: finds the equation that computes the first nan of a run, its operands and its source line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SHOWN: Final = 4  # operands whose values are shown
 @final
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An equation that made a value no operand of it had: `what` is "nan" or "inf".
+    """An equation whose result has a nan or inf that no operand has: `what` is "nan" or "inf".
 
-    `inside` says through which calls, steps and branches one comes to it, from the outside in. `operands` are those that
-    it took, `at` is the first element of the result that has the value.
+    `inside` lists the calls, steps and branches that contain it, from the outside in. `operands` are the values of its
+    operands; `at` is the index of the first such element of the result.
     """
 
     what: str
@@ -37,7 +37,7 @@ class Made:
     count: int
 
     def __str__(self) -> str:
-        """Some lines, as in an error."""
+        """Format it over several lines, as in an error."""
         of = f"{self.count} of {self.result.size} elements" if self.result.ndim else "its result"
         written = any([_any(np.isnan, x) for x in self.operands]) and self.what == "nan"
         how = "from one that is written in the program" if written else "and no operand has one"
@@ -55,7 +55,7 @@ class Made:
 @final
 @dataclass(frozen=True, slots=True)
 class NanExplanation:
-    """What made the first nan of a run, and what made the first inf before it, if anything did."""
+    """The origin of the first nan of a run, and of the first inf before it, if there is one."""
 
     nan: Made
     inf: Made | None
@@ -66,11 +66,11 @@ class NanExplanation:
 
 
 def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExplanation | None:
-    """The equation that makes the first nan when a program runs on these arguments; None when none does.
+    """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
-    The program is interpreted in NumPy, equation by equation, into calls, the steps of loops and the branch that is taken.
-    A nan that an argument has is not made by the program; one that is written in it is made where it is first read. What is found need not reach a result: a nan that `where` leaves
-    out of the value comes back in the gradient.
+    The program is interpreted in NumPy, equation by equation, including calls, the steps of loops and the branch that
+    is taken. A nan in an argument is not reported; a nan literal is reported where it is first read. The nan need not
+    reach a result: a nan that `where` excludes from the value can return in the gradient.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
@@ -91,7 +91,7 @@ def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExp
 
 @final
 class _Walker:
-    """Runs a program until an equation has made a nan; remembers it, and the first that made an inf."""
+    """Interprets a program until an equation makes a nan. Records it, and the first equation that made an inf."""
 
     __slots__ = ("inf", "nan")
 
@@ -103,7 +103,7 @@ class _Walker:
         return self.nan is not None
 
     def run(self, jaxpr: Jaxpr, args: Sequence[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
-        """Results, as far as they have been computed when a nan is found."""
+        """Return the results, as far as they are computed when a nan is found."""
         env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
         for eqn in jaxpr.eqns:
             ins = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
@@ -119,7 +119,8 @@ class _Walker:
         return [a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
 
     def _enter(self, eqn: Eqn, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray] | None:
-        """The results of an equation with bodies, by way of them; None where there is nothing to enter."""
+        """Return the results of an equation with bodies by interpreting them, or None if it has no body to
+        interpret."""
         prim = eqn.prim
         layout = prim.layout if isinstance(prim, HigherOrder) else None
         if layout is None or any([isinstance(role, Elements) for role in layout.operand_roles]):
@@ -135,7 +136,7 @@ class _Walker:
         return self._loop(eqn, layout, ins, inside)
 
     def _loop(self, eqn: Eqn, layout: Layout, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
-        """The results of an equation whose bodies run again and again, step by step."""
+        """Return the results of a loop, step by step."""
         carries, roles, state = layout.carries, layout.operand_roles, list(ins)
         outs = [np.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outs]
         outs_roles = layout.result_roles
@@ -169,7 +170,7 @@ class _Walker:
         for what, has in (("inf", np.isinf), ("nan", np.isnan)):
             if what == "inf" and (self.inf or any([_any(np.isnan, x) for x in ins])):
                 continue
-            # a nan that is written in the program came from nowhere else; an inf often is, and harms nobody
+            # a nan literal is an origin; an inf literal is common and harmless
             if any(
                 [_any(has, x) for a, x in zip(eqn.ins, ins, strict=True) if what == "inf" or not isinstance(a, Lit)]
             ):
@@ -189,12 +190,12 @@ class _Walker:
 def _results(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
     try:
         return [np.asarray(x) for x in eqn.prim.impl(*ins)]
-    except FxadError as e:  # of a check, or of a host function
+    except FxadError as e:  # from a check or a host function
         raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
 
 
 def _steps(layout: Layout, ins: Sequence[NDArray]) -> Iterable[int]:
-    """The numbers of the runs of a loop, in their order, predicates aside."""
+    """Return the step numbers of a loop in order, without the runs of predicates."""
     runs = layout.bodies[layout.running[-1]].runs
     match runs:
         case Times(n, reverse):
@@ -212,12 +213,12 @@ def _steps(layout: Layout, ins: Sequence[NDArray]) -> Iterable[int]:
 
 
 def _slice(x: NDArray, role: Role, k: int) -> NDArray:
-    """What run k takes of an operand."""
+    """Return the part of an operand that step k reads."""
     return x[(slice(None),) * role.axis + (k,)] if isinstance(role, Slice) else x
 
 
 def _comparable(x: NDArray) -> NDArray:
-    """In a dtype that NumPy knows the tests of."""
+    """Return `x` in a dtype that NumPy's tests support."""
     return x if x.dtype.kind in "fc" else x.astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Why a function is compiled again: what is new about its arguments, in a line for the log."""
+"""The reason for a recompilation, as one log line: the difference between the new argument types and known ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fxad.tracing.program import Program, tree_error
 
 
 def news(program: Program[..., Any], known: Sequence[Program[..., Any]]) -> str:
-    """What tells a program from the one before that is nearest to it: leaves of other types, or another tree."""
+    """Describe the difference between a program and the nearest known one: leaves of other types, or another tree."""
     if not known:
         given = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])
         return f"called for the first time, with {given or 'no arguments'}{_more(len(program.in_avals))}"

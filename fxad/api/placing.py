@@ -1,4 +1,4 @@
-"""`device_put`: values on a device of the user's choice, trees in and out."""
+"""`device_put`: places the arrays of a tree on a device."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 def device_put(x: T, device: Device | None = None) -> T:
-    """The arrays of a tree on a device, committed to it: what is computed from them is computed there.
+    """Return a tree with its arrays on a device, committed to it: computations on them run there.
 
-    Without a device: NumPy arrays and numbers go to the default device, free to move; arrays that are on a device stay
-    as they are, the same objects.
+    Without a device, NumPy arrays and numbers go to the default device, uncommitted; arrays that are on a device are
+    returned unchanged.
 
-    Rule:   NumPy arrays that nobody can write to are not copied on the CPU; an array that is on the device is not either.
-    Raises: ArgumentError for a leaf that is not an array, with its path, and for what is not a device.
+    Rule:   a read-only NumPy array is not copied on the CPU; nor is an array that is already on the device.
+    Raises: ArgumentError for a leaf that is not an array, with its path, and for an invalid device.
     """
     if device is not None:
         placement.check_device("device_put", device)

@@ -1,4 +1,4 @@
-"""`interpret` and `diff`: what a program means, and where two of them differ."""
+"""`interpret` and `diff`: the reference interpreter, and the first difference of two programs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = 
 
 
 def diff(a: Program[..., Any] | Jaxpr, b: Program[..., Any] | Jaxpr) -> Difference | None:
-    """Where two programs first differ, by path; None when they are equal.
+    """Return the first difference of two programs, by path; None if they are equal.
 
-    Programs are compared by their jaxprs, then by the trees of arguments and results; what they are bound to is not
-    looked at (docs/adr/0003).
+    Programs are compared by their jaxprs, then by the trees of arguments and results. Values of bound constants are not
+    compared (docs/adr/0003).
     """
     found = first_difference(_jaxpr(a), _jaxpr(b))
     if found is not None or not (isinstance(a, Program) and isinstance(b, Program)):

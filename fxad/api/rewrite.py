@@ -1,4 +1,5 @@
-"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline`, `reroll`, `apply_passes`: the same function, another program."""
+"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline`, `reroll`, `apply_passes`: rewrites of a program with the same
+meaning."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ R = TypeVar("R")
 
 
 class Rewrite(Protocol):
-    """A transformation that keeps types: of programs, and of functions."""
+    """A transformation of programs and of functions that keeps their types."""
 
     @overload
     def __call__(self, f: Program[P, R], /) -> Program[P, R]: ...
@@ -33,16 +34,18 @@ def remat(f: Callable[P, R], *, policy: Policy = nothing) -> Callable[P, R]: ...
 @overload
 def remat(*, policy: Policy = nothing) -> Rewrite: ...
 def remat(f: Any = None, *, policy: Policy = nothing, plan: Residuals | None = None) -> Any:
-    """The same function; reverse mode stores its arguments and what `policy` chooses, and computes the rest again.
+    """The same function; reverse mode stores its arguments and the values that `policy` selects, and recomputes the
+    rest.
 
-    Nestable; on a function used inside another it makes that call a segment. `remat(policy=...)` alone is a decorator.
-    Policies are values, in `fxad.policies`. `plan` is what `residuals(program)` gave for this very program, edited.
+    Nestable. On a function used inside another one, it makes that call a segment. `remat(policy=...)` alone is a
+    decorator. Policies are values, in `fxad.policies`. `plan` is an edited result of `residuals(program)` for this
+    program.
 
-    Law:    same value and, bitwise, the same gradient, whatever segments share; the compiled program holds what the
-            program says (CPU). Compiled, the last bits may differ where XLA contracts `a * b + c` within a fusion and
-            chooses other fusions.
-    Cost:   one more forward computation in the backward program, of what is not stored.
-    Raises: ArgumentError for what is no policy, and for a plan of another program.
+    Law:    same value and, bitwise, the same gradient, even if segments share values; the compiled program stores the
+            residuals of the program (CPU). The last bits of a compiled program may differ if XLA contracts `a * b + c`
+            within a fusion and chooses other fusions.
+    Cost:   the backward program recomputes the part of the forward computation that is not stored.
+    Raises: ArgumentError for an invalid policy, and for a plan of another program.
     """
     check_policy("remat", policy)
     if plan is not None:
@@ -75,7 +78,7 @@ def dce(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def dce(f: Callable[P, R]) -> Callable[P, R]: ...
 def dce(f: Any) -> Any:
-    """The same function without equations that no result needs, bodies of calls included."""
+    """The same function without unused equations, including those in bodies of calls."""
     return lift("dce", f, lambda p: p.replace(transforms.dce(p.jaxpr)))
 
 
@@ -111,12 +114,12 @@ def outline(f: Program[P, R], *, min_cost: float = 0.0, waste: float = 0.02) -> 
 @overload
 def outline(f: Callable[P, R], *, min_cost: float = 0.0, waste: float = 0.02) -> Callable[P, R]: ...
 def outline(f: Any, *, min_cost: float = 0.0, waste: float = 0.02) -> Any:
-    """The same function with stretches of equations that repeat, such as the layers of a Python loop, as calls.
+    """The same function with repeated stretches of equations, such as the layers of a Python loop, as calls.
 
-    Stretches share a body when they do the same and differ in their operands: other parameters, other literals, other
-    places in an array. `min_cost` is the time in microseconds, estimated, that a call is to take at least: shorter
-    repetitions are grouped, several to a body. A stretch that lacks some equations of a body is called too, and these
-    are computed for nothing, as long as all of that takes no more than the part `waste` of the run.
+    Stretches share a body if they differ only in their operands: also in parameters, literals or places in an array,
+    which become operands. `min_cost` is the minimum estimated time of a call, in microseconds: shorter repetitions are
+    grouped into one body. A stretch that lacks some equations of a body can also be called; the surplus equations of
+    all such calls take at most the fraction `waste` of the run time.
 
     Law:    same value, bit for bit; `dce(inline(outline(f)))` has the equations of `dce(inline(f))`; idempotent.
     Raises: ArgumentError for a `min_cost` or `waste` that is no number >= 0.
@@ -136,14 +139,15 @@ def reroll(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def reroll(f: Callable[P, R]) -> Callable[P, R]: ...
 def reroll(f: Any) -> Any:
-    """The same function with a chain of equal calls, or of stretches that repeat, as one `scan`: a loop again.
+    """The same function with a chain of equal calls, or of repeated stretches, as one `scan`.
 
-    What goes from one to the next is carried; operands that differ are stacked, such as the parameters of layers, and
-    so are results that are used elsewhere. A chain whose calls depend on each other in another way stays as it is.
+    Values passed from one call to the next become the carry. Operands that differ, such as the parameters of layers,
+    are stacked, and so are results that are used elsewhere. A chain with other dependencies between its calls is
+    unchanged.
 
-    Law:  same value, bit for bit; the length of the program does not depend on the length of the chain, but for putting
-          together what is stacked and taking it apart.
-    Cost: what is stacked is copied.
+    Law:  same value, bit for bit; the length of the program does not depend on the length of the chain, except for the
+          equations that stack and unstack values.
+    Cost: stacked values are copied.
     """
     return lift("reroll", f, lambda p: p.replace(transforms.reroll(p.jaxpr)))
 
@@ -155,10 +159,11 @@ def apply_passes(f: Callable[P, R], passes: Passes) -> Callable[P, R]: ...
 def apply_passes(f: Any, passes: Passes) -> Any:
     """The same function after all passes of a tuple, in order: those of the default pipeline, or others.
 
-    A program is differentiated as it stands, and a function goes through `fxad.passes.BEFORE_DIFFERENTIATION` first:
-    `grad(apply_passes(program, BEFORE_DIFFERENTIATION))` does so with a program.
+    A program is differentiated as it is; a function is first rewritten by `fxad.passes.BEFORE_DIFFERENTIATION`.
+    `grad(apply_passes(program, BEFORE_DIFFERENTIATION))` does the same for a program.
 
-    Raises: ParameterError for what is not a tuple of passes; ArgumentError for a pass that does not keep the types.
+    Raises: ParameterError for a value that is not a tuple of passes; ArgumentError for a pass that does not keep the
+            types.
     """
     check_passes("apply_passes", passes)
     return lift("apply_passes", f, lambda p: p.replace(run_passes(p.jaxpr, passes or ())))

@@ -1,7 +1,7 @@
 """The primitives as functions, with JAX's names and argument orders.
 
-Arrays must have one dtype and, where it matters, one shape: nothing is promoted or broadcast. A Python scalar takes the
-dtype and shape of the array it meets. `fxad.numpy` is the face with NumPy's rules.
+Arrays must have one dtype and, for elementwise functions, one shape: there is no promotion or broadcasting. A Python
+scalar takes the dtype and shape of the array operand. `fxad.numpy` has NumPy's rules.
 """
 
 from typing import TYPE_CHECKING

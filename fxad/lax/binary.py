@@ -71,7 +71,7 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
-    """What is left of x / y, with the sign of x."""
+    """The remainder of x / y, with the sign of x."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(REM, x, y) if scalar else binder().bind(REM, (x, y))[0]
 
@@ -113,37 +113,37 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x equals y."""
+    """True where x equals y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(EQ, x, y) if scalar else binder().bind(EQ, (x, y))[0]
 
 
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x differs from y."""
+    """True where x differs from y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(NE, x, y) if scalar else binder().bind(NE, (x, y))[0]
 
 
 def lt(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x < y."""
+    """True where x < y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(LT, x, y) if scalar else binder().bind(LT, (x, y))[0]
 
 
 def le(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x <= y."""
+    """True where x <= y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(LE, x, y) if scalar else binder().bind(LE, (x, y))[0]
 
 
 def gt(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x > y."""
+    """True where x > y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(GT, x, y) if scalar else binder().bind(GT, (x, y))[0]
 
 
 def ge(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether x >= y."""
+    """True where x >= y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(GE, x, y) if scalar else binder().bind(GE, (x, y))[0]
 
@@ -167,19 +167,19 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits of x moved up by y."""
+    """The bits of x shifted left by y."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(SHIFT_LEFT, x, y) if scalar else binder().bind(SHIFT_LEFT, (x, y))[0]
 
 
 def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits of x moved down by y, zeros coming in."""
+    """The bits of x shifted right by y, filled with zeros."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(SHIFT_RIGHT_LOGICAL, x, y) if scalar else binder().bind(SHIFT_RIGHT_LOGICAL, (x, y))[0]
 
 
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits of x moved down by y, copies of the sign coming in."""
+    """The bits of x shifted right by y, filled with copies of the sign bit."""
     scalar = type(x) in _SCALARS or type(y) in _SCALARS
     return _scalar(SHIFT_RIGHT_ARITHMETIC, x, y) if scalar else binder().bind(SHIFT_RIGHT_ARITHMETIC, (x, y))[0]
 
@@ -194,7 +194,7 @@ def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
 
 
 def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
-    """Element by element, the case that `which` names: False or 0 the first, True or 1 the second, and so on."""
+    """Select, element by element, the case at index `which`: False or 0 the first, True or 1 the second, and so on."""
     return binder().bind(SELECT_N, (which, *cases))[0]
 
 
@@ -204,5 +204,5 @@ def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
 
 
 def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
-    """x held between two bounds, which may be scalars."""
+    """x limited to two bounds, which may be scalars."""
     return binder().apply(elementwise.clamp, (x, min, max), ())[0]

@@ -18,8 +18,8 @@ from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """What the axes of arrays are: of lhs and out (batch, feature, *spatial), of rhs (output feature, input feature,
-    *spatial)."""
+    """The axis order of arrays: (batch, feature, *spatial) for lhs and out, (output feature, input feature, *spatial)
+    for rhs."""
 
     lhs_spec: tuple[int, ...]
     rhs_spec: tuple[int, ...]
@@ -37,9 +37,9 @@ _TRANSPOSED_LAYOUTS: Final = MappingProxyType(
 def conv_dimension_numbers(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: ConvGeneralDilatedDimensionNumbers
 ) -> ConvDimensionNumbers:
-    """Dimension numbers from a triple of strings like `("NHWC", "HWIO", "NHWC")`; None: `NCHW, OIHW, NCHW`.
+    """Return dimension numbers for a triple of strings like `("NHWC", "HWIO", "NHWC")`; None: `NCHW, OIHW, NCHW`.
 
-    Type:   the letters N and C stand for batch and feature, O and I for output and input feature; any others name
+    Type:   the letters N and C are batch and feature, O and I are output and input feature; any other letters are
             spatial axes, the same ones in all three.
     Raises: ShapeError, ParameterError.
     """
@@ -64,7 +64,7 @@ def conv_dimension_numbers(
             raise ParameterError(
                 f"conv: {text!r} does not name {n} axes, {letters[0]} and {letters[1]} among them, once each"
             )
-    space = [c for c in rhs if c not in "OI"]  # their order is that of the kernel
+    space = [c for c in rhs if c not in "OI"]  # in the order of the kernel
     if {*space} != {*lhs} - {*"NC"} or {*space} != {*out} - {*"NC"}:
         raise ParameterError(f"conv: the spatial axes of {lhs!r}, {rhs!r} and {out!r} have different names")
     specs = [
@@ -76,8 +76,8 @@ def conv_dimension_numbers(
 def padtype_to_pads(
     in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str
 ) -> list[tuple[int, int]]:
-    """Pairs of padding: `SAME` for as many places as elements over stride, the odd one behind (`SAME_LOWER`: in front);
-    `VALID` for none."""
+    """Return pairs of padding. `SAME` gives ceil(size / stride) results, with odd padding at the end (`SAME_LOWER`: at
+    the start); `VALID` pads nothing."""
     kind = padding.upper() if isinstance(padding, str) else ""
     if kind not in ("SAME", "SAME_LOWER", "VALID"):
         raise ParameterError(f"conv: padding {padding!r} is not one of SAME, SAME_LOWER, VALID")
@@ -96,7 +96,7 @@ def padtype_to_pads(
 
 
 def padding_of(op: str, padding: Pairs, n: int) -> Padding | None:
-    """Pairs as a user gives them, for `n` axes; None for a string."""
+    """Return the user's pairs, for `n` axes; None for a string."""
     if isinstance(padding, str):
         return None
     pairs = [integers(op, "padding", p) for p in items(op, "padding", padding)]
@@ -106,7 +106,7 @@ def padding_of(op: str, padding: Pairs, n: int) -> Padding | None:
 
 
 def steps_of(op: str, what: str, values: Sequence[int] | None, n: int) -> tuple[int, ...]:
-    """One step for each of `n` axes; 1 for None. Raises: ArgumentError, ShapeError."""
+    """Return one step for each of `n` axes; 1 for None. Raises: ArgumentError, ShapeError."""
     if values is None:
         return (1,) * n
     steps = integers(op, what, values)
@@ -128,10 +128,10 @@ def conv_general_dilated(
     *,
     preferred_element_type: object = None,
 ) -> Array:
-    """Sum of products of a window of lhs and the kernel rhs, at every place where the window fits.
+    """The sum of products of a window of lhs and the kernel rhs, for each position of the window.
 
-    Type:   lhs (batch, feature, *spatial) and rhs (output feature, input feature, *spatial), in the order that
-            `dimension_numbers` says (see `conv_dimension_numbers`), of one dtype.
+    Type:   lhs (batch, feature, *spatial) and rhs (output feature, input feature, *spatial), in the axis order of
+            `dimension_numbers` (see `conv_dimension_numbers`), of one dtype.
     Raises: ShapeError, ParameterError, DTypeError.
     """
     op = "conv_general_dilated"
@@ -218,11 +218,11 @@ def conv_transpose(
     preferred_element_type: object = None,
     use_consistent_padding: bool = False,
 ) -> Array:
-    """A convolution with fractional strides: lhs is spread out by the strides, so the result is larger.
+    """A convolution with fractional strides: lhs is dilated by the strides, so the result is larger.
 
-    Type: by default in the order `NHWC, HWIO`. `SAME` gives size times stride, `VALID` every place that is reached;
-          pairs are the padding of what is spread out, or with `use_consistent_padding` that of the convolution this one
-          undoes.
+    Type: by default in the order `NHWC, HWIO`. `SAME` gives size times stride, `VALID` every place that a window
+          reaches; pairs are the padding of the dilated lhs, or with `use_consistent_padding` that of the convolution
+          that this one transposes.
     Rule: with `transpose_kernel` the kernel is mirrored and its features swapped: the transpose of a convolution.
     """
     op = "conv_transpose"
@@ -250,7 +250,7 @@ def conv_transpose(
 
 
 def _reaching(padding: str, window: int, stride: int) -> tuple[int, int]:
-    """The padding of an axis that is spread out by `stride`."""
+    """Return the padding of an axis that is dilated by `stride`."""
     total = window + stride - 2
     match padding.upper():
         case "SAME":
@@ -271,8 +271,8 @@ def conv_general_dilated_patches(
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
 ) -> Array:
-    """The windows that a convolution would see, side by side as features: all places of the first feature, in the order
-    of the kernel's axes, then those of the second, and so on."""
+    """The windows of a convolution as features: all places of the first feature, in the order of the kernel's axes,
+    then those of the second, and so on."""
     op = "conv_general_dilated_patches"
     x, window = aval_of(lhs, f"{op}: lhs").shape, integers(op, "filter_shape", filter_shape)
     n = len(x) - 2

@@ -1,4 +1,4 @@
-"""Arrays out of nothing. Arrays of one value are literals: in a traced function they are no equation."""
+"""Functions that create arrays. Constant arrays are literals: in a traced function they add no equation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fxad.tracing.tracer import Tracer, active
 
 
 def splat(lit: Lit) -> Array:
-    """The array of a literal: in a traced function the literal itself, outside a value."""
+    """Return the array of a literal: in a traced function the literal itself, otherwise a value."""
     trace = active()
     return Tracer(trace, lit) if trace is not None else asarray(np.array(lit.array))
 
@@ -25,13 +25,14 @@ def splat(lit: Lit) -> Array:
 def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: object = None) -> Array:
     """An array of `shape` filled with one value.
 
-    Rule: a Python scalar alone is bool, int32, float32 or complex64; an array that fills keeps its dtype.
+    Rule: without `dtype`, a Python scalar gives bool, int32, float32 or complex64; an array as fill value keeps its
+          dtype.
     """
     sizes = as_shape((shape,) if isinstance(shape, int) else shape)
     if isinstance(fill_value, Array):
         filled = fill_value if dtype is None else convert(fill_value, dtypes.as_dtype(dtype))
         return binder().apply(shapes.broadcast_to, (filled,), (sizes,))[0]
-    if dtype is not None and is_scalar(fill_value):  # an int may fit the dtype that would not fit int32
+    if dtype is not None and is_scalar(fill_value):  # an int may fit `dtype` but not int32
         aval = Aval(sizes, dtypes.as_dtype(dtype))
         promotion.scalar_dtype(cast("promotion.Scalar", fill_value), aval.dtype)
         return splat(Lit.of(cast("np.generic", fill_value), aval))
@@ -44,12 +45,12 @@ def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: object = None
 
 
 def convert(x: Array, dtype: dtypes.DType) -> Array:
-    """x in a dtype; x itself when it has it."""
+    """Return x in a dtype; x itself if it has that dtype."""
     return x if x.dtype is dtype else binder().apply(elementwise.astype, (x,), (dtype,))[0]
 
 
 def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: object = None, shape: Sequence[int] | None = None) -> Array:
-    """An array filled with one value, of the shape and dtype of x where no others are given."""
+    """An array filled with one value, by default of the shape and dtype of x."""
     like = aval_of(x, "full_like: x")
     out = full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)
     return beside("full_like", (x, fill_value), out)

@@ -1,4 +1,4 @@
-"""Running totals as functions; all keep the dtype."""
+"""Cumulative operations as functions; all keep the dtype."""
 
 from __future__ import annotations
 

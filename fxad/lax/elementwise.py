@@ -80,7 +80,7 @@ def ceil(x: ArrayLike) -> Array:
 
 
 def is_finite(x: ArrayLike) -> Array:
-    """Whether x is neither infinite nor nan."""
+    """True where x is neither infinite nor nan."""
     return binder().bind(IS_FINITE, (x,))[0]
 
 

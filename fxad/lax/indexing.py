@@ -1,8 +1,8 @@
-"""Gather and the scatters: reading and writing at the places that index vectors name.
+"""Gather and the scatters: reads and writes at the places of index vectors.
 
-`fxad.numpy` indexing and `x.at[...]` say the same without dimension numbers. Index vectors are on the last axis of the
-indices. `mode` says what happens to a window that sticks out: "clip" moves it inside; "drop" (or "fill") leaves an
-update out, and reads `fill_value`; "promise_in_bounds" says that there is none.
+`fxad.numpy` indexing and `x.at[...]` do the same without dimension numbers. Index vectors are on the last axis of the
+indices. `mode` defines windows out of range: "clip" clamps them; "drop" (or "fill") leaves an update out, and reads
+`fill_value`; "promise_in_bounds" asserts that there are none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Kind: TypeAlias = "type[Scatter | ScatterAdd | ScatterMul | ScatterMin | Scatte
 @final
 @dataclass(frozen=True, slots=True)
 class GatherDimensionNumbers:
-    """What the axes of a gather mean; the index vectors are on the last axis of the indices."""
+    """The dimension numbers of a gather; the index vectors are on the last axis of the indices."""
 
     offset_dims: tuple[int, ...]
     collapsed_slice_dims: tuple[int, ...]
@@ -42,7 +42,7 @@ class GatherDimensionNumbers:
 @final
 @dataclass(frozen=True, slots=True)
 class ScatterDimensionNumbers:
-    """What the axes of a scatter mean; the index vectors are on the last axis of the indices."""
+    """The dimension numbers of a scatter; the index vectors are on the last axis of the indices."""
 
     update_window_dims: tuple[int, ...]
     inserted_window_dims: tuple[int, ...]
@@ -52,7 +52,7 @@ class ScatterDimensionNumbers:
 
     @property
     def gather(self) -> GatherDimensionNumbers:
-        """The numbers of the gather that reads the windows a scatter writes."""
+        """Return the numbers of the gather that reads the windows of a scatter."""
         return GatherDimensionNumbers(
             self.update_window_dims,
             self.inserted_window_dims,
@@ -73,8 +73,8 @@ def gather(
     mode: str = "clip",
     fill_value: bool | complex | np.generic | None = 0,
 ) -> Array:
-    """Windows at the places that index vectors name. `fill_value` None: nan, the least integer, or the greatest
-    unsigned one, True."""
+    """Windows at the places of index vectors. `fill_value` None: nan for inexact dtypes, the least signed integer, the
+    greatest unsigned one, True."""
     d, mode = dimension_numbers, checked_mode("gather", mode, "clip")
     _check_numbers("gather", d, GatherDimensionNumbers)
     prim = Gather(
@@ -104,7 +104,7 @@ def scatter(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The operand with the windows that index vectors name replaced; of updates that meet, one stays."""
+    """The operand with the windows at the index vectors replaced; of several updates of one element, one is stored."""
     return _scattered(
         Scatter, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -120,7 +120,7 @@ def scatter_add(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The operand with updates added to the windows that index vectors name; those that meet add up."""
+    """The operand with updates added to the windows at the index vectors; updates of one element are summed."""
     return _scattered(
         ScatterAdd, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -136,7 +136,7 @@ def scatter_sub(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The operand with updates subtracted from the windows that index vectors name."""
+    """The operand with updates subtracted from the windows at the index vectors."""
     numbers, flags = dimension_numbers, (indices_are_sorted, unique_indices, mode)
     return _scattered(ScatterAdd, operand, scatter_indices, neg(updates), numbers, *flags)
 
@@ -151,7 +151,8 @@ def scatter_mul(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The operand with the windows that index vectors name multiplied by updates; those that meet multiply."""
+    """The operand with the windows at the index vectors multiplied by updates; updates of one element are
+    multiplied."""
     return _scattered(
         ScatterMul, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -167,7 +168,7 @@ def scatter_min(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The lesser of the operand's windows that index vectors name and the updates; the least of those that meet."""
+    """The minimum of the operand's windows at the index vectors and all updates."""
     return _scattered(
         ScatterMin, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -183,7 +184,7 @@ def scatter_max(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The greater of the operand's windows that index vectors name and the updates; the greatest of those that meet."""
+    """The maximum of the operand's windows at the index vectors and all updates."""
     return _scattered(
         ScatterMax, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -200,7 +201,7 @@ def scatter_apply(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The operand with `func` applied to the windows that index vectors name: once, however often one is named.
+    """The operand with `func` applied to the windows at the index vectors: once per window, even if it is repeated.
 
     `update_shape` is the shape that updates would have; `func` takes all windows in that shape.
     """

@@ -1,7 +1,7 @@
-"""Linear algebra with JAX's names and argument orders: matrices on the last two axes, everything before them a batch.
+"""Linear algebra with JAX's names and argument orders: matrices on the last two axes, all other axes are batch axes.
 
-Dtypes are float32, float64, complex64 and complex128; nothing is promoted or broadcast. `fxad.numpy.linalg` is the face
-with NumPy's rules, and has what is composed: `solve`, `inv`, `det`, `pinv`, `expm`, ....
+Dtypes are float32, float64, complex64 and complex128; there is no promotion or broadcasting. `fxad.numpy.linalg` has
+NumPy's rules and the composite functions: `solve`, `inv`, `det`, `pinv`, `expm`, ....
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
 def eig(
     x: ArrayLike, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True
 ) -> tuple[Array, ...]:
-    """The eigenvalues, then the matrices of left and of right eigenvectors that are asked for; all complex."""
+    """The eigenvalues, then the selected matrices of left and of right eigenvectors; all complex."""
     return binder().bind(Eig(compute_left_eigenvectors, compute_right_eigenvectors), (x,))
 
 
@@ -46,7 +46,7 @@ def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True) -> 
 
 
 def geqrf(a: ArrayLike) -> tuple[Array, Array]:
-    """The QR decomposition as LAPACK leaves it: R, with the reflectors below it, and their factors."""
+    """The QR decomposition in LAPACK's form: R, with the reflectors below it, and their scalar factors."""
     packed, taus = binder().bind(GEQRF, (a,))
     return packed, taus
 
@@ -57,13 +57,13 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
 
 
 def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
-    """L and U in one matrix, the exchanges of rows, and the order of rows they lead to: x[permutation] = L U."""
+    """L and U in one matrix, the row exchanges, and the row permutation that they give: x[permutation] = L U."""
     factors, pivots, permutation = binder().apply(linear_systems.lu, (x,), ())
     return factors, pivots, permutation
 
 
 def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
-    """The order of rows that exchanges lead to."""
+    """The row permutation that row exchanges give."""
     return binder().bind(LuPivotsToPermutation(permutation_size, False), (pivots,))[0]
 
 
@@ -99,13 +99,14 @@ def triangular_solve(
     conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ) -> Array:
-    """The x with op(a) x = b (`left_side`) or x op(a) = b, where a is triangular; a b with one axis less is vectors."""
+    """The x with op(a) x = b (`left_side`) or x op(a) = b, where a is triangular; a b with one axis less is a batch of
+    vectors."""
     static = (left_side, lower, transpose_a, conjugate_a, unit_diagonal)
     return binder().apply(linear_systems.triangular_solve, (a, b), static)[0]
 
 
 def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike) -> Array:
-    """The x with a x = b, where a has the diagonals dl, d and du; dl[0] and du[-1] are not looked at."""
+    """The x with a x = b, where a has the diagonals dl, d and du; dl[0] and du[-1] are ignored."""
     return binder().bind(TRIDIAGONAL_SOLVE, (dl, d, du, b))[0]
 
 

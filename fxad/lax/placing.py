@@ -1,4 +1,4 @@
-"""Where arrays belong that no program computed: those that the host made, and those that a user names a device for."""
+"""Devices of arrays that no program computed: arrays made on the host, and arrays that the user places."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 def committed_to(x: Array, device: Device) -> Array:
-    """The array on a device, committed to it; the array itself when it is."""
+    """Return the array on a device, committed to it; the array itself if it already is."""
     if isinstance(x, Tracer) or (x.committed and x.device is device):
         return x.to_device(device)
     return wrapped(x.aval, transfer(x._buffer, device))
 
 
 def beside(what: str, given: Iterable[object], made: T) -> T:
-    """Arrays that the host made for those that were given: where a program would have computed them. They are committed
-    to the device that one of the given is committed to, and free to move where none is.
+    """Place arrays that the host computed where a program would have placed them: committed to the device to which an
+    operand is committed, uncommitted if there is none.
 
-    Raises: PlacementError naming two that are committed to different devices.
+    Raises: PlacementError naming two operands that are committed to different devices.
     """
-    if not commitments.any:  # most processes name no device
+    if not commitments.any:  # most processes commit no array
         return made
     held = [(k, x._buffer) for k, x in enumerate(given) if isinstance(x, Array) and not isinstance(x, Tracer)]
     if True not in [b._committed for _, b in held]:

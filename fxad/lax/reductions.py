@@ -24,47 +24,47 @@ def _axes(axes: Axes) -> tuple[int, ...]:
 
 
 def reduce_sum(operand: ArrayLike, axes: Axes) -> Array:
-    """The sum over axes, which disappear; the dtype is kept."""
+    """The sum over axes, which are removed; the dtype is kept."""
     return binder().bind(ReduceSum(_axes(axes)), (operand,))[0]
 
 
 def reduce_prod(operand: ArrayLike, axes: Axes) -> Array:
-    """The product over axes, which disappear; the dtype is kept."""
+    """The product over axes, which are removed; the dtype is kept."""
     return binder().bind(ReduceProd(_axes(axes)), (operand,))[0]
 
 
 def reduce_max(operand: ArrayLike, axes: Axes) -> Array:
-    """The greatest element over axes, which disappear."""
+    """The greatest element over axes, which are removed."""
     return binder().bind(ReduceMax(_axes(axes)), (operand,))[0]
 
 
 def reduce_min(operand: ArrayLike, axes: Axes) -> Array:
-    """The least element over axes, which disappear."""
+    """The least element over axes, which are removed."""
     return binder().bind(ReduceMin(_axes(axes)), (operand,))[0]
 
 
 def reduce_and(operand: ArrayLike, axes: Axes) -> Array:
-    """The bits set in all elements over axes, which disappear."""
+    """The bitwise and of all elements over axes, which are removed."""
     return binder().bind(ReduceAnd(_axes(axes)), (operand,))[0]
 
 
 def reduce_or(operand: ArrayLike, axes: Axes) -> Array:
-    """The bits set in an element over axes, which disappear."""
+    """The bitwise or of all elements over axes, which are removed."""
     return binder().bind(ReduceOr(_axes(axes)), (operand,))[0]
 
 
 def reduce_xor(operand: ArrayLike, axes: Axes) -> Array:
-    """The bits set in an odd number of elements over axes, which disappear."""
+    """The bitwise exclusive or of all elements over axes, which are removed."""
     return binder().bind(ReduceXor(_axes(axes)), (operand,))[0]
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: object) -> Array:
-    """Where the greatest element along an axis is: the first one."""
+    """The index of the greatest element along an axis; of equal ones the first."""
     return binder().bind(ArgMax(axis, dtypes.as_dtype(index_dtype)), (operand,))[0]
 
 
 def argmin(operand: ArrayLike, axis: int, index_dtype: object) -> Array:
-    """Where the least element along an axis is: the first one."""
+    """The index of the least element along an axis; of equal ones the first."""
     return binder().bind(ArgMin(axis, dtypes.as_dtype(index_dtype)), (operand,))[0]
 
 

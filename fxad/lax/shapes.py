@@ -1,4 +1,4 @@
-"""Moving elements as functions: shapes, windows, places given by index arrays."""
+"""Shape functions, slices and windows at static and dynamic places."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """Put in axes of size 1, which are `dimensions` of the result."""
+    """Insert axes of size 1, which are `dimensions` of the result."""
     ndim = aval_of(array, "expand_dims: array").ndim + len(items("expand_dims", "dimensions", dimensions))
     return binder().bind(ExpandDims(_axes("expand_dims", dimensions, ndim)), (array,))[0]
 
@@ -67,12 +67,12 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 
 def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
-    """Arrays of one dtype one after the other along an axis."""
+    """Join arrays of one dtype along an axis."""
     return binder().bind(Concatenate(dimension), items("concatenate", "operands", operands))[0]
 
 
 def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]) -> Array:
-    """Put a value before, after and between elements: (low, high, interior) for each axis."""
+    """Insert a value before, after and between elements: (low, high, interior) for each axis."""
     triples = [integers("pad", "padding_config", w) for w in items("pad", "padding_config", padding_config)]
     if any([len(w) != 3 for w in triples]):
         raise ParameterError(f"pad: padding_config {triples} is not made of (low, high, interior)")
@@ -131,7 +131,7 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 
 
 def _starts(op: str, start_indices: object) -> tuple[tuple[object, ...], tuple[int | None, ...]]:
-    """Start indices in two: those that are arrays, and for each position the int or None."""
+    """Return the start indices that are arrays, and for each position the int or None."""
     given: Sequence[object]
     if type(start_indices) is tuple or type(start_indices) is list:
         given = start_indices
@@ -158,9 +158,9 @@ StartIndices = Sequence[ArrayLike] | Array
 
 
 def dynamic_slice(operand: ArrayLike, start_indices: StartIndices, slice_sizes: Sequence[int]) -> Array:
-    """The window at start indices known when the program runs.
+    """The window at start indices known at run time.
 
-    Rule: negative indices count from the end; a window that sticks out is moved inside.
+    Rule: negative indices count from the end; start indices are clamped so that the window is in range.
     """
     given, fixed = _starts("dynamic_slice", start_indices)
     return binder().apply(indexing.dynamic_slice, (operand, *given), (fixed, as_shape(slice_sizes), ()))[0]
@@ -172,7 +172,7 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
 
 
 def _along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, drop: bool) -> Array:
-    # loops read one window after the other: what that becomes is looked up
+    # loops read many windows: the equation is cached
     place = start.aval if isinstance(start, Array) else start
     if not (isinstance(operand, Array) and type(place) in _LOOKED_UP and type(size) is int and type(axis) is int):
         return _window_along(op, operand, start, size, axis, drop)
@@ -213,12 +213,12 @@ def _at(index: Index, axis: int, ndim: int) -> list[Index | int]:
 
 
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True) -> Array:
-    """The elements at a position along an axis that is known when the program runs."""
+    """The elements at a run-time position along an axis."""
     return _along("dynamic_index_in_dim", operand, index, 1, axis, not keepdims)
 
 
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: StartIndices) -> Array:
-    """The operand with the window at start indices known when the program runs replaced by `update`."""
+    """The operand with the window at run-time start indices replaced by `update`."""
     given, fixed = _starts("dynamic_update_slice", start_indices)
     return binder().apply(indexing.dynamic_update_slice, (operand, update, *given), (fixed,))[0]
 

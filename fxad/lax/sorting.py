@@ -33,7 +33,7 @@ def sort(
     Rule: nans come last, -0.0 equals 0.0, complex numbers go by their real, then by their imaginary parts.
     Law:  equal elements keep their order, `is_stable` or not.
     """
-    del is_stable  # no order of equal elements is faster than their own
+    del is_stable  # an unstable sort would not be faster
     if isinstance(operand, tuple | list):
         return _sorted(operand, dimension, num_keys)
     return _sorted((operand,), dimension, num_keys)[0]
@@ -42,14 +42,14 @@ def sort(
 def sort_key_val(
     keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True
 ) -> tuple[Array, Array]:
-    """Keys in order along an axis, and values in the order of their keys."""
+    """Sort keys along an axis, and permute values in the same way."""
     del is_stable
     k, v = _sorted((keys, values), dimension, 1)
     return k, v
 
 
 def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
-    """The k greatest elements along an axis, the greatest first, and their places: of equal ones the first, nans above
-    all."""
+    """The k greatest elements along an axis in descending order, and their places; of equal ones the first comes first;
+    nan is the greatest."""
     values, places = binder().apply(sorting.top_k, (operand,), (k, axis))
     return values, places

@@ -34,7 +34,7 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 
 
 def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
-    """The derivative of a sample of the gamma distribution in its shape parameter a, its quantile kept."""
+    """The derivative of a sample of the gamma distribution in its shape parameter a, at a fixed quantile."""
     return _binary(RANDOM_GAMMA_GRAD, a, sample)
 
 

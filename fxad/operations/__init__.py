@@ -1,5 +1,5 @@
-"""What operators, indexing and array methods mean, as equations.
+"""The semantics of operators, indexing and array methods, as equations.
 
-An operation is a pure function `(emit, *atoms, *static) -> results` over an `Emit`. So it stands below arrays and
-tracers: inside a trace it emits into the program being traced, outside it is a small program that is compiled once.
+An operation is a pure function `(emit, *atoms, *static) -> results` over an `Emit`. It does not depend on arrays and
+tracers: inside a trace it emits into the traced program; outside it becomes a small program that is compiled once.
 """

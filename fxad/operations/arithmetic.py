@@ -57,8 +57,8 @@ def true_divide(emit: Emit, x: Atom, y: Atom) -> Results:
 
 
 def floor_divide(emit: Emit, x: Atom, y: Atom) -> Results:
-    """floor(x / y), with Python's sign rule; an integer divided by zero gives what XLA's division gives, less one
-    where the remainder is not zero."""
+    """floor(x / y), with Python's sign rule. An integer divided by zero gives XLA's quotient, less one if the remainder
+    is not zero."""
     x, y = together("floor_divide", emit, x, y)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
@@ -74,7 +74,7 @@ def floor_divide(emit: Emit, x: Atom, y: Atom) -> Results:
 
 
 def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Results:
-    """NumPy's way: the division of what is left without the remainder is whole up to rounding."""
+    """NumPy's method: (x - remainder) / y is an integer up to rounding."""
     zero, rest, quotient = Lit.of(0, x.aval), emit.one(REM, x, y), emit.one(DIV, x, y)
     whole = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, emit.one(SUB, x, rest), y))
     off = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
@@ -85,7 +85,7 @@ def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Results:
 
 
 def remainder(emit: Emit, x: Atom, y: Atom) -> Results:
-    """x % y with the sign of y (Python's rule), that of a zero too."""
+    """x % y with the sign of y (Python's rule), also for a zero result."""
     x, y = together("remainder", emit, x, y)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
@@ -130,14 +130,14 @@ def logical(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
 
 
 def negative(emit: Emit, x: Atom) -> Results:
-    """-x; refused for bools, as in NumPy."""
+    """-x; an error for bools, as in NumPy."""
     if x.aval.dtype is dtypes.bool_:
         raise DTypeError("negative: takes numbers, got bool", remedy="use ~x or logical_not")
     return emit(NEG, x)
 
 
 def absolute(emit: Emit, x: Atom) -> Results:
-    """abs(x); bools and unsigned integers are their own."""
+    """abs(x); bools and unsigned integers are returned unchanged."""
     return (x,) if x.aval.dtype in dtypes.UNSIGNED or x.aval.dtype is dtypes.bool_ else emit(ABS, x)
 
 
@@ -149,6 +149,6 @@ def invert(emit: Emit, x: Atom) -> Results:
 
 
 def shift_right(emit: Emit, x: Atom, y: Atom) -> Results:
-    """x >> y: copies of the sign come in, zeros for unsigned integers."""
+    """x >> y: filled with copies of the sign bit, with zeros for unsigned integers."""
     x, y = together("right_shift", emit, x, y)
     return logical(emit, x, y, SHIFT_RIGHT_LOGICAL if x.aval.dtype in dtypes.UNSIGNED else SHIFT_RIGHT_ARITHMETIC)

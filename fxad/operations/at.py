@@ -1,4 +1,4 @@
-"""`x.at[index]`: an array like x with some elements changed, as x itself never is."""
+"""`x.at[index]`: functional updates of array elements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fxad.operations.promotion import kind, scalar_dtype
 
 
 class Updatable:
-    """What has `at`."""
+    """An array type with `at`."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class Updatable:
 
     @property
     def at(self) -> At[Self]:
-        """`x.at[index].set(value)`, `.add(value)`, ...: a new array in which what the index picks has changed."""
+        """`x.at[index].set(value)`, `.add(value)`, ...: a new array with the indexed elements changed."""
         return At(self)
 
 
@@ -43,7 +43,7 @@ _VALUES: Final = (Updatable, np.ndarray, np.generic, bool, int, float, complex)
 
 @final
 class At(Generic[T]):
-    """The `at` of an array: give it an index."""
+    """The `at` of an array, which takes an index."""
 
     __slots__ = ("_array",)
 
@@ -59,16 +59,17 @@ class At(Generic[T]):
 
 @final
 class Picked(Generic[T]):
-    """`x.at[index]`: what can be done with the elements an index picks. Each method gives a new array.
+    """`x.at[index]`: the updates of the indexed elements. Each method returns a new array.
 
-    Type:  the index is what `x[index]` takes; the value broadcasts to what it picks. A Python scalar takes the dtype of
-           x; an array is converted to it, but not from a higher kind: complex, floating, integer, bool.
-    Rule:  where places meet, `set` keeps one of the values; the others combine them all, in any order.
-    `mode`: places that are known when the program runs may lie outside. "drop" (or "fill") leaves such updates out, and
-           is what None means; "clip" moves them to the nearest element; "promise_in_bounds" says there are none. With a
-           mode, places that are known while tracing may lie outside too.
-    `unique_indices`, `indices_are_sorted`: promises that no two places meet (`multiply`, `divide` and `power` are then
-           differentiable in the value), and that they are in order. Broken, any result may come out.
+    Type:  the index is as in `x[index]`; the value broadcasts to the shape of `x[index]`. A Python scalar takes the
+           dtype of x; an array is converted to it, but not from a higher kind: complex, floating, integer, bool.
+    Rule:  if an element is indexed several times, `set` keeps one of the values; the others combine all of them, in any
+           order.
+    `mode`: run-time indices may be out of range. "drop" (or "fill") leaves such updates out, and is the default (None);
+    "clip" clamps the index; "promise_in_bounds" asserts that there are none. With a mode, static indices may be out of
+    range too.
+    `unique_indices`, `indices_are_sorted`: promises that no element is indexed twice (`multiply`, `divide` and `power`
+    are then differentiable in the value), and that indices are sorted. If a promise is false, the result is undefined.
     """
 
     __slots__ = ("_array", "_index")
@@ -178,7 +179,7 @@ class Picked(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> T:
-        """`x[index] = fn(x[index])`: once for each element, however often the index names it."""
+        """`x[index] = fn(x[index])`: once for each element, even if it is indexed several times."""
         manner = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
         return self.set(fn(self.get(mode=mode, fill_value=0, **manner)), mode=mode, **manner)
 
@@ -190,8 +191,8 @@ class Picked(Generic[T]):
         unique_indices: bool = False,
         fill_value: bool | complex | np.generic | None = None,
     ) -> T:
-        """`x[index]`. With mode "fill" (or "drop") places outside give `fill_value`: for None nan, the least integer,
-        or the greatest unsigned one, True."""
+        """`x[index]`. With mode "fill" (or "drop") an index out of range gives `fill_value`. Its default is nan, the
+        least signed integer, the greatest unsigned one, or True."""
         x = self._array.aval
         how = updates.How(updates.checked_mode("at.get", mode, "clip"), indices_are_sorted, unique_indices)
         fill = fill_literal("at.get", x, fill_value) if how.mode == "drop" else None
@@ -213,19 +214,19 @@ class Picked(Generic[T]):
 
 
 def _is_mask(index: object) -> bool:
-    """Whether an index is one boolean array: what it picks need not be known to write one value there."""
+    """Return True if an index is one boolean array. A single value can be written there without knowing the indices."""
     return getattr(index, "dtype", None) == dtypes.bool_ and getattr(index, "ndim", 0) > 0
 
 
 def without_axes(value: ArrayLike, x: Aval) -> ArrayLike:
-    """A Python scalar in the dtype that it takes beside x, but without the shape of x, which a trace gives it."""
+    """Return a Python scalar in the dtype that it takes with x, but 0-d: a trace broadcasts it to the shape of x."""
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         return cast("np.generic", np.asarray(value, scalar_dtype(value, x.dtype))[()])
     return value
 
 
 def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) -> Lit:
-    """The literal for what lies outside an array. Raises: DTypeError where it loses its kind."""
+    """Return the literal for elements out of range. Raises: DTypeError if its kind does not fit."""
     scalar = x.with_shape(())
     if value is None:
         if x.dtype == dtypes.bool_:

@@ -1,4 +1,4 @@
-"""Axes as users give them: negative ones count from the end, None stands for all."""
+"""Normalization of axis arguments: negative axes count from the end, None means all axes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fxad.errors import ArgumentError, AxisError, described
 
 T = TypeVar("T")
 
-# What a function with an `axis` argument takes, and what a function takes that needs at least one axis.
+# The type of an `axis` argument, and of one that needs at least one axis.
 Axes = int | Sequence[int] | None
 
 COUNTED: Final = "axes are counted from 0, or from -1 backwards"
 
 
 def integer(op: str, what: str, value: SupportsIndex) -> int:
-    """A size or a count as a plain int. Raises: ArgumentError for what has no index."""
+    """Return a size or a count as an int. Raises: ArgumentError for a value without `__index__`."""
     try:
         return index(value)
     except TypeError:
@@ -25,19 +25,19 @@ def integer(op: str, what: str, value: SupportsIndex) -> int:
 
 
 def items(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
-    """What a sequence holds, in order. Raises: ArgumentError for what is none."""
+    """Return the items of a sequence, in order. Raises: ArgumentError for another value."""
     if isinstance(values, Iterable) and not isinstance(values, str | bytes | dict | set | frozenset):
         return tuple(values)
     raise ArgumentError(f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}")
 
 
 def integers(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
-    """Sizes or axes as plain ints. Raises: ArgumentError for what is not a sequence of them."""
+    """Return sizes or axes as ints. Raises: ArgumentError for a value that is not a sequence of them."""
     return tuple([integer(op, f"{what}[{k}]", v) for k, v in enumerate(items(op, what, values))])
 
 
 def axis_of(op: str, axis: int, ndim: int) -> int:
-    """One axis, counted from the front. Raises: AxisError, ArgumentError for what is not an int."""
+    """Return one axis, counted from the front. Raises: AxisError, ArgumentError for a value that is not an int."""
     try:
         k = axis.__index__()
     except (AttributeError, TypeError):
@@ -48,14 +48,14 @@ def axis_of(op: str, axis: int, ndim: int) -> int:
 
 
 def axes_of(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
-    """Axes in increasing order, each counted from the front. Raises: AxisError when one is there twice."""
+    """Return axes in increasing order, each counted from the front. Raises: AxisError for a repeated axis."""
     if axis is None:
         return tuple(range(ndim))
     return tuple(sorted(distinct(op, axis, ndim)))
 
 
 def distinct(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Axes in the order given, each counted from the front. Raises: AxisError when one is there twice."""
+    """Return axes in the given order, each counted from the front. Raises: AxisError for a repeated axis."""
     given = axis if isinstance(axis, tuple | list) else (axis,)
     axes = tuple([axis_of(op, a, ndim) for a in given])
     if len(set(axes)) != len(axes):

@@ -1,7 +1,7 @@
-"""Products of arrays with sums over shared axes: matmul, dot, tensordot, einsum.
+"""Sums of products over shared axes: matmul, dot, tensordot, einsum.
 
-All are one thing: the axes of each operand carry labels; a label that two operands share is an axis they share, a label
-that the result does not have is summed over. So each of them only says how its axes are labelled.
+All are one operation on labelled axes: a label on two operands is a shared axis; a label that is not in the result is
+summed over. Each function only labels its axes.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def contract(
     path: Sequence[tuple[int, ...]],
     preferred: DType | None,
 ) -> Atom:
-    """The sum of products over all labels that are not in `out`.
+    """Return the sum of products over all labels that are not in `out`.
 
-    `path` says which operands meet, in which order, as in `opt_einsum`: positions in the list of those that are left;
-    what comes of them goes to its end.
+    `path` is the contraction order as in `opt_einsum`: each entry is a set of positions in the list of remaining
+    operands; the product is appended to the list.
     """
     dtype = operands[0].x.aval.dtype
     for o in operands[1:]:
         dtype = common(op, dtype, o.x.aval.dtype)
-    # bools are multiplied and summed as integers, and are bools again at the end: and, or
+    # bools are multiplied and summed as integers, then converted back: logical and, or
     inner = dtypes.int32 if dtype is dtypes.bool_ else dtype
     left = [_distinct(emit, replace(o, x=convert(emit, o.x, inner))) for o in operands]
     left = _without_ones(emit, op, left)
@@ -92,7 +92,7 @@ def contract(
 
 
 def _distinct(emit: Emit, o: Labelled) -> Labelled:
-    """A label that an operand carries twice stands for the diagonal of those two axes."""
+    """Take the diagonal of two axes with the same label."""
     for label, count in Counter(o.labels).items():
         for _ in range(count - 1):
             a = o.labels.index(label)
@@ -108,7 +108,7 @@ def _distinct(emit: Emit, o: Labelled) -> Labelled:
 
 
 def _on_diagonal(emit: Emit, x: Atom, a: int, b: int) -> Atom:
-    """The elements whose indices along two axes of one size are equal; axis `b` goes."""
+    """Return the elements with equal indices along two axes of one size; axis `b` is removed."""
     if x.aval.dtype is dtypes.bool_:
         return convert(emit, _on_diagonal(emit, convert(emit, x, dtypes.int32), a, b), dtypes.bool_)
     picked = emit.one(SELECT_N, on_diagonal(emit, x.aval.shape, a, b, 0), filled(0, x), x)
@@ -116,7 +116,7 @@ def _on_diagonal(emit: Emit, x: Atom, a: int, b: int) -> Atom:
 
 
 def _without_ones(emit: Emit, op: str, operands: list[Labelled]) -> list[Labelled]:
-    """Axes of size 1 that meet larger ones are dropped: they broadcast."""
+    """Drop axes of size 1 that are paired with larger ones: they broadcast."""
     sizes: dict[Label, int] = {}
     for k, o in enumerate(operands):
         for label, n in zip(o.labels, o.x.aval.shape, strict=True):
@@ -147,13 +147,13 @@ def _rest(values: tuple[Label, ...] | tuple[int, ...], axes: tuple[int, ...]) ->
 
 
 def _summed(emit: Emit, o: Labelled, kept: set[Label]) -> Labelled:
-    """The sum over the axes whose labels nobody keeps."""
+    """Sum over the axes whose labels are not kept."""
     axes = tuple([a for a, label in enumerate(o.labels) if label not in kept])
     return Labelled(emit.one(ReduceSum(axes), o.x), _rest(o.labels, axes)) if axes else o
 
 
 def _pair(emit: Emit, x: Labelled, y: Labelled, kept: set[Label], preferred: DType | None) -> Labelled:
-    """The product of two operands, summed over what they share and nobody keeps."""
+    """Return the product of two operands, summed over shared labels that are not kept."""
     shared = [n for n in x.labels if n in y.labels]
     batch = [n for n in shared if n in kept]
     inner = [n for n in shared if n not in kept]
@@ -161,7 +161,7 @@ def _pair(emit: Emit, x: Labelled, y: Labelled, kept: set[Label], preferred: DTy
         both = [x.x, permuted(emit, y.x, y.at(x.labels))]
         dtype = preferred or x.x.aval.dtype
         return Labelled(emit.one(MUL, *[convert(emit, v, dtype) for v in both]), x.labels)
-    if x.x.aval.dtype is not y.x.aval.dtype:  # one of them has been contracted into the dtype asked for
+    if x.x.aval.dtype is not y.x.aval.dtype:  # one of them already has the preferred dtype
         x, y = [replace(o, x=convert(emit, o.x, cast("DType", preferred))) for o in (x, y)]
     dot = DotGeneral(x.at(inner), y.at(inner), x.at(batch), y.at(batch), preferred)
     free = [n for o in (x, y) for n in o.labels if n not in shared]
@@ -172,7 +172,7 @@ def _pair(emit: Emit, x: Labelled, y: Labelled, kept: set[Label], preferred: DTy
 
 
 def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Results:
-    """The matrix product over the last two axes; those before broadcast; a single axis is a row or a column."""
+    """The matrix product over the last two axes; other axes broadcast; a 1-d operand is a row or a column."""
     n, m = x.aval.ndim, y.aval.ndim
     if not n or not m:
         raise ShapeError(f"matmul: takes arrays with at least one axis, got {x.aval} and {y.aval}", remedy="use *")
@@ -239,7 +239,7 @@ def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
 
 
 def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Results:
-    """The diagonal of two axes, as a last axis."""
+    """The diagonal of two axes, which becomes the last axis."""
     a, b = distinct("diagonal", (axis1, axis2), x.aval.ndim)
     rest = [k for k in range(x.aval.ndim) if k not in (a, b)]
     x = permuted(emit, x, (*rest, a, b))

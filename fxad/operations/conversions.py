@@ -1,8 +1,8 @@
-"""How an array meets Python and NumPy: as a number, as a sequence, as text, as an argument of `numpy` functions.
+"""Conversions of an array to Python and NumPy: to a number, a sequence, text, or an argument of `numpy` functions.
 
-`Array` inherits these; a tracer refuses those that want a value. NumPy's own functions compute in NumPy and give
-NumPy's results, so `np.sin(x)` leaves the device; `fxad.numpy` is for staying. Operators between the two stay, in
-either order.
+`Array` inherits these; a tracer raises an error for those that need a value. NumPy's own functions compute in NumPy and
+return NumPy arrays, so `np.sin(x)` leaves the device; `fxad.numpy` stays on it. Operators between an array and a NumPy
+array stay on the device, in either order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 
 
 class Conversions:
-    """What Python and NumPy ask of an array."""
+    """The conversion methods of an array."""
 
     __slots__ = ()
     __array_priority__ = 1000
@@ -48,7 +48,7 @@ class Conversions:
                 f"__array_namespace__: api_version {api_version!r} is not one fxad conforms to",
                 remedy=f"use one of {', '.join(API_VERSIONS)}",
             )
-        # by name: the namespace is written in terms of arrays, and stands above them
+        # imported by name: the namespace is a layer above arrays
         return import_module("fxad.numpy")
 
     # --------------------------------------------------------------------------------------------------- a sequence
@@ -139,7 +139,7 @@ class Conversions:
     # -------------------------------------------------------------------------------------------- NumPy's functions
 
     def _outside(self, name: str) -> FxadError | None:
-        """Why a function of NumPy cannot have the value; None when it can."""
+        """Return the error if a NumPy function cannot have the value; None if it can."""
         return None
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:

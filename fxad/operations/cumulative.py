@@ -1,4 +1,4 @@
-"""Running totals in equations, in the dtypes that NumPy reduces in."""
+"""Cumulative operations in equations, in the dtypes of NumPy's reductions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Results = tuple[Atom, ...]
 
 
 def flat(emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None) -> Results:
-    """NumPy's: for no axis all elements in a row."""
+    """NumPy's rule: for axis None the array is flattened."""
     if axis is None:
         x, axis = reshaped(emit, x, (x.aval.size,)), 0
     return _along(emit, x, product, axis, dtype)
@@ -28,7 +28,7 @@ def _along(emit: Emit, x: Atom, product: bool, axis: int, dtype: DType | None) -
 
 
 def standard(emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None, include: bool) -> Results:
-    """The array API's: no axis for one-dimensional arrays only; `include` puts the total of nothing first."""
+    """The array API's rule: axis None is for 1-d arrays only; `include` prepends the identity element."""
     name, unit = ("cumulative_prod", 1) if product else ("cumulative_sum", 0)
     if axis is None and x.aval.ndim != 1:
         raise ShapeError(f"{name}: an array with {x.aval.ndim} axes needs an axis", remedy="pass axis=")

@@ -1,4 +1,4 @@
-"""Elementwise functions of the NumPy face in equations: the dtype a function computes in, then its primitives."""
+"""Elementwise functions of `fxad.numpy` in equations: promotion, then primitives."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
 
 
 def floating(emit: Emit, x: Atom, prim: Primitive) -> Results:
-    """`prim` of x, integers and bools in the floating dtype NumPy gives them."""
+    """`prim` of x; integers and bools are first converted to NumPy's floating dtype."""
     return emit(prim, convert(emit, x, inexact(x.aval.dtype)))
 
 
 def floating_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
-    """`prim` of both, promoted, integers and bools in the floating dtype NumPy gives them."""
+    """`prim` of both, promoted; integers and bools are first converted to NumPy's floating dtype."""
     x, y = together(prim.name, emit, x, y)
     dtype = inexact(x.aval.dtype)
     return emit(prim, convert(emit, x, dtype), convert(emit, y, dtype))
@@ -101,7 +101,7 @@ def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
 
 
 def rounding(emit: Emit, x: Atom, prim: Primitive) -> Results:
-    """`prim`, which gives integral values: integers and bools are their own."""
+    """`prim`, which returns integral values: integers and bools are returned unchanged."""
     return emit(prim, x) if x.aval.dtype in dtypes.INEXACT else (x,)
 
 
@@ -130,7 +130,7 @@ def clip(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
 
 
 def clamp(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
-    """x held between bounds of its dtype, of its shape or without axes: no promotion."""
+    """x limited to bounds of its dtype, of its shape or 0-d: no promotion."""
     shape = x.aval.shape
     return emit(CLAMP, *[broadcast(emit, a, shape) if not a.aval.shape else a for a in (low, x, high)])
 
@@ -146,7 +146,7 @@ def at_most(emit: Emit, x: Atom, high: Atom) -> Results:
 
 
 def truth(emit: Emit, x: Atom) -> Results:
-    """Whether x is not zero."""
+    """True where x is not zero."""
     return (convert(emit, x, dtypes.bool_),)
 
 
@@ -156,7 +156,7 @@ def truth_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
 
 
 def logical_not(emit: Emit, x: Atom) -> Results:
-    """Whether x is zero."""
+    """True where x is zero."""
     return emit(NOT, *truth(emit, x))
 
 
@@ -164,19 +164,19 @@ def logical_not(emit: Emit, x: Atom) -> Results:
 
 
 def isfinite(emit: Emit, x: Atom) -> Results:
-    """Whether x is neither infinite nor nan."""
+    """True where x is neither infinite nor nan."""
     if x.aval.dtype in dtypes.COMPLEX:
         return emit(AND, emit.one(IS_FINITE, emit.one(REAL, x)), emit.one(IS_FINITE, emit.one(IMAG, x)))
     return emit(IS_FINITE, x) if x.aval.dtype in dtypes.FLOATING else (_always(True, x),)
 
 
 def isnan(emit: Emit, x: Atom) -> Results:
-    """Whether x is nan."""
+    """True where x is nan."""
     return emit(NE, x, x) if x.aval.dtype in dtypes.INEXACT else (_always(False, x),)
 
 
 def isinf(emit: Emit, x: Atom) -> Results:
-    """Whether x is infinite."""
+    """True where x is infinite."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (_always(False, x),)
     if x.aval.dtype in dtypes.COMPLEX:
@@ -185,7 +185,7 @@ def isinf(emit: Emit, x: Atom) -> Results:
 
 
 def signbit(emit: Emit, x: Atom) -> Results:
-    """Whether the sign is negative: its bit, that of -0.0 and of nan too."""
+    """True where the sign bit is set, also for -0.0 and nan."""
     if x.aval.dtype in dtypes.FLOATING:
         x = emit.one(BitcastConvertType(_BITS[x.aval.dtype.itemsize]), x)
     return emit(LT, x, filled(0, x))
@@ -199,12 +199,12 @@ def _always(value: bool, x: Atom) -> Lit:
 
 
 def conj(emit: Emit, x: Atom) -> Results:
-    """The complex conjugate; real values are their own."""
+    """The complex conjugate; real values are returned unchanged."""
     return emit(CONJ, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
 
 
 def real(emit: Emit, x: Atom) -> Results:
-    """The real part; real values are their own."""
+    """The real part; real values are returned unchanged."""
     return emit(REAL, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
 
 
@@ -283,7 +283,7 @@ def hypot(emit: Emit, x: Atom, y: Atom) -> Results:
     zero = emit.one(EQ, big, filled(0, big))
     ratio = emit.one(DIV, small, emit.one(SELECT_N, zero, big, filled(1, big)))
     size = emit.one(MUL, big, emit.one(SQRT, emit.one(ADD, filled(1, big), emit.one(MUL, ratio, ratio))))
-    # an infinity beats a nan
+    # the result is infinite if one operand is, even if the other is nan
     infinite = emit.one(OR, emit.one(EQ, x, filled(np.inf, x)), emit.one(EQ, y, filled(np.inf, y)))
     return emit(SELECT_N, infinite, size, filled(np.inf, size))
 
@@ -327,7 +327,7 @@ def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: floa
 
 
 def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: bool) -> Results:
-    """Whether abs(x - y) <= atol + rtol * abs(y), or both are the same infinity."""
+    """True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity."""
     x, y = together("isclose", emit, x, y)
     dtype = inexact(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)

@@ -1,4 +1,4 @@
-"""Fourier transforms in equations: dtypes, sizes and axes as NumPy's users give them."""
+"""Fourier transforms in equations: dtypes, sizes and axes by NumPy's rules."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Results = tuple[Atom, ...]
 Sizes = tuple[int, ...]
 
 NORMS = ("backward", "ortho", "forward")
-_MOST = 3  # axes that one transform takes
+_MOST = 3  # the maximum number of axes of one transform
 
 
 def transform(
     emit: Emit, x: Atom, name: str, kind: str, sizes: Sizes | None, axes: Sizes | None, norm: str | None
 ) -> Results:
-    """One of the four kinds over any axes, resized to `sizes` first: cut off, or filled with zeros."""
+    """One of the four kinds over any axes, resized to `sizes` first by truncation or zero padding."""
     at = _axes(name, x, sizes, axes)
     given = tuple([x.aval.shape[a] for a in at])
     half = kind == "IRFFT"
@@ -41,14 +41,14 @@ def transform(
 
 
 def hermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Results:
-    """hfft: the real transform of a signal whose other half is the conjugate of this one."""
+    """hfft: the FFT of a signal with Hermitian symmetry, given by one half; its result is real."""
     sizes = None if n is None else (n,)
     (z,) = emit(CONJ, convert(emit, x, _dtype(name, x, "IRFFT")))
     return transform(emit, z, name, "IRFFT", sizes, (axis,), _swapped(name, norm))
 
 
 def antihermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Results:
-    """ihfft, its inverse."""
+    """ihfft, the inverse of hfft."""
     sizes = None if n is None else (n,)
     (z,) = transform(emit, x, name, "RFFT", sizes, (axis,), _swapped(name, norm))
     return emit(CONJ, z)
@@ -84,7 +84,7 @@ def _resized(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
 
 
 def _groups(kind: str, count: int) -> list[tuple[str, tuple[int, ...]]]:
-    """Which transform goes over which axes, in turn: the real side is gone through by one, with the last axis."""
+    """Return the transforms and their axes, in order: the real transform includes the last axis."""
     places = tuple(range(count))
     groups = [places[max(k - _MOST, 0) : k] for k in range(count, 0, -_MOST)]
     if not kind.endswith("RFFT") or not groups:
@@ -100,7 +100,7 @@ def _over(emit: Emit, x: Atom, kind: str, axes: Sizes, lengths: Sizes) -> Atom:
 
 
 def _factor(name: str, kind: str, norm: str | None, count: int) -> float:
-    """By what to multiply: the inverse kinds divide by the number of elements already."""
+    """Return the scale factor: the inverse kinds already divide by the number of elements."""
     norm = _norm(name, norm)
     if norm == "backward":
         return 1.0

@@ -1,8 +1,8 @@
-"""Reading an index: NumPy's rules for `x[index]`, in full.
+"""NumPy's rules for `x[index]`, in full.
 
-`plan` reads the index once, with the shape it meets, and says what to do as a value: which primitives, in which order,
-and what of the index is only known when the program runs. Ints and slices are one slice; ints that are arrays are one
-dynamic_slice; integer arrays are one gather. Whole axes cost nothing. `fxad.operations.indexing` emits it.
+`plan` reads the index once, for the shape of x, and returns a value: the primitives in order, and the parts of the
+index that are known only at run time. Ints and slices become one slice, ints that are arrays one dynamic_slice, integer
+arrays one gather. Whole axes cost nothing. `fxad.operations.indexing` emits the plan.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from fxad.primitives.slicing import Slice
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an index does to an array: primitives in order, around one that picks elements."""
+    """The primitives of an index in order, around one that reads elements."""
 
     shape: Shape  # of the result
     before: tuple[Primitive, ...] = ()  # slice, rev
     take: Index | Gather | None = None
-    vectors: IndexVectors | None = None  # of a Gather, from the operands; None where these are the index vectors
+    vectors: IndexVectors | None = None  # makes the index vectors of a Gather; None: the operand is one
     after: tuple[Primitive, ...] = ()  # rev, squeeze, expand_dims, or a reshape for both
     empty: bool = False  # the result has no elements: nothing is read
 
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    """An integer array in an index. Of a mask, one for each axis: `masked` is the size of that axis of `mask`."""
+    """An integer array in an index. A mask gives one for each axis: `masked` is the size of that axis of `mask`."""
 
     shape: Shape
     dtype: DType
@@ -54,7 +54,7 @@ class _Array:
 
 @dataclass(frozen=True, slots=True)
 class _Flag:
-    """A bool in an index: an axis of size 1 or 0 that takes part in the broadcast of the arrays."""
+    """A bool in an index: an axis of size 1 or 0 that broadcasts with the arrays."""
 
     size: int
 
@@ -64,7 +64,7 @@ _Entry: TypeAlias = "int | slice | None | EllipsisType | _Array | _Flag"
 _INSIDE: Final = "static indices run from -{n} to {n} - 1; where an index is a tracer, reads clip and updates drop"
 _NAME_OF_NONE: Final = "None"
 _FIRST: Final = Squeeze((0,))
-# what is known before the program runs reads the same each time
+# plans of static indices are cached
 _plans: Final[Recent[Hashable, tuple[Plan, tuple[object, ...]]]] = Recent(2048)
 _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
 
@@ -73,12 +73,12 @@ _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and 
 
 
 def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[Plan, tuple[object, ...]]:
-    """What `x[index]` does for an `x` of `shape`, and the parts of the index that are operands of `getitem`.
+    """Return the plan of `x[index]` for an `x` of `shape`, and the parts of the index that are operands of `getitem`.
 
-    Not `checked`: static places may lie outside, as if they were known only when the program runs.
+    Not `checked`: static indices may be out of range, as run-time ones.
 
-    Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for what is not an
-            index; TracerError for a mask or a bound that is not known while tracing.
+    Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for an invalid index;
+            TracerError for a mask or a bound that is not known while tracing.
     """
     name = spelled(index)
     if name is None:
@@ -92,7 +92,7 @@ def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[Plan, tu
 
 
 def _read(shape: Shape, index: object, checked: bool) -> tuple[Plan, tuple[object, ...]]:
-    if type(index) is int and shape and -shape[0] <= index < shape[0] and 0 not in shape:  # x[i] is common: be quick
+    if type(index) is int and shape and -shape[0] <= index < shape[0] and 0 not in shape:  # a fast path for x[i]
         n, *rest = shape
         if n == 1:
             return Plan(tuple(rest), after=(_FIRST,)), ()
@@ -106,8 +106,8 @@ def _read(shape: Shape, index: object, checked: bool) -> tuple[Plan, tuple[objec
 
 
 def at_run_time(p: Plan, shape: Shape) -> tuple[Plan, tuple[int, ...]]:
-    """The plan with the places where its window starts as its first operands, and these: so that indices which differ
-    in them only are one program."""
+    """Return the plan with the starts of its window as its first operands, and these starts. Indices that differ only
+    in the starts then share one program."""
     take, rest = p.take, p.before[1:]
     dropped: tuple[int, ...] = ()
     window = p.before[0] if p.before and take is None else take
@@ -125,13 +125,14 @@ def at_run_time(p: Plan, shape: Shape) -> tuple[Plan, tuple[int, ...]]:
 
 
 def spelled(index: object) -> Hashable:
-    """A name for an index of ints, slices, None and `...`, the same for equal ones; None for any other index."""
+    """Return a hashable key for an index of ints, slices, None and `...`, equal for equal indices; None for any other
+    index."""
     kind = type(index)
     if kind is int or index is Ellipsis:
         return index
     if isinstance(index, slice):
         bounds = index.start, index.stop, index.step
-        # 1 == True == 1.0: only plain ints may be answered by an equal name
+        # 1 == True == 1.0, so only plain ints may share a key
         return ("slice", *bounds) if all([b is None or type(b) is int for b in bounds]) else None
     if isinstance(index, tuple):
         parts = tuple([_NAME_OF_NONE if e is None else spelled(e) for e in index])
@@ -140,7 +141,7 @@ def spelled(index: object) -> Hashable:
 
 
 def named_once(p: Plan, operands: tuple[object, ...]) -> Plan:
-    """The plan, with the promise that no element is picked twice, if that is known now and true."""
+    """Return the plan with the promise that no element is read twice, if this is known now and true."""
     if not isinstance(p.take, Gather) or p.vectors is not None or p.take.unique_indices:
         return p
     rows = np.asarray(cast("npt.ArrayLike", operands[0])).reshape(-1, len(p.take.start_index_map))
@@ -150,7 +151,7 @@ def named_once(p: Plan, operands: tuple[object, ...]) -> Plan:
 
 
 def _entries(given: object) -> tuple[_Entry, ...]:
-    """One entry of an index in normal form; a mask becomes an array for each of its axes."""
+    """Return one entry of an index in normal form; a mask becomes an array for each of its axes."""
     if given is None or given is Ellipsis or type(given) is int or type(given) is slice:
         return (cast("_Entry", given),)
     if isinstance(given, bool | np.bool_):
@@ -158,7 +159,7 @@ def _entries(given: object) -> tuple[_Entry, ...]:
     if isinstance(given, list | tuple):
         given = _listed(given)
     aval = getattr(given, "aval", None)
-    if isinstance(aval, Aval):  # an fxad array: this layer knows it by its type only
+    if isinstance(aval, Aval):  # an fxad array, seen by its aval only in this layer
         return _masked(given) if aval.dtype is dtypes.bool_ else (_checked(aval.shape, aval.dtype, given),)
     if isinstance(given, np.ndarray):
         if given.dtype == np.bool_:
@@ -207,7 +208,7 @@ def _masked(given: object) -> tuple[_Entry, ...]:
 
 
 def _complete(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
-    """The entries with whole axes written out in place of `...`, or at the end."""
+    """Return the entries with whole axes in place of `...`, or at the end."""
     dots = [k for k, e in enumerate(entries) if e is Ellipsis]
     if len(dots) > 1:
         raise AxisError(f"getitem: an index has at most one ellipsis, got {len(dots)}", remedy="write : for the others")
@@ -220,7 +221,7 @@ def _complete(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
     whole: list[_Entry] = [slice(None)] * (len(shape) - count)
     if not dots:
         return [*entries, *whole]
-    # an ellipsis that stands for no axis still keeps arrays apart, as in NumPy
+    # an ellipsis for no axes still separates arrays, as in NumPy
     k = dots[0]
     return [*entries[:k], *(whole or [Ellipsis]), *entries[k + 1 :]]
 
@@ -232,7 +233,7 @@ _NEW: Final = -1  # in the place of a size: an axis of size 1 that the operand d
 
 
 class _Layout:
-    """Collects what an index does to each axis of an array, left to right."""
+    """Collects the operations of an index on each axis of an array, left to right."""
 
     def __init__(self, shape: Shape, checked: bool) -> None:
         self.shape = shape
@@ -244,10 +245,10 @@ class _Layout:
         self.strides: list[int] = []
         self.sizes: list[int] = []
         self.reversed: list[int] = []
-        self.points: list[int] = []  # axes of which an int picks one element: they disappear
+        self.points: list[int] = []  # axes indexed by an int, which are removed
         self.arrays: list[tuple[int, _Array]] = []
         self.flags: list[int] = []
-        # the axes of the result, entry by entry; None where an int or an array stands
+        # the axes of the result, entry by entry; None for an int or an array
         self.result: list[tuple[int, ...] | None] = []
 
     def add(self, e: _Entry) -> None:
@@ -353,7 +354,8 @@ class _Layout:
         return p, values
 
     def _place(self) -> int:
-        """Where the axes of the arrays go: NumPy puts them where the arrays stand when these are neighbours."""
+        """Return the place of the axes of the arrays: NumPy puts them at the arrays' place if the arrays are adjacent,
+        else first."""
         at = [k for k, part in enumerate(self.result) if part is None]
         return at[0] if at[-1] - at[0] == len(at) - 1 else 0
 
@@ -363,7 +365,7 @@ class _Layout:
         return (Slice(tuple(self.starts), tuple(self.limits), tuple(self.strides)),)
 
     def _basic(self, result: list[int]) -> Plan:
-        """Ints and slices: one equation, but for reversed axes and new ones."""
+        """Plan ints and slices: one equation, and further ones for reversed and new axes."""
         shape, gone = tuple(map(abs, result)), tuple(sorted(self.points))
         dynamic = tuple([axis for axis, _ in self.arrays])
         for a in dynamic:
@@ -381,7 +383,7 @@ class _Layout:
         return Plan(shape, before=(*self._slices(), *_settled(gone, (), shape), *revs), after=_settled((), new, shape))
 
     def _gather(self, batch: Shape, place: int, result: list[int]) -> Plan:
-        """Integer arrays; `place` is where their axes go among the axes that stay."""
+        """Plan integer arrays; `place` is the place of their axes among the remaining axes."""
         picked = tuple([axis for axis, _ in self.arrays])
         collapsed = tuple(sorted({*picked, *self.points}))
         stay = len(self.sizes) - len(collapsed)
@@ -406,7 +408,7 @@ class _Layout:
 
 
 def _from_front(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
-    """A static index array, checked, in the dtype of indices, with nothing negative."""
+    """Return a static index array, checked, in the dtype of indices, without negative indices."""
     if value.size and (value.min() < -n or value.max() >= n):
         worst = value.min() if value.min() < -n else value.max()
         raise AxisError(
@@ -419,7 +421,7 @@ def _from_front(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
 
 
 def _settled(gone: tuple[int, ...], new: tuple[int, ...], shape: Shape) -> tuple[Primitive, ...]:
-    """Drop the axes `gone`, put in those that are `new` in `shape`."""
+    """Drop the axes `gone` and insert the axes `new` of `shape`."""
     if gone and new:
         return (Reshape(shape),)
     if gone:

@@ -1,7 +1,6 @@
-"""`x[index]` in equations: what `fxad.operations.index_plan` has read out of an index, and windows at dynamic places.
+"""`x[index]` in equations, by the plan of `fxad.operations.index_plan`, and windows at dynamic places.
 
-Indices that are known when the program runs count from the end when negative, and are moved to the nearest element
-when they are out of range, as in JAX.
+Run-time indices count from the end if negative, and are clamped if out of range, as in JAX.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def getitem(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
 
 
 def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple[Atom, ...]:
-    """Windows of x; `fill` in the place of those that stick out."""
+    """Windows of x; windows out of range are `fill`."""
     out = emit.one(prim, x, vectors)
     last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
     batch = tuple([a for a in range(out.aval.ndim) if a not in prim.offset_dims])
@@ -53,8 +52,8 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
 
 
 def dynamic_slice(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
-    """A window of x: the start indices that are atoms, then all of them (None: the next atom), then the sizes, and the
-    axes of size 1 that are dropped."""
+    """A window of x. Arguments: the start indices that are atoms, then all of them (None: the next atom), then the
+    sizes, and the axes of size 1 that are dropped."""
     *given, fixed, sizes, dropped = rest
     atoms, window = cast("list[Atom]", given), DynamicSlice(cast(Shape, sizes))
     starts = start_indices(emit, x.aval.shape, atoms, cast("tuple[int | None, ...]", fixed))
@@ -70,7 +69,7 @@ def dynamic_update_slice(emit: Emit, x: Atom, update: Atom, *rest: object) -> tu
 
 
 def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom, ...]:
-    """`x[..., indices[..., i, ...], ...]` for each i along an axis; the other axes are gone through together."""
+    """`x[..., indices[..., i, ...], ...]` for each i along an axis; the other axes are batch axes."""
     k = axis_of("take_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"take_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")
@@ -98,13 +97,13 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
 
 
 def pasted(emit: Builder, *args: object) -> tuple[Atom, ...]:
-    """The equations of a program over the operands before it, at the user's line."""
+    """Copy the equations of a program, applied to the operands before it, at the user's line."""
     *atoms, program = args
     return emit.paste(cast(Jaxpr, program), cast("list[Atom]", atoms))
 
 
 def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[int | None, ...]) -> list[Atom]:
-    """One start index for each axis, in one dtype, counted from the start."""
+    """Return one start index for each axis, in one dtype, counted from the start."""
     if len(fixed) != len(shape):
         raise ShapeError(f"dynamic_slice: {len(fixed)} start indices for the {len(shape)} axes of shape {shape}")
     for a in atoms:

@@ -60,7 +60,7 @@ def pinv(emit: Emit, a: Atom, hermitian: bool) -> Results:
 
 
 def default_rtol(op: str, a: Atom) -> Lit:
-    """What rounding leaves of a singular value that is zero, relative to the largest."""
+    """The relative size of a zero singular value after rounding."""
     _, m, n = matrix(op, a)
     dtype = dtypes.real_part(a.aval.dtype)
     return Lit.of(max(m, n) * _EPS.get(dtype, 0.0), Aval((), dtype))
@@ -93,7 +93,7 @@ def _singular(emit: Emit, a: Atom, hermitian: bool) -> tuple[Atom, Atom, Atom]:
 
 
 def above(emit: Emit, s: Atom, rtol: Atom) -> Atom:
-    """Which singular values exceed `rtol` times the largest."""
+    """Return a mask of the singular values that exceed `rtol` times the largest."""
     last = s.aval.ndim - 1
     largest = emit.one(ReduceMax((last,)), s)
     if rtol.aval.dtype in dtypes.COMPLEX:  # as a Python number beside complex matrices is
@@ -105,7 +105,7 @@ def above(emit: Emit, s: Atom, rtol: Atom) -> Atom:
 
 
 def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Results:
-    """How many singular values exceed `rtol` times the largest."""
+    """The number of singular values that exceed `rtol` times the largest."""
     a = promoted("matrix_rank", emit, a)
     batch, m, n = matrix("matrix_rank", a)
     if not m * n:
@@ -128,7 +128,7 @@ def lstsq_default(emit: Emit, a: Atom, b: Atom) -> Results:
 
 
 def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Results:
-    """The x of least norm that brings a x nearest to b; the sums of squares that are left; rank; singular values."""
+    """The x of least norm that minimizes |a x - b|; the sums of squares of the residual; rank; singular values."""
     a, b = promoted_together("lstsq", emit, a, b)
     batch, m, n = matrix("lstsq", a)
     if batch or b.aval.ndim not in (1, 2) or b.aval.shape[0] != m:
@@ -174,7 +174,7 @@ def expm(emit: Emit, a: Atom) -> Results:
 
 
 def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
-    """The vector product along an axis of size 3; the other axes broadcast."""
+    """The cross product along an axis of size 3; the other axes broadcast."""
     x, y = together("cross", emit, x, y)
     k = axis_of("cross", axis, x.aval.ndim)
     if x.aval.shape[k] != 3:
@@ -227,12 +227,12 @@ def eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> R
 
 
 def hermitian_eig(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Results:
-    """`eigh` of integers too."""
+    """`eigh`, also of integers."""
     return eigh(emit, promoted("eigh", emit, x), lower, symmetrize, vectors)
 
 
 def factor(emit: Emit, x: Atom, upper: bool, symmetrize: bool) -> Results:
-    """`cholesky` of integers too."""
+    """`cholesky`, also of integers."""
     return cholesky(emit, promoted("cholesky", emit, x), symmetrize, upper)
 
 
@@ -242,5 +242,5 @@ def eig(emit: Emit, x: Atom, vectors: bool) -> Results:
 
 
 def packed_lu(emit: Emit, x: Atom) -> Results:
-    """`lu` without the order of rows, of integers too."""
+    """`lu` without the permutation, also of integers."""
     return emit(LU, promoted("lu_factor", emit, x))

@@ -1,7 +1,7 @@
 """Linear systems, inverses and determinants, composed of the primitives of linear algebra.
 
-Operands are in the dtype they are computed in (`promoted` brings integers to float64, as NumPy does); batch axes of two
-operands broadcast. What has a derivative formula of its own is given to the primitive that knows it.
+Operands are in the dtype of the computation (`promoted` converts integers to float64, as NumPy does); batch axes of two
+operands broadcast. A function with its own derivative formula uses the primitive that defines it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Results: TypeAlias = tuple[Atom, ...]
 
 
 def promoted(op: str, emit: Emit, x: Atom) -> Atom:
-    """`x`, integers and bools as float64. Raises: DTypeError for a dtype that LAPACK does not know."""
+    """Return `x`, integers and bools as float64. Raises: DTypeError for a dtype without LAPACK routines."""
     x = x if x.aval.dtype in dtypes.INEXACT else convert(emit, x, dtypes.float64)
     numbers(op, x.aval)
     return x
 
 
 def promoted_together(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
-    """Two operands in the dtype in which they are computed together."""
+    """Return two operands in their common dtype."""
     x, y = promoted(op, emit, x), promoted(op, emit, y)
     dtype = common(op, x.aval.dtype, y.aval.dtype)
     return convert(emit, x, dtype), convert(emit, y, dtype)
@@ -104,7 +104,7 @@ def _same_rows(op: str, a: Atom, b: Atom, given: Atom) -> None:
 
 
 def _one_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
-    """A batch of right hand sides for one matrix: factored once, all columns of one system."""
+    """Solve a batch of right-hand sides for one matrix: one factorisation, with all right-hand sides as columns."""
     from_batch = (b.aval.ndim - 2, *range(b.aval.ndim - 2), b.aval.ndim - 1)
     wide = emit.one(Transpose(from_batch), b)
     flat = emit.one(Reshape((b.aval.shape[-2], b.aval.size // max(1, b.aval.shape[-2]))), wide)
@@ -114,7 +114,7 @@ def _one_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
 
 
 def inv(emit: Emit, a: Atom) -> Results:
-    """The inverse: infinities and nan where there is none."""
+    """The inverse: infinities and nan for a singular matrix."""
     a = promoted("inv", emit, a)
     square("inv", a)
     return (emit.one(Solve(False), a, *factored(emit, a), mx.identity(emit, a.aval)),)
@@ -130,7 +130,7 @@ def triangular_solve(
     conjugate_a: bool,
     unit_diagonal: bool,
 ) -> Results:
-    """The x with op(a) x = b or x op(a) = b; a `b` with one axis less than `a` is vectors."""
+    """The x with op(a) x = b or x op(a) = b; a `b` with one axis less than `a` is a batch of vectors."""
     conjugate_a = conjugate_a and a.aval.dtype in dtypes.COMPLEX
     prim = TriangularSolve(left_side, lower, transpose_a, conjugate_a, unit_diagonal)
     if b.aval.ndim and b.aval.ndim == a.aval.ndim - 1:
@@ -156,7 +156,7 @@ def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Results:
     """The lower factor, or its conjugate transpose."""
     if symmetrize:
         x = symmetrized("cholesky", emit, x)
-    elif upper:  # the factor is found from a lower triangle
+    elif upper:  # the primitive reads the lower triangle
         matrix("cholesky", x)
         x = mx.adjoint(emit.one, x)
     factor = emit.one(CHOLESKY, x)
@@ -167,7 +167,7 @@ def symmetrized(op: str, emit: Emit, x: Atom) -> Atom:
     """(x + x^H) / 2."""
     square(op, x)
     if x.aval.dtype not in dtypes.INEXACT:
-        return x  # the primitive refuses it
+        return x  # the primitive raises the error
     return mx.scaled(emit.one, emit.one(ADD, x, mx.adjoint(emit.one, x)), 0.5)
 
 
@@ -188,7 +188,7 @@ def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Results:
 
 
 def lu(emit: Emit, x: Atom) -> Results:
-    """The packed factors, the exchanges and the order of rows they lead to."""
+    """The packed factors, the row exchanges and the permutation that they give."""
     factors, pivots = emit(LU, x)
     return factors, pivots, emit.one(LuPivotsToPermutation(x.aval.shape[-2], False), pivots)
 
@@ -234,7 +234,7 @@ def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Results:
 
 # ------------------------------------------------------------------------------------------------------ determinants
 
-_SMALL: Final = 3  # up to here a determinant is written out
+_SMALL: Final = 3  # up to this size a determinant is a polynomial
 
 
 def det(emit: Emit, a: Atom) -> Results:

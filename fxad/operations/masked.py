@@ -1,7 +1,7 @@
-"""Reductions of the elements a mask picks (`where=`), from an `initial` value: NumPy's arguments beside the array.
+"""Reductions over the elements of a mask (`where=`), from an `initial` value: NumPy's further arguments.
 
-What the mask leaves out is replaced before anything else by what changes nothing, so that neither a value nor a
-derivative gets past it, be it nan. The nan reductions are these, with a mask of what is not nan.
+Elements outside the mask are first replaced by the identity element, so neither their value nor their derivative, even
+nan, reaches the result. The nan reductions use the mask of elements that are not nan.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from fxad.primitives.shape import BroadcastInDim, ReduceSum
 @final
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """What a reduction is beside its operands, and which of them follow the array: the initial value, the mask."""
+    """The static description of a reduction, and which further operands follow the array: the initial value, the
+    mask."""
 
     name: str
     keepdims: bool
@@ -54,17 +55,18 @@ class Masked:
 
     @property
     def kind(self) -> str:
-        """The reduction without its `nan`."""
+        """The name of the reduction without its `nan` prefix."""
         return self.name.removeprefix("nan")
 
 
 def plain(initial: object, where: object) -> bool:
-    """Whether a reduction is over all elements, from nothing: no `Masked` one."""
+    """Return True if a reduction has neither a mask nor an initial value, so it needs no `Masked`."""
     return initial is None and (where is None or where is True)
 
 
 def taken_off(name: str, correction: float, ddof: float | None) -> float:
-    """What a variance is divided by less than the count, under either of its names. Raises: ParameterError for both."""
+    """Return the number subtracted from the count in a variance, from either of its names. Raises: ParameterError for
+    both."""
     if ddof is not None and correction:
         raise ParameterError(
             f"{name}: correction {correction} and ddof {ddof} are two names of one argument", remedy="give one of them"
@@ -82,7 +84,7 @@ def planned(
     dtype: DType | None = None,
     correction: float = 0,
 ) -> tuple[tuple[object, ...], Masked]:
-    """The operands of `reduction` behind an x of this dtype, and its last static argument."""
+    """Return the operands of `reduction` after an x of this dtype, and its last static argument."""
     if type(initial) in (bool, int, float, complex):  # in the dtype of the result, not in that of x
         value = cast("Scalar", initial)
         initial = np.asarray(value, scalar_dtype(value, _result(name, x, dtype)))[()]
@@ -97,7 +99,7 @@ def _result(name: str, x: DType, dtype: DType | None) -> DType:
 
 
 def reduction(emit: Emit, x: Atom, *rest: object) -> Results:
-    """A reduction of x: in `rest` the initial value and the mask, as far as there are any, the axis and a `Masked`."""
+    """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `Masked`."""
     *atoms, axis, last = rest
     spec = cast("Masked", last)
     given = cast("Iterator[Atom]", iter(atoms))
@@ -190,7 +192,7 @@ def _moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec
     count = reduced(emit, convert(emit, mask, dtypes.int32), ReduceSum, axes)
     if spec.kind == "mean":
         return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
-    # at least 1, so that nothing is divided by 0: where nothing is counted the result is nan anyway
+    # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
     held = convert(emit, emit.one(MAX, count, Lit.of(1, count.aval)), x.aval.dtype)
     center = emit.one(DIV, total, held)
     if axes:

@@ -1,6 +1,6 @@
-"""The methods of `fxad.Array`: each hands an operation to the array's binder.
+"""The methods of `fxad.Array`: each passes an operation to `_apply`.
 
-`Array` (above this room) inherits them, and says with `_apply` where operations go.
+`Array` (in a layer above) inherits them, and its `_apply` runs or traces the operation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Scalar: TypeAlias = "np.generic | bool | int | float | complex"
 
 
 class Methods(Operators):
-    """What can be written `x.name(...)`. Axes may be negative, None stands for all of them."""
+    """The methods `x.name(...)`. Axes may be negative; None means all axes."""
 
     __slots__ = ()
 
@@ -118,7 +118,7 @@ class Methods(Operators):
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Greatest element over axes; nan where there is one."""
+        """Greatest element over axes; nan if any element is nan."""
         if not masked.plain(initial, where):
             return self._masked("max", axis, keepdims, initial=initial, where=where)
         return self._apply(reductions.max, (), (frozen(axis), keepdims))
@@ -131,7 +131,7 @@ class Methods(Operators):
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Least element over axes; nan where there is one."""
+        """Least element over axes; nan if any element is nan."""
         if not masked.plain(initial, where):
             return self._masked("min", axis, keepdims, initial=initial, where=where)
         return self._apply(reductions.min, (), (frozen(axis), keepdims))
@@ -143,7 +143,7 @@ class Methods(Operators):
         keepdims: bool = False,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Whether an element is not zero."""
+        """True if an element is not zero."""
         if not masked.plain(None, where):
             return self._masked("any", axis, keepdims, where=where)
         return self._apply(reductions.any, (), (frozen(axis), keepdims))
@@ -155,7 +155,7 @@ class Methods(Operators):
         keepdims: bool = False,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Whether no element is zero."""
+        """True if no element is zero."""
         if not masked.plain(None, where):
             return self._masked("all", axis, keepdims, where=where)
         return self._apply(reductions.all, (), (frozen(axis), keepdims))
@@ -183,17 +183,18 @@ class Methods(Operators):
         return self._apply(masked.reduction, operands, (frozen(axis), spec))
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
-        """Where the greatest element is, as int32: the first one; in the flattened array for axis None."""
+        """The index of the greatest element, as int32; of equal ones the first; in the flattened array for axis
+        None."""
         return self._apply(reductions.argmax, (), (axis, keepdims))
 
     def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
-        """Where the least element is, as int32: the first one; in the flattened array for axis None."""
+        """The index of the least element, as int32; of equal ones the first; in the flattened array for axis None."""
         return self._apply(reductions.argmin, (), (axis, keepdims))
 
     # ------------------------------------------------------------------------------------------------------ shapes
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
-        """The elements in row-major order in another shape; one size may be -1: what is left."""
+        """The elements in row-major order in another shape; one size may be -1, which is inferred."""
         return self._apply(shapes.reshape, (), (sizes(shape),))
 
     def ravel(self) -> Self:
@@ -246,7 +247,7 @@ class Methods(Operators):
 
     @property
     def real(self) -> Self:
-        """The real part; real values are their own."""
+        """The real part; real values are returned unchanged."""
         return self._apply(elementwise.real, (), ())
 
     @property
@@ -255,7 +256,7 @@ class Methods(Operators):
         return self._apply(elementwise.imag, (), ())
 
     def conj(self) -> Self:
-        """The complex conjugate; real values are their own."""
+        """The complex conjugate; real values are returned unchanged."""
         return self._apply(elementwise.conj, (), ())
 
     def round(self, decimals: int = 0) -> Self:
@@ -280,7 +281,7 @@ def _dtype(dtype: object) -> dtypes.DType | None:
 
 
 def sizes(shape: tuple[int | Sequence[int], ...]) -> Shape:
-    """Sizes or axes given one by one or as one sequence; -1 passes. Raises: ArgumentError."""
+    """Return sizes or axes given one by one or as one sequence; -1 is allowed. Raises: ArgumentError."""
     given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
     try:
         return tuple([n.__index__() for n in given])  # type: ignore[union-attr]

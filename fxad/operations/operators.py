@@ -12,16 +12,16 @@ from fxad.ir import Atom, NDArray
 from fxad.operations import arithmetic, contractions
 from fxad.primitives.elementwise import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, SUB, XOR
 
-# What operators and functions take beside arrays.
+# The operands of operators and functions other than arrays.
 ArrayLike: TypeAlias = "Operators | NDArray | np.generic | bool | int | float | complex"
 Operation: TypeAlias = Callable[..., tuple[Atom, ...]]
 
 
 class Operators:
-    """What can be written `x + y`, `-x`, ...: operators promote as NumPy does between arrays; a Python scalar takes the
-    dtype of the array it meets.
+    """The operators `x + y`, `-x`, ...: arrays promote as in NumPy; a Python scalar takes the dtype of the array
+    operand.
 
-    `Array` (above this room) inherits them, and says with `_apply` and `_binary` where operations go.
+    `Array` (in a layer above) inherits them, and its `_apply` and `_binary` run or trace the operation.
     """
 
     __slots__ = ()
@@ -35,7 +35,8 @@ class Operators:
 
     @abstractmethod
     def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
-        """The result of `op` over two operands, this array one of them; NotImplemented when the other is no operand."""
+        """The result of `op` over two operands, this array one of them; NotImplemented if the other is not a valid
+        operand."""
 
     def __add__(self, other: ArrayLike) -> Self:
         return self._binary(arithmetic.add, self, other)

@@ -1,4 +1,4 @@
-"""Places in arrays as values: finding them, counting them through, choosing and writing by them."""
+"""Element indices as values: nonzero, ravelled and unravelled indices, and selection and writes by index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _size(shape: Shape) -> int:
 
 
 def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Results:
-    """The first `size` places of elements that are not zero, an array for each axis; `fills` where there are less."""
+    """The first `size` indices of nonzero elements, one array per axis; padded with `fills`."""
     shape, n = x.aval.shape, x.aval.size
     flat = first_places(emit, x, size)
     missing = emit.one(EQ, flat, Lit.of(n, flat.aval))
@@ -40,9 +40,9 @@ def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Results:
 
 
 def first_places(emit: Emit, x: Atom, size: int) -> Atom:
-    """The first `size` places, in the flattened array, of elements that are not zero; where there are less, its size.
+    """The first `size` flat indices of nonzero elements; padded with the size of x.
 
-    Cost: one running sum and one scatter over all elements.
+    Cost: one cumulative sum and one scatter over all elements.
     """
     n = x.aval.size
     dtype = place_dtype((n + 1, size))
@@ -58,7 +58,7 @@ def first_places(emit: Emit, x: Atom, size: int) -> Atom:
 
 
 def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Results:
-    """The place along each axis of `shape` of places in the flattened array; those outside are moved inside."""
+    """The index along each axis of `shape` for flat indices, which are clamped to the range."""
     if x.aval.dtype not in dtypes.INTEGER:
         raise DTypeError(f"unravel_index: takes integers, got {x.aval}")
     n = _size(shape)
@@ -73,7 +73,7 @@ def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Results:
 
 
 def ravel_multi_index(emit: Emit, *args: object) -> Results:
-    """The place in the flattened array of places along each axis; the last two arguments are the shape and the mode."""
+    """The flat index for indices along each axis; the last two arguments are the shape and the mode."""
     *given, dims, mode = args
     places, shape = cast("list[Atom]", given), cast(Shape, dims)
     for k, p in enumerate(places):
@@ -88,7 +88,7 @@ def ravel_multi_index(emit: Emit, *args: object) -> Results:
 
 
 def _held(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> Atom:
-    """Places in an axis of size n, moved inside ("clip") or taken modulo n ("wrap"), in `dtype`."""
+    """Return indices into an axis of size n, clamped ("clip") or taken modulo n ("wrap"), in `dtype`."""
     if mode == "wrap":
         (at,) = remainder(emit, at, Lit.of(n, at.aval))
         return convert(emit, at, dtype)
@@ -97,7 +97,8 @@ def _held(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> Atom:
 
 
 def choose(emit: Emit, *args: object) -> Results:
-    """Element by element the case that a selector names: the cases, the selector, what is done with numbers outside."""
+    """Select, element by element, one of several cases. Arguments: the cases, the selector, the mode for numbers out of
+    range."""
     *given, mode = args
     *choices, which = cast("list[Atom]", given)
     cases = all_together("choose", emit, tuple(choices))
@@ -110,7 +111,7 @@ def choose(emit: Emit, *args: object) -> Results:
 
 
 def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) -> Results:
-    """x with `values` at `indices` along an axis, the other axes gone through together."""
+    """x with `values` at `indices` along an axis; the other axes are batch axes."""
     k = axis_of("put_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"put_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")

@@ -1,8 +1,8 @@
 """Promotion: the common dtype and shape of operands.
 
-Between arrays NumPy's rules hold. A bare Python scalar takes the dtype of the array it meets when its kind fits (array
-API standard, "mixing arrays with Python scalars"); a scalar of a higher kind (a float meeting an integer array) brings
-its own dtype: int32, float32 or complex64.
+Arrays follow NumPy's rules. A bare Python scalar takes the dtype of the array operand if its kind fits (array API
+standard, "mixing arrays with Python scalars"). A scalar of a higher kind (a float with an integer array) has its own
+dtype: int32, float32 or complex64.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def kind(dtype: DType) -> int:
 
 
 def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
-    """The dtype a Python scalar takes: that of the array it meets, or its own. Raises: DTypeError (an int)."""
+    """Return the dtype of a Python scalar: that of the array operand, or its own. Raises: DTypeError (an int)."""
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
     found = dtype if dtype is not None and own <= kind(dtype) else _ALONE[own]
     if own == 1 and found in dtypes.INTEGER:
@@ -53,7 +53,8 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
 
 
 def alone(values: Sequence[object]) -> DType | None:
-    """The dtype of Python scalars without an array: that of the highest kind among them. None where there is none."""
+    """Return the dtype of Python scalars without an array: that of the highest kind among them. None if there are
+    none."""
     return _ALONE[max([_KIND[python_type(v)] for v in values])] if values else None
 
 
@@ -66,7 +67,7 @@ def python_type(value: object) -> type[Scalar]:
 
 
 def common(op: str, a: DType, b: DType) -> DType:
-    """The dtype of two arrays together, by NumPy's rules. Raises: DTypeError when there is none."""
+    """Return the common dtype of two arrays, by NumPy's rules. Raises: DTypeError if there is none."""
     if a is b:
         return a
     try:
@@ -106,7 +107,7 @@ def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
     if x.aval.dtype is dtype:
         return x
     if isinstance(x, Lit):
-        # folding is exact only where NumPy and XLA round alike: between the common formats they do
+        # fold only between formats for which NumPy and XLA round in the same way
         return Lit.of(x.value, x.aval.with_dtype(dtype))
     return emit.one(ConvertElementType(dtype), x)
 
@@ -132,7 +133,7 @@ def together(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
 
 
 def scalar(value: Scalar, like: Aval | None = None) -> Lit:
-    """A Python scalar as a literal: filling the shape of the array it meets, or alone."""
+    """Return a Python scalar as a literal: of the shape of the array operand, or 0-d."""
     if like is None:
         return Lit.of(value, Aval((), scalar_dtype(value)))
     return Lit.of(value, Aval(like.shape, scalar_dtype(value, like.dtype)))

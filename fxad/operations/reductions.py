@@ -1,8 +1,8 @@
-"""Reductions in equations: axes as users give them, the dtype NumPy would reduce in, then one primitive.
+"""Reductions in equations: normalized axes, NumPy's reduction dtype, then one primitive.
 
 Integers narrower than 32 bits, and bools, are summed and multiplied in int32 (uint32 for unsigned ones), on every
-platform; wider ones in their own dtype. Moments of integers are float32, the default dtype, computed in float64; those
-of floats below 32 bits are computed in float32: a sum or a count may be out of their range where the moment is not.
+platform; wider ones in their own dtype. Moments of integers are float32, the default dtype, computed in float64.
+Moments of floats below 32 bits are computed in float32: a sum or a count may overflow where the moment does not.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Results = tuple[Atom, ...]
 
 
 def wide(dtype: DType) -> DType:
-    """The dtype sums and products of a dtype are computed in."""
+    """Return the dtype in which sums and products of a dtype are computed."""
     if dtype is dtypes.bool_ or (dtype in dtypes.SIGNED and dtype.itemsize < 4):
         return dtypes.int32
     return dtypes.uint32 if dtype in dtypes.UNSIGNED and dtype.itemsize < 4 else dtype
 
 
 def reduced(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
-    """x without the axes; x itself where there are none."""
+    """Return x reduced over the axes; x itself if there are none."""
     return emit.one(prim(axes), x) if axes else x
 
 
 def with_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
-    """The result `y` of a reduction of `x`, with axes of size 1 in place of those that are gone where asked for."""
+    """Return the result `y` of a reduction of `x`, with axes of size 1 in place of the reduced ones for `keepdims`."""
     if not keepdims:
         return (y,)
     return (reshaped(emit, y, tuple([1 if a in axes else n for a, n in enumerate(x.aval.shape)])),)
@@ -73,29 +73,29 @@ def _extremum(
 
 
 def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
-    """Greatest element over axes; nan where there is one."""
+    """Greatest element over axes; nan if any element is nan."""
     return _extremum("max", emit, x, ReduceMax, axis, keepdims)
 
 
 def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
-    """Least element over axes; nan where there is one."""
+    """Least element over axes; nan if any element is nan."""
     return _extremum("min", emit, x, ReduceMin, axis, keepdims)
 
 
 def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
-    """Whether an element is not zero."""
+    """True if an element is not zero."""
     axes = axes_of("any", axis, x.aval.ndim)
     return with_axes(emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims)
 
 
 def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
-    """Whether no element is zero."""
+    """True if no element is zero."""
     axes = axes_of("all", axis, x.aval.ndim)
     return with_axes(emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims)
 
 
 def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
-    """How many elements are not zero, as int32."""
+    """The number of nonzero elements, as int32."""
     axes = axes_of("count_nonzero", axis, x.aval.ndim)
     ones = convert(emit, convert(emit, x, dtypes.bool_), dtypes.int32)
     return with_axes(emit, reduced(emit, ones, ReduceSum, axes), x, axes, keepdims)
@@ -105,7 +105,7 @@ def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
 
 
 def moment(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DType]:
-    """x in the dtype its moments are computed in, and the dtype they have."""
+    """Return x in the dtype in which its moments are computed, and the dtype of the moments."""
     if asked is None and x.aval.dtype not in dtypes.INEXACT:
         return convert(emit, x, dtypes.float64), dtypes.float32
     dtype = inexact(asked or x.aval.dtype)
@@ -120,7 +120,7 @@ def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -
 
 
 def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
-    """Sum over axes, divided by the number of elements less `less`; nan where that leaves none."""
+    """Sum over axes, divided by the number of elements minus `less`; nan if that is not positive."""
     total = reduced(emit, x, ReduceSum, axes)
     count = product([x.aval.shape[a] for a in axes]) - less
     return emit.one(DIV, total, Lit.of(count if count > 0 else nan, total.aval))
@@ -160,12 +160,12 @@ _PLACES: Final = dtypes.int32
 
 
 def argmax(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Results:
-    """Where the greatest element is, as int32: the first one; in the flattened array for axis None."""
+    """The index of the greatest element, as int32; of equal ones the first; in the flattened array for axis None."""
     return _place("argmax", emit, x, ArgMax, axis, keepdims)
 
 
 def argmin(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Results:
-    """Where the least element is, as int32: the first one; in the flattened array for axis None."""
+    """The index of the least element, as int32; of equal ones the first; in the flattened array for axis None."""
     return _place("argmin", emit, x, ArgMin, axis, keepdims)
 
 

@@ -1,6 +1,6 @@
-"""Shape functions in equations: axes and shapes as users give them, then as few primitives as do it.
+"""Shape functions in equations: normalized axes and shapes, then as few primitives as possible.
 
-A literal fills whatever shape it is given, so nothing here emits an equation for one.
+A literal takes any shape, so these functions emit no equation for a literal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Results = tuple[Atom, ...]
 
 
 def moved(emit: Emit, prim: Primitive, x: Atom) -> Atom:
-    """`prim`, which only moves elements: of a literal it is the literal in the new shape."""
+    """Apply `prim`, which only moves elements; a literal becomes the literal of the new shape."""
     if isinstance(prim, Reshape):
         return reshaped(emit, x, prim.shape)
     if isinstance(x, Lit):
@@ -37,7 +37,7 @@ def moved(emit: Emit, prim: Primitive, x: Atom) -> Atom:
 
 
 def reshape(emit: Emit, x: Atom, shape: Shape) -> Results:
-    """x in row-major order in another shape; one size may be -1: what is left."""
+    """x in row-major order in another shape; one size may be -1, which is inferred."""
     return (reshaped(emit, x, complete("reshape", shape, x.aval)),)
 
 
@@ -72,7 +72,7 @@ def transpose(emit: Emit, x: Atom, axes: tuple[int, ...] | None) -> Results:
 
 
 def permuted(emit: Emit, x: Atom, perm: tuple[int, ...]) -> Atom:
-    """Axis k of the result is axis `perm[k]` of x; nothing when they are in order."""
+    """Axis k of the result is axis `perm[k]` of x; no equation for the identity."""
     return x if perm == tuple(range(len(perm))) else moved(emit, Transpose(perm), x)
 
 
@@ -92,7 +92,7 @@ def swapaxes(emit: Emit, x: Atom, a: int, b: int) -> Results:
 
 
 def moveaxis(emit: Emit, x: Atom, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Results:
-    """Axes put at other places, the rest in order."""
+    """Move axes to other places; the others keep their order."""
     ndim = x.aval.ndim
     src, dst = distinct("moveaxis", source, ndim), distinct("moveaxis", destination, ndim)
     if len(src) != len(dst):
@@ -138,7 +138,7 @@ def flip(emit: Emit, x: Atom, axis: Axes) -> Results:
 
 
 def roll(emit: Emit, x: Atom, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None) -> Results:
-    """The elements moved along axes, those that leave at the end come in at the front; flattened for axis None."""
+    """Shift elements cyclically along axes; flattened for axis None."""
     if axis is None:
         if isinstance(shift, tuple):
             raise ParameterError(f"roll: shifts {shift} need axes", remedy="give axis as a tuple of the same length")
@@ -162,7 +162,7 @@ def _rolled(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
 
 
 def window(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
-    """`x[start:limit]` along an axis; nothing when that is all of it."""
+    """`x[start:limit]` along an axis; no equation for the whole axis."""
     return x if (start, limit) == (0, x.aval.shape[axis]) else sliced(emit, x, axis, start, limit)
 
 
@@ -179,7 +179,7 @@ def _promoted(op: str, emit: Emit, xs: Sequence[Atom]) -> list[Atom]:
 
 
 def concatenate(emit: Emit, *args: object) -> Results:
-    """Arrays one after the other along an axis, which is the last argument; flattened first for None."""
+    """Join arrays along an axis, the last argument; flattened first for None."""
     *given, axis = args
     xs = _promoted("concatenate", emit, cast("list[Atom]", given))
     if axis is None:
@@ -235,7 +235,7 @@ def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Results:
 
 
 def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -> Results:
-    """`value` put in before and after the elements of each axis."""
+    """Insert `value` before and after the elements of each axis."""
     if len(widths) != x.aval.ndim or any([min(w) < 0 for w in widths]):
         raise ShapeError(f"pad: widths {widths} must be a pair of sizes >= 0 for each of the axes of {x.aval}")
     low, high = tuple([a for a, _ in widths]), tuple([b for _, b in widths])
@@ -251,7 +251,7 @@ def padded(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Results:
 
 
 def on_diagonal(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> Atom:
-    """Where the index along axis `b` is that along `a` plus `offset`."""
+    """A mask that is True where the index along axis `b` equals that along `a` plus `offset`."""
     rows, columns = _indices(emit, shape, a, b, offset)
     return emit.one(EQ, rows, columns)
 
@@ -262,7 +262,7 @@ def _indices(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> tuple[Ato
 
 
 def shifted(emit: Emit, x: Atom, offset: int) -> Atom:
-    """x plus a static offset; nothing for 0."""
+    """x plus a static offset; no equation for 0."""
     return emit.one(ADD, x, Lit.of(offset, x.aval)) if offset else x
 
 

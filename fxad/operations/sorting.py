@@ -36,21 +36,21 @@ METHODS: Final = ("scan", "scan_unrolled", "sort", "compare_all")
 
 
 def _axis(op: str, emit: Emit, x: Atom, axis: int | None) -> tuple[Atom, int]:
-    """The operand and the axis to go along; for None all elements on one axis."""
+    """Return the operand and the axis; for None the flattened operand."""
     if axis is None:
         return reshaped(emit, x, (x.aval.size,)), 0
     return x, axis_of(op, axis, x.aval.ndim)
 
 
 def sort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
-    """The elements in order; nans last, or first when descending."""
+    """The elements sorted; nans last, or first when descending."""
     x, k = _axis("sort", emit, x, axis)
     y = emit.one(Sort(k, 1), x)
     return emit(Rev((k,)), y) if descending else (y,)
 
 
 def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
-    """The places of the elements in order; equal ones keep theirs, descending too."""
+    """The indices that sort the elements; equal elements keep their order, also when descending."""
     x, k = _axis("argsort", emit, x, axis)
     places: Atom = emit.one(Iota(x.aval.shape, place_dtype(x.aval.shape), k))
     if not descending:
@@ -60,7 +60,7 @@ def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
 
 
 def lexsort(emit: Emit, *args: object) -> Results:
-    """The places in the order of the last key, ties by the one before, and so on; the last argument is the axis."""
+    """The indices that sort by the last key, ties by the one before, and so on; the last argument is the axis."""
     *given, axis = args
     keys = cast("list[Atom]", given)
     for j, key in enumerate(keys):
@@ -83,7 +83,8 @@ def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Results:
 
 
 def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Results:
-    """For each v, the place in the sorted vector a at which it keeps a sorted: before equal ones, or after them."""
+    """For each v, the index at which its insertion keeps the sorted vector a sorted: before equal elements, or after
+    them."""
     dtype = common("searchsorted", a.aval.dtype, v.aval.dtype)
     if a.aval.ndim != 1:
         raise ShapeError(f"searchsorted: the array that is searched must have one axis, got {a.aval}")
@@ -96,7 +97,7 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Result
     index = place_dtype(a.aval.shape)
     if not a.aval.size or not v.aval.size:
         return (Lit.of(0, v.aval.with_dtype(index)),)
-    # as unsigned integers, so that nan is an element like any other, greater than all
+    # as unsigned integers, in which nan is an ordinary greatest element
     keys, wanted = [ordered(emit, _as(emit, x, dtype), True) for x in (a, v)]
     if method == "sort":
         return (_by_rank(emit, keys, wanted, side, index),)
@@ -110,7 +111,7 @@ def _as(emit: Emit, x: Atom, dtype: DType) -> Atom:
 
 
 def _by_count(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
-    """How many keys come before, by comparing with all."""
+    """Count the preceding keys by comparing with all of them."""
     shape = (*wanted.aval.shape, keys.aval.size)
     key = spread(emit, keys, shape, (len(shape) - 1,))
     v = spread(emit, wanted, shape, tuple(range(len(shape) - 1)))
@@ -119,7 +120,7 @@ def _by_count(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> 
 
 
 def _by_halving(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:
-    """Steps of a power of two, halved each time, from place 0: each is taken where the key before its end qualifies."""
+    """Binary search by powers of two, from index 0: a step is taken if the key before its end qualifies."""
     n = keys.aval.size
     rounds = n.bit_length()
     places = wanted.aval.with_dtype(index)
@@ -142,10 +143,10 @@ def _halving(keys: Aval, wanted: Aval, places: Aval, side: str) -> Jaxpr:
 
 
 def _by_rank(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
-    """Sorted together: the place among all, less the place among the wanted."""
+    """Sort keys and wanted values together: the rank among all, minus the rank among the wanted ones."""
     n, m = keys.aval.size, wanted.aval.size
     flat = reshaped(emit, wanted, (m,))
-    # of equal ones, what stands first comes first
+    # the sort is stable
     both = emit.one(Concatenate(0), *((flat, keys) if side == "left" else (keys, flat)))
     start = 0 if side == "left" else n
     place = emit.one(SUB, window(emit, _rank(emit, both, index), 0, start, start + m), _rank(emit, flat, index))
@@ -153,7 +154,7 @@ def _by_rank(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> A
 
 
 def _rank(emit: Emit, x: Atom, index: DType) -> Atom:
-    """The place of each element of a vector once it is sorted."""
+    """Return the rank of each element of a vector."""
     count = emit.one(Iota(x.aval.shape, index, 0))
     order = emit(Sort(0, 1), x, count)[1]
     return emit(Sort(0, 1), order, count)[1]

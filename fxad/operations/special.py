@@ -1,4 +1,4 @@
-"""Special functions that are a few others put together, with derivatives that hold at the seams."""
+"""Special functions composed of others, with derivatives that are right at the boundaries between cases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _formulas(name: str, emit: Emit, *xs: Atom) -> list[Formula]:
 
 
 def same_types(emit: Emit, a: Atom, b: Atom, x: Atom, prim: Primitive) -> Results:
-    """`prim` of three operands of one dtype; a scalar fills the shape of the others."""
+    """`prim` of three operands of one dtype; a scalar is broadcast to the shape of the others."""
     shape = max([v.aval.shape for v in (a, b, x)], key=len)
     return emit(prim, *[v if v.aval.shape else broadcast(emit, v, shape) for v in (a, b, x)])
 
@@ -54,7 +54,7 @@ def entr(emit: Emit, x: Atom) -> Results:
 def xlogy(emit: Emit, x: Atom, y: Atom) -> Results:
     """x log y, 0 where x is 0."""
     f, g = _formulas("xlogy", emit, x, y)
-    # x = 0 wins over an infinite logarithm; elsewhere the derivative in x is log y, at x = 0 too
+    # x = 0 gives 0 also for an infinite logarithm; otherwise the derivative in x is log y, also at x = 0
     infinite = f.apply(EQ, f.like(0)) & ((g <= 0) | (g >= math.inf))
     return ((f * infinite.where(1, g).log()).atom,)
 
@@ -91,7 +91,7 @@ def i1(emit: Emit, x: Atom) -> Results:
 
 
 def sinc(emit: Emit, x: Atom) -> Results:
-    """sin(pi x) / (pi x), by its series near 0: so are its derivatives."""
+    """sin(pi x) / (pi x), by its series near 0, as are its derivatives."""
     (f,) = _formulas("sinc", emit, x)
     y = f * math.pi
     near = abs(y) < 0.2
@@ -130,7 +130,7 @@ def _log_ndtr(x: Formula) -> Formula:
 
 
 def log_ndtr(emit: Emit, x: Atom) -> Results:
-    """log of ndtr, where ndtr itself is 0 too."""
+    """log of ndtr, finite also where ndtr underflows to 0."""
     (f,) = _formulas("log_ndtr", emit, x)
     return (_log_ndtr(f).atom,)
 

@@ -1,4 +1,4 @@
-"""What an array says of itself: the parts of its type, each by its NumPy name."""
+"""The attributes of an array's type, by their NumPy names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`x.at[index].add(value)` in equations: what `fxad.operations.index_plan` has read out of an index, written to.
+"""`x.at[index].add(value)` in equations: the plan of `fxad.operations.index_plan`, used for writes.
 
-Ints and slices name each element once: their window is read if need be, combined with the value, and written back.
-Integer arrays, and ints that are known when the program runs, are one scatter.
+Ints and slices index each element once: their window is read if needed, combined with the value, and written back.
+Integer arrays, and run-time ints, become one scatter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MODES: Final = ("drop", "fill", "clip", "promise_in_bounds")
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How places that are known when the program runs are taken: what if they lie outside, and what is promised."""
+    """The treatment of run-time indices: the mode for indices out of range, and the promises."""
 
     mode: str
     indices_sorted: bool
@@ -46,7 +46,7 @@ class How:
 
 
 def checked_mode(name: str, mode: str | None, default: str) -> str:
-    """A mode of the user's as gather and scatter call it. Raises: ParameterError."""
+    """Return the user's mode as named by gather and scatter. Raises: ParameterError."""
     if mode is None:
         return default
     if mode not in MODES:
@@ -57,7 +57,7 @@ def checked_mode(name: str, mode: str | None, default: str) -> str:
 # ------------------------------------------------------------------------------------------------- what is combined
 
 
-def _second(_: Emit, x: Atom, value: Atom) -> Results:  # noqa: ARG001  what was there is replaced
+def _second(_: Emit, x: Atom, value: Atom) -> Results:  # noqa: ARG001  `set` ignores x
     return (value,)
 
 
@@ -85,7 +85,7 @@ COMBINE: Final[Mapping[str, Combine]] = MappingProxyType(
         "max": _of(MAX),
     }
 )
-# Updates that meet are combined one after the other: for these it is one scatter.
+# Operations with a scatter primitive, which combines repeated updates of one element.
 _SCATTER: Final[Mapping[str, Kind]] = MappingProxyType(
     {"set": Scatter, "add": ScatterAdd, "multiply": ScatterMul, "min": ScatterMin, "max": ScatterMax}
 )
@@ -94,9 +94,9 @@ _OF_BOOLS: Final = MappingProxyType({"add": "max", "multiply": "min"})
 
 
 def fitting(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Atom:
-    """The value in the dtype of x and the shape that is written to.
+    """Return the value in the dtype of x and the shape of the indexed elements.
 
-    Raises: DTypeError where a kind would be lost (complex, floating, integer, bool; the sign); ShapeError.
+    Raises: DTypeError if a kind would be lost (complex, floating, integer, bool; the sign); ShapeError.
     """
     given = value.aval.dtype
     loses_sign = x.dtype in dtypes.UNSIGNED and given in dtypes.INTEGER - dtypes.UNSIGNED
@@ -118,16 +118,17 @@ def fitting(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Atom:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Elements that index vectors name: the vectors' meaning, how they are made from the operands, and the windows."""
+    """Elements at index vectors: the dimension numbers, the primitive that makes the vectors, and the windows."""
 
     windows: Windows
     vectors: IndexVectors | None
     sizes: Shape
-    once: bool  # no element is named twice, and all in order
+    once: bool  # the indices are unique and sorted
 
 
 def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Results:
-    """x with `value` combined into what an index picks: the operands that `plan` found, the plan, what to do, how."""
+    """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, a
+    `How`."""
     *given, todo, what, manner = rest
     indices, p, name, how = cast("list[Atom]", given), cast(Plan, todo), cast(str, what), cast(How, manner)
     if name == "subtract" and x.aval.dtype == dtypes.bool_:
@@ -151,7 +152,7 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Results:
 
 
 def get(emit: Emit, x: Atom, *rest: object) -> Results:
-    """What an index picks, `fill` in the place of what lies outside; None: as `How` says."""
+    """The indexed elements, with `fill` for those out of range; None: by the mode of `How`."""
     *given, todo, manner, literal = rest
     indices, p, how, fill = cast("list[Atom]", given), cast(Plan, todo), cast(How, manner), cast("Lit | None", literal)
     before, places, after = _parted(p, x.aval.shape)
@@ -165,7 +166,7 @@ def get(emit: Emit, x: Atom, *rest: object) -> Results:
 
 
 def masked(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Results:
-    """x with a 0-d `value` combined into the elements where `mask` holds, which need not be known beforehand."""
+    """x with a 0-d `value` combined into the elements where `mask` is True; the mask may be a run-time value."""
     ndim = mask.aval.ndim
     if mask.aval.shape != x.aval.shape[:ndim]:
         raise ShapeError(
@@ -180,7 +181,7 @@ def masked(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Results:
 
 
 def _parted(p: Plan, shape: Shape) -> tuple[tuple[Primitive, ...], _Places | None, tuple[Primitive, ...]]:
-    """A plan as primitives that take a view of x, places in the view, and primitives that change the axes."""
+    """Split a plan into primitives that take a view of x, places in the view, and primitives that change the axes."""
     take = p.take
     if take is None:
         return p.before, None, p.after
@@ -203,7 +204,7 @@ def _moved(emit: Emit, x: Atom, prims: Sequence[Primitive]) -> Atom:
 
 
 def _shape(x: Aval, prims: Sequence[Primitive]) -> Shape:
-    """The shape of what `_moved` gives."""
+    """Return the shape of the result of `_moved`."""
     for prim in prims:
         (x,) = prim.abstract_eval(x)
     return x.shape
@@ -214,7 +215,7 @@ def _vectors(emit: Emit, places: _Places, indices: list[Atom]) -> Atom:
 
 
 def _undone(emit: Emit, prim: Primitive, value: Atom, view: Shape) -> Atom:
-    """The value as it is before `prim` changes the axes of what is picked."""
+    """Return the value before `prim` changes the axes of the indexed elements."""
     shape = value.aval.shape
     if isinstance(prim, ExpandDims):
         return reshaped(emit, value, dropped(shape, prim.axes))
@@ -241,7 +242,8 @@ def _written(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
 
 
 def _scattered(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, places: _Places, how: How) -> Atom:
-    """x with `value` combined into the elements that index vectors name, one after the other where they meet."""
+    """x with `value` combined into the elements at index vectors; repeated updates of one element are combined in
+    sequence."""
     sorted_, unique = how.indices_sorted or places.once, how.unique_indices or places.once
     if x.aval.dtype is dtypes.bool_:
         name = _OF_BOOLS.get(name, name)
@@ -254,7 +256,7 @@ def _scattered(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, places: _P
     if name in _SCATTER:
         return scatter(_SCATTER[name], x, value)
 
-    # the updates of one place in one go: then those that meet write the same
+    # combine all updates of an element first: then repeated updates write the same value
     def read(a: Atom) -> Atom:
         return emit.one(Gather(*places.windows.numbers, places.sizes, how.mode, sorted_, unique), a, at)
 

@@ -1,6 +1,6 @@
-"""Reductions by a traced body, and windows laid out side by side.
+"""Reductions by a traced body, and windows as features.
 
-A body that is one addition, maximum, ... of its two operands has a primitive of its own, which is chosen here.
+A body that is a single addition, maximum, ... of its two operands has a primitive of its own, which is selected here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WINDOWS: Final[Mapping[Primitive, type[ReduceWindowSum | ReduceWindowProd | Red
 
 
 def _single(body: Jaxpr) -> Primitive | None:
-    """The primitive that is all there is to a body of two operands, in either order."""
+    """Return the primitive of a body that is one primitive of its two operands, in either order."""
     if len(body.ins) != 2 or len(body.eqns) != 1:
         return None
     (eqn,) = body.eqns
@@ -48,7 +48,7 @@ def _single(body: Jaxpr) -> Primitive | None:
 
 
 def _neutral(prim: Primitive, x: Aval) -> Lit | None:
-    """The value that changes nothing in a sum, product, maximum or minimum."""
+    """Return the identity element of a sum, product, maximum or minimum."""
     scalar = x.with_shape(())
     match prim:
         case ew.Add():
@@ -62,14 +62,14 @@ def _neutral(prim: Primitive, x: Aval) -> Lit | None:
 
 
 def _with_start(emit: Emit, prim: Primitive, y: Atom, init: Atom) -> Atom:
-    """`y` combined with an initial value, where that may change it."""
+    """Return `y` combined with an initial value, if that can change it."""
     if init is _neutral(prim, y.aval):
         return y
     return emit.one(prim, spread(emit, init, y.aval.shape, ()), y)
 
 
 def _starts(given: list[object], known: object) -> tuple[list[Atom], list[Atom]]:
-    """The operands and their initial values: those that are known, the others come after the operands."""
+    """Return the operands and their initial values: static ones, or the operands that follow."""
     atoms, lits = cast("list[Atom]", given), cast("tuple[Lit | None, ...]", known)
     n = len(lits)
     rest = iter(atoms[n:])
@@ -77,7 +77,7 @@ def _starts(given: list[object], known: object) -> tuple[list[Atom], list[Atom]]
 
 
 def reduce(emit: Emit, *args: object) -> Results:
-    """Operands, then initial values that are not known; body, axes, initial values (None: not known)."""
+    """Reduce by a body. Arguments: operands, dynamic initial values, body, axes, static initial values (or None)."""
     *given, body, axes, known = args
     assert isinstance(body, Jaxpr)
     axes = cast("tuple[int, ...]", axes)
@@ -90,7 +90,7 @@ def reduce(emit: Emit, *args: object) -> Results:
 
 
 def reduce_window(emit: Emit, *args: object) -> Results:
-    """Operands, then initial values that are not known; body, windows, initial values (None: not known)."""
+    """Reduce windows. Arguments: operands, dynamic initial values, body, windows, static initial values (or None)."""
     *given, body, sliding, known = args
     assert isinstance(body, Jaxpr)
     assert isinstance(sliding, Sliding)
@@ -106,9 +106,9 @@ def reduce_window(emit: Emit, *args: object) -> Results:
 def patches(
     emit: Emit, x: Atom, sliding: Sliding, lhs_spec: tuple[int, ...], out_spec: tuple[int, ...], order: tuple[int, ...]
 ) -> Results:
-    """The elements of each window side by side, as features: feature by feature, and in a window by axes in `order`.
+    """The elements of each window as features: feature by feature, and in a window by axes in `order`.
 
-    Made of slices, so nothing is computed: an infinity in one place of a window is not in another.
+    Composed of slices, without arithmetic: an infinity at one place of a window does not affect the others.
     """
     places = sliding.places("conv_general_dilated_patches: lhs", x.aval)
     low, high = tuple([p[0] for p in sliding.padding]), tuple([p[1] for p in sliding.padding])

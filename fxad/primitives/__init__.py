@@ -1,4 +1,4 @@
-"""The primitives of the language, a family a file. `ALL`, from `manifest`: what is not in it does not exist."""
+"""The primitives of the language, one family per file. `manifest.ALL` lists all of them."""
 
 from typing import TYPE_CHECKING
 

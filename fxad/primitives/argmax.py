@@ -1,4 +1,4 @@
-"""Where the greatest or least element is."""
+"""The index of the greatest or least element."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ from fxad.primitives.shape import dropped, past
 
 
 class ArgExtremum(Primitive):
-    """The place of an extremum along one axis, which disappears: the first one, the first nan where there is one."""
+    """The index of an extremum along one axis, which is removed: that of the first extremum, or of the first nan if
+    there is one."""
 
     __slots__ = ()
 
@@ -54,11 +55,11 @@ class ArgExtremum(Primitive):
 
     @abstractmethod
     def compute(self, x: NDArray) -> npt.NDArray[np.intp]:
-        """The meaning in NumPy, for floats of at least 32 bits."""
+        """Compute the result in NumPy, for floats of at least 32 bits."""
 
     @abstractmethod
     def along(self, axis: int) -> Primitive:
-        """The same along another axis."""
+        """Return the same primitive for another axis."""
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -108,7 +109,8 @@ class ArgExtremum(Primitive):
 
 
 def better(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr:
-    """The better of two (value, place, ...) tuples. Commutative and associative, so any order of reduction agrees."""
+    """Return the program that selects the better of two (value, index, ...) tuples. It is commutative and associative,
+    so every order of reduction gives the same result."""
     b = Builder()
     left, right = b.inputs((value, index, *carried)), b.inputs((value, index, *carried))
     (x, i, *_), (y, j, *_) = left, right
@@ -124,10 +126,10 @@ def better(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr:
 @final
 @primitive
 class ArgMax(ArgExtremum):
-    """Where the greatest element along `axis` is: the first one, the first nan where there is one.
+    """The index of the greatest element along `axis`: that of the first one, or of the first nan if there is one.
 
     Type: x integer, float or bool, not empty along `axis`; the result has dtype `index_dtype`.
-    Source: stablehlo.reduce over pairs of an element and its place.
+    Source: stablehlo.reduce over pairs of an element and its index.
     """
 
     name: ClassVar[str] = "argmax"
@@ -145,10 +147,10 @@ class ArgMax(ArgExtremum):
 @final
 @primitive
 class ArgMin(ArgExtremum):
-    """Where the least element along `axis` is: the first one, the first nan where there is one.
+    """The index of the least element along `axis`: that of the first one, or of the first nan if there is one.
 
     Type: x integer, float or bool, not empty along `axis`; the result has dtype `index_dtype`.
-    Source: stablehlo.reduce over pairs of an element and its place.
+    Source: stablehlo.reduce over pairs of an element and its index.
     """
 
     name: ClassVar[str] = "argmin"

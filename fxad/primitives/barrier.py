@@ -1,4 +1,4 @@
-"""A wall for the compiler: what is computed before it stays before it."""
+"""An optimization barrier: XLA does not move operations across it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from fxad.ir import (
 @final
 @primitive
 class OptimizationBarrier(Linear):
-    """The operands; the compiler computes all of them before it uses one, and merges nothing across.
+    """Return the operands. The compiler computes all of them before any of the results is used, and does not merge
+    operations across the barrier.
 
     Type: any number of operands of any types; results of those types.
-    Rule: linear in all operands together; tangents and cotangents go through a barrier too.
-    Source: stablehlo.optimization_barrier. XLA's CPU compiler removes it in the end.
+    Rule: linear in all operands together; tangents and cotangents pass through a barrier too.
+    Source: stablehlo.optimization_barrier. XLA's CPU compiler removes it in a late pass.
     """
 
     name: ClassVar[str] = "optimization_barrier"

@@ -1,4 +1,4 @@
-"""`check`: the operands, unless a predicate says that the program has gone wrong."""
+"""`check`: returns its operands, or raises an error at run time if a predicate holds."""
 
 from __future__ import annotations
 
@@ -41,15 +41,16 @@ from fxad.primitives.shape import broadcast_to_axis
 @final
 @primitive
 class Check(Linear):
-    """The operands behind a predicate and `n_fields` values; an error when the predicate holds as the program runs.
+    """Return the operands that follow a predicate and `n_fields` values; raise an error if the predicate holds at run
+    time.
 
     Type:   (bool[mapped axes], fields of any types, operands of any types) -> the operands.
-    Rule:   no effect: a check whose results nobody needs is dropped. Tangents and cotangents are checked as well, so
-            that a gradient that does not need the value is. `message` is a format of the fields where there are any.
-            Batched with a predicate that varies, `sizes` are the mapped axes from the outside in, and the error tells
-            the first example. It must not run where the program does not: a rule that runs a body for an example that
-            is not there guards its checks (`fxad.primitives.control.effects`).
-    Cost:   a branch; the host is called where the check fails.
+    Rule:   no effect: a check whose results are unused is dropped. Tangents and cotangents are checked too, so a
+            gradient is checked even if it does not read the value. `message` is a format string for the fields, if
+            there are any. Batched with a predicate that varies, `sizes` are the mapped axes from the outside in, and
+            the error reports the first example. A check must not run for an example that the program does not run for:
+            a rule that runs a body for such examples guards its checks (`fxad.primitives.control.effects`).
+    Cost:   a branch; the host is called only if the check fails.
     """
 
     name: ClassVar[str] = "check"
@@ -58,7 +59,7 @@ class Check(Linear):
     where: str
     n_fields: int = 0
     sizes: tuple[int, ...] = ()
-    told: bool = False  # how lowering writes the branch of a check that fails: it has no results, and is an effect
+    told: bool = False  # set by lowering in the branch of a failed check, which has no results and is an effect
 
     @property
     def effects(self) -> frozenset[str]:
@@ -66,12 +67,12 @@ class Check(Linear):
 
     @property
     def label(self) -> str:
-        """What it is called in messages."""
+        """The name of the operation in messages."""
         return "a check"
 
     @property
     def refusal(self) -> tuple[str, str]:
-        """What it calls, in messages, and what to do where it cannot."""
+        """The subject and the remedy of the message for a place where this equation is not allowed."""
         return "the host where a check fails", "leave checks out of what does not run here, on a CPU"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -92,7 +93,7 @@ class Check(Linear):
         return args[n:]
 
     def failure(self, pred: NDArray, fields: Sequence[NDArray]) -> CheckError:
-        """The error of the first example for which the predicate holds."""
+        """Return the error for the first example for which the predicate holds."""
         at = tuple([int(k) for k in np.argwhere(pred)[0]])
         message = self.message.format(*[np.array(x[at])[()] for x in fields]) if fields else self.message
         index = f" (in example {at[0] if len(at) == 1 else list(at)})" if at else ""
@@ -150,15 +151,15 @@ NOTHING: Final = Builder().build((), "nothing")
 
 @by_value
 def checks(jaxpr: Jaxpr) -> bool:
-    """Whether something is checked in a program, its bodies included."""
+    """Return True if the program or one of its bodies contains a check."""
     return any([checking(eqn.prim) for eqn in jaxpr.eqns])
 
 
 def checking(prim: Primitive) -> bool:
-    """Whether an equation checks something, in its bodies or itself."""
+    """Return True if the equation is a check or has one in its bodies."""
     return isinstance(prim, Check) or (isinstance(prim, HigherOrder) and any([checks(b) for b in prim.bodies]))
 
 
 CHECKING: Final = (Check,)
-# What XLA calls the host for.
+# The equations for which XLA calls the host.
 Called: TypeAlias = HostCall | Check

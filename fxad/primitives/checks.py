@@ -1,4 +1,4 @@
-"""Checks that type rules share; each raises with the operation's name and the values."""
+"""Checks shared by type rules; each error names the operation and the values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fxad.ir import Aval, Primitive
 
 
 def operands(prim: Primitive, avals: tuple[Aval, ...], count: int) -> tuple[Aval, ...]:
-    """The operand types, when there are `count` of them. Raises: ArgumentError."""
+    """Return the operand types if there are `count` of them. Raises: ArgumentError."""
     if len(avals) != count:
         raise ArgumentError(f"{prim.name}: takes {count} operand{'s' * (count != 1)}, got {len(avals)}")
     return avals
@@ -20,7 +20,7 @@ TOGETHER: Final = "the bodies of one equation belong together: trace the functio
 
 
 def mistyped(message: str, have: Aval, want: Aval) -> DTypeError | ShapeError:
-    """The error for an operand of another type than the one wanted."""
+    """Return the error for an operand whose type differs from the required one."""
     return (DTypeError if have.dtype != want.dtype else ShapeError)(message, remedy=FITTING)
 
 

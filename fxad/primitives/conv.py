@@ -1,7 +1,7 @@
-"""Convolution of two arrays, as neural networks have it: in fact a correlation.
+"""Convolution of two arrays, as in neural networks: a cross-correlation.
 
-Closed under its own calculus: its derivative is two convolutions, each of its transposes is one, and a stack of
-convolutions is one with more examples, features or groups.
+Convolutions are closed under differentiation, transposition and batching: the derivative is two convolutions, each
+transpose is one, and a batched convolution is one with more examples, features or groups.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ Axes: TypeAlias = tuple[int, ...]
 @final
 @primitive
 class ConvGeneralDilated(Linear):
-    """Sum of products of a window of lhs and the kernel rhs, at every place where the window fits.
+    """The sum of products of a window of lhs and the kernel rhs, for each position of the window.
 
-    Specs say what the axes of an array are: of lhs and the result (batch, feature, *spatial), of rhs (output feature,
-    input feature, *spatial). In `feature_groups`, features of lhs and output features of rhs are cut into as many parts
-    that meet one to one, so rhs has that many times fewer input features. In `batch_groups`, the examples of lhs are
-    cut likewise, and each part meets its own output features.
+    The specs give the axis order: (batch, feature, *spatial) for lhs and the result, (output feature, input feature,
+    *spatial) for rhs. `feature_groups` divides the features of lhs and the output features of rhs into groups that are
+    paired one to one; rhs has the input features of one group. `batch_groups` divides the examples of lhs and the
+    output features in the same way.
 
     Type: lhs and rhs of one dtype but bool, with two axes and any number of spatial ones. The result has the dtype
           `preferred` (of the same kind and no narrower), or theirs when it is None; integers wrap.
@@ -164,7 +164,7 @@ class ConvGeneralDilated(Linear):
         patches = views(holes, (1, 1, *window), (1, 1, *self.strides), (1, 1, *self.rhs_dilation))
         patches = patches.reshape([n, f, *patches.shape[2 : x.ndim], prod(window)])
         sizes, places = list(patches.shape[2:-1]), prod(patches.shape[2:-1])
-        # (groups, examples and places, what is summed) @ (groups, what is summed, output features)
+        # (groups, examples and positions, summed terms) @ (groups, summed terms, output features)
         rows, inner = n // self.batch_groups, prod(window)
         parts = patches.reshape([self.batch_groups, rows, self.feature_groups, i, places, inner])
         parts = parts.transpose(0, 2, 1, 4, 3, 5).reshape([groups, rows * places, i * inner])
@@ -178,8 +178,8 @@ class ConvGeneralDilated(Linear):
     ) -> Sequence[HloValue]:
         if not all([a.size for a in (*ins, *outs)]):
             return (hlo.constant(Zero(outs[0]).instantiate()),)
-        # In the order that XLA's CPU backend has a fast convolution for: it rearranges those of the entry computation
-        # itself, but not those in a branch or a loop, which would then run up to a hundred times as long.
+        # Use the axis order of the fast convolution in XLA's CPU backend. XLA permutes axes itself only in the entry
+        # computation: in a branch or loop, another order is up to a hundred times slower.
         lhs, rhs, out = self._specs()
         orders = (lhs[0], *lhs[2:], lhs[1]), (*rhs[2:], rhs[1], rhs[0]), (out[0], *out[2:], out[1])
         args = [_permuted(hlo, x, a, order) for x, a, order in zip(args, ins, orders, strict=False)]
@@ -216,7 +216,7 @@ class ConvGeneralDilated(Linear):
         if not size:
             return self._none(lhs.aval, rhs.aval, left, right)
         if left is not None and right is not None:
-            # every example is a group of its own
+            # each example is a group
             one_batch = self.batch_groups == 1
             x, w = _merged(ctx, lhs, left, f if one_batch else b, 1), _merged(ctx, rhs, right, o, 1)
             conv = (
@@ -236,7 +236,7 @@ class ConvGeneralDilated(Linear):
     def _none(
         self, lhs: Aval, rhs: Aval, left: int | None, right: int | None
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        """The result for a stack of no operands."""
+        """Return the result for an empty batch."""
         one = [a if d is None else a.with_shape(a.shape[:d] + a.shape[d + 1 :]) for a, d in ((lhs, left), (rhs, right))]
         (out,) = self.abstract_eval(*one)
         return (Zero(out.with_shape((0, *out.shape))).instantiate(),), (0,)
@@ -278,7 +278,8 @@ class ConvGeneralDilated(Linear):
         return None, None
 
     def _lhs_bar(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
-        """The cotangent, spread out by the strides, convolved with the mirrored kernel whose features are swapped."""
+        """Return the cotangent, dilated by the strides, convolved with the mirrored kernel whose features are
+        swapped."""
         groups = self.feature_groups * self.batch_groups
         (o, i, *space), (b, f, *_) = self.rhs_spec, self.lhs_spec
         sizes = self._spatial(lhs.shape, rhs.aval.shape, ct.aval.shape)
@@ -307,9 +308,10 @@ class ConvGeneralDilated(Linear):
         return _converted(emit, bar, lhs.dtype)
 
     def _rhs_bar(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
-        """lhs convolved with the cotangent as the kernel: examples are summed over, features of lhs are its examples.
+        """Return lhs convolved with the cotangent as the kernel. It sums over examples; the features of lhs become
+        examples.
 
-        Groups change roles: those of features are groups of examples here, and the other way round.
+        Feature groups and batch groups are exchanged.
         """
         padding = []
         sizes = self._spatial(lhs.aval.shape, rhs.shape, ct.aval.shape)
@@ -332,7 +334,7 @@ class ConvGeneralDilated(Linear):
         return _converted(emit, emit.one(conv, _converted(emit, lhs, ct.aval.dtype), ct), rhs.dtype)
 
     def _spatial(self, lhs: Shape, rhs: Shape, out: Shape) -> list[tuple[int, int, int]]:
-        """Sizes of each spatial axis: in lhs, in the kernel, in the result."""
+        """Return the sizes of each spatial axis in lhs, in the kernel and in the result."""
         specs = [spec[2:] for spec in self._specs()]
         return [(lhs[a], rhs[b], out[c]) for a, b, c in zip(*specs, strict=True)]
 
@@ -341,14 +343,14 @@ _KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
 
 
 def _labels(spec: Axes, names: str) -> str:
-    """A spec as StableHLO writes it: `[b, 0, 1, f]`."""
+    """Return a spec in StableHLO syntax: `[b, 0, 1, f]`."""
     labels = [*names, *map(str, range(len(spec) - 2))]
     return f"[{', '.join([labels[spec.index(a)] for a in range(len(spec))])}]"
 
 
 def _exact(ins: Sequence[Aval], dtype: DType, terms: int) -> DType:
-    """The dtype that sums are computed in, and then taken modulo 2^n as `impl` does: XLA saturates those of constants,
-    but for 64 bits. 32 bits do where nothing overflows."""
+    """Return the dtype in which sums are computed before reduction modulo 2^n, as `impl` does. XLA saturates constant
+    sums of fewer than 64 bits; 32 bits suffice if nothing overflows."""
     if dtype not in dtypes.INTEGER or dtype.itemsize == 8:
         return dtype
     most = terms
@@ -361,7 +363,7 @@ def _exact(ins: Sequence[Aval], dtype: DType, terms: int) -> DType:
 
 
 def _permuted(hlo: Hlo, x: HloValue, aval: Aval, order: Axes) -> HloValue:
-    """An operand with its axes in another order."""
+    """Return an operand with its axes in another order."""
     if order == tuple(range(aval.ndim)):
         return x
     to = aval.with_shape(tuple([aval.shape[k] for k in order]))
@@ -382,8 +384,7 @@ def _mirrored(emit: Emit, kernel: Atom, space: Sequence[int]) -> Atom:
 
 
 def _regrouped(emit: Emit, x: Atom, src: int, dst: int, groups: int) -> Atom:
-    """`x` with the groups that axis `src` is made of taken out and put in front of axis `dst`, of which they become
-    part."""
+    """Return `x` with the groups of axis `src` moved to the front of axis `dst`, and merged into it."""
     if groups == 1:
         return x
     shape = list(x.aval.shape)
@@ -394,7 +395,7 @@ def _regrouped(emit: Emit, x: Atom, src: int, dst: int, groups: int) -> Atom:
 
 
 def _merged(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom:
-    """`x` with its mapped axis made part of `axis` (counted without it), inside the groups `axis` is made of."""
+    """Return `x` with its mapped axis merged into `axis` (counted without it), inside the groups of `axis`."""
     x = move_axis(emit, x, dim, axis)
     size, n = x.aval.shape[axis : axis + 2]
     before, after = x.aval.shape[:axis], x.aval.shape[axis + 2 :]
@@ -404,7 +405,7 @@ def _merged(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom:
 
 
 def _parted(emit: Emit, y: Atom, axis: int, groups: int, size: int) -> Atom:
-    """The inverse of `_merged`: the mapped axis is in front of `axis`."""
+    """The inverse of `_merged`: return `y` with the mapped axis in front of `axis`."""
     before, n, after = y.aval.shape[:axis], y.aval.shape[axis], y.aval.shape[axis + 1 :]
     if groups > 1:
         y = move_axis(emit, reshaped(emit, y, (*before, groups, size, n // size // groups, *after)), axis + 1, axis)

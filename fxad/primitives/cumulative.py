@@ -1,7 +1,8 @@
-"""Running sums, products, extrema and logarithms of sums along an axis, and the recurrence their derivatives are.
+"""Cumulative sums, products, extrema and log-sum-exp along an axis.
 
-Closed under differentiation and transposition: a running sum is its own adjoint from the other end, and what the others
-do to tangents is a linear recurrence y[i] = a[i] y[i - 1] + b[i], whose derivative and adjoint are linear recurrences.
+They are closed under differentiation and transposition. A cumulative sum is its own adjoint in the reverse direction.
+The tangent of every other one is a linear recurrence y[i] = a[i] y[i - 1] + b[i], whose derivative and adjoint are
+linear recurrences.
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ from fxad.primitives.reduce import ORDERED, extreme
 from fxad.primitives.running import Join, Parts, running
 from fxad.primitives.shape import ExpandDims, Iota
 
-_WINDOW: Final = 16  # up to here XLA's window reduction is best: longer ones it takes apart, which takes long
+_WINDOW: Final = 16  # XLA's window reduction is fastest up to this size; XLA decomposes longer ones slowly
 
 
 def difference(emit: Emit, a: Atom, b: Atom) -> Atom:
-    """a - b, 0 where they are the same infinity."""
+    """Return a - b, or 0 if both are the same infinity."""
     return emit.one(SELECT_N, emit.one(EQ, a, b), emit.one(SUB, a, b), Lit.of(0.0, a.aval))
 
 
 def log_of_sum(emit: Emit, left: Parts, right: Parts) -> Parts:
-    """log(exp(a) + exp(b)), exact where one of them is infinite."""
+    """Return log(exp(a) + exp(b)), exact if one of them is infinite."""
     (a,), (b,) = left, right
     top = emit.one(MAX, a, b)
     more = emit.one(LOG1P, emit.one(EXP, emit.one(NEG, emit.one(ABS, difference(emit, a, b)))))
@@ -76,7 +77,7 @@ def log_of_sum(emit: Emit, left: Parts, right: Parts) -> Parts:
 
 
 class Cumulative(Primitive):
-    """All elements up to each along `axis`, joined; from the end with `reverse`. The result has the operand's type."""
+    """Combine all elements up to each along `axis`; from the end with `reverse`. The result has the operand's type."""
 
     __slots__ = ()
 
@@ -87,19 +88,20 @@ class Cumulative(Primitive):
 
     @abstractmethod
     def unit(self, dtype: DType) -> Lit:
-        """What changes nothing when joined."""
+        """Return the identity element."""
 
     @abstractmethod
     def join(self) -> Join:
-        """The operation of two elements."""
+        """Return the operation on two elements."""
 
     @abstractmethod
     def compute(self, x: NDArray) -> object:
-        """The meaning along axis 0, from the front, not empty; floats below 32 bits arrive as float32."""
+        """Compute the result in NumPy along axis 0, from the front, for an axis that is not empty. Floats below 32 bits
+        are given as float32."""
 
     @abstractmethod
     def along(self, axis: int, reverse: bool) -> Primitive:
-        """The same along another axis."""
+        """Return the same primitive for another axis."""
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_alike(self, self.axis, self.takes, *operands(self, avals, 1))
@@ -227,7 +229,7 @@ class CumProd(Cumulative):
 
 
 class CumExtremum(Cumulative):
-    """The greatest or least element up to each. Its tangent is that of the first element that attained it."""
+    """The greatest or least element up to each. The tangent is that of the first element equal to it."""
 
     __slots__ = ()
 
@@ -259,10 +261,10 @@ class CumExtremum(Cumulative):
         return (y,), ctx.lin(gather, t, index)
 
     def _places(self, emit: Emit, y: Atom) -> Atom:
-        """Where the extremum so far was first attained."""
+        """Return the index at which the current extremum first occurs."""
         n = y.aval.shape[self.axis]
         ahead = shifted(emit, y, self.axis, self.reverse, zero_of(y.aval))
-        # a new one differs from the one before; a nan differs from itself, and there is no newer one
+        # a new extremum differs from the previous one; nan differs from itself, and no extremum follows it
         nans = emit.one(AND, emit.one(NE, y, y), emit.one(NE, ahead, ahead))
         same = emit.one(OR, nans, emit.one(EQ, y, ahead))
         at = emit.one(Iota(y.aval.shape, dtypes.int32, self.axis))
@@ -354,7 +356,7 @@ class CumLogSumExp(Cumulative):
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         ahead = shifted(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))
-        # where the sum is still 0 no element has a part in it
+        # while the sum is 0, the tangent is 0
         empty = ctx.one(EQ, y, Lit.of(-np.inf, y.aval))
         old, new = [
             ctx.one(SELECT_N, empty, ctx.one(EXP, difference(ctx, part, y)), Zero(y.aval).instantiate())

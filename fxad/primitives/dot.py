@@ -1,4 +1,4 @@
-"""Contraction of two arrays. Closed under its own calculus: its derivative and its transposes are contractions."""
+"""Contraction of two arrays. The derivative and the transposes are contractions too."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class DotGeneral(Linear):
         at = 0
         if left is not None and right is not None:
             lhs_batch, rhs_batch = (left, *lhs_batch), (right, *rhs_batch)
-        elif left is not None:  # a free axis more: nothing is repeated
+        elif left is not None:  # the mapped axis becomes a free axis, without broadcasting
             at = len(lhs_batch) + free(args[0].aval.ndim, lhs_batch, lhs_contract).index(left)
         elif right is not None:
             rows = args[0].aval.ndim - len(lhs_contract)
@@ -183,12 +183,13 @@ _KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
 
 
 def free(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of an operand that are neither batch nor contracting."""
+    """Return the axes of an operand that are neither batch nor contracting."""
     return tuple([a for a in range(ndim) if a not in contract and a not in batch])
 
 
 def _paired(mine: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
-    """My contracting axes in the order in which the other operand's free axes leave a dot_general."""
+    """Return this operand's contracting axes, in the order in which a dot_general returns the free axes of the other
+    operand."""
     return [a for _, a in sorted(zip(other, mine, strict=True))]
 
 
@@ -197,7 +198,8 @@ def _converted(emit: Emit, x: Atom, dtype: DType) -> Atom:
 
 
 def _arranged(emit: Emit, bar: Atom, axes: tuple[int, ...], like: Aval) -> Atom:
-    """A cotangent whose axis k belongs to axis `axes[k]` of the operand, with the operand's axes and dtype."""
+    """Return a cotangent with the axes and dtype of the operand. Axis k of `bar` belongs to axis `axes[k]` of the
+    operand."""
     perm = tuple(sorted(range(len(axes)), key=axes.__getitem__))
     if perm != tuple(range(len(axes))):
         bar = emit.one(Transpose(perm), bar)

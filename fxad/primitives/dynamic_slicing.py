@@ -1,4 +1,4 @@
-"""Windows of an array at a place that is known when the program runs. Duals: dynamic_slice, dynamic_update_slice."""
+"""Windows of an array at start indices known at run time. dynamic_slice and dynamic_update_slice are duals."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def _check_starts(name: str, x: Aval, starts: tuple[Aval, ...], sizes: Shape) ->
 
 
 def _window(x: NDArray, starts: tuple[NDArray, ...], sizes: Shape) -> tuple[slice, ...]:
-    """The window, moved inside `x` where it does not lie there."""
+    """Return the window, with start indices clamped so that it lies inside `x`."""
     firsts = [min(max(int(s), 0), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
     return tuple([slice(first, first + m) for first, m in zip(firsts, sizes, strict=True)])
 
 
 def _wide_starts(hlo: Hlo, starts: Sequence[HloValue], avals: Sequence[Aval]) -> Sequence[HloValue]:
-    """Start indices in a dtype that can hold every bound: XLA compares them with sizes in their own dtype."""
+    """Return start indices in a dtype that can hold every bound: XLA compares them with sizes in their own dtype."""
     if not avals or avals[0].dtype.itemsize >= 4:
         return starts
     return [
@@ -87,7 +87,8 @@ def _with_zero(starts: tuple[Atom, ...], at: int) -> tuple[Atom, ...]:
 @final
 @primitive
 class DynamicSlice(Linear):
-    """The window of `sizes` at start indices known when the program runs, moved inside where it would stick out.
+    """The window of `sizes` at start indices known at run time. Start indices are clamped so that the window lies
+    inside x.
 
     Type: x of any dtype, then one 0-d integer per axis, all of one dtype.
     Rule: linear in x; transpose is dynamic_update_slice into zeros.
@@ -160,10 +161,11 @@ class DynamicSlice(Linear):
 @final
 @primitive
 class DynamicUpdateSlice(Linear):
-    """x with the window at start indices known when the program runs replaced, moved inside where it would stick out.
+    """x with the window at start indices known at run time replaced. Start indices are clamped so that the window lies
+    inside x.
 
     Type: x of any dtype, the update of the same dtype and rank and no larger, then one 0-d integer per axis.
-    Rule: linear in x and the update together; the update gets back the window, x the rest.
+    Rule: linear in x and the update together; the cotangent of the update is the window, that of x is the rest.
     Source: stablehlo.dynamic_update_slice
     """
 
@@ -202,7 +204,7 @@ class DynamicUpdateSlice(Linear):
         if start_dims.count(None) == len(starts):
             update = broadcast_to_axis(ctx, update, update_dim, ctx.size, at)
             return ctx(self, x, update, *_with_zero(tuple(starts), at)), (at,)
-        # a window per example: one window each, so that no two updates meet
+        # one window per example, so updates do not overlap
         ndim = len(starts)
         update = broadcast_to_axis(ctx, update, update_dim, ctx.size, 0)
         scatter = Scatter(

@@ -48,13 +48,13 @@ class Fft(Linear):
     """The discrete Fourier transform over the last axes, of the sizes `lengths`.
 
     `FFT` sums x[j] exp(-2 pi i j k / n); `IFFT` is its inverse, divided by the number of elements. `RFFT` is the half
-    of `FFT` that says it all for a real operand: k <= n / 2 on the last axis. `IRFFT` is the inverse of that; it reads
-    no imaginary part where the transform of real elements has none.
+    of `FFT` that determines the other half for a real operand: k <= n / 2 on the last axis. `IRFFT` is its inverse; it
+    ignores the imaginary parts that are zero in the transform of a real array.
 
     Type: FFT, IFFT: complex to complex. RFFT: float32 or float64 to complex. IRFFT: complex to float. `lengths` are the
           sizes of the real or longer side, one to three, none 0.
-    Rule: linear. FFT and IFFT are their own transposes; those of RFFT and IRFFT are each other, conjugated and with the
-          elements weighed that stand for two.
+    Rule: linear. FFT and IFFT are their own transposes. RFFT and IRFFT are each other's transposes, conjugated, with a
+          weight for the elements that represent two.
     Source: stablehlo.fft
     """
 
@@ -132,7 +132,8 @@ class Fft(Linear):
         return (ctx.one(MUL, there, self._weights(ctx, there.aval, 1 / count, 2 / count)),)
 
     def _weights(self, emit: Emit, half: Aval, once: float, twice: float) -> Atom:
-        """One number for the elements on the last axis of a half that stand for themselves, another for the rest."""
+        """Return `once` for the elements on the last axis that represent only themselves, and `twice` for the
+        others."""
         n, m = self.lengths[-1], half.shape[-1]
         k = emit.one(Iota((m,), dtypes.int32, 0))
         middle = 0 if n % 2 else n // 2

@@ -1,7 +1,7 @@
-"""Reductions, of axes and of windows, by a body: several operands at once, combined by any associative operation.
+"""Reductions of axes and windows by a body: any associative operation on tuples of elements.
 
-Those by one addition, maximum, minimum, product or logical operation are primitives of their own, with derivatives; the
-functions of `fxad.lax` choose them where the body is one.
+Reductions by a single addition, maximum, minimum, product or logical operation are primitives of their own, with
+derivatives. The functions of `fxad.lax` use those if the body is such an operation.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ Results: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]
 
 
 class Fold(HigherOrder):
-    """Operands of one shape, then as many 0-d values to start from; a body from two tuples of elements to one.
+    """A reduction: operands of one shape, then as many 0-d initial values; the body maps two tuples of elements to one.
 
-    The body is associative and the values to start from change nothing: then no order of combination can be told from
-    another.
+    The body must be associative, and the initial values must be its identity. The result then does not depend on the
+    order of combination.
     """
 
     __slots__ = ()
@@ -70,7 +70,7 @@ class Fold(HigherOrder):
 
     @final
     def _operands(self, avals: tuple[Aval, ...]) -> tuple[Aval, ...]:
-        """The types of the operands without those of the values to start from, checked against each other and the body.
+        """Return the types of the operands without the initial values, checked against each other and the body.
 
         Raises: ArgumentError, ShapeError, DTypeError, ParameterError.
         """
@@ -105,7 +105,7 @@ class Fold(HigherOrder):
 
     @final
     def folded(self, inits: Sequence[NDArray], values: Sequence[NDArray]) -> tuple[NDArray, ...]:
-        """The body over the last axis of `values`, from the left."""
+        """Fold the body over the last axis of `values`, from the left."""
         lead = values[0].shape[:-1]
         outs = [np.empty(lead, v.dtype) for v in values]
         for at in np.ndindex(*lead):
@@ -183,7 +183,7 @@ class ReduceWindow(Fold):
 
     @property
     def sliding(self) -> Sliding:
-        """How the windows slide."""
+        """The parameters of the windows."""
         return Sliding(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ReduceWindow:
@@ -226,13 +226,13 @@ def _fronted(ctx: BatchCtx, args: Iterable[Atom], dims: Iterable[int | None]) ->
 
 
 def _nothing(xs: Iterable[Atom]) -> list[Atom]:
-    """The values that a guarded body starts from: no element yet."""
+    """Return the initial values of a guarded body: flags that are False, then zeros."""
     return [Lit.of(False, Aval((), dtypes.bool_)), *[Zero(x.aval.with_shape(())).instantiate() for x in xs]]
 
 
 @by_value
 def _guarded(body: Jaxpr) -> Jaxpr:
-    """The body on elements that each come with a flag whether they are there: it needs no neutral element."""
+    """Return the body on elements that carry a flag for presence. It needs no identity element."""
     b, scalars = Builder(), body.out_avals
     flag = Aval((), dtypes.bool_)
     p, *left = b.inputs((flag, *scalars))
@@ -246,9 +246,10 @@ def _guarded(body: Jaxpr) -> Jaxpr:
 def _from_each(
     emit: Emit, body: Jaxpr, xs: tuple[Atom, ...], axes: Axes, inits: tuple[Atom, ...], flags: Atom | None
 ) -> tuple[Atom, ...]:
-    """Reduce `axes` of `xs` (mapped at axis 0) from initial values of each example: they become elements, in front.
+    """Reduce `axes` of `xs` (mapped at axis 0) from initial values that differ between examples: these become elements
+    in front.
 
-    `flags` say which elements are there; None: all.
+    `flags` mark the elements that are present; None marks all.
     """
     shape = xs[0].aval.shape
     kept = [a for a in range(len(shape)) if a not in axes]

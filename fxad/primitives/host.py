@@ -1,4 +1,4 @@
-"""Calls of Python functions from a running program: a pure function of arrays, or an effect."""
+"""Calls of Python functions at run time: pure functions of arrays, or effects."""
 
 from __future__ import annotations
 
@@ -46,14 +46,16 @@ _EFFECTS: Final = {PURE: frozenset[str](), IO: frozenset({IO}), ORDERED: frozens
 @final
 @primitive
 class HostCall(Primitive):
-    """What a Python function gives for the operands; `label` is its name and `results` are the types it promises.
+    """The results of a Python function of the operands; `label` is its name and `results` are its declared result
+    types.
 
-    Type:   operands: u64[], the number of the function (`core.host_functions`), then arrays; results: `results`,
-            with the mapped axes in front.
-    Rule:   no derivative: a tangent is refused where there are floating results, and stops where there are none.
-            `effect` is "pure" (may be dropped, merged, repeated), "io" (happens once), or "ordered" (after the calls
-            before it, too). Under vmap the function is called for one example after the other; with `whole`, once with
-            the stack: `sizes` are the mapped axes from the outside in, and `mapped` says which operands carry them.
+    Type:   operands: u64[], the number of the function (`core.host_functions`), then arrays; results: `results`, with
+            the mapped axes in front.
+    Rule:   no derivative: a tangent is an error if there are floating results, and is dropped if there are none.
+            `effect` is "pure" (may be dropped, merged, repeated), "io" (happens once), or "ordered" (once, after the
+            preceding ordered calls). Under vmap the function is called for one example after the other; with `whole`,
+            once with the stack: `sizes` are the mapped axes from the outside in, and `mapped` says which operands carry
+            them.
     Source: XLA's `xla_ffi_python_cpu_callback`, which jaxlib registers.
     """
 
@@ -64,11 +66,11 @@ class HostCall(Primitive):
     sizes: tuple[int, ...] = ()
     mapped: tuple[tuple[bool, ...], ...] = ()
     whole: bool = False
-    token: bool = False  # takes and gives a u32[] beside: how lowering puts calls in order
+    token: bool = False  # with a further u32[] operand and result, by which lowering orders the calls
 
     @property
     def refusal(self) -> tuple[str, str]:
-        """What it calls, in messages, and what to do where it cannot."""
+        """The subject and the remedy of the message for a place where this equation is not allowed."""
         return f"{self.label}, a function of this process", "leave it out of what does not run here, on a CPU"
 
     @property
@@ -100,7 +102,7 @@ class HostCall(Primitive):
         return (TOKEN, *outs) if self.token else outs
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        # the function may keep what it is given: the memory of an operand is lent for the call only
+        # copy the operands: their memory is valid only during the call, and the function may store them
         operands = [np.array(x) for x in (args[0], *args[1 + self.token :])]
         for x in operands:
             x.flags.writeable = False
@@ -131,7 +133,7 @@ class HostCall(Primitive):
         return outs
 
     def _checked(self, given: Sequence[object], sizes: tuple[int, ...]) -> list[NDArray]:
-        """What the function gave, as it promised. Raises: ExecutionError."""
+        """Return the function's results if they have the declared types. Raises: ExecutionError."""
         if len(given) != len(self.results):
             raise ExecutionError(
                 f"host_call: {self.label} gave {len(given)} results, it was declared to give {len(self.results)}",
@@ -172,7 +174,7 @@ class HostCall(Primitive):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         marks = tuple([d is not None for d in dims])
         stacks = [a if d is None else move_axis(ctx, a, d, 0) for a, d in zip(args, dims, strict=True)]
-        # a stack of functions is called one after the other
+        # a stack of functions is called one by one
         whole = self.whole and not marks[0]
         outs = ctx(replace(self, sizes=(ctx.size, *self.sizes), mapped=(marks, *self.mapped), whole=whole), *stacks)
         return outs, (0,) * len(outs)
@@ -190,7 +192,7 @@ class HostCall(Primitive):
 
 
 def _has(dtype: dtypes.DType, x: complex) -> bool:
-    """Whether a Python number is one of a dtype, but for rounding."""
+    """Return True if a dtype can represent a Python number, up to rounding."""
     match x:
         case bool():
             return True
@@ -204,7 +206,7 @@ def _has(dtype: dtypes.DType, x: complex) -> bool:
 
 
 def custom_call(call: Primitive, hlo: Hlo, args: Sequence[HloValue], outs: Sequence[Aval]) -> Sequence[HloValue]:
-    """The operation at which XLA calls the host, for the meaning (`impl`) of an equation."""
+    """Emit the custom call through which XLA calls `impl` of an equation on the host."""
     attrs = {
         "call_target_name": '"xla_ffi_python_cpu_callback"',
         "has_side_effect": "true" if call.effects else "false",
@@ -215,7 +217,7 @@ def custom_call(call: Primitive, hlo: Hlo, args: Sequence[HloValue], outs: Seque
 
 
 def _spread(x: NDArray, carried: Sequence[bool]) -> NDArray:
-    """`x` with an axis of size 1 for each mapped axis that it does not carry."""
+    """Return `x` with an axis of size 1 for each mapped axis that it does not carry."""
     own = iter(x.shape)
     return x.reshape(*[next(own) if c else 1 for c in carried], *own)
 

@@ -1,9 +1,8 @@
 """Values defined by an equation that they satisfy: `linear_solve` and `root`.
 
-The implicit function theorem says what their derivatives are, whatever program finds them: that of a solution is the
-solution of a linear system, whose matrix is the derivative of the equation. So an equation here carries the equation
-that it solves besides the program that solves it, and its rules emit equations of the same kind, so they hold at any
-order.
+The implicit function theorem gives their derivatives, independent of the program that computes them. The tangent of a
+solution is the solution of a linear system whose matrix is the derivative of the equation. So these primitives have two
+bodies: the equation, and its solver. Their rules emit the same primitives, so they hold at any order.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ Dims: TypeAlias = tuple[int | None, ...]
 @final
 @primitive
 class LinearSolve(Applied, Linear):
-    """The x for which `matvec(x)` is the first operands b, found by `solve`.
+    """The x for which `matvec(x)` equals b (the first operands), computed by `solve`.
 
     Type: (b, then others) -> (x, then auxiliary results of `solve`); `matvec`: (x, others) -> b, of the types of x;
           `adjoint`, (transpose of `matvec`, its solver) or nothing: (cotangents of x, others) -> cotangents of b.
-    Rule: linear in b: tangents of b are solved for, and transposed, the adjoint system is. With respect to the others,
-          A x = b gives A x_dot = b_dot - A_dot x. `solve` itself is not differentiated; what else it gives has no
-          derivative.
+    Rule: linear in b: the tangent solves the same system with the tangent of b, and the transpose solves the adjoint
+          system. With respect to the others, A x = b gives A x_dot = b_dot - A_dot x. `solve` itself is not
+          differentiated; its auxiliary results have no derivative.
     """
 
     name: ClassVar[str] = "linear_solve"
@@ -68,12 +67,12 @@ class LinearSolve(Applied, Linear):
 
     @property
     def size(self) -> int:
-        """The number of operands that are b, and of results that are x."""
+        """The number of operands in b, and of results in x."""
         return len(self.matvec.outs)
 
     @property
     def alone(self) -> LinearSolve:
-        """The same without auxiliary results."""
+        """Return the same solve without auxiliary results."""
         return self.with_bodies((self.matvec, with_outs(self.solve, self.solve.outs[: self.size]), *self.adjoint))
 
     @property
@@ -127,7 +126,7 @@ class LinearSolve(Applied, Linear):
         return outs, (*dots, *[Zero(v.aval) for v in outs[n:]])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        alone = len(self.solve.outs) == self.size  # auxiliary results are not linear; dead ones are dropped
+        alone = len(self.solve.outs) == self.size  # not linear with auxiliary results; unused ones are removed before
         return alone and all(mask[: self.size]) and not any(mask[self.size :])
 
     def transpose(
@@ -148,14 +147,14 @@ class LinearSolve(Applied, Linear):
 @final
 @primitive
 class Root(Applied):
-    """The x for which `equation` of the captured operands and x vanishes, found by `solve` from a first guess.
+    """The x for which `equation` of the captured operands and x is zero, computed by `solve` from an initial guess.
 
-    Type: (captured, guess) -> (x, of the types of the guess, then auxiliary results of `solve`).
-          `equation`: (captured, x) -> values of the types of the inexact ones of x, zero at the solution.
-          `at`: (captured, x) -> what the linear system of the tangents needs to know; `system`: the bodies of its
-          `linear_solve`, matvec, solve, and perhaps the adjoint ones, over (right-hand side, of `at`, captured).
-    Rule: f(c, x(c)) = 0 gives f_x x_dot = -f_c c_dot, which is that `linear_solve`. Neither `solve` nor the guess is
-          differentiated, nor what `solve` gives besides.
+    Type: (captured, guess) -> (x, of the types of the guess, then auxiliary results of `solve`). `equation`: (captured,
+          x) -> values of the types of the inexact ones of x, zero at the solution. `at`: (captured, x) -> the values
+          that the linear system of the tangents needs; `system`: the bodies of its `linear_solve`: matvec, solve, and
+          optionally those of the adjoint, over (right-hand side, results of `at`, captured).
+    Rule: f(c, x(c)) = 0 gives f_x x_dot = -f_c c_dot, which this `linear_solve` solves. `solve`, its auxiliary results
+          and the guess are not differentiated.
     """
 
     name: ClassVar[str] = "root"
@@ -178,7 +177,7 @@ class Root(Applied):
 
     @property
     def size(self) -> int:
-        """The number of operands that are the guess, and of results that are x."""
+        """The number of operands in the guess, and of results in x."""
         return len(self.equation.ins) - self.captured
 
     @property
@@ -251,18 +250,19 @@ def _negative(ctx: JvpCtx, t: Tangent) -> Tangent:
 
 
 def _stacked(ctx: BatchCtx, args: Sequence[Atom], dims: Dims) -> list[Atom]:
-    """Operands with the mapped axis first, all of them: an unknown and its equation vary together."""
+    """Return all operands with the mapped axis first: an unknown and its equation are batched together."""
     return [broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
 
 
 def _batched_solve(ctx: BatchCtx, solve: Jaxpr, dims: Dims, at: Dims) -> tuple[Jaxpr, Dims]:
-    """A solver batched: the mapped axis comes first in the solution, and where it falls in auxiliary results."""
+    """Batch a solver. The mapped axis comes first in the solution; also return the mapped axis of each auxiliary
+    result."""
     out_dims = (*at, *ctx.recur(solve, dims)[1][len(at) :])
     return ctx.recur(solve, dims, out_dims)[0], out_dims
 
 
 def _batched_system(ctx: BatchCtx, bodies: tuple[Jaxpr, ...], at: Dims, known: Dims) -> tuple[tuple[Jaxpr, ...], Dims]:
-    """Bodies of a `linear_solve` batched, and where its auxiliary results carry the mapped axis."""
+    """Batch the bodies of a `linear_solve`, and return the mapped axes of its auxiliary results."""
     dims = (*at, *known)
     solve, out_dims = _batched_solve(ctx, bodies[1], dims, at)
     matvec, *adjoint = [ctx.recur(body, dims, at)[0] for body in (bodies[0], *bodies[2:])]

@@ -1,4 +1,4 @@
-"""Reading and writing at places given by an index array. Duals: gather and scatter_add."""
+"""Reads and writes at the places in an index array. gather and scatter_add are duals."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ _SCATTER: Final = (
 @final
 @primitive
 class Gather(Linear):
-    """Windows of `slice_sizes` at the places an index array names.
+    """Windows of `slice_sizes` at the places in an index array.
 
-    A window that sticks out is, by `mode`, moved inside (`clip`), replaced by zeros (`drop`), or promised not to occur.
+    `mode` defines windows out of range: they are clamped (`clip`), zero (`drop`), or promised not to occur.
 
     Type: x of any dtype, indices of any integer dtype, index vectors on their last axis.
     Rule: linear in x; transpose is scatter_add into zeros.
@@ -135,7 +135,7 @@ class Gather(Linear):
         return hlo.op("stablehlo.gather", args, outs, attrs)
 
     def _composed(self, x: Aval, indices: Aval) -> Jaxpr:
-        """The meaning by a gather that needs no rule for windows that stick out."""
+        """Return an equivalent program whose gather needs no rule for windows out of range."""
         b = Builder()
         operand, given = b.inputs((x, indices))
         at = widest(b, given)
@@ -148,7 +148,7 @@ class Gather(Linear):
         return b.build((out,), "gather")
 
     def _with(self, w: Windows, sizes: Shape, mode: str, *, stacked: bool = False) -> Gather:
-        """The gather with other dimension numbers; `stacked`: over indices that are no longer in one order."""
+        """Return the gather with other dimension numbers; `stacked`: its indices are no longer sorted as a whole."""
         unique = self.unique_indices and (not stacked or len(w.batched) > len(self.operand_batching_dims))
         return Gather(*w.numbers, sizes, mode, self.indices_sorted and not stacked, unique)
 
@@ -187,13 +187,13 @@ class Gather(Linear):
 
 
 class ScatterFamily(Primitive):
-    """Combine windows of x, at the places an index array names, with updates.
+    """Combine windows of x, at the places in an index array, with updates.
 
-    A window that sticks out is, by `mode`, moved inside (`clip`), left out (`drop`), or promised not to occur.
+    `mode` defines windows out of range: they are clamped (`clip`), left out (`drop`), or promised not to occur.
 
     Type: x, indices of any integer dtype with index vectors on their last axis, updates of x's dtype.
-    Source: stablehlo.scatter, with index_vector_dim the last axis of the indices; updates that meet in one place are
-    combined in any order.
+    Source: stablehlo.scatter, with index_vector_dim the last axis of the indices; updates of the same element are
+            combined in any order.
     """
 
     __slots__ = ()
@@ -216,7 +216,7 @@ class ScatterFamily(Primitive):
 
     @abstractmethod
     def remade(self, windows: Windows, mode: str, indices_sorted: bool, unique_indices: bool) -> Primitive:
-        """The same kind of scatter with other parameters."""
+        """Return the same primitive with other parameters."""
 
     @property
     def windows(self) -> Windows:
@@ -292,7 +292,7 @@ class ScatterFamily(Primitive):
         return hlo.op("stablehlo.scatter", args, outs, attrs, (self.applies or _second(x.with_shape(())),))
 
     def _composed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
-        """The meaning by a scatter that leaves windows out that stick out."""
+        """Return an equivalent program whose scatter drops windows out of range."""
         b = Builder()
         operand, given, values = b.inputs((x, indices, updates))
         at = widest(b, given)
@@ -303,7 +303,8 @@ class ScatterFamily(Primitive):
         return b.build(b(scatter, operand, at, values), self.name)
 
     def _indexed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
-        """The meaning with one index more, into a new axis of size 1: XLA fails on empty index vectors."""
+        """Return an equivalent program with one more index, into a new axis of size 1: XLA fails on empty index
+        vectors."""
         b = Builder()
         operand, _, values = b.inputs((x, indices, updates))
         windows, _ = self.windows.mapped(x.ndim, 0, False)
@@ -330,7 +331,7 @@ class ScatterFamily(Primitive):
         return ctx(scatter, x, indices, updates), (dim,)
 
     def read(self, emit: Emit, x: Atom, indices: Atom, updates: Aval) -> Atom:
-        """The windows of `x` that the updates meet; zero for those that are left out."""
+        """Return the windows of `x` that the updates apply to; zero for updates that are left out."""
         sizes = self.sizes(x.aval.shape, updates.shape)
         return emit.one(
             Gather(*self.windows.numbers, sizes, self.mode, self.indices_sorted, self.unique_indices), x, indices
@@ -345,10 +346,10 @@ def _second(scalar: Aval) -> Jaxpr:
 @final
 @primitive
 class ScatterAdd(ScatterFamily, Linear):
-    """Add updates to windows of x at the places an index array names; those that meet add up.
+    """Add updates to windows of x at the places in an index array. Updates of the same element are summed.
 
     Type: x of any dtype but bool, indices of any integer dtype, updates of x's dtype.
-    Rule: linear in x and the updates together; the updates get back a gather.
+    Rule: linear in x and the updates together; the cotangent of the updates is a gather.
     Source: stablehlo.scatter with stablehlo.add; see `ScatterFamily`.
     """
 

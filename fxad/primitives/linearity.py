@@ -1,4 +1,4 @@
-"""Linearity of a program: what lets an equation that carries a body be transposed."""
+"""Linearity of programs, which decides if an equation with a body can be transposed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FEW: Final = 6
 
 @by_value
 def is_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
-    """Whether every result is linear in the marked operands taken together, the others held fixed.
+    """Return True if every result is linear in the marked operands taken together, with the others fixed.
 
-    A zero literal is linear in anything, any other constant is not.
+    A zero literal is linear in every operand; no other constant is.
     """
     linear: set[Atom] = {v for v, marked in zip(jaxpr.ins, mask, strict=True) if marked}
     for eqn in jaxpr.eqns:
@@ -38,10 +38,11 @@ def _is_linear(eqn: Eqn, linear: Container[Atom]) -> bool:
 
 
 def linear_with_zeros(prim: Linear, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
-    """Operands in which an equation is linear, taken together: those marked, and literal zeros.
+    """Return the operands in which an equation is jointly linear: the marked ones, and literal zeros.
 
-    A zero is linear in anything, and known: `concatenate(x_dot, 0)` is linear in both, a map of `x_dot` and 0 over a
-    residual that is 0 in the first two. So all zeros count, or, of a few, some.
+    A zero is linear in every operand, and also known. `concatenate(x_dot, 0)` is linear in both operands. A map of
+    `x_dot` and 0 with a residual that is 0 is linear in the first two. So either all zeros count as linear, or, if
+    there are few, some of them.
     """
     zeros = [k for k, a in enumerate(eqn.ins) if not mask[k] and is_zero(a)]
     sizes = range(1, len(zeros)) if len(zeros) <= _FEW else ()
@@ -53,17 +54,18 @@ def linear_with_zeros(prim: Linear, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[b
 
 
 def is_zero(a: Atom) -> bool:
-    """Whether an atom is the literal zero of an inexact type (0.0, not -0.0)."""
+    """Return True if an atom is the literal zero of an inexact type (0.0, not -0.0)."""
     return isinstance(a, Lit) and a.aval.inexact and not any(a.bits)
 
 
 @by_value
 def without(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """A program that is linear in its first operands, for when those not `live` vanish: they are operands no longer.
+    """Return a program that is linear in its first operands, specialized to zeros for those not in `live`. These are
+    removed from its operands.
 
-    Returns it and which of its results do not vanish; those that do are literals. An equation that is linear in its
-    vanishing operands, the others known, is gone. One that is not, such as `concatenate` of a vanishing operand and a
-    known one, is computed with zeros: `reroll` stacks what stands in one place of the calls of a chain.
+    Also returns a mask of its results that are not zero; the zero ones are literals. An equation that is linear in its
+    zero operands, with the others known, is removed. Any other equation, such as `concatenate` of a zero operand and a
+    known one, is computed with zeros: `reroll` stacks operands at the same place of the calls in a chain.
     """
     b = Builder()
     first, known = jaxpr.ins[: len(live)], jaxpr.ins[len(live) :]

@@ -1,4 +1,4 @@
-"""Every primitive there is: the classes of all families, in one tuple."""
+"""The tuple of all primitive classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values with a name, and values that a `remat` keeps: identities that say something about memory."""
+"""Identities that annotate values: with a name, or as stored by a `remat`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from fxad.primitives.checks import operands
 
 
 class Mark(Linear):
-    """The operand, with something said about it.
+    """The operand with an annotation.
 
     Type: one operand of any type; a result of that type.
-    Rule: the mark is on the value only: tangents and cotangents pass without it. Under vmap it is on the whole stack.
-    Cost: none: nothing is left of it in StableHLO.
+    Rule: only the value is marked: tangents and cotangents are not. Under vmap the mark is on the whole stack.
+    Cost: none: it lowers to nothing.
     """
 
     __slots__ = ()
@@ -68,7 +68,7 @@ class Mark(Linear):
 @final
 @primitive
 class Name(Mark):
-    """The operand under a name that policies of `remat` can choose it by."""
+    """The operand with a name, by which policies of `remat` select it."""
 
     name: ClassVar[str] = "name"
     label: str
@@ -77,11 +77,11 @@ class Name(Mark):
 @final
 @primitive
 class Keep(Mark):
-    """The operand, which the `remat` around this equation stores for the backward pass; `by` is the policy's text.
+    """The operand, which the enclosing `remat` stores for the backward pass; `by` is the policy's text.
 
-    `outer` are the policies of the `remat` around that one, from the inside out, as far as they keep it too. What a
-    policy decides is written into the body in this form: a mark stays with its value through vmap, jvp, dce and
-    inlining, where a number of an equation would not.
+    `outer` are the policies of the `remat` equations around that one, from the inside out, as long as they keep it too.
+    A policy's decision is stored in the body in this form because a mark stays with its value through vmap, jvp, dce
+    and inlining, while the index of an equation changes.
     """
 
     name: ClassVar[str] = "keep"
@@ -90,12 +90,12 @@ class Keep(Mark):
 
     @property
     def deciders(self) -> tuple[str, ...]:
-        """The policies that keep the value, from the inside out."""
+        """Return the policies that keep the value, from the inside out."""
         return (self.by, *self.outer)
 
 
 def sources(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
-    """For results of marks: the value before any mark."""
+    """Return a map from results of marks to the value before all marks."""
     out: dict[Atom, Atom] = {}
     for eqn in eqns:
         if isinstance(eqn.prim, Mark):
@@ -104,8 +104,8 @@ def sources(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
 
 
 def kept(eqns: Sequence[Eqn], level: int) -> dict[Atom, Var]:
-    """The values that are kept by the `remat` with `level` others in between: for each (before any mark), its first
-    such mark."""
+    """Return the values that the `remat` with `level` others in between keeps: a map from each value (before all marks)
+    to its first such mark."""
     before = sources(eqns)
     out: dict[Atom, Var] = {}
     for eqn in eqns:

@@ -1,7 +1,6 @@
-"""What NumPy's indices mean, in one equation each: `index` for ints and slices, `index_vectors` for integer arrays.
+"""NumPy's indexing in one equation each: `index` for ints and slices, `index_vectors` for integer arrays.
 
-Both take places that are known when the program runs as a user writes them: of any integer dtype, negative ones
-counted from the end.
+Both take run-time indices as the user writes them: of any integer dtype, negative ones counted from the end.
 """
 
 from __future__ import annotations
@@ -60,17 +59,18 @@ INT32_MAX: Final = 2**31 - 1
 
 
 def place_dtype(sizes: Sequence[int]) -> DType:
-    """The dtype of places in axes of these sizes: int32 where it holds them all."""
+    """Return the dtype of indices into axes of these sizes: int32 if it can hold them all."""
     return dtypes.int32 if max(sizes, default=0) <= INT32_MAX else dtypes.int64
 
 
 def _wider(given: DType, dtype: DType) -> bool:
-    """Whether a place of dtype `given` may not fit in `dtype`, which is int32 or int64."""
+    """Return True if an index of dtype `given` may not fit in `dtype`, which is int32 or int64."""
     return given.itemsize > dtype.itemsize or (given.itemsize == dtype.itemsize and given in dtypes.UNSIGNED)
 
 
 def from_front(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
-    """Places in an axis of `size`, counted from its front, in `dtype`. A place outside stays outside."""
+    """Return indices into an axis of `size`, counted from its front, in `dtype`. An index out of range stays out of
+    range."""
     if isinstance(i, Lit):
         return Lit.of(int(counted(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))
     signed = i.aval.dtype not in dtypes.UNSIGNED
@@ -166,8 +166,8 @@ class IndexVectors(Primitive):
 class Index(Linear):
     """`x[3, i, 1:9:2]`: the elements of a window of x, without the axes `dropped`.
 
-    Along each axis the window has `sizes` elements from `starts` on, every `strides`-th. Along an axis of `dynamic`
-    it starts where an operand says, counted from the end when negative, moved inside where it would stick out.
+    Along each axis the window has `sizes` elements from `starts` on, every `strides`-th. Along an axis of `dynamic` an
+    operand gives its start, counted from the end if negative, and clamped so that the window lies inside x.
 
     Type: x of any dtype, then one 0-d integer of any dtype for each axis of `dynamic`; the window lies in x, along the
           axes of `dynamic` it has start 0 and stride 1, along those `dropped` size 1.
@@ -301,11 +301,11 @@ class Index(Linear):
     # ------------------------------------------------------------------------------------------ what it consists of
 
     def held(self, shape: Shape) -> Shape:
-        """The shape of the part of x, of `shape`, in which the window lies wherever it starts."""
+        """Return the shape of the part of x that contains the window for every start index."""
         return tuple([n if a in self.dynamic else m for a, n, m, _ in self._axes(shape)])
 
     def part(self, shape: Shape) -> Slice:
-        """That part."""
+        """Return the slice of that part."""
         windows = zip(self.starts, self.held(shape), self.strides, strict=True)
         return Slice(self.starts, tuple([s + (m - 1) * t + 1 if m else s for s, m, t in windows]), self.strides)
 
@@ -316,7 +316,7 @@ class Index(Linear):
         return x if self.held(x.aval.shape) == x.aval.shape else emit.one(self.part(x.aval.shape), x)
 
     def _starts(self, emit: Emit, shape: Shape, places: Sequence[Atom]) -> list[Atom]:
-        """One start for each axis of that part, counted from the front."""
+        """Return one start for each axis of that part, counted from the front."""
         dtype = place_dtype(shape)
         starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)
         for a, i in zip(self.dynamic, places, strict=True):

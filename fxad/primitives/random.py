@@ -1,8 +1,7 @@
-"""What random numbers need beyond arithmetic: a block cipher, and the derivative of what was found by rejection.
+"""The primitives of random numbers: a block cipher, and the derivative of a draw found by rejection.
 
-All that is random in fxad is Threefry-2x32 of a key and a counter, so a draw depends on nothing but its key: not on the
-order of draws, not on the device, not on what else is batched with it. Keys, counters and everything drawn from the
-bits are composites in `fxad.random`.
+All random numbers in fxad are Threefry-2x32 of a key and a counter. So a draw depends only on its key: not on the order
+of draws, the device or batching. Keys, counters and distributions are composites in `fxad.random`.
 """
 
 from __future__ import annotations
@@ -68,10 +67,10 @@ class Threefry2x32(Primitive):
 
     Type:   four u32 arrays of one shape (key, key, counter, counter) -> two of that shape.
     Rule:   integers: no derivative.
-    Cost:   one function in StableHLO per shape. Straight-line, XLA makes one vectorised kernel of it together with what
-            uses the bits, which compiles and runs 3 times as fast as a loop over the rounds. But where the bits are
-            keys of further ciphers, it would put the cipher into each of their kernels, once for every use, and
-            compile for seconds: there `loop` keeps them apart.
+    Cost:   one function in StableHLO per shape. XLA fuses the straight-line form with the consumers of the bits into
+            one vectorised kernel, which compiles and runs 3 times as fast as a loop over the rounds. If the bits are
+            keys of further ciphers, XLA would duplicate the cipher in the kernel of each consumer and compile for
+            seconds; `loop` prevents this.
     Source: Salmon, Moraes, Dror and Shaw, Parallel Random Numbers: As Easy as 1, 2, 3, SC11,
             https://doi.org/10.1145/2063384.2063405
     """
@@ -140,14 +139,15 @@ def _cipher(aval: Aval) -> Jaxpr:
 
 
 def _start(aval: Aval) -> Jaxpr:
-    """What the loop carries beside its count: the counter's words, and the words of the key schedule in turn."""
+    """Return the initial carry of the loop without its count: the counter's words, then the words of the key
+    schedule."""
     b = Builder()
     x0, x1, *ks = _schedule(b, *b.inputs((aval,) * 4))
     return b.build((x0, x1, ks[1], ks[2], ks[0]), "threefry2x32_start")
 
 
 def _loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
-    """Predicate and body of the loop: four rounds a trip."""
+    """Return predicate and body of the loop: four rounds per iteration."""
     count = aval.with_shape(())
     b = Builder()
     i, *_ = b.inputs((count, *[aval] * 5))
@@ -191,14 +191,14 @@ def _rotated(emit: Emit, x: Atom, r: Atom) -> Atom:
 @final
 @primitive
 class GammaSample(Binary):
-    """A number x that was drawn from the gamma distribution of shape a: x itself, but a function of a.
+    """A draw x from the gamma distribution of shape a: the value x, differentiable in a.
 
-    However x was found (by rejection: no derivative goes through that), it stands at a place of the distribution, and
-    moves with a so that its place stays: implicit reparameterisation.
+    x is usually found by rejection, which has no derivative. Implicit reparameterisation instead moves x with a so that
+    the value of the distribution function at x stays the same.
 
     Type:   a, x: two float operands of one type, not float8. For `log`, x is the logarithm of the draw.
-    Rule:   dx/da = random_gamma_grad(a, x), dx/dx = 1; where the draw underflows, the limit of that. The second
-            derivative in a is refused, as that of random_gamma_grad is.
+    Rule:   dx/da = random_gamma_grad(a, x), dx/dx = 1; the limit of these where the draw underflows. The second
+            derivative in a is an error, as that of random_gamma_grad is.
     Source: Figurnov, Mohamed and Mnih, Implicit Reparameterization Gradients (2018), equation 7.
     """
 

@@ -1,4 +1,5 @@
-"""The recurrence y[i] = a[i] y[i - 1] + b[i]: what most running totals do to tangents, closed under its own rules."""
+"""The linear recurrence y[i] = a[i] y[i - 1] + b[i], the tangent of most cumulative operations. Its rules emit the same
+primitive."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
 
 
 def shifted(emit: Emit, x: Atom, axis: int, reverse: bool, first: Lit) -> Atom:
-    """Each element's predecessor along an axis; before the first stands `first`."""
+    """Return each element's predecessor along an axis; the predecessor of the first is `first`."""
     if not x.aval.shape[axis]:
         return x
     here = tuple([int(a == axis) for a in range(x.aval.ndim)])
@@ -50,12 +51,12 @@ def shifted(emit: Emit, x: Atom, axis: int, reverse: bool, first: Lit) -> Atom:
 
 
 def zero_of(x: Aval) -> Lit:
-    """Zero, without axes, in the dtype of a type."""
+    """Return a 0-d zero of a type's dtype."""
     return Lit(bytes(x.dtype.itemsize), x.with_shape(()))
 
 
 def compose(emit: Emit, left: Parts, right: Parts) -> Parts:
-    """The map y -> right(left(y)) for maps y -> a y + b."""
+    """Return the map y -> right(left(y)) for maps y -> a y + b."""
     (a, b), (c, d) = left, right
     return emit.one(MUL, a, c), emit.one(ADD, emit.one(MUL, c, b), d)
 

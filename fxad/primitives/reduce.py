@@ -1,4 +1,4 @@
-"""Reductions but the sum (which is the dual of broadcasting and lives in `shape`): extrema, products, logic."""
+"""Reductions except the sum (the dual of broadcasting, in `shape`): extrema, products, logical operations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _BITS: Final = dtypes.INTEGER | {dtypes.bool_}
 
 
 def extreme(dtype: DType, sign: int) -> Lit:
-    """The least (`sign` -1) or greatest (+1) value of a dtype as a 0-d literal, infinite where it has infinities."""
+    """Return the least (`sign` -1) or greatest (+1) value of a dtype as a 0-d literal; an infinity if the dtype has
+    one."""
     aval = Aval((), dtype)
     if dtype == dtypes.bool_:
         return Lit.of(sign > 0, aval)
@@ -58,19 +59,19 @@ def extreme(dtype: DType, sign: int) -> Lit:
 
 
 class Reduction(Primitive):
-    """Combine the elements along `axes`, which disappear, by an operation that is associative and commutative."""
+    """Combine the elements along `axes`, which are removed, by an associative and commutative operation."""
 
     __slots__ = ()
 
     takes: ClassVar[frozenset[DType]]
     applies: ClassVar[str]  # the operation in StableHLO
-    rounds: ClassVar[bool] = False  # its results round: floats below 32 bits are combined in float32
+    rounds: ClassVar[bool] = False  # the operation rounds, so floats below 32 bits are combined in float32
     ufunc: ClassVar[np.ufunc]
     axes: tuple[int, ...]
 
     @abstractmethod
     def start(self, dtype: DType) -> Lit:
-        """The value that changes nothing: the result over no elements."""
+        """Return the identity element: the result over no elements."""
 
     @abstractmethod
     def along(self, axes: tuple[int, ...]) -> Primitive:
@@ -109,12 +110,12 @@ class Reduction(Primitive):
 
 
 def spread_back(ctx: JvpCtx, y: Atom, x: Aval, axes: tuple[int, ...]) -> Atom:
-    """A result of a reduction over `axes`, repeated along them."""
+    """Return a result of a reduction over `axes`, broadcast along them."""
     return spread(ctx, y, x.shape, tuple([a for a in range(x.ndim) if a not in axes]))
 
 
 def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: tuple[int, ...], x: Atom, t: Tangent) -> tuple[Atom, Tangent]:
-    """The tangent of a maximum or minimum: the mean of the tangents where it is attained."""
+    """Return the result and tangent of a maximum or minimum: the mean of the tangents of the elements equal to it."""
     y = ctx.one(prim, x)
     hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, spread_back(ctx, y, x.aval, axes)))
     share = ctx.one(DIV, hit, spread_back(ctx, ctx.one(ReduceSum(axes), hit), x.aval, axes))
@@ -124,10 +125,10 @@ def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: tuple[int, ...], x: Atom, t
 @final
 @primitive
 class ReduceMax(Reduction):
-    """The greatest element along `axes`; nan where there is one, the least value of the dtype over no elements.
+    """The greatest element along `axes`; nan if any element is nan; the least value of the dtype over no elements.
 
     Type: x integer, float or bool; the dtype is kept.
-    Rule: the tangent is the mean of the tangents where the maximum is attained.
+    Rule: the tangent is the mean of the tangents of the elements equal to the maximum.
     Source: stablehlo.reduce with stablehlo.maximum
     """
 
@@ -153,10 +154,10 @@ class ReduceMax(Reduction):
 @final
 @primitive
 class ReduceMin(Reduction):
-    """The least element along `axes`; nan where there is one, the greatest value of the dtype over no elements.
+    """The least element along `axes`; nan if any element is nan; the greatest value of the dtype over no elements.
 
     Type: x integer, float or bool; the dtype is kept.
-    Rule: the tangent is the mean of the tangents where the minimum is attained.
+    Rule: the tangent is the mean of the tangents of the elements equal to the minimum.
     Source: stablehlo.reduce with stablehlo.minimum
     """
 
@@ -185,8 +186,8 @@ class ReduceProd(Reduction):
     """The product along `axes`, 1 over no elements.
 
     Type: x of any dtype but bool; the dtype is kept (integers wrap).
-    Rule: the tangent follows a binary tree of products, so nothing is divided and zeros are no special case.
-    Cost: of the tangent, about 3 multiplications an element.
+    Rule: the tangent is computed by a binary tree of products, so there is no division and zeros need no special case.
+    Cost: the tangent takes about 3 multiplications per element.
     Source: stablehlo.reduce with stablehlo.multiply; floats below 32 bits are multiplied in float32 and rounded once.
     """
 
@@ -211,7 +212,8 @@ class ReduceProd(Reduction):
 
 
 def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: Aval) -> Tangent:
-    """The tangent of a product along `axes`, by halving: (ab)' = a'b + ab' for the halves a and b of what is left."""
+    """Return the tangent of a product along `axes`, by halving: (ab)' = a'b + ab' for the halves a and b of the
+    remaining elements."""
     perm = Transpose((*axes, *[a for a in range(x.aval.ndim) if a not in axes]))
     n = prod([x.aval.shape[a] for a in axes])
     flat = Reshape((n, *y.shape))
@@ -245,7 +247,7 @@ def discrete(ctx: JvpCtx, prim: Primitive, primals: tuple[Atom, ...]) -> tuple[t
 @final
 @primitive
 class ReduceAnd(Reduction):
-    """Whether all elements along `axes` are True; for integers, bit by bit.
+    """True if all elements along `axes` are True; bitwise for integers.
 
     Type: x bool or integer; the dtype is kept.
     Source: stablehlo.reduce with stablehlo.and
@@ -272,7 +274,7 @@ class ReduceAnd(Reduction):
 @final
 @primitive
 class ReduceOr(Reduction):
-    """Whether any element along `axes` is True; for integers, bit by bit.
+    """True if any element along `axes` is True; bitwise for integers.
 
     Type: x bool or integer; the dtype is kept.
     Source: stablehlo.reduce with stablehlo.or
@@ -299,7 +301,7 @@ class ReduceOr(Reduction):
 @final
 @primitive
 class ReduceXor(Reduction):
-    """Whether an odd number of elements along `axes` is True; for integers, bit by bit.
+    """True if an odd number of elements along `axes` is True; bitwise for integers.
 
     Type: x bool or integer; the dtype is kept.
     Source: stablehlo.reduce with stablehlo.xor

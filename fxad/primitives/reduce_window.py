@@ -1,5 +1,5 @@
-"""Reductions of windows: sum, maximum, minimum. The sum is linear and its own kind's dual; the extrema pick elements,
-and their derivative is the pair of `select_and_scatter`."""
+"""Window reductions: sum, maximum, minimum, product. The sum is linear, and its transpose is a window sum. The extrema
+select elements, and their derivative is the pair of `select_and_scatter`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Axes: TypeAlias = tuple[int, ...]
 
 
 class WindowReduction(Primitive):
-    """Combine the elements of each window by an operation that is associative and commutative; holes do not count."""
+    """Combine the elements of each window by an associative and commutative operation; holes do not count."""
 
     __slots__ = ()
 
@@ -59,15 +59,15 @@ class WindowReduction(Primitive):
 
     @abstractmethod
     def start(self, dtype: DType) -> Lit:
-        """The value that changes nothing: the result of a window without elements."""
+        """Return the identity element: the result of a window without elements."""
 
     @abstractmethod
     def over(self, sliding: Sliding) -> Primitive:
-        """The same reduction of other windows."""
+        """Return the same reduction for other windows."""
 
     @property
     def sliding(self) -> Sliding:
-        """How the windows slide."""
+        """The parameters of the windows."""
         return Sliding(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
 
     @final
@@ -217,11 +217,11 @@ class ReduceWindowMin(WindowReduction):
 @final
 @primitive
 class ReduceWindowProd(WindowReduction):
-    """The product of each window, 1 of one without elements.
+    """The product of each window, 1 for an empty window.
 
     Type: x of any dtype but bool; one entry of each parameter per axis; the dtype is kept (integers wrap).
-    Rule: the tangent lays the windows out side by side and follows a binary tree of products: nothing is divided.
-    Cost: of the tangent, memory for all windows.
+    Rule: the tangent stacks the windows and is computed by a binary tree of products: there is no division.
+    Cost: the tangent stores all windows.
     Source: stablehlo.reduce_window with stablehlo.multiply
     """
 
@@ -255,14 +255,15 @@ class ReduceWindowProd(WindowReduction):
 
 
 def _side_by_side(sliding: Sliding, places: Shape) -> tuple[Pad, list[Slice], Reshape]:
-    """What takes an array apart by the place in the window: spread it out, cut an array per place, make each a row."""
+    """Return the operations that split an array by the place in the window: a pad, one slice per place, and a reshape
+    to a row."""
     low, high = tuple([p[0] for p in sliding.padding]), tuple([p[1] for p in sliding.padding])
     strides = sliding.strides
     slices = []
     for offset in product(*map(range, sliding.window)):
         starts = [k * r for k, r in zip(offset, sliding.window_dilation, strict=True)]
         limits = [a + span(m, s) for a, m, s in zip(starts, places, strides, strict=True)]
-        # of no places, an empty slice wherever it starts
+        # without window positions each slice is empty
         first = tuple([a if m else 0 for a, m in zip(starts, places, strict=True)])
         slices.append(Slice(first, tuple([b if m else 0 for b, m in zip(limits, places, strict=True)]), strides))
     return Pad(low, high, tuple([b - 1 for b in sliding.base_dilation])), slices, Reshape((1, *places))

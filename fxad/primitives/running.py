@@ -1,8 +1,9 @@
-"""Running totals along an axis, as programs: how cumulative operations are computed.
+"""Cumulative operations as programs.
 
-One loop goes along the axis, a row of all other elements a step. Where rows are short the axis is cut into pieces that
-are gone through side by side; then their totals are run over in turn, and what came before a piece is joined to all of
-it. XLA's own window reduction takes three times as long to run and to compile (a million floats: 12 ms and 220 ms).
+A loop runs along the axis and combines one row of all other elements per step. If rows are short, the axis is split
+into blocks that are scanned in parallel; then the totals of the blocks are scanned, and the prefix of each block is
+combined with all its elements. XLA's window reduction takes three times as long to run and to compile (a million
+floats: 12 ms and 220 ms).
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from fxad.primitives.shape import Transpose, reshaped, spread
 from fxad.primitives.slicing import Pad, sliced
 
 Parts: TypeAlias = tuple[Atom, ...]
-# what comes first, and what is joined to it: element by element, associative
+# (left, right) -> combined: element by element, associative
 Join: TypeAlias = Callable[[Emit, Parts, Parts], Parts]
 
-_ROW: Final = 256  # elements that make a step worth its overhead
-_SHORT: Final = 64  # steps that are not worth cutting
+_ROW: Final = 256  # a row with fewer elements does not pay for the overhead of a step
+_SHORT: Final = 64  # an axis with fewer steps is not split
 
 
 def running(
     name: str, avals: tuple[Aval, ...], join: Join, units: tuple[object, ...], axis: int, reverse: bool
 ) -> Jaxpr:
-    """The program of running totals: each result is all elements up to its own, joined; from the end for `reverse`.
+    """Return the program of a cumulative operation: each result combines all elements up to its own; from the end for
+    `reverse`.
 
-    Type: operands of one shape -> results of the same types. `units` are what changes nothing when joined.
+    Type: operands of one shape -> results of the same types. `units` are the identity elements.
     """
     b = Builder()
     return b.build(_along(b, name, b.inputs(avals), join, units, axis, reverse), name)
@@ -64,7 +66,7 @@ def _lengthened(emit: Emit, x: Atom, axis: int, more: int, unit: object) -> Atom
 
 
 def _moved(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:
-    """The axes in another order; only a view where all that move past each other have one element."""
+    """Return `x` with its axes permuted; a reshape if only axes of size 1 change their order."""
     shape = x.aval.shape
     if [a for a in axes if shape[a] > 1] == [a for a in range(len(shape)) if shape[a] > 1]:
         return reshaped(emit, x, tuple([shape[a] for a in axes]))
@@ -74,7 +76,7 @@ def _moved(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:
 def _scanned(
     emit: Emit, name: str, rows: Sequence[Atom], join: Join, units: Sequence[object], reverse: bool
 ) -> tuple[Parts, list[Atom]]:
-    """The totals of all rows, and the running totals."""
+    """Return the totals of all rows, and the cumulative values."""
     b, k = Builder(), len(rows)
     row = [r.aval.with_shape(r.aval.shape[1:]) for r in rows]
     total, x = b.inputs(row), b.inputs(row)
@@ -86,7 +88,7 @@ def _scanned(
 
 
 def _ahead(emit: Emit, totals: Parts, units: Sequence[object], reverse: bool) -> Parts:
-    """The running totals of what comes before each piece, along axis 1."""
+    """Return the combined totals of all blocks before each block, along axis 1."""
     low, high = ((0, -1, 0), (0, 1, 0)) if reverse else ((0, 1, 0), (0, -1, 0))
     pad = Pad(low, high, (0, 0, 0))
     firsts = [Lit.of(u, t.aval.with_shape(())) for t, u in zip(totals, units, strict=True)]

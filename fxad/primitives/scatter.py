@@ -1,4 +1,4 @@
-"""Writing at places given by an index array, where what is written replaces what was there."""
+"""Writes at the places in an index array that replace elements."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from fxad.primitives.windows import Windows
 @final
 @primitive
 class Scatter(ScatterFamily, Linear):
-    """Replace windows of x, at the places an index array names, by updates.
+    """Replace windows of x, at the places in an index array, by updates.
 
     Type: x of any dtype, indices of any integer dtype, updates of x's dtype.
-    Rule: where updates meet one of them stays, in XLA any one, in `impl` the last; the derivative follows the one that
-    stays. With `unique_indices`, linear in x and the updates together.
+    Rule: if several updates write one element, one of them is stored: in XLA any one, in `impl` the last. The
+          derivative follows the stored one. With `unique_indices`, linear in x and the updates together.
     Source: stablehlo.scatter; see `ScatterFamily`.
     """
 
@@ -61,7 +61,7 @@ class Scatter(ScatterFamily, Linear):
         (x, indices, updates), (tx, _, tu) = primals, tangents
         if self.unique_indices:
             return ctx(self, *primals), ctx.lin(self, tx, indices, tu)
-        # scatter the number of each update, from 1, instead of the update: reading them back tells who stayed
+        # scatter the number of each update, from 1, instead of the update: a gather then finds the stored ones
         shape, size = updates.aval.shape, updates.aval.size
         one = Lit.of(1, Aval((), dtypes.int32))
         numbers = ctx.one(ADD, ctx.one(Iota((size,), dtypes.int32, 0)), one.with_aval((size,)))

@@ -1,6 +1,6 @@
-"""Writing at places given by an index array, where what is written is multiplied into what was there, or compared.
+"""Writes at the places in an index array that multiply with elements, or keep the minimum or maximum.
 
-Each states its tangent with the scatter_add of `fxad.primitives.indexing`, so second derivatives need nothing more.
+Each tangent uses scatter_add of `fxad.primitives.indexing`, so second derivatives need no further rules.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _REMEDY: Final = "say unique_indices=True if no two updates meet"
 @final
 @primitive
 class ScatterMul(ScatterFamily, Linear):
-    """Multiply windows of x, at the places an index array names, by updates; those that meet multiply.
+    """Multiply windows of x, at the places in an index array, by updates. Updates of the same element are multiplied.
 
     Type: x of any dtype but bool, indices of any integer dtype, updates of x's dtype.
-    Rule: linear in x. With `unique_indices` differentiable in the updates: an update's tangent counts x times.
+    Rule: linear in x. With `unique_indices` differentiable in the updates: an update's tangent is multiplied by x.
     Source: stablehlo.scatter with stablehlo.multiply; see `ScatterFamily`.
     """
 
@@ -93,10 +93,11 @@ class ScatterMul(ScatterFamily, Linear):
 
 
 class ScatterExtremum(ScatterFamily):
-    """Keep the lesser, or the greater, of what is in x and the updates.
+    """Store the minimum, or the maximum, of the elements of x and the updates.
 
-    Type: x integer, float or bool, indices of any integer dtype, updates of x's dtype; nan wherever one is nan.
-    Rule: the tangent is the mean of the tangents, of x and of updates, where the extremum is attained.
+    Type: x integer, float or bool, indices of any integer dtype, updates of x's dtype; the result is nan if any of them
+          is nan.
+    Rule: the tangent is the mean of the tangents of the values, in x and the updates, equal to the extremum.
     """
 
     __slots__ = ()
@@ -113,14 +114,14 @@ class ScatterExtremum(ScatterFamily):
         to_float = ConvertElementType(x.aval.dtype)
         kept = ctx.one(to_float, ctx.one(EQ, x, out))
         won = ctx.one(to_float, ctx.one(EQ, updates, self.read(ctx, out, indices, updates.aval)))
-        # how many attain it; where none does there is a nan
+        # the number of values equal to the extremum; 0 if it is nan
         count = ctx.one(MAX, ctx.one(add, kept, indices, won), Lit.of(1, x.aval))
         tx = ctx.lin_one(MUL, tx, ctx.one(DIV, kept, count))
         tu = ctx.lin_one(MUL, tu, ctx.one(DIV, won, self._counts(ctx, count, indices, updates)))
         return (out,), ctx.lin(add, tx, indices, tu)
 
     def _counts(self, ctx: JvpCtx, count: Atom, indices: Atom, updates: Atom) -> Atom:
-        """The counts where the updates go; 1 for those that are left out."""
+        """Return the counts at the places of the updates; 1 for updates that are left out."""
         found = self.read(ctx, count, indices, updates.aval)
         return ctx.one(MAX, found, Lit.of(1, updates.aval))
 
@@ -128,7 +129,7 @@ class ScatterExtremum(ScatterFamily):
 @final
 @primitive
 class ScatterMin(ScatterExtremum):
-    """The lesser of windows of x, at the places an index array names, and updates; of those that meet the least.
+    """The minimum of windows of x, at the places in an index array, and all updates of each element.
 
     Type, Rule: see `ScatterExtremum`.
     Source: stablehlo.scatter with stablehlo.minimum; see `ScatterFamily`.
@@ -155,7 +156,7 @@ class ScatterMin(ScatterExtremum):
 @final
 @primitive
 class ScatterMax(ScatterExtremum):
-    """The greater of windows of x, at the places an index array names, and updates; of those that meet the greatest.
+    """The maximum of windows of x, at the places in an index array, and all updates of each element.
 
     Type, Rule: see `ScatterExtremum`.
     Source: stablehlo.scatter with stablehlo.maximum; see `ScatterFamily`.

@@ -1,4 +1,5 @@
-"""What the maximum (or minimum) of each window picks: a linear map once the picking array is given, and its adjoint."""
+"""Selection of values at the maximum (or minimum) of each window, linear for a fixed selecting array, and its
+adjoint."""
 
 from __future__ import annotations
 
@@ -52,15 +53,16 @@ Axes: TypeAlias = tuple[int, ...]
 
 _TAKES: Final = dtypes.INTEGER | dtypes.FLOATING
 _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
-# Up to this many elements in a window, an adjoint is written as a sum of as many masked arrays, which XLA turns into
-# one loop. Larger ones scatter one by one.
+# For at most this many elements in a window, an adjoint is a sum of as many masked arrays, which XLA fuses into
+# one loop. For larger windows it scatters element by element.
 _UNROLLED: Final = 64
 
 
 class Selection(Linear):
-    """A value and, second, the array whose extreme element in each window says which value is meant.
+    """A selection of values: the first operand holds the values; the extreme element of each window of the second gives
+    the place.
 
-    `select` is "ge" for the greatest element, "le" for the least: the first one, the first nan where there is one.
+    `select` is "ge" for the greatest element, "le" for the least: the first one, or the first nan if there is one.
     """
 
     __slots__ = ()
@@ -74,25 +76,25 @@ class Selection(Linear):
 
     @abstractmethod
     def over(self, sliding: Sliding) -> Primitive:
-        """The same for other windows."""
+        """Return the same primitive for other windows."""
 
     @abstractmethod
     def adjoint(self) -> Primitive:
-        """The primitive that this one transposes to."""
+        """Return the transpose of this primitive."""
 
     @property
     def sliding(self) -> Sliding:
-        """How the windows slide."""
+        """The parameters of the windows."""
         return Sliding(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
 
     @property
     def sign(self) -> int:
-        """1 where the greatest element is meant, -1 for the least."""
+        """Return 1 for the greatest element, -1 for the least."""
         return _SIGNS[self.select]
 
     @final
     def _places(self, value: Aval, x: Aval) -> Shape:
-        """The shape of the places of windows in `x`. Raises: ParameterError, DTypeError, ShapeError."""
+        """Return the shape of the window positions in `x`. Raises: ParameterError, DTypeError, ShapeError."""
         if self.select not in _SIGNS:
             raise ParameterError(f"{self.name}: select {self.select!r} is neither 'ge' nor 'le'")
         if x.dtype not in _TAKES:
@@ -113,7 +115,7 @@ class Selection(Linear):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        # which element is the extreme one changes in jumps: no tangent comes from there
+        # the place of the extreme element is piecewise constant: it has no tangent
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
 
     @final
@@ -131,7 +133,7 @@ class Selection(Linear):
 
     @final
     def _chosen(self, x: NDArray) -> npt.NDArray[np.int64]:
-        """For each window the place of its extreme element in the flattened `x`, -1 where it has no element."""
+        """Return the place of each window's extreme element in the flattened `x`, or -1 for an empty window."""
         wide, worst = widened(x), widened(extreme(x.dtype, -self.sign).array)
         places = self.sliding.windows(np.arange(x.size).reshape(x.shape), np.asarray(-1))
         flat = (*places.shape[: x.ndim], prod(self.window))
@@ -147,7 +149,8 @@ class Selection(Linear):
     def _reduced(
         self, hlo: Hlo, x: Aval, places: Shape, args: Sequence[HloValue], carried: Sequence[Aval]
     ) -> list[HloValue]:
-        """The extreme element of each window, its place (see `_numbered`) and what is carried along with it."""
+        """Return the extreme element of each window, its place (see `_numbered`) and the values carried along with
+        it."""
         index = Aval(x.shape, _index_dtype(self.sliding, x.shape))
         at = hlo.call(_numbered(self.sliding, index), ())
         types = [x, index, *carried]
@@ -259,7 +262,7 @@ class SelectAndScatterAdd(Selection):
         dilated = max((*self.base_dilation, *self.window_dilation), default=1) > 1
         if prod(self.window) <= _UNROLLED:
             apart = all(map(ge, self.strides, map(span, self.window, self.window_dilation)))
-            # where windows meet, the compiler would look for the place anew for each of those an element is in
+            # if windows overlap, XLA would recompute the place for each window of an element
             walk = hlo.call if apart else hlo.opaque_call
             chosen = walk(_walked(self.sliding, self.sign, x, source.shape, gather=False), args[1:])
             return hlo.call(_scattered(self.sliding, source, x.shape), (args[0], *chosen))
@@ -278,7 +281,8 @@ class SelectAndScatterAdd(Selection):
 
 
 def _pitches(sliding: Sliding, shape: Shape) -> list[int]:
-    """How far apart neighbours along each axis are when places in the padded array are numbered in order."""
+    """Return the strides of the padded array: the distance between neighbours along each axis when places are numbered
+    in order."""
     sizes = [
         low + span(n, b) + high for n, b, (low, high) in zip(shape, sliding.base_dilation, sliding.padding, strict=True)
     ]
@@ -286,7 +290,7 @@ def _pitches(sliding: Sliding, shape: Shape) -> list[int]:
 
 
 def _index_dtype(sliding: Sliding, shape: Shape) -> DType:
-    """A dtype that numbers all places in the padded array, with room for what is dropped."""
+    """Return a dtype that can number all places in the padded array, and a place for dropped values."""
     top = sum(
         [
             p * (abs(low) + span(n, b))
@@ -299,7 +303,7 @@ def _index_dtype(sliding: Sliding, shape: Shape) -> DType:
 
 
 def _ramp(emit: Emit, aval: Aval, steps: Sequence[int], first: int) -> Atom:
-    """`first` plus, along each axis, `step` per element."""
+    """Return `first` plus, along each axis, `step` per element."""
     total: Atom = Lit.of(first, aval)
     for a, step in enumerate(steps):
         along = emit.one(MUL, emit.one(Iota(aval.shape, aval.dtype, a)), Lit.of(step, aval))
@@ -308,7 +312,7 @@ def _ramp(emit: Emit, aval: Aval, steps: Sequence[int], first: int) -> Atom:
 
 
 def _numbered(sliding: Sliding, index: Aval) -> Jaxpr:
-    """The places of the elements in the padded array, in which rows come one after the other."""
+    """Return the program of the places of the elements in the padded array, in row-major order."""
     b, pitches = Builder(), _pitches(sliding, index.shape)
     first = sum([low * pitch for (low, _), pitch in zip(sliding.padding, pitches, strict=True)])
     steps = [base * pitch for base, pitch in zip(sliding.base_dilation, pitches, strict=True)]
@@ -316,7 +320,7 @@ def _numbered(sliding: Sliding, index: Aval) -> Jaxpr:
 
 
 def _steps(sliding: Sliding, shape: Shape) -> Iterator[tuple[list[int], int]]:
-    """For each place in a window, in order: how far it is from the first along each axis, and in the padded array."""
+    """Yield, for each place in a window, its distance from the first place along each axis and in the padded array."""
     pitches = _pitches(sliding, shape)
     for offset in product(*map(range, sliding.window)):
         steps = [k * r for k, r in zip(offset, sliding.window_dilation, strict=True)]
@@ -324,14 +328,15 @@ def _steps(sliding: Sliding, shape: Shape) -> Iterator[tuple[list[int], int]]:
 
 
 def _inside(sliding: Sliding, places: Shape, shape: Shape) -> Jaxpr:
-    """Chosen places in the padded array -> how far they are from the first of their window."""
+    """Return the program from places in the padded array to their distance from the first place of their window."""
     b, index = Builder(), Aval(places, _index_dtype(sliding, shape))
     starts = _ramp(b, index, [s * p for s, p in zip(sliding.strides, _pitches(sliding, shape), strict=True)], 0)
     return b.build([b.one(SUB, b.input(index), starts)], "inside")
 
 
 def _scattered(sliding: Sliding, source: Aval, shape: Shape) -> Jaxpr:
-    """(source, how far the chosen place is from the first) -> the sum over places in a window of what goes there."""
+    """Return (source, distance of the chosen place from the first) -> the sum over the places in a window of the values
+    written there."""
     b, index = Builder(), Aval(source.shape, _index_dtype(sliding, shape))
     values, chosen = b.inputs((source, index))
     zero, total = Zero(source).instantiate(), None
@@ -349,10 +354,10 @@ def _scattered(sliding: Sliding, source: Aval, shape: Shape) -> Jaxpr:
 
 
 def _walked(sliding: Sliding, sign: int, x: Aval, places: Shape, *, gather: bool) -> Jaxpr:
-    """x -> how far the extreme element of each window is from its first place, -1 in a window without elements; or,
-    with `gather`, (x, values) -> the value there, 0 in a window without elements.
+    """Return x -> the distance of each window's extreme element from its first place, -1 for an empty window. With
+    `gather`, return (x, values) -> the value there, 0 for an empty window.
 
-    All windows walk through their places together: a comparison of whole arrays for each place.
+    All windows step through their places together, with one comparison of whole arrays per place.
     """
     b, index = Builder(), Aval(places, _index_dtype(sliding, x.shape))
     scalar, result = x.with_shape(()), x.with_shape(places)
@@ -387,7 +392,8 @@ def _walked(sliding: Sliding, sign: int, x: Aval, places: Shape, *, gather: bool
 
 
 def _there(b: Builder, sliding: Sliding, shape: Shape, result: Aval, steps: list[int]) -> Atom | None:
-    """Which windows have an element at a place, `steps` from their first one; None: all."""
+    """Return a mask of the windows that have an element at a place, `steps` from their first one; None for all
+    windows."""
     parts: list[Atom] = []
     for a, (n, stride, (low, high), base) in enumerate(
         zip(shape, sliding.strides, sliding.padding, sliding.base_dilation, strict=True)
@@ -404,7 +410,7 @@ def _there(b: Builder, sliding: Sliding, shape: Shape, result: Aval, steps: list
 
 
 def _stays(scalar: Aval, sign: int) -> Jaxpr:
-    """Whether the first of two elements stays the extreme one; the first nan does."""
+    """Return the program that is True if the first of two elements stays the extreme one; the first nan does."""
     b = Builder()
     x, y = b.inputs((scalar, scalar))
     stays = b.one(GE if sign > 0 else LE, x, y)

@@ -1,7 +1,7 @@
-"""Moving, copying and summing elements: what changes the shape of an array and not its values.
+"""Primitives that move, copy and sum elements.
 
-Duals: broadcast_in_dim and reduce_sum, squeeze and expand_dims; reshape, transpose and rev are their own kind's.
-Batching rules everywhere place the mapped axis with the two helpers at the top.
+Duals: broadcast_in_dim and reduce_sum, squeeze and expand_dims; reshape, transpose and rev are their own duals. All
+       batching rules place the mapped axis with the helpers at the top.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def move_axis(emit: Emit, x: Atom, src: int, dst: int) -> Atom:
 
 
 def broadcast_to_axis(emit: Emit, x: Atom, dim: int | None, size: int, at: int) -> Atom:
-    """`x` with a mapped axis of `size` at `at`: moved there from `dim`, or made by repetition when `dim` is None."""
+    """Return `x` with a mapped axis of `size` at `at`: moved from `dim`, or added by broadcasting if `dim` is None."""
     if dim is not None:
         return move_axis(emit, x, dim, at)
     shape = x.aval.shape
@@ -76,12 +76,12 @@ def reshaped(emit: Emit, x: Atom, shape: Shape) -> Atom:
 
 
 def past(axes: Sequence[int], dim: int) -> tuple[int, ...]:
-    """Where `axes` are once a mapped axis has been put in at `dim`."""
+    """Return the numbers of `axes` after a mapped axis is inserted at `dim`."""
     return tuple([a + (a >= dim) for a in axes])
 
 
 def put(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
-    """A per-axis parameter with an entry put in at `at`."""
+    """Return a per-axis parameter with an entry inserted at `at`."""
     return (*values[:at], value, *values[at:])
 
 
@@ -89,7 +89,7 @@ def put(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
 
 
 class Rearrange(Linear):
-    """One operand of any dtype, linear: every result element is an operand element or a sum of some."""
+    """A linear primitive of one operand of any dtype: every result element is an operand element or a sum of some."""
 
     __slots__ = ()
 
@@ -97,7 +97,7 @@ class Rearrange(Linear):
 
     @abstractmethod
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
-        """The result for `x` mapped at `dim`, and where it carries the mapped axis."""
+        """Return the result for `x` mapped at `dim`, and the mapped axis of the result."""
 
     @abstractmethod
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
@@ -179,7 +179,7 @@ class BroadcastInDim(Rearrange):
         return {"broadcast_dimensions": i64s(self.dims)}
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
-        # right after the axis before it, so that the dims stay increasing
+        # directly after its predecessor, so that the dims stay increasing
         at = self.dims[dim - 1] + 1 if dim else 0
         return spread(emit, x, put(self.shape, at, x.aval.shape[dim]), put(past(self.dims, at), dim, at)), at
 
@@ -192,7 +192,7 @@ class BroadcastInDim(Rearrange):
 @final
 @primitive
 class ReduceSum(Rearrange):
-    """Sum over `axes`, which disappear.
+    """Sum over `axes`, which are removed.
 
     Type: x of any dtype but bool; `axes` increasing; the dtype is kept (integers wrap).
     Rule: transpose is broadcast_in_dim.
@@ -231,7 +231,7 @@ class ReduceSum(Rearrange):
 def reduced(
     hlo: Hlo, applies: str, axes: tuple[int, ...], start: Lit, args: Sequence[HloValue], x: Aval, outs: Sequence[Aval]
 ) -> Sequence[HloValue]:
-    """A `stablehlo.reduce` of a value of type `x`, in the dtype of `start`."""
+    """Emit a `stablehlo.reduce` of a value of type `x`, in the dtype of `start`."""
     wide = start.aval.dtype
     given = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
     types = [a.with_dtype(wide) for a in outs]
@@ -270,7 +270,7 @@ class Reshape(Rearrange):
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         old, new = x.aval.shape, self.shape
-        for at in range(len(new) + 1):  # the mapped axis stays put where the axes before it keep their size
+        for at in range(len(new) + 1):  # the mapped axis keeps its place if the axes before it keep their size
             if prod(new[:at]) == prod(old[:dim]) and prod(new[at:]) == prod(old[dim + 1 :]):
                 return reshaped(emit, x, put(new, at, old[dim])), at
         return reshaped(emit, move_axis(emit, x, dim, 0), (old[dim], *new)), 0
@@ -306,7 +306,7 @@ class Transpose(Rearrange):
         return {"permutation": i64s(self.perm)}
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
-        # the mapped axis stays put: one permutation does it all, whatever `dim` is
+        # the mapped axis keeps its place, so one permutation suffices for every `dim`
         return emit.one(Transpose(put(past(self.perm, dim), dim, dim)), x), dim
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
@@ -349,7 +349,7 @@ class Squeeze(Rearrange):
 @final
 @primitive
 class ExpandDims(Rearrange):
-    """Put in axes of size 1, which are `axes` of the result.
+    """Insert axes of size 1, which are `axes` of the result.
 
     Type: x of any dtype; `axes` increasing axes of the result.
     Rule: transpose is squeeze.

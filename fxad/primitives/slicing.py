@@ -1,6 +1,6 @@
-"""Taking arrays apart and putting them together at places known beforehand.
+"""Slices, padding and concatenation at static places.
 
-Duals: slice and pad, concatenate and the slices that take it apart.
+Duals: slice and pad, concatenate and the slices of its result.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Slice(Rearrange):
         return emit.one(Slice(put(self.starts, dim, 0), put(self.limits, dim, n), put(self.strides, dim, 1)), x), dim
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
-        # the axis of the result ends at its last element, of the operand possibly later
+        # the result ends at its last element; the operand may be longer
         ends = [
             start + stride * (m - 1) + 1 if m else start
             for start, stride, m in zip(self.starts, self.strides, ct.aval.shape, strict=True)
@@ -109,12 +109,13 @@ def sliced(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
 @final
 @primitive
 class Pad(Linear):
-    """Put a value before (`low`), after (`high`) and between (`interior`) the elements of each axis.
+    """Insert a value before (`low`), after (`high`) and between (`interior`) the elements of each axis.
 
-    Negative `low` and `high` drop elements (after those between have been put in).
+    Negative `low` and `high` drop elements, after the interior values are inserted.
 
     Type: x of any dtype, the value 0-d of the same; one entry per axis, interior >= 0.
-    Rule: linear in both operands together; x gets back the slice it fills, the value the sum of the rest.
+    Rule: linear in both operands together; the cotangent of x is the slice that it fills, that of the value the sum of
+          the rest.
     Source: stablehlo.pad
     """
 
@@ -169,12 +170,12 @@ class Pad(Linear):
         pad = self if dim is None else Pad(put(self.low, dim, 0), put(self.high, dim, 0), put(self.interior, dim, 0))
         if value_dim is None:
             return ctx(pad, x, value), (dim,)
-        # every example has its own value: pad with zero, then choose
+        # each example has its own value: pad with zero, then select
         at = 0 if dim is None else dim
         inside = self._inside(ctx, x.aval if dim is None else Aval(_without(x.aval.shape, dim), x.aval.dtype))
         shape = put(inside.aval.shape, at, ctx.size)
         zero = Zero(x.aval.with_shape(shape)).instantiate()
-        # the literal zero stays one: `pad` of it and a tangent is linear, `select_n` of anything else is not
+        # keep the literal zero: `pad` of it and a tangent is linear, `select_n` of another constant is not
         kept: Atom = zero
         if not is_zero(x):
             kept = broadcast_to_axis(ctx, ctx.one(pad, x, zero.with_aval(())), dim, ctx.size, at)
@@ -182,7 +183,7 @@ class Pad(Linear):
         return (ctx.one(SELECT_N, inside, spread(ctx, value, shape, (at,)), kept),), (at,)
 
     def _inside(self, emit: Emit, x: Aval) -> Atom:
-        """Which elements of the result are elements of `x`."""
+        """Return a mask of the result elements that are elements of `x`."""
         true = Lit.of(True, x.with_dtype(dtypes.bool_))
         return emit.one(self, true, Lit.of(False, Aval((), dtypes.bool_)))
 
@@ -208,7 +209,7 @@ class Pad(Linear):
         return x_bar, ctx.one(ReduceSum(tuple(range(ct.aval.ndim))), rest)
 
     def _taken(self, emit: Emit, ct: Atom, x: Aval) -> Atom:
-        """The elements of `ct` where those of `x` have gone; zero for those that were dropped."""
+        """Return the elements of `ct` at the places of the elements of `x`; zero for dropped elements."""
         low, high = self.low, self.high
         if min(low, default=0) < 0 or min(high, default=0) < 0:
             zero = Lit(bytes(x.dtype.itemsize), x.with_shape(()))
@@ -225,10 +226,10 @@ def _without(shape: Shape, dim: int) -> Shape:
 @final
 @primitive
 class Concatenate(Linear):
-    """Operands one after the other along `axis`.
+    """Join operands along `axis`.
 
     Type: one or more operands of one dtype, their shapes equal but for `axis`.
-    Rule: linear in all operands together; each gets back its slice.
+    Rule: linear in all operands together; the cotangent of each is its slice.
     Source: stablehlo.concatenate
     """
 

@@ -1,8 +1,8 @@
-"""Windows that slide over padded and dilated axes: the arithmetic that convolution and window reductions share.
+"""The arithmetic of sliding windows, shared by convolution and window reductions.
 
-Along an axis of n elements: the elements are spread out by `base` (base - 1 holes between neighbours), `low` and `high`
-holes are put at the ends (negative: dropped there), and the window, its own elements spread out by `dilation`, starts
-at every multiple of `stride` at which it lies inside.
+Along an axis of n elements: base dilation puts `base` - 1 holes between neighbours; `low` and `high` add holes at the
+ends (negative values drop elements); the window, dilated by `dilation`, starts at each multiple of `stride` at which it
+fits.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Padding: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def span(n: int, dilation: int) -> int:
-    """How many places `n` elements take when they are spread out."""
+    """Return the size of `n` elements after dilation."""
     return (n - 1) * dilation + 1 if n else 0
 
 
 def starts(n: int, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> int:
-    """How many places a window can start at, along an axis of `n` elements."""
+    """Return the number of window positions along an axis of `n` elements."""
     room = pads[0] + span(n, base) + pads[1] - span(window, dilation)
     return room // stride + 1 if room >= 0 else 0
 
 
 def check_padding(name: str, axis: int, n: int, pads: tuple[int, int], base: int) -> None:
-    """Check that padding drops no more than there is. Raises: ShapeError."""
+    """Check that padding drops no more elements than the axis has. Raises: ShapeError."""
     if pads[0] + span(n, base) + pads[1] < 0:
         raise ShapeError(
             f"{name}: padding {pads} drops more than axis {axis} has: {n} elements"
@@ -53,20 +53,20 @@ def check_positive(name: str, count: int, **fields: tuple[int, ...]) -> None:
 
 
 def adjoint_padding(n: int, m: int, window: int, stride: int, low: int, base: int, dilation: int) -> tuple[int, int]:
-    """The padding with which the mirrored window, sliding over the `m` results spread out by `stride` in steps of
-    `base`, gives back the `n` elements (all sizes positive)."""
+    """Return the padding with which the mirrored window, sliding over the `m` results dilated by `stride` with stride
+    `base`, has `n` positions (all sizes positive)."""
     first = span(window, dilation) - 1 - low
     return first, span(n, base) - 1 + span(window, dilation) - first - span(m, stride)
 
 
 def padded(x: NDArray, padding: Padding, base: Sequence[int], hole: NDArray) -> NDArray:
-    """`x` with holes between and around its elements."""
+    """Return `x` with holes between and around its elements."""
     low, high = tuple([p[0] for p in padding]), tuple([p[1] for p in padding])
     return Pad(low, high, tuple([b - 1 for b in base])).impl(x, hole)[0]
 
 
 def views(x: NDArray, window: Shape, strides: Sequence[int], dilation: Sequence[int]) -> NDArray:
-    """The windows into a padded `x`: axes of the places they start at, then axes inside the window. Shares memory."""
+    """Return the windows of a padded `x`: axes of their positions, then axes inside the window. Shares memory."""
     spans = [span(w, d) for w, d in zip(window, dilation, strict=True)]
     shape = [starts(n, w, 1, (0, 0), 1, 1) for n, w in zip(x.shape, spans, strict=True)]
     if not all(shape) or not all(window):
@@ -77,7 +77,7 @@ def views(x: NDArray, window: Shape, strides: Sequence[int], dilation: Sequence[
 
 
 def pairs(padding: Padding) -> str:
-    """Padding as an MLIR attribute."""
+    """Return padding as an MLIR attribute."""
     text = ", ".join([f"[{low}, {high}]" for low, high in padding])
     return f"dense<[{text}]> : tensor<{len(padding)}x2xi64>" if padding else "dense<> : tensor<0x2xi64>"
 
@@ -95,11 +95,11 @@ class Sliding:
 
     @property
     def fields(self) -> tuple[Shape, Axes, Padding, Axes, Axes]:
-        """The fields, in the order in which the primitives have them."""
+        """The fields, in the order of the primitives' parameters."""
         return self.window, self.strides, self.padding, self.base_dilation, self.window_dilation
 
     def places(self, name: str, x: Aval) -> Shape:
-        """How many windows there are along each axis of `x`. Raises: ParameterError, ShapeError."""
+        """Return the number of windows along each axis of `x`. Raises: ParameterError, ShapeError."""
         check_positive(
             name,
             x.ndim,
@@ -115,13 +115,14 @@ class Sliding:
         return tuple(map(starts, x.shape, *self.fields))
 
     def mapped(self, dim: int) -> Sliding:
-        """The same windows in an array with a mapped axis at `dim`."""
+        """Return the same windows for an array with a mapped axis at `dim`."""
         window, strides, padding, base, dilation = self.fields
         pads = (*padding[:dim], (0, 0), *padding[dim:])
         return Sliding(put(window, dim, 1), put(strides, dim, 1), pads, put(base, dim, 1), put(dilation, dim, 1))
 
     def adjoint(self, x: Shape, out: Shape) -> Sliding:
-        """Windows over the places that gather for each element of `x` the windows it is in."""
+        """Return windows over the window positions that collect, for each element of `x`, the windows that contain
+        it."""
         lows = tuple([low for low, _ in self.padding])
         pads = tuple(
             map(adjoint_padding, x, out, self.window, self.strides, lows, self.base_dilation, self.window_dilation)
@@ -129,12 +130,12 @@ class Sliding:
         return Sliding(self.window, self.base_dilation, pads, self.strides, self.window_dilation)
 
     def windows(self, x: NDArray, hole: NDArray) -> NDArray:
-        """The windows: axes of their places, then axes inside them."""
+        """Return the windows: axes of their positions, then axes inside them."""
         spread = padded(x, self.padding, self.base_dilation, hole)
         return views(spread, self.window, self.strides, self.window_dilation)
 
     def attributes(self) -> dict[str, str]:
-        """The fields as attributes of `stablehlo.reduce_window`."""
+        """Return the fields as attributes of `stablehlo.reduce_window`."""
         return {
             "window_dimensions": i64s(self.window),
             "window_strides": i64s(self.strides),

@@ -1,4 +1,4 @@
-"""Weights that sum to one. A primitive for its derivative, which needs the result alone: nothing else is stored."""
+"""Softmax. It is a primitive because its derivative needs only the result, so nothing else is stored."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Softmax(Primitive):
 
 
 def _back(x: Aval, axes: Axes) -> BroadcastInDim:
-    """What repeats the result of a reduction of `x` along `axes`."""
+    """Return the broadcast of the result of a reduction of `x` along `axes` to the shape of `x`."""
     return BroadcastInDim(x.shape, tuple([a for a in range(x.ndim) if a not in axes]))
 
 

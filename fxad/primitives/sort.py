@@ -1,8 +1,8 @@
 """Sorting along an axis.
 
-XLA's CPU backend sorts one operand of integers by a plain `<` five times faster than anything else (44 ms against 250
-for a million), so that is what other sorts become where they can: floats as integers in the same order, several
-operands as one of key and place packed together, from which the operands are gathered.
+XLA's CPU backend sorts a single integer operand by a plain `<` five times faster than any other sort (44 ms against 250
+for a million). So other sorts are rewritten to this form where possible: floats as integers in the same order, and
+several operands as one integer that packs key and place, with a gather of the operands afterwards.
 """
 
 from __future__ import annotations
@@ -65,12 +65,13 @@ def _converted(emit: Emit, x: Atom, dtype: DType) -> Atom:
 
 
 def _bits(dtype: DType) -> int:
-    """How many bits an unsigned integer needs that has the order of this dtype: 32, 64, or 128 for complex128."""
+    """Return the number of bits of an unsigned integer with the order of this dtype: 32, 64, or 128 for complex128."""
     return max(32, 8 * dtype.itemsize)
 
 
 def ordered(emit: Emit, x: Atom, ties: bool) -> Atom:
-    """x, real, as an unsigned integer of 32 or 64 bits with its order; nans last. `ties`: -0.0 and 0.0 are equal."""
+    """Return x, real, as an unsigned integer of 32 or 64 bits in the same order; nans last. `ties`: -0.0 and 0.0 are
+    equal."""
     unsigned = _U64 if x.aval.dtype.itemsize == 8 else _U32
     if x.aval.dtype in dtypes.UNSIGNED or x.aval.dtype == dtypes.bool_:
         return _converted(emit, x, unsigned)
@@ -83,7 +84,7 @@ def ordered(emit: Emit, x: Atom, ties: bool) -> Atom:
         x = _selected(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
     x = _selected(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
     bits = emit.one(BitcastConvertType(unsigned), x)
-    # negative numbers have the order of their bits reversed
+    # the bits of negative floats are in reverse order
     flip = _selected(emit, emit.one(GE, bits, top), Lit.of(-1, bits.aval), top)
     return emit.one(XOR, bits, flip)
 
@@ -107,20 +108,20 @@ def _selected(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
 
 
 def _packed(emit: Emit, high: Atom, low: Atom) -> Atom:
-    """Two unsigned integers of 32 bits as one of 64."""
+    """Return two unsigned integers of 32 bits as one of 64."""
     shift = Lit.of(32, high.aval.with_dtype(_U64))
     up = emit.one(SHIFT_LEFT, _converted(emit, high, _U64), shift)
     return emit.one(OR, up, _converted(emit, low, _U64))
 
 
 def _halves(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
-    """The two that were packed."""
+    """The inverse of `_packed`."""
     high = emit.one(SHIFT_RIGHT_LOGICAL, x, Lit.of(32, x.aval))
     return _converted(emit, high, _U32), _converted(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
 
 
 def _encoded(emit: Emit, x: Atom, ties: bool) -> Atom:
-    """x, complex64 included, as an unsigned integer with its order."""
+    """Return x, including complex64, as an unsigned integer in the same order."""
     if x.aval.dtype != dtypes.complex64:
         return ordered(emit, x, ties)
     return _packed(emit, ordered(emit, emit.one(REAL, x), ties), ordered(emit, emit.one(IMAG, x), ties))
@@ -135,21 +136,21 @@ def _decoded(emit: Emit, key: Atom, dtype: DType) -> Atom:
 
 # ------------------------------------------------------------------------------------------------------- primitives
 
-_WORTH: Final = 4096  # elements from which on a faster sort is worth 30 ms of compile time
+_WORTH: Final = 4096  # from this size on, a faster sort is worth 30 ms of compile time
 
 
 @final
 @primitive
 class Sort(Primitive):
-    """All operands in the order of the first `num_keys` of them along `axis`: by the first, ties by the second, ...
+    """Sort all operands along `axis` by the first `num_keys` of them, in lexicographic order.
 
-    Ascending and stable. nans come last and are equal, -0.0 equals 0.0, complex numbers go by their real, then by their
-    imaginary parts. In a sort of one operand ties cannot be told apart, but for the signs of zeros and the bits of
-    nans: there -0.0 comes before 0.0, and all nans are the same one.
+    Ascending and stable. nans come last and are equal, -0.0 equals 0.0, complex numbers are compared by real part, then
+    by imaginary part. A sort of one operand does not keep the signs of zeros and the bits of nans in their order: -0.0
+    comes before 0.0, and all nans get the same bits.
 
     Type:   operands of one shape, any dtypes.
-    Rule:   the tangents in the same order: gathered at the places that the elements came from.
-    Cost:   one key of at most 32 bits, or 64 bits alone, is sorted five times faster than others.
+    Rule:   the tangents in the same order, by a gather.
+    Cost:   a sort by one key of at most 32 bits, or of one operand of 64 bits, is five times faster than others.
     Source: stablehlo.sort
     """
 
@@ -193,7 +194,7 @@ class Sort(Primitive):
         return _sorted(hlo, key, (unsigned,), self.axis, _less((unsigned.with_shape(()),), 1))
 
     def _places(self, hlo: Hlo, key: HloValue, x: Aval) -> Sequence[HloValue]:
-        """Where the elements come from, by a key and place packed together."""
+        """Return the permutation, by sorting a key and place packed together."""
         b = Builder()
         ordered = _encoded(b, b.input(x), True)
         pack = b.build((_packed(b, ordered, b.one(Iota(x.shape, _U32, self.axis))),), "packed")
@@ -227,7 +228,7 @@ def _parts(x: NDArray) -> tuple[NDArray, ...]:
 
 
 def along(x: Aval, axis: int) -> Gather:
-    """The gather of elements along one axis, at distinct places inside it, the other axes gone through together."""
+    """Return the gather along one axis, at distinct places in range, with the other axes as batch axes."""
     others = tuple([a for a in range(x.ndim) if a != axis])
     return Gather((), (axis,), others, others, (axis,), (1,) * x.ndim, "promise_in_bounds", False, True)
 
@@ -248,7 +249,7 @@ def _from_lone_key(x: Aval) -> Jaxpr:
 
 
 def _gathered(avals: tuple[Aval, ...], axis: int) -> Jaxpr:
-    """Operands and places along an axis -> the operands there."""
+    """Return the program (operands, places along an axis) -> operands at these places."""
     b = Builder()
     *args, places = b.inputs((*avals, avals[0].with_dtype(_I32)))
     index = b.one(ExpandDims((avals[0].ndim,)), places)
@@ -256,7 +257,7 @@ def _gathered(avals: tuple[Aval, ...], axis: int) -> Jaxpr:
 
 
 def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
-    """The comparison of two elements, each one 0-d value per operand: x0, y0, x1, y1, ..."""
+    """Return the comparison of two elements, each one 0-d value per operand: x0, y0, x1, y1, ..."""
     b = Builder()
     pairs = list(zip(*[iter(b.inputs([a for a in avals for _ in range(2)]))] * 2, strict=True))
     keys: list[tuple[Atom, Atom]] = []
@@ -265,7 +266,7 @@ def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
             keys += [(b.one(part, x), b.one(part, y)) for part in (REAL, IMAG)]
         else:
             keys.append((x, y))
-    # integers are compared as they are: XLA knows that form
+    # compare integers directly: XLA recognizes this form
     plain = [pair if pair[0].aval.dtype not in dtypes.INEXACT else _both(b, *pair) for pair in keys]
 
     less: Atom = b.one(LT, *plain[-1])

@@ -1,4 +1,4 @@
-"""The greatest elements and where they are."""
+"""The greatest elements and their places."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ from fxad.primitives.sort import Sort, along
 @final
 @primitive
 class TopK(Primitive):
-    """The k greatest elements along the last axis, the greatest first, and their places; of equal ones the first.
+    """The k greatest elements along the last axis in descending order, and their places. Of equal elements the first
+    comes first.
 
     nans count as the greatest, and -0.0 equals 0.0.
 
@@ -76,7 +77,7 @@ class TopK(Primitive):
         (x,), (values, places) = ins, outs
         if not values.size:
             return [hlo.constant(Zero(a).instantiate()) for a in outs]
-        # XLA has a selection for float32 only; anything else it sorts, slower than ours
+        # XLA has a selection algorithm for float32 only; for other dtypes it sorts, slower than `_by_sorting`
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
             return hlo.call(_by_sorting(x, self.k), args)
         top = (values.with_dtype(dtypes.float32), places)
@@ -103,7 +104,7 @@ class TopK(Primitive):
 
 
 def _plain(x: Aval) -> Jaxpr:
-    """Floats as XLA's total order means them: one zero, one nan."""
+    """Return the program that makes zeros and nans unique, for XLA's total order."""
     b = Builder()
     f: Atom = b.input(x)
     f = f if x.dtype == dtypes.float32 else b.one(ConvertElementType(dtypes.float32), f)
@@ -118,7 +119,8 @@ def _picked(x: Aval, places: Aval) -> Jaxpr:
 
 
 def _by_sorting(x: Aval, k: int) -> Jaxpr:
-    """Sorted from the far end, so that of equal elements the first one is the last; then read backward."""
+    """Return the program that sorts the reversed axis, so that the first of equal elements comes last, and reads the
+    end backwards."""
     b = Builder()
     axis, n = x.ndim - 1, x.shape[-1]
     count = b.one(Iota(x.shape, dtypes.int32, axis))

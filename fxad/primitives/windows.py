@@ -1,8 +1,8 @@
-"""Windows into an array at places given by an index array: the dimension numbers of gather and scatter.
+"""The dimension numbers of gather and scatter: windows of an array at the places in an index array.
 
-The last axis of the index array holds index vectors; its other axes are the batch. Each index vector says where a
-window of the operand starts. The same window stands in the gathered array (or in the updates of a scatter) at the
-batch's axes and the `offset` axes.
+The last axis of the index array holds index vectors; its other axes are batch axes. Each index vector gives the start
+of a window of the operand. In the gathered array (or in the updates of a scatter) the window lies along the `offset`
+axes, at the batch axes of its index vector.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MODES: Final = ("clip", "drop", "promise_in_bounds")
 @final
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The dimension numbers that gather and scatter share.
+    """The dimension numbers shared by gather and scatter.
 
     offset:        axes of the gathered array (or the updates) that run over the window.
-    collapsed:     operand axes of window size 1 that have no axis there.
-    batched:       operand axes that go along with a batch axis of the indices, likewise of window size 1.
+    collapsed:     operand axes of window size 1 that are not axes of the gathered array.
+    batched:       operand axes that are paired with a batch axis of the indices, also of window size 1.
     index_batched: those batch axes.
     index_map:     the operand axis of each entry of an index vector.
     """
@@ -88,16 +88,16 @@ class Windows:
 
     @property
     def numbers(self) -> tuple[Axes, Axes, Axes, Axes, Axes]:
-        """The fields, in the order in which gather and scatter have them."""
+        """The fields, in the order of the parameters of gather and scatter."""
         return self.offset, self.collapsed, self.batched, self.index_batched, self.index_map
 
     def axes(self, ndim: int) -> tuple[int, ...]:
-        """The operand axes that the window runs over, for an operand of `ndim` axes."""
+        """Return the operand axes that the window runs over, for an operand of `ndim` axes."""
         gone = {*self.collapsed, *self.batched}
         return tuple([a for a in range(ndim) if a not in gone])
 
     def order(self, ndim: int) -> tuple[int, ...]:
-        """For each axis of a gathered array of `ndim` axes, its place in (batch axes, window axes)."""
+        """Return the place of each axis of a gathered array of `ndim` axes in (batch axes, window axes)."""
         batch = ndim - len(self.offset)
         at, rest = dict(zip(self.offset, range(batch, ndim), strict=True)), iter(range(batch))
         return tuple([at[a] if a in at else next(rest) for a in range(ndim)])
@@ -110,9 +110,10 @@ class Windows:
     def grid(
         self, shape: Shape, indices: NDArray, sizes: Shape
     ) -> tuple[tuple[npt.NDArray[np.int64], ...], npt.NDArray[np.bool_]]:
-        """Positions in an operand of `shape`, each of shape (batch, sizes), and which windows lie inside (batch).
+        """Return positions in an operand of `shape`, each of shape (batch, sizes), and a mask of the windows in range
+        (batch).
 
-        Windows that stick out are moved inside.
+        Windows out of range are clamped.
         """
         batch, n = indices.shape[:-1], len(shape)
         if indices.dtype == dtypes.uint64:
@@ -134,9 +135,10 @@ class Windows:
         return tuple(grid), inside
 
     def mapped(self, ndim: int, dim: int | None, indices: bool) -> tuple[Windows, int]:
-        """The numbers when the operand, of `ndim` axes without it, has a mapped axis at `dim`, or the indices at 0.
+        """Return the numbers for an operand, of `ndim` axes without it, with a mapped axis at `dim`, or for indices
+        mapped at 0.
 
-        Also where the gathered array (or the updates) has it then.
+        Also returns the mapped axis of the gathered array (or the updates).
         """
         if dim is None:
             more = tuple([a + 1 for a in self.index_batched])
@@ -151,7 +153,7 @@ class Windows:
         return Windows(put(past(self.offset, at), k, at), collapsed, batched, self.index_batched, index_map), at
 
     def attribute(self, kind: str, names: tuple[str, ...], index_vector_dim: int) -> str:
-        """The numbers as an MLIR attribute, under the names they have there."""
+        """Return the numbers as an MLIR attribute, with the names used there."""
         lists = [f"{name} = {numbers(v)}" for name, v in zip(names, self.numbers, strict=True) if v]
         return f"#stablehlo.{kind}<{', '.join([*lists, f'index_vector_dim = {index_vector_dim}'])}>"
 
@@ -160,14 +162,14 @@ class Windows:
 
 
 def widest(emit: Emit, indices: Atom) -> Atom:
-    """Indices in a dtype that can hold every bound: XLA compares them with sizes in their own dtype."""
+    """Return indices in a dtype that can hold every bound: XLA compares them with sizes in their own dtype."""
     if indices.aval.dtype.itemsize >= 4:
         return indices
     return emit.one(ConvertElementType(dtypes.int32), indices)
 
 
 def limits(emit: Emit, indices: Aval, last: tuple[int, ...]) -> Atom:
-    """The last place at which a window lies inside, for each entry of each index vector."""
+    """Return the last start at which a window is in range, for each entry of each index vector."""
     cases = [Lit.of(n, indices) for n in last]
     if len({*last}) == 1:
         return cases[0]
@@ -176,7 +178,7 @@ def limits(emit: Emit, indices: Aval, last: tuple[int, ...]) -> Atom:
 
 
 def inside(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
-    """Which windows lie inside: bool, of the batch's shape."""
+    """Return a mask of the windows in range: bool, of the batch's shape."""
     aval = indices.aval
     lower = emit.one(GE, indices, Lit.of(0, aval))
     both = emit.one(AND, lower, emit.one(LE, indices, limits(emit, aval, last)))
@@ -185,6 +187,6 @@ def inside(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
 
 
 def moved_inside(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
-    """Indices such that every window lies inside."""
+    """Return indices clamped so that every window is in range."""
     least = emit.one(MAX, indices, Lit.of(0, indices.aval))
     return emit.one(MIN, least, limits(emit, indices.aval, last))

@@ -1,4 +1,4 @@
-"""`associative_scan`: all partial results of an associative function, in logarithmic depth."""
+"""`associative_scan`: all prefix results of an associative function, in logarithmic depth."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ T = TypeVar("T")
 
 
 def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = False, axis: int = 0) -> T:
-    """The partial results of combining the slices of `elems` along `axis` from the first on: `e0, e0*e1, e0*e1*e2, ...`
-    where `a*b` is `fn(a, b)`; from the last on if `reverse`: the last result is then `en`, the one before `en*e(n-1)`.
+    """Return the prefix results of combining the slices of `elems` along `axis`: `e0, e0*e1, e0*e1*e2, ...`, where
+    `a*b` is `fn(a, b)`. With `reverse` they start at the end: the last result is `en`, the one before `en*e(n-1)`.
 
-    `elems` is any pytree of arrays of one length along `axis`. `fn` gets stacks of slices, and combines them slice by
-    slice: elementwise functions do, others under vmap. It must be associative.
+    `elems` is any pytree of arrays of one length along `axis`. `fn` gets stacks of slices and must combine them slice
+    by slice: elementwise functions do, others under vmap. It must be associative.
 
-    Rule:   lengths 0 and 1 give `elems`; `fn` is traced about twice for each doubling of the length.
-    Cost:   fewer than 2 n slices are combined, in depth 2 log2(n).
-    Raises: ShapeError when leaves differ in length; TreeError, ShapeError, DTypeError when `fn` gives other types.
+    Rule:   lengths 0 and 1 return `elems`; `fn` is traced about twice for each doubling of the length.
+    Cost:   combines fewer than 2 n slices, in depth 2 log2(n).
+    Raises: ShapeError when leaves differ in length; TreeError, ShapeError, DTypeError when `fn` returns other types.
     Source: Blelloch, Prefix Sums and Their Applications (1990); `jax.lax.associative_scan`
     """
     if not callable(fn):
@@ -84,7 +84,7 @@ def _check(what: str, have: Any, want: Array) -> None:
 def _partial(
     combine: Callable[[list[Array], list[Array]], list[Array]], xs: list[Array], axes: list[int]
 ) -> list[Array]:
-    """Partial results: combine neighbours, recurse on the half as many, then fill in every second one."""
+    """Return prefix results: combine neighbours, recurse on half as many, then compute every second one."""
     n = aval_of(xs[0]).shape[axes[0]]
     if n < 2:
         return xs
@@ -101,7 +101,7 @@ def _partial(
 
 
 def _interleaved(even: Array, odd: Array, axis: int) -> Array:
-    """Slices of two arrays in turn; the first may have one more."""
+    """Return the slices of two arrays in alternation; the first may have one more."""
     n = odd.shape[axis]
     pairs = concatenate(
         (expand_dims(slice_in_dim(even, 0, n, axis=axis), (axis + 1,)), expand_dims(odd, (axis + 1,))), axis + 1

@@ -1,8 +1,8 @@
-"""From Python functions over pytrees to the bodies of control flow.
+"""Traces Python functions over pytrees into the bodies of control flow.
 
-What a function closes over (arrays, tracers of the enclosing trace) becomes a leading operand of its body. There are no
-weak types: a bare Python number that a branch returns, or that a loop starts from, takes the dtype of what it meets,
-and since that is decided where bodies are made, no equation knows about it.
+Values that a function closes over (arrays, tracers of the enclosing trace) become leading operands of its body. There
+are no weak types. A bare Python number that a branch returns, or that is an initial carry, takes the dtype of the
+arrays that it is combined with. This is resolved when bodies are traced, so equations have no weak types.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Body:
     """A traced function. `jaxpr`: (captured operands, then the leaves of the arguments) -> the leaves of the results.
 
     `captured` are the values of the leading operands. `numbers` are the results that are bare Python numbers (None for
-    the others): literals of `jaxpr` that `typed` may still give another dtype.
+    the others): literals of `jaxpr` whose dtype `typed` may still change.
     """
 
     jaxpr: Jaxpr
     captured: tuple[object, ...]
     out_tree: Structure
     numbers: tuple[promotion.Scalar | None, ...]
-    name: str  # the function's: `jaxpr` has that of the function of which an equal program was traced first
+    name: str  # the name of this function; `jaxpr` has the name of the first function with an equal program
 
     def typed(self, likes: Sequence[Aval | None]) -> Body:
-        """The body with its bare numbers in the dtypes of the types given (None: as they are), where they fit."""
+        """Return the body with its bare numbers in the dtypes of the given types (None: unchanged), where they fit."""
         outs = list(self.jaxpr.outs)
         for k, (number, aval) in enumerate(zip(self.numbers, likes, strict=True)):
             if number is not None and aval is not None:
@@ -53,8 +53,8 @@ class Body:
 def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals: Sequence[Aval]) -> Body:
     """Trace `fn`, whose positional arguments have the structure `in_tree` (of a tuple) and leaves of types `avals`.
 
-    `what` is the function's place in the call, for messages: `cond: true_fun`.
-    Raises: ArgumentError for what is not a function, and for a result that is not an array; what `fn` raises.
+    `what` is the function's role in the call, for messages: `cond: true_fun`. Raises: ArgumentError for a value that is
+    not a function, and for a result that is not an array; exceptions of `fn`.
     """
     if not callable(fn):
         raise ArgumentError(
@@ -67,9 +67,10 @@ def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals:
 
 
 def common_operands(bodies: Sequence[Body]) -> tuple[tuple[Jaxpr, ...], tuple[object, ...]]:
-    """The bodies over the same operands: everything that any of them captured, once, then the arguments.
+    """Return the bodies over the same operands: the union of their captured values, then the arguments.
 
-    Returns the jaxprs and the values of the leading operands."""
+    Returns the jaxprs and the values of the leading operands.
+    """
     values: dict[int, object] = {}
     for body in bodies:
         values.update({id(v): v for v in body.captured})
@@ -94,7 +95,7 @@ def common_operands(bodies: Sequence[Body]) -> tuple[tuple[Jaxpr, ...], tuple[ob
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """The body of a loop and what its carry starts from.
+    """The body of a loop and its initial carry.
 
     `body.jaxpr`: (captured, carry, then the other arguments) -> (carry, then the other results). `init` are the leaves
     of the carry, of exactly the types of the carry; `carry_tree` is their structure and `rest_tree` that of the other
@@ -126,9 +127,9 @@ def traced_loop(
     """Trace the body of a loop: `fn(carry, *rest) -> carry`, or with `pair` `fn(carry, *rest) -> (carry, results)`.
 
     `rest` is the structure of the tuple of the other arguments. The carry has the types of `init`. A bare Python number
-    in it begins as an int32, float32, ...; where the body gives back another dtype for it, whose kind it fits, it takes
-    the dtype of the arrays it meets, there or by way of other numbers, and the body is traced again.
-    `role` and `start` are what the user calls the function and the first carry.
+    in it starts as int32, float32, ... If the body returns another dtype for it, and the number fits its kind, the
+    carry takes the dtype of the arrays that the number is combined with, directly or through other numbers, and the
+    body is traced again. `role` and `start` are the user's names of the function and the initial carry.
 
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the leaf of the carry that changes, and both types.
     """
@@ -165,8 +166,8 @@ def traced_loop(
     return Loop(body, values, carry_tree, rest_tree)
 
 
-# What a number is taken for to find out which arrays it meets: the dtype that gives way to every other of its kind.
-# Beside a literal that does not fit in there, the next.
+# The trial dtype of a number, to find the arrays that it is combined with: every other dtype of its kind promotes it.
+# If a literal does not fit in this dtype, the next one is tried.
 _YIELDING: Final = (
     (dtypes.bool_, dtypes.int8, dtypes.float16, dtypes.complex64),
     (dtypes.bool_, dtypes.int16, dtypes.float16, dtypes.complex64),
@@ -177,13 +178,15 @@ _YIELDING: Final = (
 def _settled(
     leaves: Sequence[object], first: Sequence[Aval], outs_of: Callable[[Sequence[Aval]], Sequence[Aval]]
 ) -> list[Aval]:
-    """The types of the carry: those of its leaves, and for a bare number that the body turns into something else, the
-    dtype of the arrays that it meets there. An int32 with a float32 would be a float64, but 0 with a float32 is none.
+    """Return the types of the carry: those of its leaves. A bare number whose type the body changes gets the dtype of
+    the arrays that it is combined with. An int32 with a float32 would promote to float64, but the number 0 with a
+    float32 does not.
 
-    A number may meet arrays through another one, steps later: `(a, b) -> (b, a * x)`. So types go around until they
-    stay; a number that then no longer keeps its type is one that changes, too, and all begin again.
+    A number may reach arrays through another one, steps later: `(a, b) -> (b, a * x)`. So types are propagated to a
+    fixpoint. A number that then no longer keeps its type is treated as a changing one too, and the propagation
+    restarts.
     """
-    outs_of(first)  # what is wrong with the body is said of the types that the user gave
+    outs_of(first)  # errors of the body are reported for the types that the user gave
     for yielding in _YIELDING[:-1]:
         try:
             return _met(leaves, first, outs_of, yielding)
@@ -198,7 +201,7 @@ def _met(
     outs_of: Callable[[Sequence[Aval]], Sequence[Aval]],
     yielding: Sequence[DType],
 ) -> list[Aval]:
-    """The types of the carry, as found out with numbers in dtypes that give way."""
+    """Return the types of the carry, found with numbers in trial dtypes."""
 
     def moved(places: Iterable[int], have: Sequence[Aval], outs: Sequence[Aval]) -> list[int]:
         return [k for k in places if outs[k] is not have[k] and _takes(leaves[k], outs[k])]
@@ -216,17 +219,17 @@ def _met(
         for _ in changed:
             for k in moved(changed, avals, met):
                 avals[k] = met[k]
-            met = outs_of(avals)  # traced once for the same types
+            met = outs_of(avals)  # cached: traced once per types
         more = moved([k for k in numbers if k not in changed], first, met)
         changed = [*changed, *more]
-        for k in changed:  # one that met no array keeps what it became at first
+        for k in changed:  # a number without arrays keeps its first resulting type
             if avals[k] is start[k]:
                 avals[k] = outs[k] if _takes(leaves[k], outs[k]) else first[k]
     return avals
 
 
 def _parts(what: str, role: str, body: Body, pair: bool) -> tuple[Structure, Structure]:
-    """The structures of the carry and of the other results."""
+    """Return the structures of the carry and of the other results."""
     if not pair:
         return body.out_tree, tree.structure(())
     if body.out_tree.type is not tuple or len(body.out_tree.children()) != 2:
@@ -239,7 +242,7 @@ def _parts(what: str, role: str, body: Body, pair: bool) -> tuple[Structure, Str
 
 
 def _takes(number: object, aval: Aval) -> bool:
-    """Whether a Python number may stand for a value of a type."""
+    """Return True if a Python number may be a value of a type."""
     scalar = cast("promotion.Scalar", number)
     return aval.shape == () and promotion.scalar_dtype(scalar, aval.dtype) is aval.dtype
 

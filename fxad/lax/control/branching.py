@@ -1,4 +1,4 @@
-"""`cond` and `switch`: one of several functions, chosen when the program runs."""
+"""`cond` and `switch`: apply one of several functions, selected at run time."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ R = TypeVar("R")
 def cond(
     pred: object, true_fun: Callable[..., R], false_fun: Callable[..., R], *operands: object, batched: str = SELECT
 ) -> R:
-    """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, decided when the program runs.
+    """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, decided at run time.
 
-    Both functions are traced, also where `pred` is a Python bool, and give results of one structure and of the same
-    types; a bare Python number takes the dtype that the other function gives. They may use arrays and tracers from
-    around them. Operands and results are any pytrees of arrays.
+    Both functions are always traced, also if `pred` is a Python bool. Their results must have the same structure and
+    types; a bare Python number takes the dtype of the other function's result. They may close over arrays and tracers.
+    Operands and results are any pytrees of arrays.
 
-    `batched` says what vmap does when `pred` varies: with "select" both functions run for all examples and results are
-    picked, with "loop" one example runs after the other, each its function only.
+    `batched` selects the vmap rule for a `pred` that varies: with "select" both functions run for all examples and
+    results are selected; with "loop" a loop over the examples runs one function for each.
 
-    Rule:   jvp, grad: the derivative of the function that runs. Only its residuals are stored, in places the functions
-            share. Under vmap with "select" both functions run, so in grad of vmap the one not picked is differentiated
-            too, at its operands: where that is not finite, 0 times it is nan (as with `where`; "loop" does not do it).
+    Rule:   jvp, grad: the derivative of the function that runs. Only its residuals are stored, in slots that the
+            functions share. Under vmap with "select" both functions run, so grad of vmap also differentiates the
+            function that is not selected, at its operands: if that derivative is not finite, 0 times it is nan (as with
+            `where`; not with "loop").
     Raises: DTypeError, ShapeError for a `pred` that is not one bool; TreeError, DTypeError, ShapeError when the results
             differ, naming both functions, the path and both types.
     """
@@ -51,12 +52,12 @@ def cond(
 
 
 def switch(index: object, branches: Sequence[Callable[..., R]], *operands: object, batched: str = SELECT) -> R:
-    """`branches[index](*operands)`, decided when the program runs; an index out of range names the nearest branch.
+    """`branches[index](*operands)`, decided at run time; an index out of range is clamped.
 
     `index` is one integer of any integer dtype. For the rest see `cond`.
 
-    Raises: ParameterError without branches; DTypeError, ShapeError for an `index` that is not one integer; what `cond`
-            raises.
+    Raises: ParameterError without branches; DTypeError, ShapeError for an `index` that is not one integer; the errors
+            of `cond`.
     """
     if not isinstance(branches, Sequence):
         raise ArgumentError(
@@ -80,7 +81,7 @@ def _converted(x: Array) -> Array:
 
 
 def _nearest(index: object, aval: Aval, count: int) -> object:
-    """An index as int32, of the same branch."""
+    """Return a clamped index as int32."""
     if is_scalar(index) or isinstance(index, np.integer):
         return np.int32(min(max(int(cast("int", index)), 0), count - 1))
     if aval is INDEX:
@@ -110,7 +111,7 @@ def _chosen(
 
 
 def _agreeing(what: str, bodies: Sequence[Body], named: Sequence[str]) -> list[Body]:
-    """The bodies with results of the same types. Raises: TreeError, ShapeError, DTypeError."""
+    """Return the bodies with results of the same types. Raises: TreeError, ShapeError, DTypeError."""
     first = bodies[0]
     for body, name in zip(bodies, named, strict=True):
         if body.out_tree != first.out_tree:
@@ -130,7 +131,8 @@ def _agreeing(what: str, bodies: Sequence[Body], named: Sequence[str]) -> list[B
 
 
 def _wanted(bodies: Sequence[Body], k: int) -> Aval:
-    """The type of a result: that of the first body that gives an array, or that of the widest kind of number."""
+    """Return the type of a result: that of the first body that returns an array, else that of the widest kind of
+    number."""
     arrays = [body.jaxpr.out_avals[k] for body in bodies if body.numbers[k] is None]
     return arrays[0] if arrays else max([b.jaxpr.out_avals[k] for b in bodies], key=lambda a: promotion.kind(a.dtype))
 

@@ -1,4 +1,4 @@
-"""`error_if`: values behind a predicate that says that something has gone wrong."""
+"""`error_if`: raises an error at run time if a predicate holds."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
     """`x`, unless an element of `pred` is true when the program runs: then the call raises, with the message, your line
     and, under vmap, the first example.
 
-    `x` is any tree of arrays. Go on with what is returned: as with any pure function, a check whose result nobody
-    needs is dropped. With further arguments `message` is a format of them, as in `debug_print`; their values are
-    fetched where the check fails. A `pred` that is known while the function is traced raises there.
+    `x` is any tree of arrays. Use the returned value: as with any pure function, an unused check is dropped.
+    With further arguments `message` is a format string for them, as in `debug_print`; their values are fetched if the
+    check fails. A `pred` that is known while tracing raises at once.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
@@ -39,10 +39,10 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
     ...     print(e.message)
     error_if: negative: -1.0
 
-    Rule:   gradients are checked too. A branch that is not taken and a step after the last one check nothing, under
-            vmap either. A program with checks runs on the CPU, and is waited for: its call raises what fails.
-    Raises: CheckError, where `pred` holds; DTypeError for a `pred` that is no bool; ArgumentError for an `x` without
-            arrays, and where `message` or its fields do not fit the arguments.
+    Rule:   gradients are checked too. A branch that is not taken and a step after the last one check nothing, also
+            under vmap. A program with checks runs on the CPU, and its call is synchronous: it raises the error.
+    Raises: CheckError, if `pred` holds; DTypeError for a `pred` that is no bool; ArgumentError for an `x` without
+            arrays, and if `message` or its fields do not fit the arguments.
     """
     if not isinstance(message, str):
         raise ArgumentError(
@@ -77,7 +77,7 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
 
 
 def positional(fmt: str, n: int, named: Mapping[str, object]) -> str:
-    """A format whose fields are numbers: those without a name count on, names stand behind the first `n`."""
+    """Return a format with numbers as fields: unnamed fields count up, named fields follow the first `n`."""
     places = {name: str(n + k) for k, name in enumerate(named)}
     out, count = [], 0
     for text, field, spec, conversion in string.Formatter().parse(fmt):

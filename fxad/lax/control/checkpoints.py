@@ -1,4 +1,4 @@
-"""Memory in reverse mode: names for policies, and loops that store a given number of states."""
+"""Memory in reverse mode: names for policies, and loops that store a given number of carries."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Y = TypeVar("Y")
 
 
 def checkpoint_name(x: T, name: str) -> T:
-    """x, a pytree of arrays, under a name by which policies of `remat` can choose it; the value is the same.
+    """Return x, a pytree of arrays, with a name by which policies of `remat` select it; the value is the same.
 
-    Raises: ArgumentError for a name that is not a string, and for a leaf that is no array.
+    Raises: ArgumentError for a name that is not a string, and for a leaf that is not an array.
     """
     if not isinstance(name, str):
         raise ArgumentError(
@@ -43,14 +43,15 @@ def checkpoint_name(x: T, name: str) -> T:
 def checkpointed_scan(
     f: Callable[[C, Any], tuple[C, Y]], init: object, xs: object = None, length: int | None = None, *, budget: int
 ) -> tuple[C, Y]:
-    """`scan`, whose reverse mode holds at most `budget` carries at a time, and the intermediates of one step.
+    """`scan`, whose reverse mode stores at most `budget` carries at a time, and the intermediates of one step.
 
-    The steps are put into nested segments, each a `remat` of a `scan` of smaller ones. With depth d a budget of about
-    d * n^(1/d) is enough, and each step is computed d times more; the least depth that fits is taken. So a budget of n
-    is one recomputation, 2 sqrt(n) two, and 2 log2(n) log2(n) of them.
+    The steps are divided into nested segments, each a `remat` of a `scan` of smaller ones. Depth d needs a budget of
+    about d * n^(1/d) and computes each step d more times. The smallest depth that fits is used: a budget of n gives one
+    recomputation, 2 sqrt(n) two, and 2 log2(n) log2(n) of them.
 
     Law:    same values and, in exact arithmetic, the same gradients as `scan`; any length, also a prime.
-    Raises: as `scan`; ParameterError for a budget too small for the number of steps, with the least that is not.
+    Raises: as `scan`; ParameterError for a budget that is too small for the number of steps, with the least sufficient
+            one.
     Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 12: multi-level checkpointing.
     """
     leaves, xs_tree = tree.flatten(xs)
@@ -66,9 +67,10 @@ def checkpointed_scan(
 
 
 def segments(n: int, budget: int) -> tuple[int, ...]:
-    """Lengths of nested segments of n steps, outermost first, such that at most `budget` carries are held at a time.
+    """Return lengths of nested segments of n steps, outermost first, such that at most `budget` carries are stored at a
+    time.
 
-    Raises: ParameterError with the least budget, when it is less.
+    Raises: ParameterError for a smaller budget than the least, which it names.
     """
     least = n
     for depth in range(1, max(n, 2).bit_length() + 1):
@@ -83,7 +85,7 @@ def segments(n: int, budget: int) -> tuple[int, ...]:
 
 
 def _balanced(n: int, depth: int) -> tuple[int, ...]:
-    """Segments with about as many parts on every level."""
+    """Return segments with about as many parts on every level."""
     parts = 1
     while parts**depth < n:
         parts += 1
@@ -95,7 +97,7 @@ def _balanced(n: int, depth: int) -> tuple[int, ...]:
 
 
 def held(n: int, sizes: Sequence[int]) -> int:
-    """How many carries are held at most: on each level one for each part."""
+    """Return the largest number of carries stored at a time: on each level one for each part."""
     total = 0
     for m in sizes:
         total += -(-n // m)
@@ -105,7 +107,7 @@ def held(n: int, sizes: Sequence[int]) -> int:
 
 @by_value
 def _nested(body: Jaxpr, n_consts: int, n_carry: int, n: int, sizes: tuple[int, ...]) -> Jaxpr:
-    """n steps as a program: constants, carry, arrays of n slices -> carry, stacked results."""
+    """Return n steps as a program: constants, carry, arrays of n slices -> carry, stacked results."""
     b = Builder()
     avals = body.in_avals
     consts, state = b.inputs(avals[:n_consts]), b.inputs(avals[n_consts : n_consts + n_carry])
@@ -129,7 +131,7 @@ def _nested(body: Jaxpr, n_consts: int, n_carry: int, n: int, sizes: tuple[int, 
 
 
 def _block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]) -> Atom:
-    """Rows of x, with leading axes `lead` in place of the first."""
+    """Return rows of x, with leading axes `lead` in place of the first."""
     shape = x.aval.shape
     if (start, stop) != (0, shape[0]):
         x = b.one(Slice((start, *[0] * (len(shape) - 1)), (stop, *shape[1:]), (1,) * len(shape)), x)

@@ -1,6 +1,7 @@
-"""Python functions called by running programs: for their values (`pure_callback`), or for what they do.
+"""Python functions called at run time: for their values (`pure_callback`), or for their effects.
 
-A program that calls the host is waited for: its call returns when it has run, and raises what a function raised.
+A call of a program with host calls is synchronous: it returns when the program has run, and raises the exceptions of
+the functions.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ _METHODS: Final = {"sequential": False, "broadcast_all": True}.get
 def pure_callback(
     f: Callable[..., object], result_types: R, /, *args: object, vmap_method: str = "sequential", **kwargs: object
 ) -> R:
-    """The results of a Python function of NumPy arrays, inside a program: for what only the host can compute.
+    """The results of a Python function of NumPy arrays, inside a program. For computations that only the host can do.
 
-    `result_types` is a tree of `Spec`s (or anything with `shape` and `dtype`) that says what `f` gives. Under vmap `f`
-    is called for one example after the other ("sequential"), or once with stacks ("broadcast_all": mapped axes are in
-    front of all arguments and results).
+    `result_types` is a tree of `Spec`s (or anything with `shape` and `dtype`): the types of the results of `f`. Under
+    vmap `f` is called for one example after the other ("sequential"), or once with stacks ("broadcast_all": all
+    arguments and results have the mapped axes in front).
 
-    Rule:   `f` must be pure: it may be called again, or not at all. It has no derivative: `custom_jvp` gives it one.
-    Raises: ExecutionError for what `f` raises, and for results of other types; ParameterError for a `vmap_method` that
-            is none.
+    Rule:   `f` must be pure: it may be called several times, or not at all. It has no derivative; define one with
+            `custom_jvp`.
+    Raises: ExecutionError for exceptions of `f`, and for results of other types; ParameterError for an unknown
+            `vmap_method`.
     """
     whole = _METHODS(vmap_method)
     if whole is None:
@@ -53,23 +55,23 @@ def pure_callback(
 def io_callback(
     f: Callable[..., object], result_types: R, /, *args: object, ordered: bool = False, **kwargs: object
 ) -> R:
-    """The results of a Python function that does something: it is called each time that the program gets there.
+    """The results of a Python function with side effects: it is called each time that this equation runs.
 
-    `result_types` is as in `pure_callback`, None for no results. Calls that are `ordered` happen in the order of the
-    program, also through `scan`, `cond` and `while_loop`.
+    `result_types` is as in `pure_callback`, or None for no results. Calls with `ordered` happen in program order, also
+    through `scan`, `cond` and `while_loop`.
 
-    Rule:   never dropped or merged. Under vmap it is called for each example in turn, and once for all where no
-            argument is mapped; a `while_loop` with a mapped predicate runs one example after the other. Under grad it
-            is called in the forward pass, once: `remat` keeps its results and does not call it again.
-    Raises: ExecutionError for what `f` raises.
+    Rule:   never dropped or merged. Under vmap it is called for each example in turn, and once for all if no argument
+            is mapped; a `while_loop` with a mapped predicate runs one example after the other. Under grad it is called
+            once, in the forward pass: `remat` stores its results and does not call it again.
+    Raises: ExecutionError for exceptions of `f`.
     """
     return _called("io_callback", f, result_types, args, kwargs, ORDERED if ordered else IO, False)
 
 
 def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = False, **kwargs: object) -> None:
-    """Call a Python function with the values that the program has here; what it returns is dropped.
+    """Call a Python function with run-time values; its result is dropped.
 
-    Rule: that of `io_callback`. Derivatives pass by.
+    Rule: that of `io_callback`. Derivatives ignore it.
     """
 
     def told(*args: object, **kwargs: object) -> None:
@@ -80,9 +82,9 @@ def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = F
 
 
 def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: object) -> None:
-    """Print values from a running program: `debug_print("loss {} at {step}", loss, step=i)`.
+    """Print values at run time: `debug_print("loss {} at {step}", loss, step=i)`.
 
-    Raises: ArgumentError, while tracing, where `fmt` or its fields do not fit the arguments.
+    Raises: ArgumentError, while tracing, if `fmt` or its fields do not fit the arguments.
     """
     check_format("debug_print", fmt, len(args), kwargs)
     try_format("debug_print", fmt, args, kwargs)
@@ -96,7 +98,7 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
 
 @final
 class _Formatter(string.Formatter):
-    """`str.format`, but for numbers in arrays without axes: NumPy gives them the digits of a Python float."""
+    """`str.format`, except for numbers in 0-d arrays, which NumPy prints with the digits of a Python float."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if not format_spec and isinstance(value, np.ndarray) and value.ndim == 0:
@@ -106,7 +108,7 @@ class _Formatter(string.Formatter):
 
 
 def formatted(fmt: str, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
-    """A format with values of the host in its fields."""
+    """Format host values."""
     return _Formatter().vformat(fmt, args, kwargs)
 
 
@@ -115,7 +117,7 @@ def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, 
 
     def blank(x: object) -> np.ndarray[Any, Any]:
         aval = aval_of(x, what)
-        return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)  # of any size in no memory
+        return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)  # takes no memory for any shape
 
     given, named = tree.map(blank, (args, kwargs))
     try:
@@ -168,11 +170,11 @@ def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs:
 
     def held() -> Array:
         number = HOST.number()
-        holder = asarray(np.uint64(number))  # in a trace the program binds it; the function lives as long
+        holder = asarray(np.uint64(number))  # in a trace the program binds it, and keeps the function alive
         HOST.add(number, on_leaves, holder)
         return holder
 
-    # a rule that is traced once more calls the same function, not another one that does the same
+    # a rule that is traced again must call the same function object
     holder = same_again((what, getattr(f, "__code__", f), results, in_tree, out_tree), held)
     prim = HostCall(name_of(f), results, effect, whole=whole)
     outs: Sequence[Array]

@@ -1,4 +1,4 @@
-"""`while_loop`: a loop whose number of steps is known when the program runs."""
+"""`while_loop`: a loop whose number of steps is known at run time."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ T = TypeVar("T")
 def while_loop(
     cond_fun: Callable[[T], object], body_fun: Callable[[T], T], init_val: T, *, max_steps: int | None = None
 ) -> T:
-    """Apply `body_fun` to a carry, beginning with `init_val`, as long as `cond_fun` of it is true.
+    """Apply `body_fun` to a carry, starting with `init_val`, while `cond_fun` of the carry is true.
 
     The carry is any pytree of arrays; it keeps its structure, shapes and dtypes. A bare Python number in `init_val`
-    takes the dtype of the arrays it meets in `body_fun`. Both functions may use arrays and tracers from around them.
-    They are traced, `body_fun` again where a number changed its dtype.
+    takes the dtype of the arrays that `body_fun` combines it with. Both functions may close over arrays and tracers.
+    They are traced; `body_fun` is traced again if a number changed its dtype.
 
-    `max_steps` bounds the loop: after so many steps it ends, predicate or not, under every transformation alike.
+    `max_steps` bounds the loop: it ends after that many steps even if the predicate holds, under every transformation.
 
-    Rule:   under vmap each example stops when its own predicate fails, and keeps its carry bit for bit. Forward mode
-            (jvp, jacfwd) works always. Reverse mode (grad, vjp) wants `max_steps`, unless what is differentiated
-            depends on the loop through integers only.
-    Cost:   reverse mode keeps what the derivative of a step needs and is not cheap to compute again: memory for
-            `max_steps` times that, however many steps are taken, and once for what is the same in all steps. Its time
-            follows the steps that are taken.
+    Rule:   under vmap each example stops when its own predicate is false, and then keeps its carry bit for bit. Forward
+            mode (jvp, jacfwd) always works. Reverse mode (grad, vjp) needs `max_steps`, unless the differentiated value
+            depends on the loop only through integers.
+    Cost:   reverse mode stores the residuals of a step that are not cheap to recompute: memory for `max_steps` times
+            these, however many steps run, and once for loop invariants. Its time depends on the steps that run.
     Raises: TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
     """
     steps = _limit(max_steps)

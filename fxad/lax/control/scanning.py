@@ -1,4 +1,4 @@
-"""Loops whose number of steps is known: `scan`, `map`, `fori_loop`. Reverse mode works through all of them."""
+"""Loops with a known number of steps: `scan`, `map`, `fori_loop`. Reverse mode works for all of them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
 ) -> tuple[C, Y]:
-    """Apply `f(carry, x) -> (carry, y)` to each slice of `xs` along axis 0; returns the last carry and all `y` stacked.
+    """Apply `f(carry, x) -> (carry, y)` to each slice of `xs` along axis 0; return the last carry and all `y` stacked.
 
-    `init`, `xs` and the results of `f` are any pytrees of arrays. The carry keeps its structure, shapes and dtypes; a
-    bare Python number in `init` takes the dtype that `f` gives back for it, where its kind fits. Without `xs`, `f` gets
-    None, `length` times. `reverse` goes from the last slice to the first; each `y` keeps the place of its slice.
-    `unroll` steps make one trip of the loop, `True` leaves no loop; that changes no value.
+    `init`, `xs` and the results of `f` are any pytrees of arrays. The carry keeps its structure, shapes and dtypes. A
+    bare Python number in `init` takes the dtype that `f` returns for it, if the number fits its kind. Without `xs`, `f`
+    gets None, `length` times. `reverse` runs from the last slice to the first; each `y` keeps the place of its slice.
+    `unroll` steps form one iteration of the loop, `True` unrolls it completely; this changes no value.
 
-    Cost:   `f` is traced once, whatever the length (again where a number in `init` changed its dtype). Slices are
-            read and written in place. Reverse mode stores what varies from step to step and derivatives need; what is
-            the same in all steps, is a slice of `xs` or a `y` is not stored again.
+    Cost:   `f` is traced once for every length (again if a number in `init` changed its dtype). Slices are read and
+            written in place. Reverse mode stores the residuals that vary from step to step; it does not store loop
+            invariants, slices of `xs` and `y` again.
     Raises: ShapeError when leaves of `xs` differ in length, or from `length`; TreeError when `f` does not return a
             pair; TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
     """
@@ -63,10 +63,10 @@ def scan(
 
 
 def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:
-    """Apply `f` to each slice of `xs` along axis 0, one after the other; returns the results stacked.
+    """Apply `f` to each slice of `xs` along axis 0 in a loop; return the results stacked.
 
-    With `batch_size`, so many slices are worked on at a time, as under vmap: between the speed of vmap and the memory
-    of a loop. What is left over is one smaller batch.
+    With `batch_size`, each step maps over that many slices, as under vmap: a compromise between the speed of vmap and
+    the memory of a loop. The remainder is one smaller batch.
 
     Raises: ShapeError when leaves of `xs` differ in length.
     """
@@ -101,7 +101,8 @@ def _part(x: ArrayLike, start: int, stop: int, lead: tuple[int, int]) -> Array:
 
 
 def slices_of(what: str, leaves: Sequence[object], xs_tree: Structure, length: int | None) -> tuple[int, list[Aval]]:
-    """The number of steps, and the types of the slices of `xs`. Raises: ShapeError, ArgumentError, ParameterError."""
+    """Return the number of steps, and the types of the slices of `xs`. Raises: ShapeError, ArgumentError,
+    ParameterError."""
     paths = tree.paths(xs_tree, "xs")
     avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
     for path, a in zip(paths, avals, strict=True):
@@ -128,7 +129,7 @@ def slices_of(what: str, leaves: Sequence[object], xs_tree: Structure, length: i
 
 
 def whole_number(what: str, name: str, value: object, least: int) -> int:
-    """A static argument that is an integer. Raises: ArgumentError, ParameterError."""
+    """Return a static integer argument. Raises: ArgumentError, ParameterError."""
     if isinstance(value, bool | Array | np.ndarray) or not hasattr(value, "__index__"):
         raise ArgumentError(
             f"{what}: {name} is {described(value)}, not an int: {value!r:.60}",
@@ -157,14 +158,14 @@ def fori_loop(
     *,
     unroll: int | bool | None = None,
 ) -> C:
-    """`val = body_fun(i, val)` for i from `lower` up to, and without, `upper`; returns the last `val`.
+    """`val = body_fun(i, val)` for i from `lower` to `upper`, exclusive; return the last `val`.
 
-    `init_val` is any pytree of arrays, which keeps its structure, shapes and dtypes; a bare Python number in it takes
-    the dtype that `body_fun` gives back for it. i is int32 where both bounds fit, and has the dtype of a bound that is
-    an array.
+    `init_val` is any pytree of arrays, which keeps its structure, shapes and dtypes. A bare Python number in it takes
+    the dtype that `body_fun` returns for it. i is int32 if both bounds fit, or has the dtype of a bound that is an
+    array.
 
-    Rule:   with Python ints as bounds this is a `scan`: reverse mode works, and `unroll` may be given. A bound that is
-            an array is known only when the program runs, which makes it a `while_loop`: forward mode only.
+    Rule:   with Python ints as bounds this is a `scan`: reverse mode works, and `unroll` is allowed. A bound that is an
+            array is known only at run time, so the loop is a `while_loop`: forward mode only.
     Cost:   reverse mode does not store i.
     Raises: as `scan`; ParameterError for `unroll` with bounds that are not static.
     """
@@ -196,7 +197,7 @@ def fori_loop(
 
 
 def _index(bounds: dict[str, ArrayLike]) -> Aval:
-    """The type of the index of a loop between bounds. Raises: ShapeError, DTypeError."""
+    """Return the type of the index of a loop between bounds. Raises: ShapeError, DTypeError."""
     arrays = {k: aval_of(v) for k, v in bounds.items() if isinstance(v, Array | np.ndarray)}
     for name, a in arrays.items():
         if a.shape:
@@ -214,7 +215,7 @@ def _index(bounds: dict[str, ArrayLike]) -> Aval:
     given = [int(cast("int", v)) for k, v in bounds.items() if k not in arrays]
     if found:
         for value in given:
-            promotion.scalar_dtype(value, found[0].dtype)  # raises where it does not fit
+            promotion.scalar_dtype(value, found[0].dtype)  # raises if it does not fit
         return found[0]
     return Aval((), int32 if all([-(1 << 31) <= v < 1 << 31 for v in given]) else int64)
 
@@ -229,7 +230,7 @@ def _counting(loop: Loop, index: Aval) -> Jaxpr:
 
 
 def _fixed(loop: Loop, first: int, n: int, index: Aval, unroll: int | bool) -> tuple[Array, ...]:
-    """A loop between bounds that are known: a scan whose carry counts."""
+    """A loop between static bounds: a scan whose carry counts."""
     captured = loop.body.captured
     steps = _unrolled("fori_loop", unroll, n)
     prim = Scan(_counting(loop, index), n, False, steps, len(captured), 1 + len(loop.init))
@@ -237,7 +238,7 @@ def _fixed(loop: Loop, first: int, n: int, index: Aval, unroll: int | bool) -> t
 
 
 def _open(loop: Loop, first: ArrayLike, last: ArrayLike, index: Aval) -> tuple[Array, ...]:
-    """A loop between bounds known when the program runs: a while loop whose carry counts."""
+    """A loop between bounds known at run time: a while loop whose carry counts."""
     captured = loop.body.captured
     b = Builder()
     end, i = b.inputs((index, index))

@@ -1,4 +1,4 @@
-"""An equation and its solver as one equation of a program: what the functions of this room are made of."""
+"""Builds the equation of a `root` or `linear_solve` from a user's equation and its solver."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Problem:
         tangent_solve: Callable[..., Any],
         has_aux: bool,
     ) -> Any:
-        """Bind the equation. `solve` is what is done with the user's function `fn`.
+        """Bind the equation. `solve` runs the user's solver `fn`.
 
         Raises: TreeError, ShapeError, DTypeError for solvers that return another type.
         """
@@ -68,14 +68,14 @@ class Problem:
         return forward.result(self.like, outs)
 
     def _linearised(self) -> tuple[Body, Jaxpr]:
-        """The derivative of the equation with respect to the unknown, in two: (captured, x) -> what it needs to know;
-        (directions, that) -> the derivative."""
+        """Linearize the equation with respect to the unknown: (captured, x) -> residuals; (directions, residuals) ->
+        the derivative."""
         jaxpr, captured = self.equation.jaxpr, self.equation.captured
         mask = (*[False] * len(captured), *self.like.moving)
         m = len(jaxpr.outs)
         try:
             split = linearize(jaxpr, mask)
-        except NotDifferentiableError:  # but in forward mode perhaps: the derivative along with the value
+        except NotDifferentiableError:  # forward mode may exist: compute the derivative together with the value
             fused, nonzero = jvp(jaxpr, mask)
             b = Builder()
             dots, known = b.inputs(self.like.direction.avals), b.inputs(jaxpr.in_avals)
@@ -89,7 +89,7 @@ class Problem:
         return replace(self.equation, jaxpr=dce(at), numbers=(None,) * len(at.outs)), matvec
 
     def _system(self, at: Body, matvec: Jaxpr, tangent_solve: Callable[..., Any]) -> list[tuple[Jaxpr, Body]]:
-        """The linear map of the tangents and what solves for it; and, where they are to be had, their transposes."""
+        """Return the linear map of the tangents and its solver; and, if they exist, their transposes."""
         like, avals = self.like.direction, at.jaxpr.out_avals
         m = len(like.avals)
         called: list[LinearMap] = []

@@ -38,24 +38,24 @@ def cg(
     maxiter: int | None = None,
     M: Operator | None = None,
 ) -> tuple[Any, Convergence]:
-    """Solve A x = b by conjugate gradients, for a Hermitian positive definite A; returns (x, `Convergence`).
+    """Solve A x = b by conjugate gradients, for a Hermitian positive definite A; return (x, `Convergence`).
 
-    A is a square matrix or a linear function, b any pytree of arrays, x0 a first guess of its type (0 by default), M
-    approximates the inverse of A, as a matrix or a function, and is Hermitian positive definite too. That they are is
-    not checked: for a real A that is not symmetric, and any that is indefinite, use `gmres` or `bicgstab`.
+    A is a square matrix or a linear function, and b any pytree of arrays. x0 is an initial guess of b's type (default
+    0). M approximates the inverse of A, as a matrix or a function, and must be Hermitian positive definite too. This is
+    not checked: for a real A that is not symmetric, or any indefinite A, use `gmres` or `bicgstab`.
 
-    It ends when |b - A x| <= max(tol |b|, atol), with the Euclidean norm over all leaves, as in SciPy, or after
-    `maxiter` steps (10 times the size of b by default). The residual is computed anew from x at the end, and the report
-    is about that: `iterations`, `residual_norm`, whether it `converged`, and why not (`Breakdown`).
+    The solver stops when |b - A x| <= max(tol |b|, atol), with the Euclidean norm over all leaves, as in SciPy, or
+    after `maxiter` steps (default: 10 times the size of b). The residual is recomputed from x at the end, and the
+    report describes this residual: `iterations`, `residual_norm`, `converged`, and the reason of a failure
+    (`Breakdown`).
 
-    Rule:   derivatives with respect to b and what A closes over are those of the solution: each is one more solve, by
-            the same method. x0, M, tolerances and the report have none.
-    Law:    for b = 0, x is 0; when nan or infinity is met, x is nan. Vectors have the common dtype of the leaves of b,
-            at least float32. Tiny and huge b are scaled: no square of theirs overflows. A that conjugates or takes real
-            parts is linear over the reals alone: vectors are real then, of twice the size. So they are where b has real
-            leaves and complex ones.
-    Cost:   a product with A and one with M in a step; one more product each time it is checked that
-            the residual is what the method reckons it is.
+    Rule:   derivatives with respect to b and the values that A closes over are those of the solution: each is one more
+            solve, by the same method. x0, M, tolerances and the report have no derivatives.
+    Law:    for b = 0, x is 0; if a nan or infinity occurs, x is nan. Vectors have the common dtype of the leaves of b,
+            at least float32. Tiny and huge b are scaled, so squares do not overflow. An A that conjugates or takes real
+            parts is linear only over the reals: then vectors are real, of twice the size. The same holds if b has both
+            real and complex leaves.
+    Cost:   one product with A and one with M per step; one more product for each check of the true residual.
     Raises: as `custom_linear_solve`; ShapeError for a matrix that is not square or does not fit b.
     Source: Hestenes, Stiefel (1952); `scipy.sparse.linalg.cg`
     """
@@ -72,12 +72,12 @@ def bicgstab(
     maxiter: int | None = None,
     M: Operator | None = None,
 ) -> tuple[Any, Convergence]:
-    """Solve A x = b by the stabilised method of biconjugate gradients, for any A; returns (x, `Convergence`).
+    """Solve A x = b by the stabilised biconjugate gradient method, for any A; return (x, `Convergence`).
 
     Arguments, tolerances and derivatives as in `cg`; transposed systems are solved with the transpose of M.
 
-    Cost:   two products with A and with M in a step, eight vectors. It may break down where `gmres` does not; after
-            a breakdown that was worth something, it begins again from the residual.
+    Cost:   two products with A and with M per step, eight vectors. It may break down where `gmres` does not; after a
+            breakdown with progress, it restarts from the residual.
     Raises: as `cg`.
     Source: van der Vorst (1992); `scipy.sparse.linalg.bicgstab`
     """
@@ -97,14 +97,15 @@ def gmres(
     maxiter: int | None = None,
     M: Operator | None = None,
 ) -> tuple[Any, Convergence]:
-    """Solve A x = b by the method of generalised minimal residuals, for any A; returns (x, `Convergence`).
+    """Solve A x = b by the generalised minimal residual method, for any A; return (x, `Convergence`).
 
-    Arguments, tolerances and derivatives as in `cg`; transposed systems are solved with the transpose of M. It begins
-    again after every `restart` steps, `maxiter` times at most (10 times the size of b by default); `iterations` counts
-    the steps. Within a cycle each step knows its residual, and the cycle ends when it is small enough (JAX calls this
-    solve_method='incremental'; there is no other here). M stands on the right: it does not change what is minimised.
+    Arguments, tolerances and derivatives as in `cg`; transposed systems are solved with the transpose of M. It restarts
+    after every `restart` steps, `maxiter` times at most (default: 10 times the size of b); `iterations` counts the
+    steps. Within a cycle each step computes its residual norm, and the cycle ends when it is small enough (JAX's
+    solve_method='incremental'; there is no other method here). M is a right preconditioner: it does not change the
+    minimised norm.
 
-    Cost:   a product with A and one with M in a step, `restart` + 1 vectors, four passes over them in a step.
+    Cost:   one product with A and one with M per step, `restart` + 1 vectors, four passes over them per step.
     Raises: as `cg`.
     Source: Saad, Schultz (1986); `scipy.sparse.linalg.gmres`
     """
@@ -112,7 +113,7 @@ def gmres(
 
 
 def precise(avals: Sequence[Aval]) -> float:
-    """A tolerance that the dtypes allow for systems that are not badly conditioned: eps^(3/4)."""
+    """Return a tolerance that is attainable in these dtypes for well-conditioned systems: eps^(3/4)."""
     return float(max([epsilon(a.dtype) for a in avals if a.inexact]) ** 0.75)
 
 
@@ -120,13 +121,13 @@ def precise(avals: Sequence[Aval]) -> float:
 
 
 def by_cg(g: Callable[[Any], Any], y: Any) -> Any:
-    """The x with g(x) = y for a positive definite g, as precise as the dtype allows. It is nan where the residual is
-    more than eps^(1/4) of y: a derivative that is not to be had is not made up."""
+    """Return the x with g(x) = y for a positive definite g, at the precision of the dtype. It is nan if the residual
+    exceeds eps^(1/4) of y: no derivative rather than a wrong one."""
     return _cg(_tangents("cg", g, y), None)[0]
 
 
 def by_gmres(g: Callable[[Any], Any], y: Any) -> Any:
-    """The x with g(x) = y, as `by_cg`."""
+    """Return the x with g(x) = y, as `by_cg`."""
     return _gmres(_tangents("gmres", g, y), 20, None)[0]
 
 
@@ -160,7 +161,7 @@ class _Limits:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Setup:
-    """A linear system as users gave it, checked."""
+    """A linear system of the user, checked."""
 
     what: str
     matvec: Callable[[Any], Any]
@@ -171,10 +172,10 @@ class _Setup:
     tol: Array
     atol: Array
     precondition: LinearMap | None
-    least: float | None = None  # the solution is nan where the residual is a greater part of b than this
+    least: float | None = None  # the solution is nan if the residual, relative to b, exceeds this
 
     def solved(self, method: Method, limits: _Limits, hermitian: bool) -> tuple[Any, Convergence]:
-        """Solve it by a method."""
+        """Solve the system by a method."""
 
         def run(m: LinearMap | None, x0: Any, matvec: LinearMap, b: Any) -> tuple[Any, Convergence]:
             whole = all([f.over_complex for f in (matvec, m) if f is not None])
@@ -206,7 +207,7 @@ class _Setup:
         if self.x0 is None:
             found = linear_solve(self.what, "A", self.matvec, self.b, solve, transposed, symmetric, True)
             return cast("tuple[Any, Convergence]", found)
-        # a guess is one for this right-hand side, and no start for those of the derivatives
+        # the guess is for this right-hand side; the systems of derivatives start from 0
         matrix = operator(self.what, "A", self.matvec, self.like, "b")
         n = len(matrix.captured)
         apply = LinearMap(f"A {name_of(self.matvec)}", rotated(matrix.jaxpr, n), matrix.captured, self.like)
@@ -250,7 +251,7 @@ def _setup(what: str, A: Operator, b: Any, x0: Any, tol: ArrayLike, atol: ArrayL
 
 
 def _function(what: str, name: str, given: Any, like: Unknown) -> Callable[[Any], Any]:
-    """A linear map given as a function or as a matrix. Raises: ArgumentError, ShapeError."""
+    """Return a linear map given as a function or as a matrix. Raises: ArgumentError, ShapeError."""
     if callable(given):
         return cast("Callable[[Any], Any]", given)
     matrix = asarray(given)
@@ -287,7 +288,7 @@ def _guess(what: str, like: Unknown, x0: Any) -> Any:
 
 
 def tolerance(what: str, name: str, value: Any, dtype: dtypes.DType) -> Array:
-    """A tolerance, a number of the dtype. Raises: ArgumentError for what is not a real number."""
+    """Return a tolerance as a number of the dtype. Raises: ArgumentError for a value that is not a real number."""
     aval = aval_of(value, f"{what}: {name}")
     if aval.shape or aval.dtype.kind == "c" or not (aval.inexact or isinstance(value, int)):
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""Functions of implicit problems as programs: what is solved, what solves it, and linear maps to call in between."""
+"""Traces the functions of implicit problems: equations, solvers, and the linear maps that solvers call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fxad.tree import Structure
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Unknown:
-    """The type of what is solved for: a tree, types and paths of its leaves. Only inexact leaves have tangents."""
+    """The type of the unknown: its tree, and the types and paths of its leaves. Only inexact leaves have tangents."""
 
     structure: Structure
     avals: tuple[Aval, ...]
@@ -38,12 +38,12 @@ class Unknown:
 
     @property
     def moving(self) -> tuple[bool, ...]:
-        """Which leaves have tangents."""
+        """A mask of the leaves with tangents."""
         return tuple([a.inexact for a in self.avals])
 
     @property
     def direction(self) -> Unknown:
-        """The type of tangents: the same tree, with None where a leaf has none."""
+        """The type of tangents: the same tree, with None for a leaf without a tangent."""
         if all(self.moving):
             return self
         kept = [x for x in zip(self.avals, self.paths, strict=True) if x[0].inexact]
@@ -52,12 +52,12 @@ class Unknown:
 
     @property
     def argument(self) -> Structure:
-        """The structure of the arguments of a function of it."""
+        """The structure of the arguments of a function of the unknown."""
         return tree.structure((self.structure.unflatten(range(len(self.avals))),))
 
 
 def unknown(what: str, name: str, value: object) -> tuple[Unknown, list[object]]:
-    """The type of a value given, and its leaves as arrays.
+    """Return the type of a value, and its leaves as arrays.
 
     Raises: ArgumentError for a leaf that is not an array; TreeError without a leaf; DTypeError without an inexact one.
     """
@@ -80,8 +80,8 @@ def unknown(what: str, name: str, value: object) -> tuple[Unknown, list[object]]
 
 
 def of_type(what: str, fn: str, body: Body, like: Unknown, name: str, n_aux: int = 0) -> Body:
-    """The body of the function called `fn`, whose first results (all but `n_aux`) are to have the type of the unknown,
-    called `name`; bare numbers take it.
+    """Return the body of the function called `fn`, checked: its first results (all but `n_aux`) must have the type of
+    the unknown, called `name`. Bare numbers are converted to it.
 
     Raises: ShapeError, DTypeError naming function, leaf and both types.
     """
@@ -109,7 +109,7 @@ def same_tree(what: str, fn: str, found: Structure, like: Unknown, name: str, au
 
 
 def function_of(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
-    """A function from the unknown to its own type, traced. Raises: TreeError, ShapeError, DTypeError."""
+    """Trace a function from the unknown to its own type. Raises: TreeError, ShapeError, DTypeError."""
     body = traced_body(f"{what}: {role}", fn, like.argument, like.avals)
     called = f"{role} {name_of(fn)}"
     same_tree(what, called, body.out_tree, like, name)
@@ -119,20 +119,20 @@ def function_of(what: str, role: str, fn: Callable[..., object], like: Unknown, 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Solver:
-    """A solver, traced: the body gives the leaves of the solution, then those of what is given besides."""
+    """A traced solver: the body returns the leaves of the solution, then those of the auxiliary result."""
 
     body: Body
     aux_tree: Structure | None
 
     def result(self, like: Unknown, outs: Sequence[object]) -> Any:
-        """What the user gets, given the results of the body."""
+        """Return the user's result from the results of the body."""
         n = len(like.avals)
         x = tree.unflatten(like.structure, outs[:n])
         return x if self.aux_tree is None else (x, tree.unflatten(self.aux_tree, outs[n:]))
 
     @property
     def solution(self) -> Body:
-        """The body without what is given besides."""
+        """Return the body without auxiliary results."""
         n = len(self.body.numbers) - (self.aux_tree.num_leaves if self.aux_tree else 0)
         jaxpr = with_outs(self.body.jaxpr, self.body.jaxpr.outs[:n])
         return replace(self.body, jaxpr=jaxpr, numbers=self.body.numbers[:n])
@@ -141,9 +141,10 @@ class Solver:
 def solver(
     what: str, role: str, fn: Callable[..., object], solve: Callable[[Any], object], like: Unknown, name: str, aux: bool
 ) -> Solver:
-    """Trace `solve`, what is done with the user's function `fn`, over a value of the type of the unknown.
+    """Trace `solve`, which runs the user's solver `fn`, on a value of the type of the unknown.
 
-    Raises: TreeError, ShapeError, DTypeError when it returns another type; ArgumentError for what is not a function.
+    Raises: TreeError, ShapeError, DTypeError when it returns another type; ArgumentError for a value that is not a
+            function.
     """
 
     def run(value: object) -> object:
@@ -169,9 +170,9 @@ def solver(
 
 @final
 class LinearMap:
-    """A linear program as a function, for solvers to call: it takes and gives a tree of the types of the unknown.
+    """A linear program as a function that solvers call: from a tree of the type of the unknown to such a tree.
 
-    `jaxpr`: (leaves, then what is `known`) -> leaves. `used` says whether it was called.
+    `jaxpr`: (leaves, then the `known` values) -> leaves. `used` is True after a call.
     """
 
     def __init__(self, name: str, jaxpr: Jaxpr, known: Sequence[object], like: Unknown) -> None:
@@ -182,7 +183,7 @@ class LinearMap:
         self.used = False
 
     def __call__(self, x: object) -> Any:
-        """Apply it. Raises: TreeError, ShapeError, DTypeError for what is not of its type."""
+        """Apply the map. Raises: TreeError, ShapeError, DTypeError for a value of another type."""
         self.used = True
         leaves, structure = tree.flatten(x)
         like = self.like
@@ -207,17 +208,17 @@ class LinearMap:
 
     @property
     def over_complex(self) -> bool:
-        """Whether it is seen to be linear over the complex numbers, and not over the reals alone."""
+        """Return True if the map is known to be linear over the complex numbers, not only over the reals."""
         n = len(self.like.avals)
         return complex_linear(self.jaxpr, (True,) * n + (False,) * (len(self.jaxpr.ins) - n))
 
     def transposed(self, jaxpr: Jaxpr) -> LinearMap:
-        """The transpose, whose program is given."""
+        """Return the transpose, whose program is given."""
         return LinearMap(f"transpose of {self.__name__}", jaxpr, self.known, self.like)
 
 
 def operator(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
-    """Trace a linear function of the unknown, into a program whose equations are linear in it one by one.
+    """Trace a linear function of the unknown into a program in which each equation is linear.
 
     Raises: NotLinearError naming the equation; as `function_of`.
     """
@@ -228,15 +229,15 @@ def operator(what: str, role: str, fn: Callable[..., object], like: Unknown, nam
 
 
 def rotated(jaxpr: Jaxpr, n: int) -> Jaxpr:
-    """The program with its first `n` operands behind the others: captured operands come first where functions are
-    traced, linear ones where they are solved."""
+    """Return the program with its first `n` operands moved to the end: traced functions take captured operands first,
+    solvers take linear ones first."""
     return reorder_ins(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
 
 
 @by_value
 def complex_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
-    """Whether a program that is linear in the operands marked is seen to be so over the complex numbers: what depends
-    on them is complex, and nothing is conjugated. Any other is linear over the reals."""
+    """Return True if a program that is linear in the marked operands is known to be linear over the complex numbers:
+    all values that depend on them are complex, and nothing is conjugated. Any other is linear over the reals."""
     linear = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
     for eqn in jaxpr.eqns:
         moves = tuple([a in linear for a in eqn.ins])
@@ -254,15 +255,15 @@ def complex_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
 
 
 def transposed_program(jaxpr: Jaxpr, n: int) -> Jaxpr | None:
-    """The transpose of a program with respect to its first `n` operands, where each of its equations is linear in
-    them and has one."""
+    """Return the transpose of a program with respect to its first `n` operands, or None if an equation is not linear in
+    them or has no transpose."""
     slim = dce(jaxpr)
     mask = (True,) * n + (False,) * (len(jaxpr.ins) - n)
     if not is_linear(slim, mask):
         return None
     try:
         return dce(transpose(slim, mask))
-    except NotDifferentiableError:  # a system in there whose solver has no transpose
+    except NotDifferentiableError:  # it contains a system whose solver has no transpose
         return None
 
 

@@ -1,7 +1,8 @@
 """Krylov methods over vectors: conjugate gradients, BiCGSTAB, and one cycle of GMRES.
 
-All solve A d = r from d = 0, for an r whose greatest element is about 1, until the norm of what is left is at most
-`target` or `limit` steps are done, and give d, the number of steps, and why they ended early (a `Breakdown`).
+All solve A d = r from d = 0, for an r whose greatest element is about 1. They stop when the norm of the residual is at
+most `target` or after `limit` steps. They return d, the number of steps, and the reason of an early end (a
+`Breakdown`).
 """
 
 from __future__ import annotations
@@ -99,10 +100,11 @@ def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Arra
 
 
 def gmres_cycle(length: int) -> Method:
-    """GMRES for any matrix, of at most `length` steps: the least residual over the Krylov space, preconditioned from
-    the right, so that the residual is that of the system. A rotation a step tells its norm, and ends the cycle early.
+    """GMRES for any matrix, of at most `length` steps: the least residual over the Krylov space, with right
+    preconditioning, so the residual is that of the system. One rotation per step gives its norm, and ends the cycle
+    early.
 
-    Cost:   `length` + 1 vectors, and two passes over those that there are in a step.
+    Cost:   `length` + 1 vectors, and two passes over the current ones per step.
     Source: Saad, Schultz, GMRES: A Generalized Minimal Residual Algorithm for Solving Nonsymmetric Linear Systems
             (1986); orthogonalised twice: Giraud, Langou, Rozloznik (2005)
     """

@@ -1,4 +1,4 @@
-"""`fixed_point_iteration`: a function applied until its argument stays."""
+"""`fixed_point_iteration`: applies a function repeatedly until it converges."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def fixed_point_iteration(
     atol: ArrayLike = 0.0,
     maxiter: int = 10_000,
 ) -> tuple[Any, Convergence]:
-    """Apply `f` until x stays: |f(x) - x| <= max(tol |f(x)|, atol), at most `maxiter` times.
+    """Apply `f` until x converges: |f(x) - x| <= max(tol |f(x)|, atol), at most `maxiter` times.
 
-    Returns (x, `Convergence`), whose residual is f(x) - x; integers in x go along and do not count. It is a loop like
-    any other: for derivatives of the fixed point see `custom_fixed_point`.
+    Returns (x, `Convergence`), whose residual is f(x) - x. Integers in x are updated too, but do not count in the norm.
+    This is an ordinary loop: for derivatives of the fixed point see `custom_fixed_point`.
 
     Raises: TreeError, ShapeError, DTypeError when `f` returns another type.
     """
@@ -71,8 +71,8 @@ def fixed_point_iteration(
 
 
 def by_iteration(f: Callable[[Any], Any], x0: Any, has_aux: bool) -> Any:
-    """The x with f(x) = x by iteration, as precisely as the dtype allows. Where it does not converge to that, x is nan;
-    with `has_aux` it is what was reached, and the report says so: the result is (x, `Convergence`)."""
+    """Return the x with f(x) = x by iteration, at the precision of the dtype. If it does not converge, x is nan; with
+    `has_aux` x is the last iterate, and the result is (x, `Convergence`)."""
     like, _ = unknown("fixed_point_iteration", "x0", x0)
     x, report = fixed_point_iteration(f, x0, tol=precise(like.avals))
     return (x, report) if has_aux else _poisoned(like, x, report.converged)

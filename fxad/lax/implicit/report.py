@@ -1,4 +1,4 @@
-"""What an iterative solver says of its result."""
+"""The report of an iterative solver."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from fxad.tracing.array import Array
 
 @final
 class Breakdown(IntEnum):
-    """Why a solver ended before it converged, other than that `maxiter` was reached."""
+    """The reason why a solver ended before convergence, other than `maxiter`."""
 
     NONE = 0
-    NOT_FINITE = 1  # nan or infinity in the system, or met on the way: the result is nan
-    SINGULAR = 2  # a direction that the matrix maps to nothing, as far as the method can see
-    ORTHOGONAL = 3  # the residual lost all that the method works with (bicgstab: rho = 0; cg: r . M r = 0)
-    STAGNATED = 4  # another round would not make the residual smaller: rounding, or a restart that is too short
+    NOT_FINITE = 1  # nan or infinity in the system or in an iterate: the result is nan
+    SINGULAR = 2  # the matrix maps a search direction to zero, within the method's precision
+    ORTHOGONAL = 3  # the residual is orthogonal to the method's vectors (bicgstab: rho = 0; cg: r . M r = 0)
+    STAGNATED = 4  # another round would not reduce the residual: rounding, or `restart` is too small
 
 
 @final
 @tree.dataclass
 class Convergence:
-    """How an iterative solver ended; under vmap, for each example.
+    """The report of an iterative solver; under vmap, one per example.
 
-    `residual_norm` is that of the residual itself, computed from the result, and `converged` is said of it. Not
-    converged with a breakdown of 0: `maxiter` was reached.
+    `residual_norm` is the norm of the true residual, computed from the result; `converged` refers to it. If `converged`
+    is False and the breakdown is 0, `maxiter` was reached.
     """
 
     iterations: Array

@@ -1,4 +1,5 @@
-"""`custom_root`, `custom_fixed_point`, `custom_minimize`: values defined by an equation, differentiated through it."""
+"""`custom_root`, `custom_fixed_point`, `custom_minimize`: solutions of equations, differentiated by the implicit
+function theorem."""
 
 from __future__ import annotations
 
@@ -29,21 +30,21 @@ def custom_root(
     tangent_solve: Callable[..., Any],
     has_aux: bool = False,
 ) -> Any:
-    """The x for which `f(x) = 0`, found by `solve(f, initial_guess)`; x is any pytree of arrays.
+    """The x for which `f(x) = 0`, computed by `solve(f, initial_guess)`; x is any pytree of arrays.
 
-    `solve` is any function: a loop, Newton's method, a call of a library. It is not differentiated, nor is the guess.
-    Derivatives are those of the root, with respect to all that `f` closes over: f_x x_dot = -f_c c_dot is solved by
-    `tangent_solve(g, y)`, which returns the x with `g(x) = y`, for g the derivative of `f` at the root. Reverse mode
-    solves the transposed system: by the transpose of `tangent_solve` where each of its equations is linear in y, else
-    by `tangent_solve` with the transpose of g. `gmres` and `cg` will do: `lambda g, y: gmres(g, y)[0]`.
+    `solve` is any function: a loop, Newton's method, a call of a library. It is not differentiated, and neither is the
+    guess. Derivatives are those of the root, with respect to all values that `f` closes over: `tangent_solve(g, y)`
+    solves f_x x_dot = -f_c c_dot. It returns the x with `g(x) = y`, where g is the derivative of `f` at the root.
+    Reverse mode solves the transposed system: by the transpose of `tangent_solve` if each of its equations is linear in
+    y, else by `tangent_solve` with the transpose of g. `gmres` and `cg` are suitable: `lambda g, y: gmres(g, y)[0]`.
 
-    Integers and bools in the guess are allowed: `solve` sets them, `f` returns anything of their type, and for `g` and
-    y they are None. With `has_aux`, `solve` returns (x, auxiliary), and so does the call; what is auxiliary is any
-    pytree and has no derivative.
+    Integers and bools in the guess are allowed: `solve` sets them, `f` returns any value of their type, and for `g` and
+    y they are None. With `has_aux`, `solve` returns (x, auxiliary), and so does the call; the auxiliary is any pytree
+    and has no derivative.
 
-    Type:   x, the guess, and what `f` and `solve` return are of one type. All functions may close over tracers.
-    Law:    right where `f` vanishes and g is invertible, at any order, in both modes, under vmap of anything.
-    Cost:   `f` is linearised at the root once for its derivative; each derivative is one linear solve.
+    Type:   x, the guess, and the results of `f` and `solve` are of one type. All functions may close over tracers.
+    Law:    exact if `f` is zero at x and g is invertible, at any order, in both modes, under vmap of anything.
+    Cost:   `f` is linearized once, at the root; each derivative is one linear solve.
     Raises: TreeError, ShapeError, DTypeError for a result of another type, naming function, leaf and both types;
             DTypeError for a guess without a floating or complex leaf; NotDifferentiableError for an `f` that has no
             derivative.
@@ -64,13 +65,13 @@ def custom_fixed_point(
     tangent_solve: Callable[..., Any] | None = None,
     has_aux: bool = False,
 ) -> Any:
-    """The x for which `f(x) = x`, found by `solve(f, initial_guess)`; x is any pytree of arrays.
+    """The x for which `f(x) = x`, computed by `solve(f, initial_guess)`; x is any pytree of arrays.
 
-    Derivatives are those of the fixed point, as `custom_root` has them for x - f(x). Without `solve`, `f` is applied
-    until x stays: |f(x) - x| <= eps^(3/4) |f(x)|, at most 10,000 times. Where it does not, x is nan and so are its
-    derivatives; with `has_aux` x is what was reached, and the auxiliary result is the report (`Convergence`). Without
-    `tangent_solve`, linear systems are solved by `gmres`, as precisely as the dtype allows, and a derivative is nan
-    where it does not get there: where the system is singular, or all but.
+    Derivatives are those of the fixed point, as in `custom_root` for x - f(x). Without `solve`, `f` is applied until x
+    converges: |f(x) - x| <= eps^(3/4) |f(x)|, at most 10,000 times. If it does not converge, x and its derivatives are
+    nan; with `has_aux` x is the last iterate, and the auxiliary result is the report (`Convergence`). Without
+    `tangent_solve`, linear systems are solved by `gmres`, at the precision of the dtype. A derivative is nan if this
+    does not converge: if the system is singular or nearly so.
 
     Type, Law, Cost, Raises: as `custom_root`.
     """
@@ -90,8 +91,8 @@ def custom_fixed_point(
 
 
 def _nan_at_nan(b: Builder, x: Atom, y: Atom) -> Atom:
-    """`y` where x is a number, and nan with all its derivatives where it is not: those of a linear function, which are
-    the same everywhere, would not know that there is no solution."""
+    """Return `y`, or nan where x is nan, with nan for all derivatives. The derivatives of a linear function do not
+    depend on x, so they would be finite although there is no solution."""
     factor = b.one(SELECT_N, b.one(NE, x, x), Lit.of(1, x.aval), Lit.of(float("nan"), x.aval))
     return b.one(MUL, y, factor)
 
@@ -103,11 +104,11 @@ def custom_minimize(
     tangent_solve: Callable[..., Any] | None = None,
     has_aux: bool = False,
 ) -> Any:
-    """A point at which the gradient of `f` vanishes, found by `solve(f, initial_guess)`; `f` returns a real scalar.
+    """A point at which the gradient of `f` is zero, computed by `solve(f, initial_guess)`; `f` returns a real scalar.
 
-    Derivatives are those of the stationary point, as `custom_root` has them for the gradient of `f`. Without
-    `tangent_solve`, linear systems (with the second derivative of `f`) are solved by `cg`, as precisely as the dtype
-    allows: at a minimum the matrix is positive. A derivative is nan where it does not get there. Give another one for
+    Derivatives are those of the stationary point, as in `custom_root` for the gradient of `f`. Without `tangent_solve`,
+    linear systems (with the second derivative of `f`) are solved by `cg`, at the precision of the dtype: at a minimum
+    the matrix is positive definite. A derivative is nan if this does not converge. Use another `tangent_solve` for
     saddle points.
 
     Type, Law, Cost, Raises: as `custom_root`; DTypeError for a guess with complex leaves.

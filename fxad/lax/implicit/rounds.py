@@ -1,4 +1,4 @@
-"""What iterative methods have in common: scale, tolerance, rounds from the true residual, and the report."""
+"""Shared by iterative methods: scaling, tolerances, restarts from the true residual, and the report."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def in_rounds(
     max_rounds: int,
     progress: float,
 ) -> tuple[Array, Convergence]:
-    """Solve A x = b by rounds of `method`, each for a correction to what is left over, until the norm of b - A x is at
-    most max(tol |b|, atol).
+    """Solve A x = b by rounds of `method`, each for a correction to the residual, until the norm of b - A x is at most
+    max(tol |b|, atol).
 
-    A method reckons its residual along; the residual itself differs by rounding, or by all if the method went astray.
-    So each round begins from the residual itself, scaled to ordinary size, and another one is made as long as that fell
-    to `progress` times what it was.
+    A method updates its residual by recurrence, which differs from the true residual by rounding, or entirely if the
+    method diverged. So each round starts from the true residual, scaled to ordinary size. Another round follows while a
+    round reduces the residual to at most `progress` times its value.
     """
     size = norm(b)
     target = maximum(tol * size, atol)

@@ -1,4 +1,4 @@
-"""`custom_linear_solve`: the solution of a linear system, with the derivative of a solution and not of its solver."""
+"""`custom_linear_solve`: the solution of a linear system, differentiated as a solution and not through its solver."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def custom_linear_solve(
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
-    """The x for which `matvec(x) = b`, found by `solve(matvec, b)`; `matvec` is linear, b any pytree of arrays.
+    """The x for which `matvec(x) = b`, computed by `solve(matvec, b)`; `matvec` is linear, b any pytree of arrays.
 
     `solve` is any function: a loop, a factorisation, a call of a library. It is not differentiated. Derivatives are
-    those of the solution: in the direction of b and of what `matvec` closes over they are solutions for
-    `b_dot - A_dot x`, found by `solve`; in reverse mode they are solutions of the transposed system, found by
-    `transpose_solve(vecmat, c)`, where `vecmat` is the transpose of `matvec`. It may be left out where each equation of
-    `solve` is linear in b, which is then transposed, and with `symmetric`, which says that `matvec` is its own
-    transpose (complex: not conjugated). With `has_aux`, solvers return (x, auxiliary), and so does the call; what is
-    auxiliary is any pytree and has no derivative.
+    those of the solution. In forward mode, for tangents of b and of values that `matvec` closes over, `solve` is called
+    for `b_dot - A_dot x`. In reverse mode `transpose_solve(vecmat, c)` solves the transposed system, where `vecmat` is
+    the transpose of `matvec`. It may be omitted if each equation of `solve` is linear in b: `solve` is then transposed.
+    It may also be omitted with `symmetric`, which declares `matvec` to be its own transpose (complex: not conjugated).
+    With `has_aux`, solvers return (x, auxiliary), and so does the call; the auxiliary is any pytree and has no
+    derivative.
 
-    Type:   x, b and what `matvec` returns are of one type; solvers return it. All functions may close over tracers.
-    Law:    linear in b; of any order, in both modes, under vmap of b, of what functions close over, and of both.
+    Type:   x, b and the result of `matvec` are of one type; solvers return it. All functions may close over tracers.
+    Law:    linear in b; derivatives of any order, in both modes, under vmap of b, of closed-over values, and of both.
     Cost:   each derivative is one more solve.
     Raises: DTypeError for a leaf of b that is not floating or complex; TreeError, ShapeError, DTypeError for a result
-            of another type, naming function, leaf and both types; NotLinearError for a `matvec` that is not linear.
-            In reverse mode: NotDifferentiableError when there is no transpose to be had.
+            of another type, naming function, leaf and both types; NotLinearError for a `matvec` that is not linear. In
+            reverse mode: NotDifferentiableError if there is no transpose.
     Source: Bai, Kolter, Koltun, Deep Equilibrium Models (2019), theorem 1; `jax.lax.custom_linear_solve`
     """
     return linear_solve("custom_linear_solve", "matvec", matvec, b, solve, transpose_solve, symmetric, has_aux)
@@ -62,7 +62,7 @@ def linear_solve(
     symmetric: bool,
     has_aux: bool,
 ) -> Any:
-    """`custom_linear_solve` under the name `what`, whose argument `matvec` is called `role`."""
+    """`custom_linear_solve` with other names in messages: `what` for the function, `role` for its argument `matvec`."""
     for name, flag in (("symmetric", symmetric), ("has_aux", has_aux)):
         check_flag(what, name, flag)
     like, leaves = unknown(what, "b", b)
@@ -90,7 +90,7 @@ def _adjoint(
     has_aux: bool,
     like: Unknown,
 ) -> tuple[Body, ...]:
-    """The transpose of the matrix and what solves for it; nothing when there is none."""
+    """Return the transpose of the matrix and its solver; nothing if there is none."""
     n = len(like.avals)
     back = apply.jaxpr if symmetric else transposed_program(apply.jaxpr, n)
     if back is None:

@@ -1,4 +1,4 @@
-"""Trees as vectors: iterative methods know one vector, in one dtype, whatever the user's tree is."""
+"""Conversion of pytrees to vectors: iterative methods work on one vector, in one dtype, for every tree."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Map = Callable[[Array], Array]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
-    """The vectors that stand for trees of a type: all leaves after each other, in `dtype`. Where that is real,
-    a complex leaf is its real part, then its imaginary one."""
+    """The vectors for trees of a type: all leaves concatenated, in `dtype`. If that is real, a complex leaf is its real
+    part, then its imaginary part."""
 
     like: Unknown
     dtype: DType
@@ -42,14 +42,14 @@ class Space:
 
     @property
     def over_reals(self) -> Space:
-        """The same trees as real vectors."""
+        """Return the space of the same trees as real vectors."""
         return Space(self.like, dtypes.real_part(self.dtype)) if self.dtype.kind == "c" else self
 
     def _apart(self, dtype: DType) -> bool:
         return dtype.kind == "c" and self.dtype.kind != "c"
 
     def vector(self, value: object) -> Array:
-        """The vector of a tree."""
+        """Return the vector of a tree."""
         parts: list[Array] = []
         for leaf in tree.leaves(value):
             x = asarray(leaf)
@@ -58,7 +58,7 @@ class Space:
         return parts[0] if len(parts) == 1 else concatenate(parts, 0)
 
     def tree(self, vector: Array) -> Any:
-        """The tree of a vector, each leaf in its own dtype."""
+        """Return the tree of a vector, each leaf in its own dtype."""
         out, at = [], 0
 
         def taken(aval: Aval, dtype: DType) -> Array:
@@ -75,12 +75,12 @@ class Space:
         return tree.unflatten(self.like.structure, out)
 
     def lifted(self, fn: Callable[[Any], Any]) -> Map:
-        """A function of trees as one of vectors."""
+        """Return a function of trees as a function of vectors."""
         return lambda vector: self.vector(fn(self.tree(vector)))
 
 
 def space_of(what: str, like: Unknown) -> Space:
-    """The vectors of a type: real ones, unless all leaves are complex; half precision is computed in single."""
+    """Return the vector space of a type: real, unless all leaves are complex; half precision is computed in single."""
     every = all([a.dtype.kind == "c" for a in like.avals])
     found = [a.dtype if every else dtypes.real_part(a.dtype) if a.dtype.kind == "c" else a.dtype for a in like.avals]
     dtype = found[0] if every else dtypes.float32
@@ -90,7 +90,7 @@ def space_of(what: str, like: Unknown) -> Space:
 
 
 def epsilon(dtype: DType) -> float:
-    """The distance from 1 to the next number of a dtype, or of its real part."""
+    """Return the distance from 1 to the next number of a dtype, or of its real part."""
     real = dtypes.real_part(dtype) if dtype.kind == "c" else dtype
     digits = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}[real.name]
     return float(2.0**-digits)
@@ -100,7 +100,7 @@ def epsilon(dtype: DType) -> float:
 
 
 def inner(x: Array, y: Array) -> Array:
-    """The inner product, linear in the second."""
+    """Return the inner product, linear in the second argument."""
     return dot(x.conj(), y) if x.dtype.kind == "c" else dot(x, y)
 
 
@@ -110,20 +110,20 @@ def real(x: Array) -> Array:
 
 
 def size_of(x: Array) -> Array:
-    """The greatest absolute value; 0 of nothing."""
+    """Return the greatest absolute value, or 0 for an empty vector."""
     return reduce_max(absolute(x), (0,)) if x.shape[0] else full((), 0, real(x).dtype)
 
 
 def scale_of(x: Array) -> Array:
-    """A number near the greatest absolute value that can be divided by: the reciprocal of what is nearly the greatest
-    number is flushed to 0, and that of 0 is infinite."""
+    """Return a divisor near the greatest absolute value: the reciprocal of a number near the largest float is flushed
+    to 0, and that of 0 is infinite."""
     size = size_of(x)
     bound = 2.0**1020 if size.dtype is dtypes.float64 else 2.0**124
     return minimum(maximum(size, 1 / bound), bound)
 
 
 def norm(x: Array) -> Array:
-    """The Euclidean norm, without overflow or underflow of squares; nan when nan or infinity is in it."""
+    """Return the Euclidean norm, without overflow or underflow of squares; nan if an element is nan or infinite."""
     scale = scale_of(x)
     part = absolute(x) * (1 / scale)
     squares = reduce_sum(part * part, (0,))
@@ -131,13 +131,13 @@ def norm(x: Array) -> Array:
 
 
 def short_norm(x: Array) -> Array:
-    """The Euclidean norm of a vector that is of ordinary size."""
+    """Return the Euclidean norm of a vector of ordinary magnitude."""
     part = absolute(x)
     return sqrt(reduce_sum(part * part, (0,)))
 
 
 def chosen(pred: Array, a: Array | complex, b: Array | complex) -> Array:
-    """One of two values of the same type, of which one may be a Python number."""
+    """Select one of two values of the same type, of which one may be a Python number."""
     like = a if isinstance(a, Array) else b
     assert isinstance(like, Array)
     first, second = [x if isinstance(x, Array) else full_like(like, x) for x in (a, b)]
@@ -145,12 +145,12 @@ def chosen(pred: Array, a: Array | complex, b: Array | complex) -> Array:
 
 
 def ratio(a: Array, b: Array) -> Array:
-    """a / b, and 0 where b is 0."""
+    """Return a / b, or 0 where b is 0."""
     return chosen(b != 0, a / chosen(b != 0, b, 1), 0)
 
 
 def first_of(*cases: tuple[Array, int]) -> Array:
-    """The number of the first case that holds, as an int32; 0 when none does."""
+    """Return the number of the first case that holds, as an int32; 0 if none does."""
     out = full((), 0, dtypes.int32)
     for pred, number in reversed(cases):
         out = chosen(pred, full((), number, dtypes.int32), out)

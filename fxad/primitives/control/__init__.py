@@ -1,1 +1,1 @@
-"""Primitives that carry bodies, a chapter each."""
+"""Primitives whose parameters are programs: calls, branches, loops and rematerialization."""

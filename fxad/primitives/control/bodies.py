@@ -1,4 +1,4 @@
-"""What the rules of branches and loops do to bodies: other operands, other results, tangents that do not vanish."""
+"""Rewrites of the bodies of branches and loops: other operands, other results, tangents that are not zero."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ A = TypeVar("A", bound=Atom)
 
 
 def select_by_mask(xs: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
-    """The values that a mask marks."""
+    """Return the values that the mask marks."""
     return tuple([x for x, m in zip(xs, mask, strict=True) if m])
 
 
 def either(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
-    """What is marked in one of two masks."""
+    """Return the elementwise `or` of two masks."""
     return tuple([x or y for x, y in zip(a, b, strict=True)])
 
 
@@ -31,9 +31,10 @@ def over(
     wants: Sequence[bool],
     fixed: Mapping[int, Lit] = MappingProxyType({}),
 ) -> Jaxpr:
-    """A body over other operands: more, which it does not read, and fewer, where they are `fixed` to literals.
+    """Return the body with another list of operands. Added operands are unused; operands in `fixed` become literals.
 
-    Of operands of types `avals`, `jaxpr` takes those marked in `has`; the result takes those in `wants`, in order.
+    `avals` are the types of the full list. `jaxpr` takes the operands marked in `has`; the result takes those marked in
+    `wants`, in order.
     """
     if tuple(has) == tuple(wants):
         return jaxpr
@@ -44,32 +45,32 @@ def over(
 
 
 def literals(operands: Sequence[Atom], wanted: Sequence[bool]) -> dict[int, Lit]:
-    """Those operands wanted that are literals, by their places: they may as well stand in the bodies."""
+    """Return the wanted operands that are literals, by their places. A body can contain these literals itself."""
     return {k: a for k, (a, w) in enumerate(zip(operands, wanted, strict=True)) if w and isinstance(a, Lit)}
 
 
 def with_outs(jaxpr: Jaxpr, outs: Sequence[Atom]) -> Jaxpr:
-    """The body with other results."""
+    """Return the body with other results."""
     return Jaxpr(jaxpr.ins, jaxpr.eqns, tuple(outs), jaxpr.name)
 
 
 def filled_outs(outs: Sequence[Atom], has: Sequence[bool], avals: Sequence[Aval], wants: Sequence[bool]) -> list[Atom]:
-    """Tangents of the results marked in `wants`, where `outs` are those of the results marked in `has`: zeros stand for
-    the others."""
+    """Return the tangents of the results marked in `wants`. `outs` holds those of the results marked in `has`; the
+    others are zeros."""
     given = iter(outs)
     found = [next(given) if h else Zero(a).instantiate() for a, h in zip(avals, has, strict=True)]
     return [x for x, w in zip(found, wants, strict=True) if w]
 
 
 def filled_linear(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
-    """The linear half of a body, with results for all that are marked in `wants`."""
+    """Return the linear half of a body, with a result for each place marked in `wants`."""
     avals = split.primal.out_avals[: len(split.out_nonzero)]
     return with_outs(split.linear, filled_outs(split.linear.outs, split.out_nonzero, avals, wants))
 
 
 def shared_places(groups: Sequence[Sequence[Aval]]) -> list[Aval]:
-    """Types of places that hold the values of one group at a time: of each type as many as the group with most of it
-    has."""
+    """Return the types of slots that hold the values of one group at a time: for each type, the largest number of
+    values of that type in a group."""
     most: dict[Aval, int] = {}
     for group in groups:
         for aval in dict.fromkeys(group):
@@ -78,7 +79,7 @@ def shared_places(groups: Sequence[Sequence[Aval]]) -> list[Aval]:
 
 
 def placed(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
-    """The value that goes into each of the shared places; None where there is none."""
+    """Return the value for each of the shared slots, or None for an unused slot."""
     left = list(values)
     out: list[A | None] = []
     for aval in places:
@@ -90,14 +91,14 @@ def placed(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
 
 
 def with_places_out(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], places: Sequence[Aval]) -> Jaxpr:
-    """The branch with the results that are not for places shared by all, then those, ones where it has none: mapped
-    over, a branch that is not chosen may divide by what it finds there, and in reverse mode 0 / 0 is nan."""
+    """Return the branch with its own results, followed by the shared slots. Unused slots are ones. Under vmap a branch
+    that is not chosen may divide by a slot, and in reverse mode 0 / 0 is nan."""
     pairs = zip(values, places, strict=True)
     return with_outs(branch, (*branch.outs[:n_out], *[Lit.of(1, a) if v is None else v for v, a in pairs]))
 
 
 def with_places_in(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxpr:
-    """The branch with its operands beyond the first `n_in` taken from places shared by all."""
+    """Return the branch with its operands beyond the first `n_in` taken from the shared slots."""
     b = Builder()
     args: dict[Var, Atom] = {v: b.input(v.aval) for v in branch.ins[:n_in]}
     for v, aval in zip(placed(branch.ins[n_in:], places), places, strict=True):
@@ -108,20 +109,20 @@ def with_places_in(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxpr:
 
 
 def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Sequence[Aval]) -> tuple[Tangent, ...]:
-    """Tangents of all results: those given for the results marked, zeros for the others."""
+    """Return tangents of all results: the given ones for marked results, zeros for the others."""
     given = iter(dots)
     return tuple([next(given) if nz else Zero(a) for nz, a in zip(nonzero, avals, strict=True)])
 
 
 def vanishing(adjoints: Sequence[Jaxpr], at: int) -> bool:
-    """Whether a result is the literal zero in all of the bodies."""
+    """Return True if result `at` is the literal zero in every body."""
     return all([is_zero(j.outs[at]) for j in adjoints])
 
 
 def joined_dims(
     ctx: BatchCtx, bodies: Sequence[Jaxpr], dims: tuple[int | None, ...]
 ) -> tuple[tuple[Jaxpr, ...], tuple[int | None, ...]]:
-    """Bodies of one type, batched, with the mapped axis at the same place of their results."""
+    """Batch bodies of one type, with the mapped axis at the same place in their results."""
     batched = [ctx.recur(body, dims) for body in bodies]
     first = batched[0][1]
     if all([d == first for _, d in batched]):

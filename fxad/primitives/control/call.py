@@ -37,18 +37,18 @@ ONCE: Final = Once()
 
 
 class Applied(HigherOrder):
-    """An equation whose value is that of a program applied to its operands: what else it carries are rules."""
+    """An equation that applies a program to its operands. Its other parameters are rules."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def value(self) -> Jaxpr:
-        """The program: operands -> results."""
+        """The applied program: operands -> results."""
 
     @property
     def effects(self) -> frozenset[str]:
-        return self.value.effects  # those of rules happen where they are run
+        return self.value.effects  # a rule's effects happen where the rule runs
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -67,8 +67,8 @@ class Call(Applied, Linear):
     """`body` applied to the operands.
 
     Type: (operands of `body`) -> (results of `body`).
-    Rule: every rule is the same transformation of the body, called; linear where the body is.
-    Cost: one function in StableHLO per distinct body.
+    Rule: each rule transforms the body and calls the result. The call is linear where the body is.
+    Cost: one StableHLO function per distinct body.
     """
 
     name: ClassVar[str] = "call"
@@ -130,26 +130,26 @@ class Call(Applied, Linear):
 def adjoint_of(
     ctx: TransposeCtx, body: Jaxpr, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
 ) -> tuple[Jaxpr, list[Atom]]:
-    """The adjoint of a body in its `Hole` operands, and the operands it is to be applied to."""
+    """Return the adjoint of a body in its `Hole` operands, and the operands of the adjoint."""
     mask = tuple([isinstance(a, Hole) for a in args])
     known = [a for a in args if not isinstance(a, Hole)]
     given = [ct for ct in cts if not isinstance(ct, Zero)]
-    # results whose cotangent vanishes have no part in the adjoint
+    # the adjoint takes no cotangents that are zero
     outs = tuple([a for a, ct in zip(body.outs, cts, strict=True) if not isinstance(ct, Zero)])
     return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*given, *known]
 
 
 def cotangents(adjoint: Jaxpr, results: Sequence[Atom], args: tuple[Atom | Hole, ...]) -> tuple[Cotangent | None, ...]:
-    """The results of an adjoint, as cotangents of the operands; a result that is the literal zero is a `Zero`."""
+    """Return the results of an adjoint as cotangents of the operands. The literal zero becomes a `Zero`."""
     bars = zip(adjoint.outs, results, strict=True)
     found: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in bars])
     return tuple([next(found) if isinstance(a, Hole) else None for a in args])
 
 
 def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: tuple[Atom, ...]) -> tuple[tuple[Atom, ...], list[Atom]]:
-    """Call the primal half of a body, which gives `n_out` results and then residuals: both.
+    """Call the primal half of a body. Return its `n_out` results and its residuals.
 
-    A residual that the caller has already (an operand, a constant, another result) is not handed out a second time.
+    The call does not return a residual that the caller already has: an operand, a constant or another result.
     """
     results, residuals = body.outs[:n_out], body.outs[n_out:]
     held = {*body.ins, *results}
@@ -175,10 +175,12 @@ def layout_with_rules(
     linear: Sequence[int] = (),
     label: str = "",
 ) -> Layout:
-    """The layout of an equation that applies the body number `value` to its operands, and whose other bodies are
-    programs of rules. Those are about the operands and the results, but for the `further` results, which are last.
-    `stores` and `linear` say what `Body` says, for each body; nothing and not linear where they are not given. `label`
-    is that of `Layout`.
+    """Return the layout of an equation that applies body number `value` to its operands, and whose other bodies are
+    rules.
+
+    The rules take and return the operands and the results, except the last `further` results. `stores` and `linear` are
+    the fields of `Body`, one for each body; by default a body stores nothing and is not linear. `label` is the field of
+    `Layout`.
     """
     n_in, n_out = len(bodies[value].ins), len(bodies[value].outs)
     about, more = Group(Value(), n_out - further, fixed=True), Group(Value(), further)

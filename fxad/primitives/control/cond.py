@@ -1,4 +1,4 @@
-"""`cond`: one of several bodies, chosen by an index when the program runs."""
+"""`cond`: applies one of several bodies, chosen by an index at run time."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ APART: Final = "apart"
 @final
 @primitive
 class Cond(HigherOrder, Linear):
-    """The branch that the index names, applied to the other operands; an index out of range names the nearest branch.
+    """Apply the branch at the index to the other operands. An index out of range is clamped.
 
     Type: (index i32[], operands of every branch) -> results of every branch.
-    Rule: linear where every branch is. Batched with an index that varies: as `batched` says, "select" (every branch
-          runs for all examples, results are picked), "loop" (one example after the other, each its branch only), or
-          "apart" (as "select", and a branch is given 0.5 in examples that do not choose it: it is not linear then).
-          Linearized, the branches share the places of their residuals, so what is stored is the most that a branch
-          needs of each type, not the sum.
+    Rule: linear where every branch is. `batched` selects the rule for an index that varies: "select" (every branch runs
+          for all examples, and results are selected), "loop" (a loop over the examples runs one branch for each), or
+          "apart" (as "select", but a branch gets 0.5 as its operand in examples that do not choose it; this is not
+          linear). After linearization the branches share slots for their residuals: for each type, storage is the
+          maximum over the branches, not the sum.
     Source: stablehlo.case
     """
 
@@ -87,11 +87,12 @@ class Cond(HigherOrder, Linear):
         return Cond(bodies, self.batched)
 
     def backward(self, branches: tuple[Jaxpr, ...]) -> Cond:
-        """Branches run backwards: where one is not chosen, what it would start from may have no preimage."""
+        """The equation with inverted branches. In examples that do not choose a branch, its operand may have no
+        preimage."""
         return Cond(branches, LOOP if self.batched == LOOP else APART)
 
     def pick(self, index: int) -> Jaxpr:
-        """The branch of an index."""
+        """Return the branch at an index, clamped."""
         return self.branches[min(max(index, 0), len(self.branches) - 1)]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -124,7 +125,7 @@ class Cond(HigherOrder, Linear):
     ) -> Sequence[HloValue]:
         if len(self.branches) == 1:
             return hlo.call(self.branches[0], args[1:])
-        # an index below 0 names the last branch in StableHLO, and so does one beyond it
+        # StableHLO runs the last branch for every index out of range, also below 0
         index = hlo.op("stablehlo.maximum", (args[0], hlo.constant(Lit.of(0, INDEX))), (INDEX,))
         regions = [Region(branch, tuple(args[1:])) for branch in self.branches]
         return hlo.op("stablehlo.case", index, outs, regions=regions)
@@ -145,7 +146,7 @@ class Cond(HigherOrder, Linear):
         if at is None:
             branches, out_dims = joined_dims(ctx, self.branches, tuple(where))
             return ctx(self.with_bodies(branches), *args), out_dims
-        if self.batched == LOOP or self.effects:  # what is not chosen must not happen
+        if self.batched == LOOP or self.effects:  # effects of a branch that is not chosen must not happen
             return one_by_one(ctx, self, args, dims)
         n_out = len(self.branches[0].outs)
         cases: list[Sequence[Var]] = []
@@ -167,15 +168,16 @@ class Cond(HigherOrder, Linear):
         return tuple(picked), (0,) * n_out
 
     def _chosen(self, ctx: BatchCtx, index: Atom, k: int) -> Var:
-        """For which examples the branch is chosen."""
+        """Return a mask of the examples that choose the branch."""
         first, last, this = [Lit.of(n, index.aval) for n in (0, len(self.branches) - 1, k)]
         return ctx.one(EQ, ctx.one(CLAMP, first, index, last), this)
 
     def _apart(
         self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
     ) -> tuple[Sequence[Atom], Sequence[int | None]]:
-        """What a branch is given, and where it is mapped: in examples that do not choose it, some number that most
-        functions are finite at. What all examples share too: nan would come into its derivative from any of them."""
+        """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, the
+        operands are a number at which most functions are finite. Operands that all examples share are replaced too:
+        otherwise nan from any example would reach their derivative."""
         chosen, where = self._chosen(ctx, index, k), list(dims)
         given = list(operands)
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
@@ -222,7 +224,7 @@ class Cond(HigherOrder, Linear):
         both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
         given = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
         branches = tuple([shared.linear(split, reached) for split in splits])
-        linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)  # put apart, it is not linear
+        linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)  # "apart" is not linear
         return both[:n], spread_tangents(ctx.lin(linear, primals[0], *lins, *given), reached, avals)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
@@ -257,11 +259,11 @@ def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...
 
 @final
 class _Residuals:
-    """Where the linear halves of branches find their residuals.
+    """The places from which the linear halves of branches read their residuals.
 
     A residual that is an operand or a result of its branch is read from there: `operands` and `results` are their
-    places. For the others there are `slots`, for each type as many as the branch with most of that type needs; a branch
-    fills those it does not need with zeros.
+    places. The others use `slots`: for each type, the maximum number that a branch needs. A branch fills its unused
+    slots with zeros.
     """
 
     def __init__(self, splits: Sequence[LinearizedBody], n_out: int) -> None:
@@ -277,15 +279,16 @@ class _Residuals:
         self.slots = shared_places([[v.aval for v in _held(split, n_out)[0]] for split in splits])
 
     def _filled(self, split: LinearizedBody) -> list[Var | None]:
-        """The residual of a branch that goes into each slot; None where there is none."""
+        """Return the residual of a branch for each slot, or None for an unused slot."""
         return placed(_held(split, self.n_out)[0], self.slots)
 
     def primal(self, split: LinearizedBody) -> Jaxpr:
-        """operands -> results, then slots."""
+        """Return the program operands -> results, then slots."""
         return with_places_out(split.primal, self.n_out, self._filled(split), self.slots)
 
     def linear(self, split: LinearizedBody, reached: tuple[bool, ...]) -> Jaxpr:
-        """tangents, then operands, results and slots that hold residuals -> tangents of the results reached."""
+        """Return the program (tangents, then the operands, results and slots that hold residuals) -> tangents of the
+        reached results."""
         body = split.primal
         linear = filled_linear(split, reached)
         b = Builder()
@@ -303,8 +306,8 @@ class _Residuals:
 
 
 def _held(split: LinearizedBody, n_out: int) -> tuple[tuple[Var, ...], dict[Var, int]]:
-    """The residuals of a branch that only it has, each once; and those that the caller has, with their place: that of a
-    result, or ~place of an operand."""
+    """Return the residuals that only the branch has, without duplicates, and the residuals that the caller has, with
+    their place: that of a result, or ~place of an operand."""
     body = split.primal
     place = {a: k for k, a in enumerate(body.outs[:n_out])} | {v: ~k for k, v in enumerate(body.ins)}
     residuals = [a for a in dict.fromkeys(body.outs[n_out:]) if isinstance(a, Var)]

@@ -1,4 +1,4 @@
-"""Programs without their effects or checks, and programs whose checks are for examples that are there."""
+"""Programs without effects or checks, and programs that report checks only under a condition."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fxad.primitives.elementwise import AND
 from fxad.primitives.shape import spread
 
 LIVE: Final = Aval((), bool_)
-_NEW: Final = -1  # the further operand of `with_guard`, among the places of operands
+_NEW: Final = -1  # marks the added operand of `with_guard` in a list of operand places
 
 # ------------------------------------------------------------------------------------------------------- without them
 
 
 @by_value
 def silent(jaxpr: Jaxpr) -> Jaxpr:
-    """The same results without effects: for a program that is applied once more, to find out something about it.
+    """Return the program without effects. Used where a program is applied a second time, for analysis.
 
-    What an effect gave and a result needs is still asked for: there is no result without it.
+    An effect whose value a result needs is kept.
     """
     if not jaxpr.effects:
         return jaxpr
@@ -43,7 +43,8 @@ def silent(jaxpr: Jaxpr) -> Jaxpr:
 
 @by_value
 def unchecked(jaxpr: Jaxpr) -> Jaxpr:
-    """The same results without checks: for a program applied to what its user did not give, such as unit vectors."""
+    """Return the program without checks. Used where a program is applied to values that the user did not give, such as
+    unit vectors."""
     return rewrite(jaxpr, _unchecked) if checks(jaxpr) else jaxpr
 
 
@@ -57,7 +58,7 @@ def _unchecked(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | 
 
 
 def quiet(eqn: Eqn) -> Eqn:
-    """The equation with bodies that are silent and check nothing. What its rules do is theirs."""
+    """Return the equation with bodies that have no effects and no checks. The bodies of its rules are unchanged."""
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or not (prim.effects or checking(prim)):
         return eqn
@@ -65,7 +66,8 @@ def quiet(eqn: Eqn) -> Eqn:
 
 
 def silenced(eqn: Eqn) -> Eqn:
-    """The equation with bodies that are silent. What the rules of one do is not done where it stands."""
+    """Return the equation with bodies that have no effects. The effects of its rules are not removed: they do not
+    happen at this equation."""
     prim = eqn.prim
     return _in_running_bodies(eqn, prim, silent) if isinstance(prim, HigherOrder) and prim.effects else eqn
 
@@ -78,14 +80,14 @@ def _in_running_bodies(eqn: Eqn, prim: HigherOrder, change: Callable[[Jaxpr], Ja
 
 # ---------------------------------------------------------------------------------------- checks behind a condition
 
-# Under vmap a branch runs for examples that did not choose it, and a step for examples that have stopped. What it
-# computes for them is dropped; what it checks must not be reported.
+# Under vmap a branch runs for examples that did not choose it, and a step runs for examples that have stopped. Their
+# results are dropped, and failed checks of theirs must not be reported.
 
 
 @by_value
 def guarded(jaxpr: Jaxpr) -> Jaxpr | None:
-    """(whether the example is there, operands) -> results, where checks fail for an example that is there only; None
-    where a check stands in a body that takes no further operand."""
+    """Return the program (active, operands) -> results, in which checks fail only where `active` is true. Return None
+    if a check is in a body that cannot take a further operand."""
     b = Builder()
     live = b.input(LIVE)
     possible = True
@@ -108,10 +110,11 @@ def guarded(jaxpr: Jaxpr) -> Jaxpr | None:
 
 
 def with_guard(prim: HigherOrder) -> tuple[Primitive, int] | None:
-    """The equation with one operand more, and its place: a bool, whether what its bodies check is to be reported.
+    """Return the equation with one more operand, and the place of that operand: a bool that enables the checks in its
+    bodies.
 
-    It is a constant of the bodies that check something. None where these do not take the same constants, or programs
-    of rules take them too.
+    The operand is a constant of the bodies that have checks. Return None if these bodies do not take the same
+    constants, or if rules also take them.
     """
     layout = prim.layout
     groups = {layout.group_of(k, Constant) for k in layout.running if checks(layout.bodies[k].jaxpr)}

@@ -1,15 +1,16 @@
-"""`remat`: a call that stores nothing for the backward pass but its operands, and what its body keeps.
+"""`remat`: a call that stores for the backward pass only its operands and the values that its body marks with `keep`.
 
-The rule that makes it so is its `jvp`: the primal program gets the call as it is, and the linear program a `remat` of
+The `jvp` rule does this. The primal program contains the call unchanged. The linear program contains a `remat` of
 *recompute the residuals, then apply the linear map*, whose only residuals are the operands of the call. Its transpose
-recomputes, then runs backward. Such an equation is `opaque`: XLA would merge the recomputation with the first
-computation and so store everything after all; the lowering keeps it apart.
+recomputes, then runs backward. This equation is `opaque`: otherwise XLA would merge the recomputation with the first
+computation by common subexpression elimination, and all residuals would be stored. The lowering puts it into a branch
+whose condition is always true, because XLA merges nothing across a branch (`Hlo.opaque_call`).
 
-Values that the body marks with `keep` are further results of the call where the recomputation needs them, and further
-residuals: the recomputation goes on from there. A `remat` around another one keeps of the values of that one what both
-keep, and its recomputation goes on from there inside the other one.
+Values that the body marks with `keep` are further results of the call if the recomputation needs them. They are then
+residuals, and the recomputation starts from them. An outer `remat` keeps those values of an inner one that both keep;
+its recomputation starts from them inside the inner one.
 
-Gradients are those without segments, bit for bit: see docs/adr/0035 for the order of sums.
+Gradients are bit for bit those of the program without segments. ADR 0035 (docs/adr) describes the order of sums.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ from fxad.primitives.linearity import is_linear
 @final
 @primitive
 class Remat(HigherOrder, Linear):
-    """`body` applied to the operands; differentiating it stores the operands, and what the body marks with `keep`.
+    """`body` applied to the operands. Its derivative stores the operands and the values that the body marks with
+    `keep`.
 
     Type:  (operands of `body`) -> (results of `body`).
     Rule:  see the module's docstring. `opaque` marks a recomputation.
@@ -129,10 +131,11 @@ class Remat(HigherOrder, Linear):
         )
 
     def _keeping(self, split: LinearizedBody, needed: tuple[bool, ...]) -> Remat:
-        """This call with those values as further results that its body keeps and a recomputation needs.
+        """Return this call with further results: the values that its body keeps and a recomputation needs.
 
-        Where the body has a function with derivatives of its own, it is what their rules say from here on, as it is
-        without the segment: what is differentiated once more must not ask them again.
+        If the body contains a function with custom derivatives, the call contains the linearization by those rules. A
+        second derivative then differentiates the rules' results and does not apply the rules again, as without the
+        segment.
         """
         if not any(needed) and not has_rules(self.body):
             return self
@@ -152,7 +155,7 @@ class Remat(HigherOrder, Linear):
 
 
 def once_each(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr, tuple[int, ...]]:
-    """The body with one operand where it is applied to one value twice, and which operands are left."""
+    """Return the body with one operand for each distinct value, and the places of the operands that are left."""
     first: dict[Atom | Lin, int] = {}
     for k, a in enumerate(ins):
         first.setdefault(a, k)
@@ -164,7 +167,7 @@ def once_each(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr, tuple[int,
 
 
 def whole_segment(jaxpr: Jaxpr) -> Remat | None:
-    """The segment that is all there is of a program."""
+    """Return the segment if it is the whole program."""
     if len(jaxpr.eqns) != 1:
         return None
     (eqn,) = jaxpr.eqns
@@ -174,7 +177,7 @@ def whole_segment(jaxpr: Jaxpr) -> Remat | None:
 
 @by_value
 def has_rules(jaxpr: Jaxpr) -> bool:
-    """Whether a program uses a function with derivatives of its own, its bodies included."""
+    """Return True if the program or one of its bodies uses a function with custom derivatives."""
     return any(
         [
             (isinstance(e.prim, CustomCall) and e.prim.has_derivative)
@@ -187,7 +190,7 @@ def has_rules(jaxpr: Jaxpr) -> bool:
 
 @by_value
 def is_opaque(jaxpr: Jaxpr) -> bool:
-    """Whether a program recomputes something in a form that is kept apart, other than inside a recomputation."""
+    """Return True if the program contains an opaque recomputation that is not inside another recomputation."""
     return any(
         [
             e.prim.opaque if isinstance(e.prim, Remat) else any([is_opaque(body) for body in e.prim.bodies])
@@ -199,10 +202,11 @@ def is_opaque(jaxpr: Jaxpr) -> bool:
 
 @by_value
 def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program for a place where what it recomputes was not computed before, so that nothing keeps it apart.
+    """Return the program with its recomputations not opaque. Used where the first computation is not in the same
+    program, so XLA has nothing to merge.
 
-    A branch that is kept apart is not fused with what is around it, and XLA's CPU client runs it in one thread. What is
-    recomputed inside a recomputation stays as it is.
+    XLA does not fuse an opaque branch with other code, and its CPU client runs it in one thread. A recomputation inside
+    a recomputation is unchanged.
     """
     if not is_opaque(jaxpr):
         return jaxpr
@@ -219,10 +223,10 @@ def _in_the_open(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] 
 
 
 def recompute(split: LinearizedBody, own: tuple[Atom, ...], n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """(tangents, then operands and kept values of a body) -> the results `own` of its linear half, without operands
-    that are not needed; and which are."""
+    """Return (tangents, then operands and kept values of a body) -> the results `own` of its linear half, without
+    unused operands; and a mask of the operands that are used."""
     n_dots = len(split.linear.ins) - split.n_res
-    # the linear half keeps its form: a carry that became a constant would have its cotangents summed in another order
+    # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
     linear = sweep(Jaxpr(split.linear.ins, split.linear.eqns, own, split.linear.name))
     read = narrow(linear)[1][n_dots:]
     _, resuming = split_at_saved(split.primal)

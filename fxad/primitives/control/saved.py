@@ -1,4 +1,4 @@
-"""Programs in two, at the values that they keep for the backward pass."""
+"""Splits programs at the values that they keep for the backward pass."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from fxad.primitives.naming import Keep, kept, sources
 from fxad.primitives.shape import Squeeze
 
 _COUNT = Aval((), dtypes.int32)
-_STACKS = Slice(0)  # stacked values of any rank are of this role
+_STACKS = Slice(0)  # the role of stacked values of any rank
 
 
 @by_value
 def keeps(jaxpr: Jaxpr) -> bool:
-    """Whether a program keeps something, its bodies included: what is marked, and what an effect gave."""
+    """Return True if the program or one of its bodies keeps a value: a value marked with `keep`, or a result of an
+    effect."""
     return bool(jaxpr.effects) or any(
         [
             isinstance(e.prim, Keep) or (isinstance(e.prim, HigherOrder) and any([keeps(b) for b in e.prim.bodies]))
@@ -34,13 +35,15 @@ def keeps(jaxpr: Jaxpr) -> bool:
 
 @by_value
 def split_at_saved(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
-    """The program in two, at the values that it keeps: operands -> results, then those values; and operands, then those
-    values -> results, without computing them. Twice the program itself when it keeps nothing.
+    """Split the program at the values that it keeps.
 
-    What is meant is what the `remat` keeps that has `level` others between itself and the program. An effect happens
-    once: its results are kept whatever the level, and the second program has none.
+    The first program is operands -> (results, kept values). The second is (operands, kept values) -> results; it does
+    not compute the kept values. Both are the program itself if it keeps nothing.
 
-    Law:  the second, applied to what the first gives, gives the same results.
+    `level` is the number of `remat` equations between the program and the `remat` that keeps the values. An effect
+    happens once: its results are kept at every level, and the second program has no effects.
+
+    Law:  the second program, applied to the results of the first, gives the same results.
     """
     if not keeps(jaxpr):
         return jaxpr, jaxpr
@@ -48,7 +51,7 @@ def split_at_saved(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     first: dict[Atom, Atom] = {}
     second: dict[Atom, Atom] = {}
     chosen = {v: mark for v, mark in kept(jaxpr.eqns, level).items() if isinstance(v, Var) and v not in jaxpr.ins}
-    saved: list[tuple[bool, Var]] = []  # a value of the new program, or the mark of one of `jaxpr`
+    saved: list[tuple[bool, Var]] = []  # (False, a variable of the new program) or (True, a marked variable of `jaxpr`)
     before = sources(jaxpr.eqns)
     for eqn in jaxpr.eqns:
         halves = split_bodies_at_saved(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
@@ -71,7 +74,7 @@ def split_at_saved(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
         first.update(zip(eqn.outs, outs, strict=True))
         for v, w in zip(eqn.outs, again, strict=True):
             if before.get(v) in chosen:
-                second[v] = second[before[v]]  # the value that is there: no mark again
+                second[v] = second[before[v]]  # the kept value, without a second mark
             elif v in chosen:
                 saved.append((False, chosen[v]))
                 second[v] = resuming.input(v.aval)
@@ -87,11 +90,12 @@ def split_at_saved(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
 
 
 def split_bodies_at_saved(prim: HigherOrder, level: int) -> tuple[Primitive, Primitive] | None:
-    """An equation in two, at the values of its bodies that are kept by the `remat` with `level` others in between: one
-    that gives them as further results, the last, and one that takes them as further operands, the last, and does not
-    compute them. None when there are none, and where the layout has no place for them.
+    """Split an equation at the kept values of its bodies, at this `level` of nested `remat` equations.
 
-    What branches keep shares places: stored is the most that one of them keeps. What repeated runs keep is stacked.
+    The first equation returns the kept values as its last results. The second takes them as its last operands and does
+    not compute them. Return None if no value is kept, or if the layout has no group for them.
+
+    Branches share slots: storage is the maximum over the branches. The kept values of a loop are stacked.
     """
     layout = prim.layout
     if layout.has_rules:
@@ -101,7 +105,7 @@ def split_bodies_at_saved(prim: HigherOrder, level: int) -> tuple[Primitive, Pri
     if all([resuming is layout.bodies[k].jaxpr for k, (_, resuming) in zip(stores, halves, strict=True)]):
         return None
     if any([layout.bodies[k].jaxpr.effects for k in layout.running if k not in stores]):
-        return None  # they would happen twice
+        return None  # the effects would happen twice
     if all([type(layout.bodies[k].runs) is OneOf for k in stores]):
         return _branches(prim, layout, halves)
     if len(stores) > 1:
@@ -129,7 +133,7 @@ def _branches(
 def _run(
     prim: HigherOrder, layout: Layout, at: int, saving: Jaxpr, resuming: Jaxpr
 ) -> tuple[Primitive, Primitive] | None:
-    """A single body that stores something, in two."""
+    """Split an equation with a single body that stores a value."""
     body = layout.bodies[at]
     n_saved = len(saving.outs) - len(body.jaxpr.outs)
     once = type(body.runs) is Once
@@ -145,8 +149,8 @@ def _run(
 
 
 def _ends_with(layout: Layout, at: int, operands: Role | None, results: Role | None) -> bool:
-    """Whether the last operands and results are the last ones of a body, in groups that may grow and have these roles
-    where they are given."""
+    """Return True if the last groups of operands and results are also the last of the body, can grow, and have the
+    given roles."""
     body, ins, outs = layout.bodies[at], layout.operands[-1], layout.results[-1]
     if outs.fixed or body.results[-1:] != (len(layout.results) - 1,) or (results is not None and outs.role != results):
         return False
@@ -155,7 +159,7 @@ def _ends_with(layout: Layout, at: int, operands: Role | None, results: Role | N
 
 
 def _sizes(layout: Layout, further: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The sizes of the groups of operands and results, with `further` ones in the last group of each."""
+    """Return the sizes of the groups of operands and results, with `further` added to the last group of each."""
     operands, results = [g.size for g in layout.operands], [g.size for g in layout.results]
     return (*operands[:-1], operands[-1] + further), (*results[:-1], results[-1] + further)
 
@@ -164,8 +168,8 @@ def _sizes(layout: Layout, further: int = 0) -> tuple[tuple[int, ...], tuple[int
 
 
 def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxpr) -> Primitive | None:
-    """A loop that goes on from what it kept, where its body takes no slices: it takes the whole stacks as constants,
-    and counts its runs. (operands, stacks) -> results."""
+    """Return the second loop for a body that takes no slices: (operands, stacks) -> results. It takes the whole stacks
+    as constants and counts its steps to index them."""
     body, takes = layout.bodies[at], layout.takes(at)
     constants, carry = layout.group_of(at, Constant), layout.group_of(at, Carry)
     runs = body.runs
@@ -200,7 +204,7 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
 
 
 def _types(layout: Layout) -> dict[int, Aval]:
-    """The types of the operands that bodies take whole."""
+    """Return the types of the operands that bodies take whole."""
     return {
         p: v.aval
         for k in layout.running

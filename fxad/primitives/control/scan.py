@@ -1,4 +1,4 @@
-"""`scan`: the same step for each slice of arrays, one after the other, with a carry from step to step."""
+"""`scan`: a loop over the slices of arrays, with a carry."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ COUNT: Final = Aval((), dtypes.int32)
 @final
 @primitive
 class Scan(HigherOrder, Linear):
-    """`body` applied `length` times: constants are the same for all steps, the carry goes from one to the next, and of
-    the other operands each step reads one slice along axis 0 and writes one of each result.
+    """Apply `body` `length` times. All steps share the constants, and each step passes the carry to the next. For each
+    other operand a step reads one slice along axis 0; for each other result it writes one slice.
 
-    Type:   operands: constants, first carry, arrays of `length` slices; body: (constants, carry, slices) -> (carry,
-            slices of results); results: last carry, stacked results.
-    Rule:   `reverse` runs from the last slice to the first; results keep the place of their slice. `unroll` steps make
-            one trip of the loop; it changes no value. With `upto` there is one more operand, before all others: i32[],
-            how many of the slices, counted from the first, are run over; the stacked results of the others are zero,
-            and they cost nothing.
-    Cost:   arrays are read and written in place, a slice a step.
+    Type:   operands: constants, initial carry, arrays of `length` slices; body: (constants, carry, slices) -> (carry,
+            slices of results); results: final carry, stacked results.
+    Rule:   `reverse` runs from the last slice to the first; results keep the place of their slice. `unroll` steps form
+            one iteration of the loop; it changes no value. With `upto` there is a further first operand: i32[], the
+            number of slices to run over, counted from the first. The stacked results of the remaining slices are zero,
+            and those steps do not run.
+    Cost:   each step reads and writes its slices in place.
     Source: stablehlo.while
     """
 
@@ -88,12 +88,13 @@ class Scan(HigherOrder, Linear):
         return Steps(self.body, self.n_consts, self.n_carry)
 
     def over(self, steps: Steps, *, backward: bool = False) -> Scan:
-        """A scan of the same length over other steps, from the other end if `backward`."""
+        """Return a scan of the same length over other steps, in the opposite direction if `backward`."""
         reverse = self.reverse != backward
         return Scan(steps.body, self.length, reverse, self.unroll, steps.n_consts, steps.n_carry, self.upto)
 
     def counted(self, values: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
-        """What stands for the count, if there is one, and for the operands of the body."""
+        """Split the values for all operands into those for the count, if there is one, and those for the operands of
+        the body."""
         return tuple(values[: self.upto]), tuple(values[self.upto :])
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -226,10 +227,11 @@ class Scan(HigherOrder, Linear):
     def _batch_counted(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        """Each example has its own count: as many steps as the greatest, each of them with a branch."""
+        """Batch a scan whose count differs between examples. The loop runs to the largest count, and each step is
+        guarded by a branch."""
         (counts, *operands), (_, *where) = args, dims
         guard = guarded(self.body) if checks(self.body) else None
-        if self.effects or (guard is None and checks(self.body)):  # what is beyond the count must not happen
+        if self.effects or (guard is None and checks(self.body)):  # effects beyond the count must not happen
             return one_by_one(ctx, self, args, dims)
         steps = stopping(self.steps, guard)
         consts, carry, xs = self.steps.split(operands)
@@ -327,7 +329,7 @@ class Scan(HigherOrder, Linear):
 def one_by_one(
     ctx: BatchCtx, prim: Primitive, args: tuple[Atom, ...], dims: Dims
 ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-    """An equation for a stack of operands, one example after the other: a scan whose step is the equation."""
+    """Apply an equation to a stack of operands with a scan over the examples."""
     same = [k for k, d in enumerate(dims) if d is None]
     varied = [k for k, d in enumerate(dims) if d is not None]
     stacks = {k: broadcast_to_axis(ctx, args[k], dims[k], ctx.size, 0) for k in varied}
@@ -340,9 +342,10 @@ def one_by_one(
 
 
 def _carry_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, rows: Dims) -> tuple[Dims, Dims]:
-    """Where the carry holds the mapped axis in all steps, and where the results of the body then have it.
+    """Return the mapped axis of each carry in all steps, and the mapped axis of each result of the body.
 
-    The carry takes the place in which the body gives it back, so that no step moves an axis, unless that never settles.
+    The carry uses the axis at which the body returns it, so no step moves an axis, unless this iteration does not
+    converge.
     """
     _, found = ctx.recur(steps.body, (*consts, *carry, *rows))
     for _ in carry + (None,):

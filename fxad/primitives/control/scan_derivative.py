@@ -1,7 +1,7 @@
-"""What differentiation does to the steps of a scan: pure functions from steps to steps, which the scan puts to use.
+"""Derivatives of the steps of a scan, as pure functions from steps to steps.
 
-A tangent of the carry that is zero at first may not stay so, and neither may a cotangent: which of them vanish in all
-steps is a fixpoint over the body.
+A tangent of the carry that is zero in the first step can be nonzero later; so can a cotangent. A fixpoint over the body
+finds those that are zero in all steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fxad.primitives.shape import Iota, spread
 
 
 def _either(a: Marks, b: Marks) -> Marks:
-    """What is marked in one of them, as far as the first goes."""
+    """Return the elementwise `or` of two masks, as long as the first."""
     return tuple([x or y for x, y in zip(a, b, strict=False)])
 
 
@@ -34,8 +34,9 @@ def _either(a: Marks, b: Marks) -> Marks:
 @final
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """Steps that compute tangents beside results: each group of operands, and the carry and the stacked results, is
-    followed by its tangents. `ins` and `outs` mark what has one, the carry in both as at the fixpoint."""
+    """Steps that compute tangents together with results. Each group of operands, the carry and the stacked results are
+    followed by their tangents. `ins` and `outs` mark the values with a tangent; both hold the fixpoint for the
+    carry."""
 
     steps: Steps
     ins: Marks
@@ -43,7 +44,7 @@ class Fused:
 
 
 def fused(steps: Steps, recur: Callable[[Jaxpr, Marks], tuple[Jaxpr, Marks]], nonzero: Marks) -> Fused:
-    """Forward mode of steps, for tangents of the operands marked."""
+    """Return the forward mode of the steps, for tangents of the marked operands."""
     consts, carry, xs = steps.split(nonzero)
     while True:
         body, out_nonzero = recur(steps.body, (*consts, *carry, *xs))
@@ -68,14 +69,14 @@ def fused(steps: Steps, recur: Callable[[Jaxpr, Marks], tuple[Jaxpr, Marks]], no
 @final
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Steps in two. What the linear half needs of the primal one is kept once: a value that is the same in all steps is
-    computed outside and is a constant; a counter is computed outside; a slice of an operand or of a result is that
-    operand or result; only what is left is stacked.
+    """The primal and the linear half of the steps. Each residual is kept once. A loop invariant is computed outside the
+    loop and is a constant of the linear half. A counter is computed outside. A slice of an operand or of a result is
+    read from that operand or result. Only the other residuals are stacked.
 
-    `primal` takes `hoisted` as further constants, and stacks further results. `linear`: tangents of constants and
-    `invariant`, tangents of the carry, tangents of slices and what `stacked` names, by place among the arrays that
-    `primal` runs over, then `counts`, then the arrays it stacks. `ins` and `outs` mark what has a tangent, as in
-    `Fused`.
+    `primal` takes `hoisted` as further constants, and stacks further results. `linear` takes the tangents of the
+    constants and `invariant`, the tangents of the carry, and as slices: the tangents of slices, the arrays `stacked`
+    (places among the arrays that `primal` runs over), `counts`, and the arrays that `primal` stacks. `ins` and `outs`
+    mark the values with a tangent, as in `Fused`.
     """
 
     primal: Steps
@@ -91,9 +92,9 @@ class Halves:
 @final
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Where a loop stands: how to compute something outside it, its operands, length and direction. `loops`: its halves
-    will be loops, and so apart from each other in compiled code. `upto`: only as many steps as the program says when it
-    runs."""
+    """The context of a loop: a way to emit equations outside it, its operands, length and direction. `loops`: both
+    halves become loops, so the compiled code keeps them separate. `upto`: the number of steps is known only at run
+    time."""
 
     emit: Emit
     operands: tuple[Atom, ...]
@@ -104,7 +105,7 @@ class Outside:
 
 
 def halves(outside: Outside, steps: Steps, recur: Callable[[Jaxpr, Marks], LinearizedBody], nonzero: Marks) -> Halves:
-    """Split steps in two, with respect to the operands marked."""
+    """Linearize steps with respect to the marked operands."""
     consts, carry, xs = steps.split(nonzero)
     while True:
         split = recur(steps.body, (*consts, *carry, *xs))
@@ -118,7 +119,7 @@ def halves(outside: Outside, steps: Steps, recur: Callable[[Jaxpr, Marks], Linea
     whole = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
     runs, ys = whole.split(whole.body.ins)[2], results[steps.n_carry :]
     same = unchanging(whole)
-    # backward from a step that is not known, a counter starts where nobody knows
+    # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
     counting = {} if outside.upto and outside.reverse else counters(whole)
     split = thrifty(split, n_out, {a for a in (*same.values, *counting, *runs, *ys) if isinstance(a, Var)})
     residuals = split.primal.outs[n_out:]
@@ -153,9 +154,10 @@ def halves(outside: Outside, steps: Steps, recur: Callable[[Jaxpr, Marks], Linea
 
 
 def _outside(outside: Outside, steps: Steps, same: Unchanging, wanted: Sequence[Atom]) -> dict[Atom, Atom]:
-    """Compute outside those of the `wanted` values that are the same in all steps, and what they need.
+    """Compute the loop-invariant values among `wanted` outside the loop, with the values that they need.
 
-    Returns what is known outside by now: for a variable of the body, the value outside."""
+    Returns a map from variables of the body to the values computed outside.
+    """
     known: dict[Atom, Atom] = {v: a for v, a in zip(steps.body.ins, outside.operands, strict=True) if v in same.values}
     _, _, runs = steps.split(steps.body.ins)
     for v, a in zip(runs, steps.split(outside.operands)[2], strict=True):
@@ -173,7 +175,7 @@ def _outside(outside: Outside, steps: Steps, same: Unchanging, wanted: Sequence[
 
 
 def _count(outside: Outside, steps: Steps, v: Var, step: Lit) -> Atom:
-    """What a counter is before each step, stacked."""
+    """Return the value of a counter before each step, stacked."""
     emit, index = outside.emit, v.aval.with_shape((outside.length,))
     count: Atom = emit.one(Iota(index.shape, index.dtype, 0))
     if outside.reverse:
@@ -184,8 +186,8 @@ def _count(outside: Outside, steps: Steps, v: Var, step: Lit) -> Atom:
 
 
 def _without(steps: Steps, known: dict[Atom, Atom], outs: tuple[Atom, ...]) -> tuple[Steps, tuple[Atom, ...]]:
-    """The steps with other results, and without the equations whose results are known outside: what the rest reads of
-    them are further constants. Returns the steps and the values of those."""
+    """Return the steps with other results and without the equations whose results are in `known`, and the values of the
+    further constants: the known values that the remaining equations read."""
     body = steps.body
     rest = [e for e in body.eqns if known.keys().isdisjoint(e.outs)]
     if len(rest) == len(body.eqns):
@@ -205,10 +207,10 @@ def _without(steps: Steps, known: dict[Atom, Atom], outs: tuple[Atom, ...]) -> t
 
 @by_value
 def linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Marks) -> bool:
-    """Whether the steps are linear in the marked operands: their carries and what they stack are.
+    """Return True if the carries and stacked results of the steps are linear in the marked operands.
 
-    Carries that are not marked (counters) may not depend on marked operands, and must be of integer or bool type, as
-    must stacked results that are not linear: such have no cotangent.
+    Carries that are not marked (counters) must not depend on marked operands, and must have an integer or bool type.
+    The same holds for stacked results that are not linear. These have no cotangent.
     """
     reached = _reached(body, mask)
     carry = mask[n_consts : n_consts + n_carry]
@@ -224,7 +226,7 @@ def linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Marks) -> bool:
 
 
 def _reached(body: Jaxpr, mask: Marks) -> Marks:
-    """Which results depend on the marked operands."""
+    """Return a mask of the results that depend on the marked operands."""
     found: set[Atom] = set(select_by_mask(body.ins, mask))
     for eqn in body.eqns:
         if not found.isdisjoint(eqn.ins):
@@ -235,9 +237,9 @@ def _reached(body: Jaxpr, mask: Marks) -> Marks:
 @final
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Steps with carries that depend on nothing linear, in two. `known` computes those alone, from the operands at
-    `ins`, and stacks what they are before each step. `linear` takes the operands at `places`, and then those stacks as
-    further slices."""
+    """The steps of a scan, split by the carries that depend on nothing linear. `known` computes only these carries,
+    from the operands at `ins`, and stacks their values before each step. `linear` takes the operands at `places`, then
+    those stacks as further slices."""
 
     known: Steps
     ins: tuple[int, ...]
@@ -246,7 +248,7 @@ class Counted:
 
 
 def counted(steps: Steps, mask: Marks) -> Counted:
-    """Compute the carries that are not marked first: in the steps left, all carries are linear."""
+    """Compute the carries that are not marked in a scan of their own. All carries of the remaining steps are linear."""
     body, at = steps.body, steps.n_consts
     consts, carry, xs = steps.split(range(len(body.ins)))
     apart = [k for k in carry if not mask[k]]
@@ -265,9 +267,9 @@ def counted(steps: Steps, mask: Marks) -> Counted:
 @final
 @dataclass(frozen=True, slots=True)
 class Adjoint:
-    """The steps of a transposed scan. Constants: those known. Carry: sums of the cotangents of linear constants, then
-    cotangents of the carry. Slices: cotangents of stacked results, then those known. Results: that carry, and the
-    cotangents of linear slices. The marks say which of each do not vanish."""
+    """The steps of a transposed scan. Constants: the known ones. Carry: sums of the cotangents of linear constants,
+    then cotangents of the carry. Slices: cotangents of stacked results, then the known slices. Results: this carry, and
+    the cotangents of linear slices. The masks mark the values of each group that are not zero."""
 
     steps: Steps
     consts: Marks
@@ -276,8 +278,8 @@ class Adjoint:
 
 
 def adjoint(steps: Steps, recur: Callable[[Jaxpr, Marks], Jaxpr], mask: Marks, carry: Marks, ys: Marks) -> Adjoint:
-    """Transpose steps that are linear in the operands marked in `mask`, all carries among them. `carry` and `ys` mark
-    the results whose cotangent does not vanish."""
+    """Transpose steps that are linear in the operands marked in `mask`, which include all carries. `carry` and `ys`
+    mark the results whose cotangent is not zero."""
     body, n_carry = steps.body, steps.n_carry
     of_consts = steps.split(mask)[0]
     at = sum(of_consts)

@@ -1,4 +1,4 @@
-"""A scan as a loop: what one trip of it does, as programs that read and write the arrays at an index."""
+"""The lowering of a scan to a loop: programs that read and write arrays at an index."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fxad.primitives.slicing import Concatenate, Slice
 
 
 def index_aval(length: int) -> Aval:
-    """The type of the index of a loop: 32 bits where they do."""
+    """Return the type of a loop index: 32 bits if the length fits."""
     return Aval((), dtypes.int32 if length < 1 << 31 else dtypes.int64)
 
 
 @by_value
 def condition(body: Jaxpr, length: int, unroll: int, n_consts: int, n_carry: int, upto: bool) -> Jaxpr:
-    """(index, carry, arrays that are written) -> whether another trip is to be made. `upto`: a bound comes first."""
+    """Return (index, carry, written arrays) -> whether the loop continues. With `upto` a bound is the first operand."""
     b = Builder()
     steps, index = Steps(body, n_consts, n_carry), index_aval(length)
     bound = b.input(index) if upto else Lit.of(length - length % unroll, index)
@@ -34,8 +34,8 @@ def condition(body: Jaxpr, length: int, unroll: int, n_consts: int, n_carry: int
 
 @by_value
 def trip(body: Jaxpr, length: int, reverse: bool, unroll: int, n_consts: int, n_carry: int, upto: bool) -> Jaxpr:
-    """(constants, arrays that are read, index, carry, arrays that are written) -> (index, carry, arrays): `unroll`
-    steps. `upto`: a bound comes first."""
+    """Return (constants, read arrays, index, carry, written arrays) -> (index, carry, arrays): one iteration of
+    `unroll` steps. With `upto` a bound is the first operand."""
     b = Builder()
     steps, index = Steps(body, n_consts, n_carry), index_aval(length)
     bound = b.input(index) if upto else None
@@ -54,8 +54,8 @@ def trip(body: Jaxpr, length: int, reverse: bool, unroll: int, n_consts: int, n_
 
 @by_value
 def straight(body: Jaxpr, length: int, first: int, reverse: bool, n_consts: int, n_carry: int) -> Jaxpr:
-    """(constants, arrays that are read, carry, arrays that are written) -> (carry, arrays): the steps from `first` on,
-    without a loop. All steps at once write nothing in place: the arrays are put together at the end."""
+    """Return (constants, read arrays, carry, written arrays) -> (carry, arrays): the steps from `first` on, without a
+    loop. If it covers all steps, it does not write in place: it concatenates the rows at the end."""
     b = Builder()
     steps = Steps(body, n_consts, n_carry)
     consts, _, slices = steps.split(body.in_avals)
@@ -85,7 +85,7 @@ def _stacked(avals: Sequence[Aval], length: int) -> tuple[Aval, ...]:
 
 
 def _carried(steps: Steps, length: int) -> tuple[Aval, ...]:
-    """Types of what goes from trip to trip beside the index."""
+    """Return the types of the loop state without the index."""
     outs = steps.body.out_avals
     return outs[: steps.n_carry] + _stacked(outs[steps.n_carry :], length)
 
@@ -101,7 +101,7 @@ def _row(emit: Emit, x: Atom, k: int) -> Atom:
 def _step(
     emit: Emit, steps: Steps, consts: Sequence[Atom], xs: Sequence[Atom], state: Sequence[Atom], slot: Atom
 ) -> tuple[Atom, ...]:
-    """One step: read slot `slot`, apply the body, write the slot. `state` is the carry and the arrays written."""
+    """Run one step: read slot `slot`, apply the body, write the slot. `state` is the carry and the written arrays."""
     zero = Lit.of(0, slot.aval)
 
     def at(shape: Shape) -> tuple[Atom, ...]:

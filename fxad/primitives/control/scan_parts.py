@@ -1,4 +1,4 @@
-"""The body of a scan with its operands in three groups, and programs over those operands in another order."""
+"""The body of a scan with its operands in three groups, and programs over reordered operands."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _INDEX: Final = Aval((), dtypes.int32)
 @final
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a scan does in each step: `body` takes constants, the carry, and a slice of each array it runs over."""
+    """The step of a scan: `body` takes constants, the carry, and a slice of each array."""
 
     body: Jaxpr
     n_consts: int
     n_carry: int
 
     def split(self, values: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
-        """What belongs to the constants, to the carry, and to the arrays that are run over."""
+        """Split values for the operands into those for the constants, the carry and the arrays."""
         a, b = self.n_consts, self.n_consts + self.n_carry
         return tuple(values[:a]), tuple(values[a:b]), tuple(values[b:])
 
 
 def where(marks: Sequence[bool]) -> list[int]:
-    """The places that are marked."""
+    """Return the marked places."""
     return [k for k, m in enumerate(marks) if m]
 
 
 def passing(steps: Steps) -> Marks:
-    """Which carries every step hands on unchanged."""
+    """Return a mask of the carries that every step returns unchanged."""
     _, carry, _ = steps.split(steps.body.ins)
     return tuple([a is v for a, v in zip(steps.body.outs, carry, strict=False)])
 
@@ -49,8 +49,8 @@ _NONE: Final[Mapping[int, Lit]] = MappingProxyType({})
 
 
 def rearranged(body: Jaxpr, order: Sequence[int], outs: Sequence[Atom], fixed: Mapping[int, Lit] = _NONE) -> Jaxpr:
-    """The body with other operands and results: operand k is operand `order[k]` of `body`, those in `fixed` are the
-    literals given there, and `outs` are atoms of `body`. An operand in neither must be one that nothing reads."""
+    """Return the body with other operands and results: operand k is operand `order[k]` of `body`, operands in `fixed`
+    become literals, and `outs` are atoms of `body`. An operand that is in neither must be unused."""
     if not fixed and tuple(order) == tuple(range(len(body.ins))):
         return Jaxpr(body.ins, body.eqns, tuple(outs), body.name)
     b = Builder()
@@ -61,8 +61,9 @@ def rearranged(body: Jaxpr, order: Sequence[int], outs: Sequence[Atom], fixed: M
 
 
 def stopping(steps: Steps, guard: Jaxpr | None) -> Steps:
-    """Steps that do nothing beyond a count, which is a further constant, the last; the index is a further slice, the
-    last. The carry stays, and results are zero. `guard` is the body with its checks guarded, if it has any."""
+    """Return steps that do nothing beyond a count. The count is the last constant; the index is the last slice. Beyond
+    the count the carry is unchanged and results are zero. `guard` is the body with its checks guarded, if it has
+    any."""
     body, n = steps.body, steps.n_carry
     consts, carry, xs = steps.split(body.in_avals)
     b = Builder()
@@ -73,7 +74,7 @@ def stopping(steps: Steps, guard: Jaxpr | None) -> Steps:
     operands = (*fixed, *state, *slices)
     outs = b.inline(body, operands) if guard is None else b.inline(guard, (taken, *operands))
     others: list[Atom] = [*state, *[Zero(a.aval).instantiate() for a in outs[n:]]]
-    # a carry that is handed on and a result that is zero stay: the literal zero is linear in anything, a choice is not
+    # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
     kept = [
         a if a == o else b.one(SELECT_N, spread(b, taken, a.aval.shape, ()), o, a)
         for a, o in zip(outs, others, strict=True)

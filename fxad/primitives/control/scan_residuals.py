@@ -1,11 +1,11 @@
-"""Which values of a step its derivative keeps.
+"""Selects the residuals that the linear half of a loop step stores.
 
-The linear half of a body asks for residuals. In a loop each that varies is written out in every step and read back, and
-that is what reverse mode spends its memory and much of its time on. So a residual is not kept where it can be had from
-less: a broadcast, a conversion, a sum or a product of values that are kept anyway, or that are smaller, is computed
-again in the linear half. Only operations that cost no more than reading the value do count. Arithmetic on values
-that are broadcast is not among them: every consumer would do it again, and element by element (measured on an n-body
-program: 0.4 of the memory, 1.2 times the time; `remat` is there for who wants that).
+The linear half of a body reads residuals. In a loop, each residual that varies is written in every step and read back,
+which takes most of the memory and much of the time of reverse mode. So a residual is not stored if the linear half can
+recompute it from values that are stored anyway or are smaller, by a broadcast, a conversion, a sum or a product. Only
+operations that cost no more than reading the value are recomputed. Arithmetic on broadcast values is excluded: every
+consumer would repeat it for each element (measured on an n-body program: 0.4 of the memory, 1.2 times the time; use
+`remat` for this trade).
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _CHEAP: Final = frozenset({
 })  # fmt: skip
 _MOVES: Final = (BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, ew.ConvertElementType, Mark)
 _COUNTING: Final[frozenset[DType]] = frozenset({dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64})
-_DEPTH: Final = 6  # equations in a row that are worth another look
+_DEPTH: Final = 6  # the longest chain of equations to recompute
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Unchanging:
-    """What is the same in all steps: values of the body, operands included, and the equations that compute them."""
+    """The loop invariants of a step: values of the body, including operands, and the equations that compute them."""
 
     values: frozenset[Atom]
     eqns: tuple[Eqn, ...]
 
 
 def unchanging(steps: Steps) -> Unchanging:
-    """The values of a body that constants alone determine."""
+    """Return the values of a body that depend only on constants."""
     consts, carry, _ = steps.split(steps.body.ins)
     same: set[Atom] = {*consts, *select_by_mask(carry, passing(steps))}
     eqns = []
@@ -58,13 +58,14 @@ def unchanging(steps: Steps) -> Unchanging:
 
 
 def _stays(eqn: Eqn) -> bool:
-    """Whether an equation must not run where its loop has no step."""
+    """Return True if an equation must not run when its loop has no steps."""
     prim = eqn.prim
     return bool(prim.effects) or checking(prim)
 
 
 def counters(steps: Steps) -> dict[Var, Lit]:
-    """The carries that grow by the same integer in every step, and by how much: their values are known beforehand."""
+    """Return the carries that grow by the same integer in every step, with that integer. Their values are known before
+    the loop."""
     _, carry, _ = steps.split(steps.body.ins)
     sums = {e.outs[0]: e.ins for e in steps.body.eqns if e.prim is ew.ADD}
     out = {}
@@ -85,7 +86,7 @@ def _bytes(aval: Aval) -> int:
 
 
 def thrifty(split: LinearizedBody, n_out: int, free: AbstractSet[Atom]) -> LinearizedBody:
-    """The same two halves with residuals that take less memory. Those in `free` take none.
+    """Return the two halves with residuals that take less memory. Residuals in `free` cost nothing.
 
     Law: never more bytes of residuals outside `free`.
     """
@@ -110,7 +111,8 @@ def _order(a: Atom) -> int:
 
 
 def _sources(r: Atom, made: Mapping[Atom, Eqn], held: AbstractSet[Atom], depth: int) -> dict[Atom, None] | None:
-    """What is to be kept in place of `r`, beside what is held, so that `r` can be computed from it; None: nothing."""
+    """Return the values to store in place of `r`, besides those in `held`, so that `r` can be recomputed. None if there
+    are none."""
     eqn = made.get(r)
     if eqn is None or not depth:
         return None
@@ -126,12 +128,12 @@ def _sources(r: Atom, made: Mapping[Atom, Eqn], held: AbstractSet[Atom], depth: 
 
 
 def _spreads(eqn: Eqn | None) -> bool:
-    """Whether an equation repeats elements along an axis, other than a single one along all."""
+    """Return True if an equation repeats elements along an axis, except for a scalar along all axes."""
     return eqn is not None and isinstance(eqn.prim, BroadcastInDim) and eqn.ins[0].aval.size > 1
 
 
 def _recomputing(split: LinearizedBody, n_out: int, held: AbstractSet[Atom]) -> LinearizedBody:
-    """The halves with residuals among `held`: the linear one computes the others from them."""
+    """Return the halves with residuals among `held`. The linear half recomputes the others from them."""
     primal, linear = split.primal, split.linear
     residuals = primal.outs[n_out:]
     needed = {r for r in residuals if r not in held}

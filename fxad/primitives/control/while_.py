@@ -1,4 +1,4 @@
-"""`while`: apply a body to a carry as long as a predicate holds of it."""
+"""`while`: a loop that applies a body to a carry while a predicate holds."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ _BOOL: Final = Aval((), dtypes.bool_)
 @final
 @primitive
 class While(HigherOrder):
-    """`body` applied to the carry as long as `cond` holds of it, at most `max_steps` times.
+    """Apply `body` to the carry while `cond` of the carry is true, at most `max_steps` times.
 
     Type: (constants of `cond`, constants of `body`, carry) -> (carry, stacked rows). `cond`: (its constants, carry) ->
-          bool; `body`: (its constants, carry) -> (carry, rows). With `max_steps` a step may give rows beside the carry:
-          each is stacked, `max_steps` high, and zero for steps that are not taken.
-    Rule: batched, each example stops when its own predicate fails: its carry is frozen, bit for bit, while others go
-          on. Forward mode carries tangents beside the carry. Reverse mode wants `max_steps`: what the linear half needs
-          of each step is a row, and the linear half is a `scan` over the rows of the steps that were taken.
+          bool; `body`: (its constants, carry) -> (carry, rows). With `max_steps` a step may return rows besides the
+          carry. Each is stacked along an axis of size `max_steps`; rows of steps that do not run are zero.
+    Rule: batched, each example stops when its own predicate is false; its carry then stays unchanged bit for bit.
+          Forward mode adds tangents to the carry. Reverse mode needs `max_steps`: the residuals of each step are rows,
+          and the linear half is a `scan` over the rows of the steps that ran.
     Source: stablehlo.while
     """
 
@@ -95,11 +95,12 @@ class While(HigherOrder):
 
     @property
     def steps(self) -> Steps:
-        """The body, as a scan has it."""
+        """The body as the steps of a scan."""
         return Steps(self.body, self.n_body, len(self.carry))
 
     def parts(self, xs: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
-        """What stands for the operands, in groups: constants of `cond`, constants of `body`, carry."""
+        """Split values for the operands into those for the constants of `cond`, the constants of `body` and the
+        carry."""
         n = self.n_cond + self.n_body
         return tuple(xs[: self.n_cond]), tuple(xs[self.n_cond : n]), tuple(xs[n:])
 
@@ -188,7 +189,7 @@ class While(HigherOrder):
         operands = Group(Constant(), self.n_cond), Group(Constant(), self.n_body), Group(Carry(), n)
         results = Group(Carry(), n), Group(Slice(), len(self.rows))
         cond = Body(self.cond, (0, 2), (PREDICATE,), Unknown(self.max_steps))
-        # without a bound there is no reverse mode that could store anything
+        # without a bound there is no reverse mode, so the body stores nothing
         body = Body(self.body, (1, 2), (0, 1), Unknown(self.max_steps), stores=bool(self.max_steps))
         return Layout(operands, results, (cond, body))
 
@@ -196,8 +197,8 @@ class While(HigherOrder):
         return While(bodies[0], bodies[1], operands[0], operands[1], self.max_steps)
 
     def with_constants(self, still: Marks) -> tuple[While, list[int]]:
-        """The loop with the carries marked, which no step changes, as constants of both bodies; and its operands, by
-        their places in this one's."""
+        """Return the loop with the marked carries, which no step changes, as constants of both bodies; and the places
+        of its operands among the operands of this loop."""
         n, at, count = len(self.carry), self.n_cond + self.n_body, sum(still)
         fixed = [at + k for k, s in enumerate(still) if s]
         moving = [k for k, s in enumerate(still) if not s]
@@ -232,7 +233,7 @@ class While(HigherOrder):
             loop = While(cond, body, self.n_cond, self.n_body, self.max_steps)
             return ctx(loop, *args[:n], *inits), out_dims
         guard = guarded(self.body) if checks(self.body) else None
-        if self.effects or (guard is None and checks(self.body)):  # nothing happens to an example that has stopped
+        if self.effects or (guard is None and checks(self.body)):  # an example that has stopped must have no effects
             return one_by_one(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
@@ -248,12 +249,12 @@ class While(HigherOrder):
         return ctx(loop, *args[:n], live, *inits)[1:], out_dims
 
     def _varying(self, ctx: BatchCtx, of_cond: Marks, of_body: Marks, carry: Marks) -> tuple[Marks, Marks, bool]:
-        """Which carries and rows differ between examples, and whether the predicate does."""
+        """Return masks of the carries and rows that differ between examples, and whether the predicate differs."""
         still = passing(self.steps)
         while True:
             found = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
             varies = ctx.recur(self.cond, _dims((*of_cond, *carry)))[1][0] is not None
-            # where examples stop at different steps, every carry that moves differs between them
+            # if examples stop at different steps, every carry that changes differs between them
             moved = [d is not None or (varies and not s) for d, s in zip(found, still, strict=False)]
             wider = either(carry, moved)
             if wider == carry:
@@ -278,7 +279,7 @@ class While(HigherOrder):
     def _jvp_of_moving(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], still: Marks
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        """The rule where some carries never change: they are constants, and their tangents do not change either."""
+        """Differentiate a loop with some unchanged carries: they become constants, and so do their tangents."""
         at = self.n_cond + self.n_body
         loop, order = self.with_constants(still)
         outs, dots = loop.jvp(ctx, tuple([primals[k] for k in order]), tuple([tangents[k] for k in order]))
@@ -289,7 +290,7 @@ class While(HigherOrder):
         )
 
     def _reached(self, ctx: JvpCtx, consts: Marks, carry: Marks) -> Marks:
-        """Which results have a tangent, after any number of steps."""
+        """Return a mask of the results that have a tangent after any number of steps."""
         rows: Marks = (False,) * len(self.rows)
         while any((*consts, *carry)):
             nonzero = (*consts, *carry)
@@ -323,7 +324,7 @@ class While(HigherOrder):
         return results, spread_tangents(found, both.outs, [v.aval for v in results])
 
     def _over_more(self, steps: Steps) -> Jaxpr:
-        """The predicate over a carry that goes on behind this one's."""
+        """Return the predicate over this carry followed by further values."""
         avals = (*self.cond.in_avals[: self.n_cond], *steps.split(steps.body.in_avals)[1])
         has = (True,) * len(self.cond.ins) + (False,) * (len(avals) - len(self.cond.ins))
         return over(self.cond, has, avals, (True,) * len(avals))

@@ -1,4 +1,4 @@
-"""What the rules of `while` do to its predicate and its steps: pure functions from bodies to bodies."""
+"""Rewrites of the predicate and the steps of `while`, as pure functions from bodies to bodies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST: Final = Lit.of(0, STEP)
 
 @by_value
 def bounded(cond: Jaxpr, n_cond: int, max_steps: int, rows: tuple[Aval, ...]) -> Jaxpr:
-    """The predicate over (constants, step, carry, stacks of rows) that ends after `max_steps`."""
+    """Return the predicate over (constants, step, carry, stacks of rows) that is false after `max_steps`."""
     b = Builder()
     consts = b.inputs(cond.in_avals[:n_cond])
     step = b.input(STEP)
@@ -34,7 +34,8 @@ def bounded(cond: Jaxpr, n_cond: int, max_steps: int, rows: tuple[Aval, ...]) ->
 
 @by_value
 def storing(body: Jaxpr, n_consts: int, n_carry: int, max_steps: int) -> Jaxpr:
-    """(constants, step, carry, stacks) -> (next step, carry, stacks with the rows of this step in place)."""
+    """Return (constants, step, carry, stacks) -> (next step, carry, stacks), which writes the rows of this step into
+    the stacks."""
     b = Builder()
     consts = b.inputs(body.in_avals[:n_consts])
     step = b.input(STEP)
@@ -49,7 +50,7 @@ def storing(body: Jaxpr, n_consts: int, n_carry: int, max_steps: int) -> Jaxpr:
 
 
 def stack_of(row: Aval, max_steps: int) -> Aval:
-    """The type of a stack with a row for each step."""
+    """Return the type of a stack with one row per step."""
     return row.with_shape((max_steps, *row.shape))
 
 
@@ -71,13 +72,12 @@ def per_example(
     endless: bool,
     guarded: bool,
 ) -> Jaxpr:
-    """One step of a loop whose examples stop one by one: (constants of cond, constants of body, live, carry) -> (live,
-    carry, rows).
+    """Return one step of a batched loop: (constants of cond, constants of body, live, carry) -> (live, carry, rows).
 
-    `body` and `cond` are batched; `mapped` says which operands of `body` are. The carry of an example that is not live
-    is frozen, bit for bit, and its rows are zero. `endless`: the body has loops of its own, which may never end for an
-    example that has stopped: such an example then steps with the values of one that goes on. `guarded`: the first
-    operand of `body` says which examples go on, for what it checks.
+    `body` and `cond` are batched; `mapped` marks the mapped operands of `body`. The carry of an example that is not
+    live is unchanged bit for bit, and its rows are zero. `endless`: the body contains loops that may not terminate for
+    an example that has stopped; such an example then uses the operands of a live one. `guarded`: the first operand of
+    `body` marks the live examples, for its checks.
     """
     avals = body.in_avals[guarded:]
     n_carry = len(avals) - n_body
@@ -85,10 +85,10 @@ def per_example(
     of_cond, of_body = b.inputs(cond.in_avals[:n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
-    one = b.one(ArgMax(0, dtypes.int32), live) if endless and size else None  # of no examples none goes on
+    one = b.one(ArgMax(0, dtypes.int32), live) if endless and size else None  # without examples none is live
     operands = [_ongoing(b, x, one, live) if m else x for x, m in zip((*of_body, *carry), mapped, strict=True)]
     stepped = b.inline(body, (*[live] * guarded, *operands))
-    # a carry that no step changes is not touched
+    # a carry that no step changes needs no select
     olds = zip(carry, mapped[n_body:], body.ins[guarded + n_body :], strict=True)
     state = [
         old if a is v or not m else _where(b, live, new, old)
@@ -104,10 +104,11 @@ def _where(b: Builder, live: Atom, new: Atom, old: Atom) -> Atom:
 
 
 def _ongoing(b: Builder, x: Atom, one: Atom | None, live: Atom) -> Atom:
-    """An operand of a step: the same values, or for an example that has stopped those of example `one`.
+    """Return an operand of a step. For examples that have stopped it holds the values of example `one`, or, if `one` is
+    None, its own values as constants.
 
-    The step of an example that has stopped is for nothing, and so is its derivative: where that is not finite, 0 times
-    it would be nan. As a constant it has none.
+    The step of an example that has stopped is discarded, and so is its derivative. If that derivative is not finite, 0
+    times it would be nan. A constant has no derivative.
     """
     if one is not None:
         row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, one, *[_FIRST] * (x.aval.ndim - 1))
@@ -116,7 +117,7 @@ def _ongoing(b: Builder, x: Atom, one: Atom | None, live: Atom) -> Atom:
 
 
 def any_live(step: Jaxpr, n_consts: int) -> Jaxpr:
-    """Whether an example goes on: (live, carry) -> bool."""
+    """Return (live, carry) -> bool: whether any example is live."""
     b = Builder()
     live, *_ = b.inputs(step.in_avals[n_consts:])
     return b.build((b.one(ReduceOr((0,)), live),), "any")
@@ -126,7 +127,7 @@ def any_live(step: Jaxpr, n_consts: int) -> Jaxpr:
 
 
 def with_constants(body: Jaxpr, n_consts: int, still: tuple[bool, ...], outs: Sequence[int]) -> Jaxpr:
-    """The body with the carries marked moved behind its constants, and those of its results that are in `outs`."""
+    """Return the body with the marked carries moved behind its constants, and with its results in `outs`."""
     fixed = [n_consts + k for k, s in enumerate(still) if s]
     moving = [n_consts + k for k, s in enumerate(still) if not s]
     b = Builder()
@@ -136,7 +137,8 @@ def with_constants(body: Jaxpr, n_consts: int, still: tuple[bool, ...], outs: Se
 
 
 def counting(body: Jaxpr, n_consts: int, *, adding: bool = False) -> Jaxpr:
-    """The body over a carry that begins with the number of steps taken; with `adding` it gives the next one."""
+    """Return the body over a carry that begins with the number of steps taken; with `adding` it also returns the next
+    number."""
     b = Builder()
     consts = b.inputs(body.in_avals[:n_consts])
     count = b.input(STEP)

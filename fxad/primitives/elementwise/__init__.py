@@ -1,4 +1,4 @@
-"""Elementwise primitives, a file a kind; `ELEMENTWISE` lists the classes."""
+"""Elementwise primitives, one file per kind; `ELEMENTWISE` lists the classes."""
 
 from __future__ import annotations
 

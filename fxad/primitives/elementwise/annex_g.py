@@ -1,8 +1,8 @@
 """Functions of complex numbers at infinities, nans, zeros and branch cuts, in StableHLO.
 
-XLA's own functions are right where both parts are finite and not 0, and elsewhere forget signs of zeros and give nan
-for infinities. Here each is taken in the quadrant or half-plane that decides about the others, its special cases are
-put in, and symmetry does the rest: `f(conj z) = conj f(z)` for all, `f(-z) = -f(z)` for the odd ones.
+XLA's own functions are right where both parts are finite and nonzero. Elsewhere they lose signs of zeros and give nan
+for infinities. Here each function is computed in one quadrant or half-plane with its special cases, and extended by
+symmetry: `f(conj z) = conj f(z)` for all, `f(-z) = -f(z)` for odd ones.
 
 Source: C99, annex G.6; the Python array API standard, "special cases" of the elementwise functions.
 """
@@ -61,7 +61,7 @@ class Real:
 
     @property
     def negative(self) -> Real:
-        """Whether the sign bit is set."""
+        """True where the sign bit is set."""
         bits = self.aval.with_dtype(_BITS[self.aval.dtype])
         as_int = Real(self.hlo, self.hlo.op("stablehlo.bitcast_convert", (self.value,), (bits,))[0], bits)
         return as_int._compared("LT", as_int.like(0))
@@ -246,7 +246,7 @@ def lower(
 def lower_abs(
     prim: Unary, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
 ) -> Sequence[HloValue]:
-    """The `lower` of abs: an infinite part beats a nan."""
+    """The `lower` of abs: the result is infinite if one part is, even if the other is nan."""
     (size,) = hlo.op(prim.hlo_name, args, outs)
     if ins[0].dtype not in dtypes.COMPLEX:
         return (size,)

@@ -38,10 +38,11 @@ def scaled(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
 def _guarded(
     hlo: Hlo, op: str, args: Sequence[HloValue], aval: Aval, at_zero: Callable[[], HloValue]
 ) -> Sequence[HloValue]:
-    """A quotient or remainder; of integers never by 0, where the result is `at_zero`.
+    """Emit a quotient or remainder; integers are never divided by 0: the result is `at_zero` there.
 
-    XLA guards the code that it makes for the CPU, but folds constants with the machine's division: the process
-    would end while `1 // 0` is compiled (jaxlib 0.10.2)."""
+    XLA guards the division in the code that it generates for the CPU, but folds constants with the machine's division:
+    compiling `1 // 0` would end the process (jaxlib 0.10.2).
+    """
     if aval.dtype not in dtypes.INTEGER:
         return hlo.op(op, args, [aval])
     (none,) = compared(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)

@@ -32,9 +32,9 @@ class RegularizedIncompleteBeta(Primitive):
     """The integral of s^(a-1) (1-s)^(b-1) from 0 to x, over that from 0 to 1.
 
     Type:   a, b, x: three float operands of one type, not float8; nan unless a >= 0, b >= 0 and 0 <= x <= 1. With a = 0
-            or an infinite b all weight lies at 0, with b = 0 or an infinite a at 1; nan where it lies at both.
+            or an infinite b the distribution is concentrated at 0, with b = 0 or an infinite a at 1; nan if both hold.
     Rule:   d/dx is the density of the beta distribution; a and b have no derivative.
-    Cost:   as many rounds as the slowest element needs: about the root of the greater of a and b.
+    Cost:   the number of rounds of the slowest element: about the root of the greater of a and b.
     Source: Didonato and Morris, Algorithm 708 (1992), equation 18.
     """
 
@@ -101,7 +101,8 @@ def _meaning(hlo: Hlo, args: Sequence[HloValue], t: Aval) -> HloValue:
 
 
 def _start(f: Formulas) -> Formulas:
-    """Where the fraction holds; whether the operands were swapped to where it converges; a, b, x and 1 - x for it."""
+    """Return a mask where the fraction holds; whether the operands were swapped so that it converges; its a, b, x and 1
+    - x."""
     a, b, x = f
     inside = (a > 0) & (b > 0) & (x > 0) & (x < 1) & (a < math.inf) & (b < math.inf)
     a, b, x = inside.where(a, a.like(1)), inside.where(b, a.like(1)), inside.where(x, x.like(0.5))

@@ -1,4 +1,4 @@
-"""From one dtype to another: by value, by bits, and between complex numbers and their parts."""
+"""Conversions between dtypes: by value, by bits, and between complex numbers and their parts."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class BitcastConvertType(Primitive):
     """The same bits read as another dtype.
 
     Type:   x of any dtype but bool and complex; result of `dtype`, which is neither. A narrower dtype adds a last axis
-            (f32[3] to u8[3,4], least significant first), a wider one takes the last axis away.
+            (f32[3] to u8[3,4], least significant first), a wider one removes the last axis.
     Rule:   no tangent.
     Source: stablehlo.bitcast_convert
     """
@@ -141,7 +141,7 @@ class BitcastConvertType(Primitive):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         (x,), (dim,) = args, dims
         if dim is not None and dim == x.aval.ndim - 1 and x.aval.dtype.itemsize < self.dtype.itemsize:
-            x, dim = move_axis(ctx, x, dim, 0), 0  # the last axis is the one that is taken away
+            x, dim = move_axis(ctx, x, dim, 0), 0  # the conversion removes the last axis
         return ctx(self, x), (dim,)
 
     def jvp(

@@ -1,8 +1,8 @@
-"""What elementwise primitives share: one shape, one type rule, one batching rule, NumPy with XLA's meaning.
+"""The base classes of elementwise primitives: one shape, one type rule, one batching rule, NumPy with XLA's semantics.
 
-A leaf says which dtypes it takes, its meaning over NumPy arrays (`compute`), its operation in StableHLO (`hlo_name`)
-and its tangent, stated once. Operands have one shape and, but where the meaning demands otherwise, one dtype;
-broadcasting and promotion belong to the faces.
+A subclass defines its dtypes, its meaning over NumPy arrays (`compute`), its StableHLO operation (`hlo_name`) and its
+tangent. Operands have one shape and, unless the operation requires otherwise, one dtype; `fxad.numpy` broadcasts and
+promotes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KIND: Final = MappingProxyType(
 
 
 def refused(prim: Primitive, takes: frozenset[DType], *avals: Aval) -> FxadError:
-    """The error for operands of another kind, another shape or unequal dtypes."""
+    """Return the error for operands of another kind, another shape or unequal dtypes."""
     for a in avals:
         if a.dtype not in takes:
             return DTypeError(
@@ -75,7 +75,7 @@ def filled(value: object, like: Atom) -> Lit:
 def batched(
     prim: Primitive, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
 ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-    """Batching of every elementwise primitive: all operands carry the mapped axis where the first mapped one does."""
+    """Batch an elementwise primitive: all operands get the mapped axis at the place of the first mapped one."""
     at = next(d for d in dims if d is not None)
     if dims.count(at) != len(dims):
         args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
@@ -83,12 +83,12 @@ def batched(
 
 
 def widened(x: NDArray) -> NDArray:
-    """Floats below 32 bits as float32, in which NumPy computes them; others as they are."""
+    """Return floats below 32 bits as float32, in which NumPy computes them; others unchanged."""
     return x.astype(dtypes.accumulated(x.dtype), copy=False)
 
 
 class Unary(Primitive):
-    """One operand; the result has its shape and, unless the leaf says otherwise, its dtype."""
+    """One operand; the result has its shape and, by default, its dtype."""
 
     __slots__ = ()
 
@@ -235,14 +235,15 @@ _OF_SIZE: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.i
 
 
 def nonzero(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
-    """Whether elements are not 0. XLA's comparison takes subnormals for 0, and so looks at their bits."""
+    """Return a mask of the elements that are not 0. It compares bits, because XLA's comparison treats subnormals as
+    0."""
     if aval.dtype in dtypes.COMPLEX:
         part = aval.with_dtype(dtypes.real_part(aval.dtype))
         re, im = [nonzero(hlo, hlo.op(f"stablehlo.{name}", (x,), (part,))[0], part) for name in ("real", "imag")]
         return hlo.op("stablehlo.or", (re, im), (aval.with_dtype(dtypes.bool_),))[0]
     if aval.dtype in dtypes.FLOATING - dtypes.FLOAT8:
         x, aval = bits_of(hlo, x, aval)
-        # without the sign
+        # without the sign bit
         (x,) = hlo.op("stablehlo.shift_left", (x, hlo.constant(Lit.of(1, aval))), (aval,))
     return compared(hlo, "NE", (x, hlo.constant(Zero(aval).instantiate())), aval)[0]
 

@@ -1,8 +1,8 @@
-"""Formulas in Python notation, and loops over them: how functions that XLA lacks are written.
+"""Formulas in Python notation, and loops over them, for functions that XLA lacks.
 
-A `Formula` is an array under construction whose operators add equations, so that a series reads as in the book it is
-from. Loops become `stablehlo.while`; all elements take part, and each stops changing when it has converged, so that
-what an element becomes does not depend on its neighbours.
+The operators of a `Formula` add equations, so a series reads as in its source. Loops become `stablehlo.while`. All
+elements are computed together, and each stops changing when it has converged, so its result does not depend on its
+neighbours.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Formula:
 
     @property
     def double(self) -> bool:
-        """Whether it has the digits of float64."""
+        """True if the dtype has the precision of float64."""
         return self.atom.aval.dtype == dtypes.float64
 
     def where(self, yes: Operand, no: Formula) -> Formula:
@@ -130,7 +130,7 @@ class Formula:
         return Formula(self._emit, self._emit.one(SELECT_N, self.atom, no.atom, taken.atom))
 
     def anywhere(self) -> Formula:
-        """Whether this holds at any element."""
+        """True if this holds at any element."""
         axes = tuple(range(self.atom.aval.ndim))
         return Formula(self._emit, self._emit.one(ReduceOr(axes), self.atom))
 
@@ -214,11 +214,11 @@ def converged(
     keep: tuple[int, ...],
     limit: int = 20_000,
 ) -> tuple[HloValue, ...]:
-    """Repeat a step until it has converged wherever `here` held at first.
+    """Repeat a step until it has converged at all elements where `here` holds.
 
     Type: args and all entries of the state have the type `t`. `start` makes the state from the args; `step` takes the
-          args, then the state, and says where to go on and what the state is next. The entries in `keep` are returned;
-          they stand still where the loop has converged. No more than `limit` rounds.
+          args, then the state, and returns a mask of the elements that continue, and the next state. The entries in
+          `keep` are returned; they do not change after convergence. At most `limit` rounds.
     """
     n_args, mask, count = len(args), t.with_dtype(dtypes.bool_), Aval((), dtypes.int32)
     first = program(f"{name}_start", (t,) * n_args, start)
@@ -244,7 +244,7 @@ def converged(
 def widely(
     hlo: Hlo, args: Sequence[HloValue], x: Aval, meaning: Callable[[Sequence[HloValue], Aval], HloValue]
 ) -> tuple[HloValue, ...]:
-    """`meaning` over operands of type `x`, those below 32 bits computed in float32."""
+    """Lower `meaning` over operands of type `x`; those below 32 bits are computed in float32."""
     if x.dtype.itemsize >= 4:
         return (meaning(args, x),)
     wide = x.with_dtype(dtypes.float32)

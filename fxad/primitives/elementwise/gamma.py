@@ -151,14 +151,14 @@ def _upper_small(a: Formula, x: Formula) -> Formula:
 
 
 def _clear(a: Formula, x: Formula) -> tuple[Formula, Formula, Formula]:
-    """Operands where the expansions hold, others replaced by 1; and where that is."""
-    large = 1e150 if x.double else 1e15  # what lies beyond is 0 or 1, and would overflow
+    """Return the operands where the expansions hold, others replaced by 1; and a mask of these elements."""
+    large = 1e150 if x.double else 1e15  # beyond this the result is 0 or 1, and the expansions would overflow
     inside = (a > 0) & (x > 0) & (a < large) & (x < large)
     return inside, inside.where(a, a.like(1)), inside.where(x, x.like(1))
 
 
 class Incomplete(Binary):
-    """What the incomplete gamma functions share."""
+    """The base class of the incomplete gamma functions."""
 
     __slots__ = ()
 
@@ -177,7 +177,7 @@ class Incomplete(Binary):
 
 
 def _edges(a: Formula, x: Formula, value: Formula, at_zero: float) -> Formula:
-    """`value`, and what the functions are outside of the expansions: `at_zero` where x is 0, 1 - that at infinity."""
+    """Return `value` with the limits outside of the expansions: `at_zero` where x is 0, 1 - `at_zero` at infinity."""
     beyond = (x > a).where(1 - at_zero, x.like(at_zero))
     inside, _, _ = _clear(a, x)
     outside = ((a >= 0) & (x > 0)).where(beyond, x.like(math.nan))
@@ -260,7 +260,7 @@ class Igammac(Incomplete):
 
 
 def _split(a: Formula, x: Formula, *, upper: bool) -> Formulas:
-    """Clear operands, and which of the three expansions is used where: series, fraction, small series."""
+    """Return clear operands, and masks of the three expansions: series, fraction, small series."""
     inside, a, x = _clear(a, x)
     if not upper:
         high = (x > 1) & (x > a)

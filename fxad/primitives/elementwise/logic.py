@@ -17,7 +17,7 @@ from fxad.primitives.elementwise.family import ANY, BITS, ORDERED, Binary, Compa
 @final
 @primitive
 class Eq(Compare):
-    """Whether x equals y; nan equals nothing, -0.0 equals 0.0.
+    """True where x equals y; nan equals nothing, -0.0 equals 0.0.
 
     Type:   two operands of one type; result bool.
     Source: stablehlo.compare EQ
@@ -34,7 +34,7 @@ class Eq(Compare):
 @final
 @primitive
 class Ne(Compare):
-    """Whether x differs from y; nan differs from everything.
+    """True where x differs from y; nan differs from everything.
 
     Type:   two operands of one type; result bool.
     Source: stablehlo.compare NE
@@ -51,7 +51,7 @@ class Ne(Compare):
 @final
 @primitive
 class Lt(Compare):
-    """Whether x < y; False where either is nan.
+    """True where x < y; False where either is nan.
 
     Type:   two operands of one type, not complex; result bool.
     Source: stablehlo.compare LT
@@ -68,7 +68,7 @@ class Lt(Compare):
 @final
 @primitive
 class Le(Compare):
-    """Whether x <= y; False where either is nan.
+    """True where x <= y; False where either is nan.
 
     Type:   two operands of one type, not complex; result bool.
     Source: stablehlo.compare LE
@@ -85,7 +85,7 @@ class Le(Compare):
 @final
 @primitive
 class Gt(Compare):
-    """Whether x > y; False where either is nan.
+    """True where x > y; False where either is nan.
 
     Type:   two operands of one type, not complex; result bool.
     Source: stablehlo.compare GT
@@ -102,7 +102,7 @@ class Gt(Compare):
 @final
 @primitive
 class Ge(Compare):
-    """Whether x >= y; False where either is nan.
+    """True where x >= y; False where either is nan.
 
     Type:   two operands of one type, not complex; result bool.
     Source: stablehlo.compare GE
@@ -320,7 +320,7 @@ class Clz(Unary):
 @final
 @primitive
 class IsFinite(Unary):
-    """Whether x is neither infinite nor nan.
+    """True where x is neither infinite nor nan.
 
     Type:   a float operand; result bool.
     Source: stablehlo.is_finite

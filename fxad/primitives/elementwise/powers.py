@@ -227,7 +227,8 @@ class Pow(Binary):
         return hlo.op("stablehlo.select", (*both, zero, *power), outs)
 
     def _of_integers(self, hlo: Hlo, x: HloValue, y: HloValue, aval: Aval) -> Sequence[HloValue]:
-        """XLA reads six bits of an exponent: the others are read six by six, with the base to the 64th in its place."""
+        """XLA reads only six bits of an exponent: the exponent is processed six bits at a time, and the base is raised
+        to the 64th power after each."""
 
         def op(name: str, *operands: HloValue | int) -> HloValue:
             values = [hlo.constant(Lit.of(v, aval)) if isinstance(v, int) else v for v in operands]

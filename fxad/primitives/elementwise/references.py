@@ -1,6 +1,6 @@
-"""What special functions mean in double precision, where the standard library does not say.
+"""Double-precision references of special functions that the standard library lacks.
 
-scipy is loaded when the interpreter first meets such a function: importing it costs half as much as importing fxad.
+scipy is imported when the interpreter first runs such a function: its import takes half as long as that of fxad.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Choosing between values, and rounding to integral ones."""
+"""Selection between values, and rounding to integral values."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class SelectN(Linear):
         return ctx(self, *primals), ctx.lin(self, primals[0], *tangents[1:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        # the selector may be marked when it is the literal 0: a driver marks literal zeros along with tangents
+        # the selector may be marked if it is the literal 0: transformations mark literal zeros like tangents
         return all(mask[1:])
 
     def transpose(

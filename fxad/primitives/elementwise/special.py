@@ -171,7 +171,7 @@ class Polygamma(Binary):
         def number(value: float) -> HloValue:
             return hlo.constant(Lit.of(value, t))
 
-        # far out -(-1)^n gamma(n) (1 + n / 2x) / x^n: XLA's sum has the power n + 1 in it, which underflows
+        # for large x: -(-1)^n gamma(n) (1 + n / 2x) / x^n; XLA's sum contains the power n + 1, which underflows
         power = op("stablehlo.power", x, op("stablehlo.negate", n))
         size = op("stablehlo.multiply", op("stablehlo.exponential", op("chlo.lgamma", n)), power)
         more = op("stablehlo.divide", n, op("stablehlo.add", x, x))

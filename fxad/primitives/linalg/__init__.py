@@ -1,4 +1,5 @@
-"""Linear algebra. Decompositions are LAPACK's on the CPU; what can be composed of them is (see `fxad.lax.linalg`)."""
+"""Linear algebra. Decompositions use LAPACK on the CPU; other functions are composed of them (see
+`fxad.lax.linalg`)."""
 
 from typing import Final
 

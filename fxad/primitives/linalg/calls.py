@@ -1,4 +1,4 @@
-"""How rules write a call of LAPACK, or of what stands for it on another platform (see `fxad.xla.custom_calls`)."""
+"""Emits calls of LAPACK, or of its replacement on another platform (see `fxad.xla.custom_calls`)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def call(
 ) -> tuple[HloValue, ...]:
     """Call `routine` for the dtype of the first operand, for a whole batch at once.
 
-    Matrices, which are the operands and results of the highest rank, are handed over column by column, as LAPACK wants
-    them. `overwrite` pairs operands with the results that may take their place in memory.
+    Matrices, which are the operands and results of the highest rank, are passed in column-major order, as LAPACK
+    requires. `overwrite` pairs operands with the results that may reuse their memory.
     """
     rank = max([a.ndim for a in (*ins, *outs)])
     aliases = [_alias(result, operand, len(outs)) for operand, result in overwrite]
@@ -105,7 +105,7 @@ def window(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
 
 
 def _places(hlo: Hlo, aval: Aval) -> tuple[HloValue, HloValue, Aval]:
-    """Row and column of every element, and the type of both."""
+    """Return row and column of every element, and the type of both."""
     counts = aval.with_dtype(dtypes.int32)
     (rows,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64(aval.ndim - 2)})
     (columns,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64(aval.ndim - 1)})
@@ -118,5 +118,5 @@ def zeros(hlo: Hlo, aval: Aval) -> HloValue:
 
 
 def empty(*avals: Aval) -> bool:
-    """Whether some operand or result has no elements: LAPACK is then not asked."""
+    """Return True if an operand or result has no elements: LAPACK is then not called."""
     return not all([a.size for a in avals])

@@ -33,8 +33,8 @@ from fxad.primitives.linalg.triangular import TriangularSolve
 class Cholesky(Matrixwise):
     """The lower triangular L with positive diagonal and L L^H = A, where A is given by its lower triangle.
 
-    What stands above the diagonal, and imaginary parts on it, are not looked at. Where A is not positive definite, the
-    whole of L is nan.
+    The upper triangle, and imaginary parts on the diagonal, are ignored. If A is not positive definite, all of L is
+    nan.
 
     Type:   (..., n, n) float32, float64, complex64 or complex128 -> the same.
     Rule:   L_dot = L phi(L^-1 A_dot L^-H), phi: the lower triangle with half the diagonal; A_dot as A is read.

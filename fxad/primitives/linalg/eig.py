@@ -30,15 +30,15 @@ from fxad.primitives.shape import ReduceSum
 @final
 @primitive
 class Eig(Matrixwise):
-    """The eigenvalues w of A and, where asked for, left eigenvectors (columns of VL, VL^H A = diag(w) VL^H), and right
-    ones (A VR = VR diag(w)), each of norm 1.
+    """The eigenvalues w of A and, optionally, left eigenvectors (columns of VL, VL^H A = diag(w) VL^H), and right ones
+    (A VR = VR diag(w)), each of norm 1.
 
-    All are nan where the iteration fails.
+    All are nan if the iteration fails.
 
     Type:   (..., n, n) -> w (..., n), and each matrix of vectors (..., n, n), all complex.
     Rule:   with M = V^-1 A_dot V: w_dot = diag(M), V_dot = V (F * M), F[i, j] = 1 / (w[j] - w[i]) off the diagonal,
-            less what would change norms; the phase is held still as in `eigh`. Where eigenvalues are equal V_dot is not
-            finite, and where A has no basis of eigenvectors nothing is.
+            minus the part that would change norms; the phase is fixed as in `eigh`. If eigenvalues are equal V_dot is
+            not finite. If A has no basis of eigenvectors no tangent is finite.
     Source: geev of LAPACK; Giles, An extended collection of matrix derivative results (2008), 3.1.
     """
 
@@ -104,7 +104,7 @@ def _complex(x: Aval) -> dtypes.DType:
 
 
 def _dual(v: Entries) -> NDArray:
-    """Left eigenvectors as LAPACK scales them, from the right ones: norm 1, the largest component real."""
+    """Return left eigenvectors in LAPACK's scaling, from the right ones: norm 1, the largest component real."""
     if not v.size:
         return v
     if not v.size:
@@ -121,7 +121,7 @@ def _inner(ctx: JvpCtx, v: Atom, t: Tangent) -> Tangent:
 
 
 def _vectors_tangent(ctx: JvpCtx, w: Atom, v: Atom, inner: Tangent) -> Tangent:
-    """V (F * M), less its components along V, so that norms and phases stay."""
+    """Return V (F * M) minus its components along V, so that norms and phases do not change."""
     lin = ctx.lin_one
     moved = dot(lin, v, times(lin, inverse_gaps(ctx, w), inner))
     along = lin(ReduceSum((v.aval.ndim - 2,)), times(lin, ctx.one(CONJ, v), moved))

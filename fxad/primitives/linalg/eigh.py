@@ -33,12 +33,12 @@ from fxad.primitives.linalg.matrices import (
 class Eigh(Matrixwise):
     """The w (ascending) and, with `vectors`, the unitary V with A V = V diag(w), where A is given by one triangle.
 
-    The other triangle, and imaginary parts on the diagonal, are not looked at. Both are nan where the iteration fails.
+    The other triangle, and imaginary parts on the diagonal, are ignored. Both results are nan if the iteration fails.
 
     Type:   (..., n, n) float32, float64, complex64 or complex128 -> w (..., n), real; V of the type of A.
-    Rule:   with M = V^H A_dot V: w_dot = diag(M), V_dot = V (F * M), F[i, j] = 1 / (w[j] - w[i]) off the diagonal.
-            A complex eigenvector is determined up to its phase, which the rule holds still (v^H v_dot = 0): what a
-            function of the phase has for a derivative is a convention, what does not depend on it is exact. Where
+    Rule:   with M = V^H A_dot V: w_dot = diag(M), V_dot = V (F * M), F[i, j] = 1 / (w[j] - w[i]) off the diagonal. A
+            complex eigenvector is determined up to its phase, which the rule keeps fixed (v^H v_dot = 0). So the
+            derivative of a function that depends on the phase is a convention; that of any other function is exact. If
             eigenvalues are equal V_dot is not finite; w_dot is.
     Source: syevd, heevd of LAPACK; Giles, An extended collection of matrix derivative results (2008), 3.1.
     """

@@ -65,7 +65,7 @@ from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad
 
-# A matrix, or a matrix and its derivative in a direction: the algorithm is the same, in another ring.
+# A matrix, or a matrix and its directional derivative (a dual number): the algorithm is the same for both.
 _Value: TypeAlias = tuple[Atom, ...]
 
 # Higham (2005), table 2.3: the largest norm for which the approximant of this degree is exact to rounding.
@@ -114,8 +114,8 @@ class ExpmFrechet(Linear):
     """The derivative of the exponential at A in the direction E: the term of expm(A + E) that is linear in E.
 
     Type:   A and E of one type (..., n, n) -> the same.
-    Rule:   linear in E; the transpose is the same at A^T. The derivative in A is that of twice the size, for
-            expm([[A, E], [0, A]]) has this in its corner.
+    Rule:   linear in E; the transpose is the same primitive at A^T. The derivative in A is an expm_frechet of twice the
+            size: expm([[A, E], [0, A]]) contains this derivative as a block.
     Cost:   three times that of expm.
     Source: Al-Mohy, Higham, Computing the Frechet derivative of the matrix exponential (2009), theorem 2.1 and section
             4; Higham, Relton, Higher order Frechet derivatives of matrix functions (2014).
@@ -172,7 +172,7 @@ class ExpmFrechet(Linear):
 
 
 def _placed(one: One[X], a: Operand, row: int, column: int) -> X:
-    """a as a block of a matrix of twice the size."""
+    """Return a as a block of a matrix of twice the size."""
     rank, n = a.aval.ndim, a.aval.shape[-1]
     lead = (0,) * (rank - 2)
     zero = Lit(bytes(a.aval.dtype.itemsize), Aval((), a.aval.dtype))
@@ -200,7 +200,8 @@ def _combined(b: Builder, terms: Sequence[tuple[float, _Value]]) -> _Value:
 
 
 def _approximated(ins: Sequence[Aval]) -> Jaxpr:
-    """A (and E) -> how often to square, and the approximant of exp(A / 2^s) (and its derivative)."""
+    """Return the program A (and E) -> the number of squarings, and the approximant of exp(A / 2^s) (and its
+    derivative)."""
     b = Builder()
     given = b.inputs(ins)
     double = real(ins[0]) == dtypes.float64
@@ -233,7 +234,7 @@ def _approximated(ins: Sequence[Aval]) -> Jaxpr:
 
 
 def _coefficients(degree: int) -> list[float]:
-    """Of the numerator of the diagonal Pade approximant; that of x^degree is 1."""
+    """Return the coefficients of the numerator of the diagonal Pade approximant; that of x^degree is 1."""
     c = [1.0]
     for k in range(degree, 0, -1):
         c.append(c[-1] * k * (2 * degree - k + 1) / (degree - k + 1))
@@ -241,9 +242,10 @@ def _coefficients(degree: int) -> list[float]:
 
 
 def _scaling(b: Builder, a: Atom, bound: float) -> tuple[Atom, Atom]:
-    """The smallest s, or one more, with |A / 2^s| <= bound in the 1-norm, and 2^-s; s = 0 where the norm is not finite.
+    """Return the smallest s, or one more, with |A / 2^s| <= bound in the 1-norm, and 2^-s; s = 0 if the norm is not
+    finite.
 
-    Both by the bits of the exponent: exact, and no logarithm.
+    Both are computed from the bits of the exponent: exact, without a logarithm.
     """
     rank = a.aval.ndim
     norm = b.one(ReduceMax((rank - 2,)), b.one(ReduceSum((rank - 2,)), b.one(ABS, a)))
@@ -279,7 +281,7 @@ def _squared(carry: Sequence[Aval]) -> Jaxpr:
     done, counts, *given = b.inputs(carry)
     x: _Value = tuple(given)
     y = _times(b, x, x)
-    if counts.aval.shape:  # of a batch, each as often as it needs
+    if counts.aval.shape:  # in a batch, each matrix has its own count
         here = b.one(LT, b.one(BroadcastInDim(counts.aval.shape, ()), done), counts)
         shape = x[0].aval.shape
         mask = b.one(BroadcastInDim(shape, tuple(range(len(shape) - 2))), here)

@@ -1,7 +1,7 @@
-"""What the primitives of linear algebra share: matrices on the last two axes, everything before them a batch.
+"""The base class and checks of linear algebra primitives: matrices on the last two axes, all other axes are batch axes.
 
-Operands of one primitive have one dtype, float32, float64, complex64 or complex128, and the same batch axes; a batching
-rule is therefore one for all: the mapped axis goes to the front.
+Operands of one primitive have one dtype, float32, float64, complex64 or complex128, and the same batch axes. So one
+batching rule serves all: it moves the mapped axis to the front.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HALVES: Final = dtypes.FLOATING - TAKES
 
 
 class Matrixwise(Primitive):
-    """Acts on each matrix of a batch for itself."""
+    """A primitive that acts on each matrix of a batch."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class Matrixwise(Primitive):
 
 
 def in_front(ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> tuple[Atom, ...]:
-    """The operands, the mapped axis of each in front; one that is not mapped is repeated."""
+    """Return the operands with the mapped axis in front; an operand that is not mapped is broadcast."""
     return tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)])
 
 
@@ -44,7 +44,7 @@ def in_front(ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
 
 
 def numbers(name: str, *avals: Aval) -> None:
-    """Check that the operands have one dtype, and one that LAPACK knows. Raises: DTypeError."""
+    """Check that the operands have one dtype, which LAPACK supports. Raises: DTypeError."""
     for k, a in enumerate(avals):
         if a.dtype not in TAKES:
             remedy = "convert it with astype first"
@@ -101,7 +101,7 @@ def entries(x: NDArray) -> Entries:
 
 
 def _nothing(a: Aval) -> complex:
-    """What stands for a result that is not there."""
+    """Return the placeholder of a result that does not exist."""
     if not a.inexact:
         return 0
     return complex(np.nan, np.nan) if a.dtype in dtypes.COMPLEX else np.nan

@@ -36,10 +36,10 @@ from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 @final
 @primitive
 class Lu(Matrixwise):
-    """P A = L U: L (unit lower triangular, its ones left out) and U in one matrix, and the row exchanges.
+    """P A = L U: L (unit lower triangular, without its unit diagonal) and U in one matrix, and the row exchanges.
 
-    Step i exchanged rows i and pivots[i], counted from 0. A matrix without an inverse has one too, with a zero on the
-    diagonal of U; nan only comes from nan.
+    Step i exchanges rows i and pivots[i], counted from 0. A singular matrix also has this decomposition, with a zero on
+    the diagonal of U; nan results only from nan.
 
     Type:   (..., m, n) float32, float64, complex64 or complex128 -> the same, int32 (..., min(m, n)).
     Rule:   L_dot = L tril(F, -1), U_dot = triu(F) U with F = L^-1 P A_dot U^-1; pivots have no tangent.
@@ -67,7 +67,7 @@ class Lu(Matrixwise):
             return zeros(hlo, x), zeros(hlo, pivots)
         batch = x.shape[:-2]
         results = (x, pivots, Aval(batch, dtypes.int32))
-        # info > 0 names a zero on the diagonal of U, which is no failure
+        # info > 0 reports a zero on the diagonal of U, which is not a failure
         factors, exchanged, _ = call(hlo, "getrf", args, ins, results, overwrite=[(0, 0)])
         from_zero = hlo.op("stablehlo.subtract", (exchanged, hlo.constant(Lit.of(1, pivots))), (pivots,))
         return factors, *from_zero
@@ -106,12 +106,12 @@ def _factored(a: Entries) -> tuple[NDArray, NDArray]:
 
 
 def _square_factors(ctx: JvpCtx, lu: Atom) -> tuple[Atom, Atom]:
-    """L as (m, m) and U as (n, n) for triangular solves; the other triangle of each holds what it likes.
+    """Return L as (m, m) and U as (n, n) for triangular solves; the other triangle of each is arbitrary.
 
-    What a matrix that is not square lacks is made up with the identity.
+    A matrix that is not square is extended by the identity.
     """
     m, n = lu.aval.shape[-2:]
-    if m > n:  # the ones of L are not looked at, so zeros will do
+    if m > n:  # the unit diagonal of L is ignored, so zeros suffice
         return padded(ctx.one, lu, 0, m - n), rows(ctx.one, lu, 0, n)
     lower: Atom = columns(ctx.one, lu, 0, m)
     upper = padded(ctx.one, lu, n - m, 0)
@@ -139,7 +139,7 @@ def _upper(ctx: JvpCtx, upper: Atom) -> Atom:
 @final
 @primitive
 class LuPivotsToPermutation(Matrixwise):
-    """The order of rows that exchanges lead to: row i of P A is row permutation[i] of A; or the order that undoes it.
+    """The permutation that row exchanges give: row i of P A is row permutation[i] of A; or its inverse.
 
     Type:   int32 (..., k) with values 0 <= p < size -> int32 (..., size), k <= size.
     Source: stablehlo.while over the exchanges.

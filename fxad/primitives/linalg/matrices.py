@@ -1,7 +1,7 @@
-"""The algebra in which the rules of this package are written: matrices on the last two axes.
+"""Matrix algebra for the rules of this package: matrices on the last two axes.
 
-Every function takes what emits one equation: `ctx.one` for values, `ctx.lin_one` for tangents. So a rule reads like its
-formula, and a tangent can still not get into an equation that is not linear.
+Every function takes a callable that emits one equation: `ctx.one` for values, `ctx.lin_one` for tangents. So a rule
+reads like its formula, and a tangent cannot be an operand of an equation that is not linear.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def transposed(one: One[X], a: Operand) -> X:
 
 
 def conj(one: One[X], a: X) -> X:
-    """The complex conjugate; a real matrix is its own."""
+    """The complex conjugate; a real matrix is returned unchanged."""
     return one(CONJ, a) if a.aval.dtype in dtypes.COMPLEX else a
 
 

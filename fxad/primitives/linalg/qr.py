@@ -1,4 +1,4 @@
-"""The QR decomposition, and the Householder reflections it is made of."""
+"""The QR decomposition and its Householder reflections."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from fxad.primitives.slicing import Concatenate
 @final
 @primitive
 class Geqrf(Matrixwise):
-    """The QR decomposition as LAPACK leaves it: R in the upper triangle, the reflectors below it and in `taus`.
+    """The QR decomposition in LAPACK's form: R in the upper triangle, the reflectors below it and in `taus`.
 
     Type:   (..., m, n) float32, float64, complex64 or complex128 -> the same, and (..., min(m, n)).
-    Rule:   none: the reflectors are a means; `qr` has a derivative, and `householder_product` too.
+    Rule:   none: use `qr` or `householder_product`, which have derivatives.
     Source: geqrf of LAPACK.
     """
 
@@ -84,7 +84,7 @@ def _reflected(a: Entries) -> tuple[NDArray, ...]:
 class HouseholderProduct(Matrixwise):
     """The first columns of the product of reflections I - taus[i] v_i v_i^H, i = 0, 1, ....
 
-    v_i is 0 above row i, 1 there, and column i of A below; what else stands in A is not looked at.
+    v_i is 0 above row i, 1 there, and column i of A below; other elements of A are ignored.
 
     Type:   A (..., m, n) with m >= n, taus (..., k) with k <= n, of one dtype and the same batch axes -> the type of A.
     Rule:   that of Q = E - V T V_1^H with T = D (I + striu(V^H V) D)^-1, D = diag(taus).
@@ -169,14 +169,13 @@ def _wy_tangent(ctx: JvpCtx, a: Atom, taus: Atom, a_dot: Tangent, taus_dot: Tang
 @final
 @primitive
 class Qr(Matrixwise):
-    """A = Q R: Q has orthonormal columns, R is upper triangular (as it comes from reflections: its diagonal is real,
-    of either sign).
+    """A = Q R: Q has orthonormal columns, R is upper triangular, with a real diagonal of either sign.
 
     Type:   (..., m, n) -> Q (..., m, k), R (..., k, n); k = m for `full_matrices`, else min(m, n).
-    Rule:   with X = Q^H A_dot R^-1: Q_dot = Q (Omega - X) + A_dot R^-1, R_dot = (X - Omega) R; Omega is
-            skew-Hermitian with the strictly lower triangle of X. For more columns than rows R_2 = Q^H A_2 goes along.
-            Not for full matrices with more rows than columns: their last columns are any basis.
-            The first min(m, n) columns of A must be independent, else it is not finite.
+    Rule:   with X = Q^H A_dot R^-1: Q_dot = Q (Omega - X) + A_dot R^-1, R_dot = (X - Omega) R; Omega is skew-Hermitian
+            with the strictly lower triangle of X. For more columns than rows, R_2 = Q^H A_2 is differentiated too.
+            There is no derivative for full matrices with more rows than columns: their last columns are an arbitrary
+            basis. The first min(m, n) columns of A must be independent, else the tangents are not finite.
     Source: geqrf and orgqr of LAPACK; Walter, Lehmann, Algorithmic differentiation of linear algebra functions (2010);
             Roberts, Roberts, QR and LQ decomposition matrix backpropagation algorithms (2020).
     """

@@ -1,9 +1,9 @@
-"""What is differentiated by a formula of its own, given a factor that is already there.
+"""Functions of a matrix with a derivative formula, computed from a given factorisation.
 
-Each primitive here takes a matrix and what was computed from it (its LU decomposition, its pseudo-inverse). Values come
-from what was computed; derivatives are taken by the matrix alone and use the factor again, so that a solve and all its
-derivatives factor once, and no derivative goes through pivoting or through singular vectors. What was computed must
-therefore come from `stop_gradient` of the matrix: see `factored`.
+Each primitive here takes a matrix and a factor of it (its LU decomposition, its pseudo-inverse). The value is computed
+from the factor. The derivative is with respect to the matrix alone and reuses the factor. So a solve and all its
+derivatives factor once, and no derivative differentiates pivoting or singular vectors. The factor must therefore be
+computed from `stop_gradient` of the matrix: see `factored`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def factored(emit: Emit, a: Atom) -> tuple[Atom, Atom]:
 
 
 def _held(name: str, tangents: Sequence[Tangent]) -> None:
-    """Check that what was computed from the matrix is a constant. Raises: NotDifferentiableError."""
+    """Check that the factor is a constant. Raises: NotDifferentiableError."""
     if not all([isinstance(t, Zero) for t in tangents]):
         raise NotDifferentiableError(
             f"{name}: the derivative is taken by the matrix; its factor must not depend on a tangent",
@@ -223,8 +223,8 @@ class Det(_Determinant):
     """The determinant.
 
     Type:   A (..., n, n), its factors LU (..., n, n) and pivots int32 (..., n) -> (...), of the dtype of A.
-    Rule:   d_dot = d trace(A^-1 A_dot). Where A has no inverse this is nan, though the derivative exists: the faces
-            give up to 3 by 3 matrices as polynomials, whose derivatives hold everywhere.
+    Rule:   d_dot = d trace(A^-1 A_dot). For a singular A this is nan, although the derivative exists. The public
+            functions compute matrices of up to 3 by 3 as polynomials, whose derivatives are always right.
     Source: Giles, An extended collection of matrix derivative results (2008), 2.2.4.
     """
 
@@ -272,7 +272,7 @@ def _parity(emit: Emit, pivots: Atom, like: Aval) -> Atom:
 @final
 @primitive
 class Pinv(Matrixwise):
-    """P, known to be the pseudo-inverse of A.
+    """P, which must be the pseudo-inverse of A.
 
     Type:   A (..., m, n), P (..., n, m), of one dtype and with the same batch axes -> P.
     Rule:   P_dot = -P A_dot P + P P^H A_dot^H (I - A P) + (I - P A) A_dot^H P^H P, for tangents that keep the rank.

@@ -36,11 +36,11 @@ from fxad.primitives.shape import move_axis, reshaped
 @final
 @primitive
 class TriangularSolve(Linear):
-    """The X with op(A) X = B, or X op(A) = B where not `left_side`; A is triangular.
+    """The X with op(A) X = B, or X op(A) = B if not `left_side`; A is triangular.
 
-    op(A) is A, transposed where `transpose_a`, conjugated where `conjugate_a`. Only the triangle that `lower` names is
-    looked at, and with `unit_diagonal` the diagonal is not, but taken as ones. A zero on the diagonal gives infinities
-    and nan, as dividing by it does.
+    op(A) is A, transposed if `transpose_a`, conjugated if `conjugate_a`. Only the triangle selected by `lower` is read.
+    With `unit_diagonal` the diagonal is not read and taken as ones. A zero on the diagonal gives infinities and nan, as
+    a division by it does.
 
     Type:   A (..., n, n), B (..., n, m) or (..., m, n), of one dtype and with the same batch axes -> the type of B.
     Rule:   linear in B, the transpose solves with op(A)^T; X_dot = op(A)^-1 (B_dot - op(A_dot) X).
@@ -118,7 +118,7 @@ class TriangularSolve(Linear):
         return (x,), (ctx.lin_one(self, a, t),)
 
     def _op(self, ctx: JvpCtx, a_dot: Tangent) -> Tangent:
-        """op of the part of a tangent that is looked at."""
+        """Return op of the part of a tangent that the solve reads."""
         one, shape = ctx.lin_one, a_dot.aval.shape
         if self.lower_a:
             t = where(one, below(ctx, shape, -1 if self.unit_diagonal else 0), a_dot)
@@ -143,7 +143,8 @@ class TriangularSolve(Linear):
 
 
 def more_columns(ctx: BatchCtx, prim: Linear, known: tuple[Atom, ...], b: Atom, dim: int, *, left_side: bool) -> Atom:
-    """A solve with one matrix and mapped right hand sides: they become columns (or rows) of one right hand side."""
+    """Batch a solve with one matrix and mapped right-hand sides: they become columns (or rows) of one right-hand
+    side."""
     # (..., n, size, m) and (..., size, m, n): the mapped axis next to the columns, or rows, that it joins
     at = b.aval.ndim - (2 if left_side else 3)
     b = move_axis(ctx, b, dim, at)

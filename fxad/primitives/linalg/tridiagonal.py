@@ -39,8 +39,8 @@ from fxad.primitives.slicing import Pad
 class TridiagonalSolve(Linear):
     """The X with A X = B, where A has three diagonals: `dl` below, `d`, and `du` above the main one.
 
-    dl[i] stands left of d[i] and du[i] right of it; dl[0] and du[n - 1] are not looked at. X is nan where the
-    elimination (with pivoting) meets a zero.
+    dl[i] is left of d[i] and du[i] right of it; dl[0] and du[n - 1] are ignored. X is nan if the elimination (with
+    pivoting) finds a zero pivot.
 
     Type:   dl, d, du (..., n), B (..., n, m), of one dtype and with the same batch axes -> the type of B.
     Rule:   linear in B, the transpose solves with A^T; X_dot = A^-1 (B_dot - A_dot X).
