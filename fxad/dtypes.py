@@ -1,7 +1,7 @@
-"""The dtypes of fxad: NumPy dtype objects, a closed list, their short names and their kinds.
+"""The dtypes of fxad: a closed list of NumPy dtype objects, with their short names and kinds.
 
-One place turns what a user hands over into a dtype (`as_dtype`): no scalar type object and no platform int gets past
-it. Nothing here depends on a global flag: a dtype is what the user gave.
+`as_dtype` converts every dtype argument of a user, such as scalar types and Python types. The result depends on no
+global flag and on no platform.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ RANGES: Final = MappingProxyType(
     }
 )
 
-# by type and by name: a dtype does not depend on how it is spelled
+# by type and by name: both spellings mean the same dtype
 _ALONE: Final = ((bool, bool_), (int, int32), (float, float32), (complex, complex64))
 _PYTHON: Final[Mapping[type | str, DType]] = MappingProxyType({**dict(_ALONE), **{t.__name__: d for t, d in _ALONE}})
 
@@ -93,7 +93,7 @@ def short(dtype: DType) -> str:
 
 
 def as_dtype(value: object) -> DType:
-    """What a user hands over as a dtype, as one of `ALL`.
+    """Convert a user's dtype argument to one of `ALL`.
 
     Takes a dtype, a scalar type (`np.float32`, `ml_dtypes.bfloat16`), a name (`"float32"` or the short `"f32"`), or the
     Python types `bool int float complex` and their names, which mean bool/int32/float32/complex64 on every platform.
@@ -105,7 +105,7 @@ def as_dtype(value: object) -> DType:
     if isinstance(value, str) and value in BY_SHORT:
         return BY_SHORT[value]
     try:
-        # numpy reads None as float64, which nobody who passes None means
+        # np.dtype(None) is float64, which is never intended
         dtype: DType | None = None if value is None else np.dtype(value)  # type: ignore[call-overload]
     except (TypeError, ValueError, SyntaxError):  # NumPy reads "i4,," as Python
         dtype = None
@@ -122,27 +122,27 @@ _CANONICAL: Final = MappingProxyType({d: d for d in ALL})
 
 
 def is_float(dtype: DType) -> bool:
-    """Whether the dtype is real floating point."""
+    """Returns True if the dtype is real floating point."""
     return dtype in FLOATING
 
 
 def is_complex(dtype: DType) -> bool:
-    """Whether the dtype is complex."""
+    """Returns True if the dtype is complex."""
     return dtype in COMPLEX
 
 
 def is_inexact(dtype: DType) -> bool:
-    """Whether values of this dtype have tangents (floating or complex)."""
+    """Returns True if values of this dtype have tangents (floating or complex)."""
     return dtype in INEXACT
 
 
 def is_integer(dtype: DType) -> bool:
-    """Whether the dtype is a signed or unsigned integer (bool is not)."""
+    """Returns True if the dtype is a signed or unsigned integer (bool is not)."""
     return dtype in INTEGER
 
 
 def is_signed(dtype: DType) -> bool:
-    """Whether the dtype is a signed integer."""
+    """Returns True if the dtype is a signed integer."""
     return dtype in SIGNED
 
 

@@ -1,9 +1,9 @@
 """Every exception fxad raises.
 
 Each leaf is an `FxadError` and also the builtin a Python programmer would expect, so `except ValueError` keeps working.
-The message has one form: operation, what differs, the values; then, on lines of their own, the function that was called
-if its name is another, the equation, the user's line and the remedy. Where the equation was written is added by whoever
-knows it (`located`), once; where that does not apply, the line that called fxad stands in its place.
+Every message has one form: operation, difference, values. Then follow, on separate lines, the called function if the
+operation has another name, the equation, the user's line and the remedy. The pass that knows the equation adds its
+source line (`located`), once. An error without an equation has the line that called fxad instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HERE: Final = (PACKAGE, contextlib.__file__, threading.__file__)
 
 
 def _caller() -> tuple[str, str]:
-    """The innermost line on the stack that is not fxad's own, and what of fxad it called; empty where there is none."""
+    """The innermost user line on the stack, and the function of fxad that it called; empty if there is none."""
     frame: FrameType | None = sys._getframe(2)
     inner: FrameType | None = None
     while frame is not None:
@@ -49,14 +49,14 @@ _GENERATED: Final = "__create_fn__."  # the __init__ of a dataclass
 
 
 def is_rule(frame: FrameType) -> bool:
-    """Whether a frame runs a rule of a primitive: one of the user's is part of fxad to those who call it."""
+    """Returns True if a frame runs a rule of a primitive. Rules of users count as part of fxad."""
     code = frame.f_code
     own = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
     return hasattr(type(own), "abstract_eval")
 
 
 def _public_name(frame: FrameType) -> str:
-    """What users call the function that a frame runs: its name in the outermost package that has it."""
+    """The public name of the function of a frame: its name in the outermost package that exports it."""
     name, module = frame.f_code.co_name, frame.f_globals.get("__name__", "")
     parts = module.split(".")
     for k in range(1, len(parts) + 1):
@@ -67,7 +67,7 @@ def _public_name(frame: FrameType) -> str:
 
 
 def said(e: BaseException) -> str:
-    """What an exception says: its class and its message, whatever becomes of making that."""
+    """The class and the message of an exception, also if its `__str__` raises."""
     try:
         return f"{type(e).__name__}: {e}"
     except Exception as own:  # noqa: BLE001  any error of the user's __str__
@@ -78,7 +78,7 @@ _VOWELS: Final = (*"aeiouAEIO", "nd")  # an ndarray
 
 
 def described(value: object) -> str:
-    """What kind of thing a value is, with its article: `an int`, `a Tracer`."""
+    """The type of a value with its article: `an int`, `a Tracer`."""
     name = type(value).__qualname__
     return f"{'an' if name.startswith(_VOWELS) else 'a'} {name}"
 
@@ -92,19 +92,19 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 class DonationWarning(UserWarning):
-    """Memory was given up that no result can use."""
+    """No result can reuse donated memory."""
 
 
 class CacheWarning(UserWarning):
-    """The cache on disk could not do its work; what it did not give was compiled."""
+    """The disk cache failed to read or write an entry; programs were compiled instead."""
 
 
 class FxadError(Exception):
     """Root of all fxad errors.
 
-    `message` says operation, difference and values; `remedy` what to do; `equation` and `where` are filled in by the
-    pass that knows them, `inside` says through which bodies one comes to the equation, from the outside in. `caller` is
-    the user's line that called fxad and `function` what it called, taken when the error is made.
+    `message` contains operation, difference and values; `remedy` says what to do. The pass that knows them fills in
+    `equation` and `where`. `inside` lists the bodies around the equation, outermost first. `caller` is the user's line
+    that called fxad, and `function` is the called function; both are recorded when the error is made.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class ParseError(FxadError, ValueError):
 
 
 class PlacementError(FxadError, ValueError):
-    """Arrays that meet in one operation were put on different devices."""
+    """The operands of one operation are committed to different devices."""
 
 
 class CompileError(FxadError, RuntimeError):
@@ -207,11 +207,11 @@ class ExecutionError(FxadError, RuntimeError):
 
 
 class CheckError(FxadError, RuntimeError):
-    """A check of a program (`error_if`, `checked`) found that it has gone wrong."""
+    """A check of a program (`error_if`, `checked`) failed."""
 
 
 class CacheError(FxadError, OSError):
-    """A directory cannot be the cache's."""
+    """A directory cannot be used for the cache."""
 
 
 class FileFormatError(FxadError, ValueError):
@@ -223,4 +223,4 @@ class DepthError(FxadError, RecursionError):
 
 
 class NotInvertibleError(FxadError, ValueError):
-    """Results do not determine what is to be reconstructed from them; the message names the equation."""
+    """The results do not determine the operands to reconstruct; the message names the equation."""

@@ -1,7 +1,8 @@
 """The program as a value: equations, jaxprs, and the contract a primitive answers.
 
-Everything here is frozen and compared by value; `fxad.core.atoms` defines types, variables and literals, exported here.
-`Jaxpr` is hash-consed like them: a cache keyed by a program costs a pointer, and what nobody holds is collected.
+All classes are frozen and compared by value. `fxad.core.atoms` defines types, variables and literals, which this module
+exports. `Jaxpr` is hash-consed like them: a cache key that contains a program costs a pointer, and unreferenced
+programs are collected.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _set: Final = object.__setattr__
 @final
 @dataclass(frozen=True, slots=True)
 class Eqn:
-    """One equation: `outs = prim(ins)`. Where it was written is not part of its value."""
+    """One equation: `outs = prim(ins)`. Its source location is not part of its value."""
 
     prim: Primitive
     ins: tuple[Atom, ...]
@@ -65,7 +66,7 @@ class Eqn:
         return self
 
     def __str__(self) -> str:
-        """The equation as in program text, bodies by their names."""
+        """The equation as in program text, with bodies by their names."""
         return printing.equation(self, printing.labels(bodies(self.prim)))
 
 
@@ -77,7 +78,7 @@ _set_source: Final = Eqn.__dict__["source"].__set__
 
 
 def equation(prim: Primitive, ins: tuple[Atom, ...], outs: tuple[Var, ...], source: Source) -> Eqn:
-    """`Eqn(prim, ins, outs, source)` in 0.25 us instead of 0.5: it is made for every equation of every pass."""
+    """`Eqn(prim, ins, outs, source)` in 0.25 us instead of 0.5. Every pass calls it for every equation."""
     eqn = _new(Eqn)
     _set_prim(eqn, prim)
     _set_ins(eqn, ins)
@@ -88,12 +89,12 @@ def equation(prim: Primitive, ins: tuple[Atom, ...], outs: tuple[Var, ...], sour
 
 @final
 class _Alike(list[weakref.ref["Jaxpr"]]):
-    """The programs that have one structural hash, oldest first. They hold it, and it holds none of them."""
+    """The programs with one structural hash, oldest first. The programs refer to the list; it refers to them weakly."""
 
     __slots__ = ("__weakref__",)
 
     def find(self, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: tuple[Atom, ...]) -> Jaxpr | None:
-        """The first of these that is alive and has these parts."""
+        """The first live program with these parts, or None."""
         for ref in tuple(self):
             known = ref()
             if known is not None and known.ins == ins and known.outs == outs and known.eqns == eqns:
@@ -110,7 +111,7 @@ class Jaxpr:
     """A program: operands, equations in binding order, results.
 
     Canonical: `ins[k].index == -1-k`; results of equations are numbered 0, 1, 2, ... in order. So alpha-equivalent
-    programs are equal, and equal programs are one object (`is`). Make it with a `Builder`.
+    programs are equal, and equal programs are one object (`is`). A `Builder` makes such programs.
 
     Law: `Jaxpr(j.ins, j.eqns, j.outs) is j`; `pickle.loads(pickle.dumps(j)) is j`; `copy.deepcopy(j) is j`.
     """
@@ -120,7 +121,7 @@ class Jaxpr:
     outs: tuple[Atom, ...]
     name: str  # the user's function, for messages and metadata; not part of the value
     _hash: int
-    _memo: dict[Hashable, Any]  # results of memoised transforms: they live and die with the program
+    _memo: dict[Hashable, Any]  # results of memoised transforms; they have the lifetime of the program
     _alike: _Alike
 
     def __new__(cls, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: tuple[Atom, ...], name: str = "main") -> Jaxpr:
@@ -139,8 +140,8 @@ class Jaxpr:
         _set(self, "_hash", h)
         _set(self, "_memo", {})
         _set(self, "_alike", alike)
-        # Threads may do this at once, without a lock: the first of equal programs in the list that is alive is the one.
-        # What stands before it is dead, and stays dead.
+        # Threads may run this concurrently, without a lock. The first live one of equal programs in the list is the
+        # canonical one: entries before it are dead, and stay dead.
         alike.append(weakref.ref(self, alike.remove))
         return alike.find(ins, eqns, outs) or self
 
@@ -167,13 +168,13 @@ class Jaxpr:
                 if kinds
                 else []
             )
-            # bodies first, where an equation would ask them in turn
+            # bodies first: the effects of an equation are those of its bodies, which recursion would compute in turn
             for jaxpr in lacking(self, "effects") if any(["effects" not in b._memo for b in inner]) else (self,):
                 jaxpr._memo["effects"] = frozenset().union(*[e.prim.effects for e in jaxpr.eqns])
         return cast(frozenset[str], self._memo["effects"])
 
     def __reduce__(self) -> tuple[object, ...]:
-        # bodies first, in one list: pickle recurses, and should not do so as deep as bodies are nested
+        # bodies first, in one list: pickle recurses, and must not recur into nested bodies
         return _rebuilt, (tuple([_record(jaxpr) for jaxpr in distinct(self)]),)
 
     def __copy__(self) -> Jaxpr:
@@ -184,7 +185,7 @@ class Jaxpr:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the program's text, without the user's names and with bodies named by their digests.
+        """SHA-256 of the program's text, without the user's names, and with bodies named by their digests.
 
         Law: equal for equal programs in every process, Python version and machine; computed once per program.
         """
@@ -206,8 +207,8 @@ class Jaxpr:
 
 @final
 class _Record:
-    """A program as pickle writes it: its bodies are records, too. A program has one record, so what several programs
-    share is written once."""
+    """The pickled form of a program. Its bodies are records too. A program has one record, so a shared body is written
+    once."""
 
     __slots__ = ("eqns", "ins", "jaxpr", "name", "outs")
 
@@ -215,19 +216,19 @@ class _Record:
         self, ins: tuple[Var, ...], eqns: tuple[_Written, ...], outs: tuple[Atom, ...], name: str, jaxpr: Jaxpr | None
     ) -> None:
         self.ins, self.eqns, self.outs, self.name = ins, eqns, outs, name
-        self.jaxpr = jaxpr  # when it is read: the program
+        self.jaxpr = jaxpr  # set by unpickling
 
     def __reduce__(self) -> tuple[object, ...]:
         return _Record, (self.ins, self.eqns, self.outs, self.name, None)
 
 
-# An equation with bodies as pickle writes it: the class and the parameters of its primitive, operands, results, source.
+# The pickled form of an equation with bodies: class and parameters of its primitive, operands, results, source.
 _Carrier: TypeAlias = tuple[type["Primitive"], tuple[object, ...], tuple[Atom, ...], tuple[Var, ...], "Place | None"]
 _Written: TypeAlias = Eqn | _Carrier
 
 
 def _record(jaxpr: Jaxpr) -> _Record:
-    """The record of a program whose bodies have theirs."""
+    """The record of a program whose bodies have records already."""
     found = jaxpr._memo.get("record")
     if found is None:
         eqns = tuple([_written(e) if bodies(e.prim) else e for e in jaxpr.eqns]) if carried(jaxpr) else jaxpr.eqns
@@ -241,7 +242,7 @@ def _written(eqn: Eqn) -> _Carrier:
 
 
 def _rebuilt(records: tuple[_Record, ...]) -> Jaxpr:
-    """The last of programs that pickle has read, each after its bodies."""
+    """The last program of unpickled records, in which each program comes after its bodies."""
     for record in records:
         if record.jaxpr is None:
             eqns = [e if isinstance(e, Eqn) else _read(*e) for e in record.eqns]
@@ -282,16 +283,16 @@ def bodies(prim: Primitive) -> tuple[Jaxpr, ...]:
 
 
 def distinct(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
-    """The programs that `jaxpr` consists of: each once, after the bodies it carries; itself last.
+    """The distinct programs nested in `jaxpr`, each after its own bodies; `jaxpr` itself is last.
 
-    Cost: linear in the distinct equations, however deep bodies are nested and however often they are shared.
+    Cost: linear in the distinct equations, for any depth of nesting and any sharing of bodies.
     """
     return lacking(jaxpr, None)
 
 
 def lacking(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
-    """Those of `distinct(jaxpr)` that do not remember anything as `key` (None: all), and `jaxpr` itself, last. What
-    remembers it is taken to have bodies that do."""
+    """The programs of `distinct(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr` itself, last. If a
+    program has the entry, its bodies are assumed to have it too."""
     done: dict[Jaxpr, None] = {}
     stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(carried(jaxpr)))]
     while stack:
@@ -306,7 +307,7 @@ def lacking(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
 
 
 def carried(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
-    """The bodies in the equations, each once; looked for once, as every pass over a program begins with `distinct`."""
+    """The distinct bodies in the equations. The result is memoised: every pass begins with `distinct`."""
     if "carried" not in jaxpr._memo:
         names = {kind: [n for n, _ in params(p)] for kind, p in {type(e.prim): e.prim for e in jaxpr.eqns}.items()}
         carriers = [e.prim for e in jaxpr.eqns if not bare(e.prim, names[type(e.prim)])]
@@ -316,13 +317,13 @@ def carried(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 
 # ------------------------------------------------------------------------------------------------------ primitives
 
-# What a primitive's parameter may be: exact in text, hashable, without arrays, callables, dicts or lists.
+# The types of parameters of a primitive: hashable and exact in text. No arrays, callables, dicts or lists.
 # A float parameter is a `Lit`, so that it is compared by bits.
 Param: TypeAlias = "int | bool | str | None | DType | Jaxpr | Lit | Aval | tuple[Param, ...]"
 
 
 class Emit(Protocol):
-    """Somewhere equations can be added: a builder, seen by the rules."""
+    """The interface of a builder in rules: it adds equations."""
 
     def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
         """Add an equation; returns its results."""
@@ -332,16 +333,16 @@ class Emit(Protocol):
 
 
 class Batching(Emit, Protocol):
-    """What rules may use that take a program over a stack out of an equation: the seam to `vmap`."""
+    """The interface to `vmap` for rules that batch a body."""
 
     def batched(
         self, body: Jaxpr, size: int, in_dims: tuple[int | None, ...], out_dims: tuple[int | None, ...]
     ) -> Jaxpr:
-        """A program over stacks of its operands, whatever transformation is running."""
+        """`vmap` of a body, available in the rules of every transformation."""
 
 
 class BatchCtx(Batching, Protocol):
-    """What a batching rule may use: emit into the batched program, and batch the bodies it carries."""
+    """The context of a batching rule: it adds equations to the batched program, and batches bodies."""
 
     @property
     def size(self) -> int:
@@ -350,43 +351,44 @@ class BatchCtx(Batching, Protocol):
     def recur(
         self, body: Jaxpr, in_dims: tuple[int | None, ...], out_dims: tuple[int | None, ...] | None = None
     ) -> tuple[Jaxpr, tuple[int | None, ...]]:
-        """Batch a body: the batched body and where its results carry the mapped axis (None: they do not)."""
+        """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""
 
 
 class JvpCtx(Batching, Protocol):
-    """What a jvp rule may use: two programs at once.
+    """The context of a jvp rule: it adds equations to two programs.
 
-    Calling the context emits into the primal program (nothing that depends on a tangent). `lin` emits into the linear
-    program: its equation must be linear in its `Lin` operands taken together, and may use primal values, which become
-    residuals. So the types keep a tangent out of a non-linear equation.
+    A call of the context adds an equation to the primal program, which contains no tangents. `lin` adds one to the
+    linear program: the equation must be linear in its `Lin` operands taken together. It may read primal values, which
+    become residuals. So mypy rejects a tangent in a non-linear equation.
     """
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
-        """Add an equation to the linear program. All linear operands `Zero`: the results are `Zero`, no equation."""
+        """Add an equation to the linear program. If all linear operands are `Zero`, the results are `Zero` and no
+        equation is added."""
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         """`lin` for an equation with a single result."""
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
-        """Sum of two tangents of one type; `Zero` costs nothing."""
+        """Sum of two tangents of one type; no equation if one is `Zero`."""
 
     @property
     def split(self) -> bool:
-        """Whether the two programs are separate (linearize), or one (forward mode)."""
+        """True if the two programs are separate (linearize), False if they are one (forward mode)."""
 
     def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
-        """Linearize a body with respect to the operands marked in `nonzero`: for `split` contexts."""
+        """Linearize a body with respect to the operands marked in `nonzero`. For `split` contexts."""
 
     def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
-        """Forward mode of a body, for contexts that are not `split`: operands, then tangents of the marked ones ->
-        results, then tangents of those results that the second value marks."""
+        """Forward mode of a body. For contexts that are not `split`. The new body takes the operands, then the tangents
+        of those marked. It returns the results, then the tangents of those that the returned mask marks."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class LinearizedBody:
-    """A body split in two. `primal`: operands -> results, then residuals. `linear`: nonzero tangents of operands, then
-    residuals -> nonzero tangents of results. `out_nonzero` says which results have a tangent that does not vanish."""
+    """A linearized body. `primal`: operands -> results, then residuals. `linear`: nonzero tangents of operands, then
+    residuals -> nonzero tangents of results. `out_nonzero` marks the results whose tangent is not a symbolic zero."""
 
     primal: Jaxpr
     linear: Jaxpr
@@ -395,11 +397,11 @@ class LinearizedBody:
 
 
 class TransposeCtx(Emit, Protocol):
-    """What a transpose rule may use: emit into the transposed program, and transpose the bodies it carries."""
+    """The context of a transpose rule: it adds equations to the transposed program, and transposes bodies."""
 
     def recur(self, body: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
-        """Transpose a body, linear in the operands marked: (cotangents of all results, then the operands not marked)
-        -> cotangents of the marked operands, all instantiated."""
+        """Transpose a body that is linear in the operands marked. The new body takes the cotangents of all results,
+        then the operands not marked. It returns the cotangents of the marked operands, all instantiated."""
 
 
 _PURE: Final[frozenset[str]] = frozenset()
@@ -408,8 +410,8 @@ _PURE: Final[frozenset[str]] = frozenset()
 class Primitive(metaclass=Abstract):
     """An operation of the language. A leaf is `@final @primitive`, with its static parameters as typed fields.
 
-    The five dense rules are abstract, so mypy refuses a primitive that lacks one where the class is defined. All take
-    and return tuples, one entry per operand or result.
+    The five rules that every primitive has are abstract methods, so mypy rejects a primitive without one. They take and
+    return tuples, with one entry per operand or result.
     """
 
     __slots__ = ()
@@ -418,7 +420,8 @@ class Primitive(metaclass=Abstract):
 
     @property
     def effects(self) -> frozenset[str]:
-        """What the operation does beside its results; dce, cse and reordering leave it where it is. Empty: pure."""
+        """The side effects of the operation; empty if it is pure. dce, cse and reordering keep an equation with effects
+        in its place."""
         return _PURE
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -436,38 +439,38 @@ class Primitive(metaclass=Abstract):
 
     @abstractmethod
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        """The meaning, in NumPy. Pure; the reference for tests and `interpret`. Results have the dtypes and shapes of
-        `abstract_eval`; the operands may be read-only and are not modified."""
+        """The results, computed with NumPy. Pure; the reference for tests and `interpret`. Results have the dtypes and
+        shapes of `abstract_eval`. The operands may be read-only, and must not be modified."""
 
     @abstractmethod
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        """The meaning, in StableHLO."""
+        """Add StableHLO operations that compute the results."""
 
     @abstractmethod
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        """Results for a stack of operands. `dims[i]` is the axis of `args[i]` that is mapped (None: the operand is the
-        same for all); at least one is mapped. Returns the results and where they carry the mapped axis."""
+        """Results for a batch of operands. `dims[i]` is the batch axis of `args[i]` (None: not batched); at least one
+        operand is batched. Returns the results and their batch axes."""
 
     @abstractmethod
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        """Results and their tangents. Operands of integer or bool type always have a `Zero` tangent, and so must such
-        results. At least one tangent is not `Zero`. Raises: NotDifferentiableError with the reason."""
+        """Results and their tangents. The tangents of operands of integer or bool type are `Zero`, and those of such
+        results must be. At least one tangent is not `Zero`. Raises: NotDifferentiableError with the reason."""
 
 
 class Linear(Primitive):
-    """A primitive that is linear in some of its operands, and so has a transpose there."""
+    """A primitive that is linear in some of its operands, and can be transposed with respect to them."""
 
     __slots__ = ()
 
     @abstractmethod
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        """Whether the equation is linear in the marked operands taken together, the others held fixed."""
+        """Returns True if the equation is linear in the marked operands taken together, with the others held fixed."""
 
     @abstractmethod
     def transpose(
@@ -494,24 +497,24 @@ class HigherOrder(Primitive):
     @property
     @abstractmethod
     def layout(self) -> Layout:
-        """How the bodies stand to operands and results, and how often they run: in the order of `bodies`."""
+        """The relation of the bodies to operands and results, and the number of their runs, in order of `bodies`."""
 
     @abstractmethod
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Primitive:
-        """The same equation with bodies that have the same operand and result types."""
+        """The same primitive with other bodies, which have the same operand and result types."""
 
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Primitive:
-        """The same equation with other bodies, and other sizes of the groups of operands and results that its layout
-        does not call fixed. The bodies say the sizes where there is one group."""
+        """The same primitive with other bodies. `operands` and `results` are the new sizes of the groups of its layout;
+        those of fixed groups do not change. If there is one group, the bodies determine its size."""
         return self.with_bodies(bodies)
 
     def without_results(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn | None:
-        """`eqn` (an equation of this primitive) without results that are not used, and what then nothing needs, where
-        rules have their say in it. None: the layout says all."""
+        """`eqn`, an equation of this primitive, without unused results and the operands that only these need. A
+        primitive with rules overrides this method. Returns None if the layout suffices to do it."""
         return None
 
 
-# A body with only the results marked, without operands that they do not need, and which operands are left.
+# Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
 Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
 
 

@@ -1,13 +1,13 @@
 """Jaxpr -> StableHLO.
 
 Pure: equal programs give byte-identical StableHLO, with one function per distinct sub-program. The module is written as
-MLIR text in generic form and handed to XLA as text. That was measured (jaxlib 0.10.2, a chain of 4,000 adds, us per
-equation): writing 0.2 and XLA's parsing 2.1, beside 0.9 to make the operations through jaxlib's bindings, 0.2 to write
-them as bytecode and 0.9 to read that. The sum is the same, and text needs no context, so threads share nothing, a
-lowered program is a plain value, and the only names taken from jaxlib are the operations of StableHLO itself.
+MLIR text in generic form, and passed to XLA as text. Measured times (jaxlib 0.10.2, a chain of 4,000 adds, us per
+equation): text takes 0.2 to write and 2.1 for XLA to parse. jaxlib's bindings take 0.9 to make the operations, 0.2 to
+write them as bytecode and 0.9 to read that. The sums are about equal, and text needs no MLIR context. So threads share
+nothing, a lowered program is a plain value, and fxad depends only on the names of StableHLO's operations.
 
-Names in the module are numbers (`@f0`, `%3`), for a program's value does not hold names; the user's names and lines go
-to the locations, which XLA keeps as metadata.
+Names in the module are numbers (`@f0`, `%3`), because names are not part of a program's value. The user's names and
+lines are in the locations, which XLA keeps as metadata.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _NO_ATTRS: Final[Mapping[str, str]] = MappingProxyType({})
 class LoweredModule:
     """A StableHLO module, as a value.
 
-    `body` is what follows the header of `@main`: its operations and the other functions. `locations` defines where
-    each operation comes from; it is not part of `text()`. `name` and `where` are the user's function and the first line
-    of it that made an equation, for messages. `host` are the calls of the host that XLA makes, with the user's
-    lines; a module that `waits` for such calls gives one more result, last (`DONE`).
+    `body` is the text after the header of `@main`: its operations and the other functions. `locations` defines the
+    source locations of operations; it is not part of `text()`. `name` and `where` are the user's function and its first
+    traced line, for messages. `host` are the calls of the host, with the user's lines. If `waits` is True, the program
+    calls the host, and the module has one more result, `DONE`, which is the last.
     """
 
     in_avals: tuple[Aval, ...]
@@ -55,16 +55,16 @@ class LoweredModule:
     where: str = field(default="", compare=False)
 
     def source(self, donate: tuple[int, ...] = ()) -> str:
-        """The module as XLA takes it, locations included. Operands in `donate` are overwritten by results (`aliases`).
+        """The module text for XLA, with locations. Results overwrite operands in `donate` (see `aliases`).
 
-        Raises: ParameterError when `donate` numbers an operand that is not there.
+        Raises: ParameterError if an operand in `donate` does not exist.
         """
         outs = (*self.out_avals, DONE) if self.waits else self.out_avals
         header = _header("public @main", self.in_avals, outs, aliases(self.in_avals, self.out_avals, donate))
         return f"{header}{self.body}{self.locations}"
 
     def text(self) -> str:
-        """StableHLO as people read it, checked by MLIR's verifier. Raises: CompileError when it is not valid."""
+        """StableHLO in MLIR's pretty form, checked by MLIR's verifier. Raises: CompileError if it is not valid."""
         return lowering.mlir.pretty(self.source())
 
 
@@ -72,7 +72,7 @@ class LoweredModule:
 def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     """The StableHLO module of a program; `@main` takes its operands and returns its results, in order.
 
-    Law: a pure function of the program's value, names and source lines excepted, which reach only the locations.
+    Law: a pure function of the program's value, except for the locations, which contain names and source lines.
     Cost: 1 us an equation.
     """
     module = _Module()
@@ -87,14 +87,14 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
 
 
 def first_line(jaxpr: Jaxpr) -> str:
-    """The first line of the user's that made an equation; empty when none is known."""
+    """The first user line that traced an equation; empty if none is known."""
     return next((str(p) for e in jaxpr.eqns if (p := place(e.source))), "")
 
 
 def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) -> dict[int, int]:
-    """Which result takes over the memory of each donated operand: the first of its type that is left.
+    """A map from donated operands to the results that reuse their memory: the first unassigned one of the same type.
 
-    An operand that is not in the answer is of no use to the results. Raises: ParameterError for one that is not there.
+    No result can reuse an operand that is not in the map. Raises: ParameterError if an operand does not exist.
     """
     for k in donate:
         if not 0 <= k < len(ins):
@@ -116,7 +116,7 @@ def _header(name: str, ins: tuple[Aval, ...], outs: tuple[Aval, ...], alias: Map
 
 @final
 class _Types(dict[Aval, str]):
-    """MLIR types by Aval, made when first asked for."""
+    """A cache of MLIR types by Aval."""
 
     def __missing__(self, aval: Aval) -> str:
         text = self[aval] = tensor(aval)
@@ -125,7 +125,7 @@ class _Types(dict[Aval, str]):
 
 @final
 class _Module:
-    """What the functions of one module share: names of sub-programs, types, locations."""
+    """The shared state of the functions of one module: names of sub-programs, types, locations."""
 
     __slots__ = ("host", "names", "places", "queue", "types")
 
@@ -176,7 +176,7 @@ class _Function:
         for eqn in jaxpr.eqns:
             prim, ins, outs = eqn.prim, eqn.ins, eqn.outs
             self._loc = alias(name, prim.name, eqn.source)
-            if len(ins) == 2 and len(outs) == 1:  # most equations; spelled out, for it halves the cost of this loop
+            if len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
                 (x, y), (out,) = ins, outs
                 a = env[x] if type(x) is Var else constant(x)
                 b = env[y] if type(y) is Var else constant(y)
@@ -225,17 +225,17 @@ class _Function:
         return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body)})
 
     def host(self, call: Primitive) -> int:
-        """The number of a call of the host; see `fxad.ir.Hlo`."""
+        """The index of a host call; see `fxad.ir.Hlo`."""
         where = place(self._module.places.source(self._loc))
         self._module.host.append((cast(Called, call), str(where or "")))
         return len(self._module.host) - 1
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """A call in a branch of a condition that always holds, and that XLA cannot know to hold; see `fxad.ir.Hlo`.
+        """A call in a branch whose condition is always true, which XLA cannot prove; see `fxad.ir.Hlo`.
 
-        XLA merges nothing across the border of a branch; an `optimization_barrier` alone it removes before it merges.
-        The condition reads an operand: a bit pattern has at most as many bits set as it has bits. The barrier inside
-        keeps XLA from turning a branch of cheap operations into a select.
+        XLA merges no operations across the border of a branch. It removes an `optimization_barrier` before it merges,
+        so a barrier alone does not suffice. The condition compares the popcount of an operand with its number of bits.
+        The barrier inside the branch keeps XLA from turning a branch of cheap operations into a select.
         """
         constants = {id(v) for v in self._constants.values()}
         values = [(v, a) for v, a in zip(operands, body.in_avals, strict=True) if a.size and id(v) not in constants]
@@ -253,7 +253,7 @@ class _Function:
         self.op("stablehlo.return", [self.constant(Zero(a).instantiate()) for a in body.out_avals], ())
 
     def _true(self, value: HloValue, aval: Aval) -> tuple[HloValue, ...]:
-        """An i1 that is true whatever the value, found from its first element."""
+        """An i1 that is true for every value, computed from its first element."""
         one = Aval((1,) * aval.ndim, aval.dtype)
         ones = f"array<i64: {', '.join(['1'] * aval.ndim)}>"
         if aval.ndim:
@@ -273,7 +273,7 @@ class _Function:
         return self.op("stablehlo.compare", (count, most), (Aval((), dtypes.bool_),), less)
 
     def _append(self, head: str, types: str, outs: Sequence[Aval]) -> tuple[_Value, ...]:
-        """Append an operation whose text is ready, but for its results."""
+        """Append an operation whose text is complete except for its results."""
         n = self._n
         self._n = n + 1
         if len(outs) == 1:
@@ -286,7 +286,7 @@ class _Function:
         return results
 
     def _regions(self, writers: Sequence[Callable[[], None]]) -> str:
-        """The regions of the operation under construction. Each has its own constants, seen by no sibling."""
+        """The regions of the operation under construction. Each has its own constants."""
         lines, constants, loc = self.lines, self._constants, self._loc
         texts = []
         for write in writers:
@@ -297,7 +297,7 @@ class _Function:
         return f" ({', '.join(texts)})"
 
     def _body(self, region: Jaxpr | Region | str, outs: Sequence[Aval]) -> None:
-        """A region: a body, perhaps over values from outside, or the name of an operation on two scalars."""
+        """Write a region: a body, a body with captured values, or an operation on two scalars, given by its name."""
         if isinstance(region, str):
             scalar = outs[0].with_shape(())
             self.op("stablehlo.return", self.op(region, self._block_args((scalar, scalar)), (scalar,)), ())

@@ -1,12 +1,12 @@
-"""The passes: what a program goes through between tracing and XLA, as values in one tuple, `PIPELINE`.
+"""The passes that run on a program between tracing and XLA, as values in one tuple, `PIPELINE`.
 
     function ──trace──▶ BEFORE_DIFFERENTIATION ──grad, vjp, ...──▶ BEFORE_COMPILATION ──▶ plan of units ──▶ XLA
 
-- A *function* that is differentiated is traced, and goes through BEFORE_DIFFERENTIATION first. A *program* is
-  differentiated as it stands; `fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)` is for who wants the other.
-- A program that is compiled goes through BEFORE_COMPILATION where compiling it as units then pays (the cost model of
-  `fxad.units.blocks`); else it is compiled as it stands. `lower(program, passes=...)` and `jit(f, passes=...)` take
-  another tuple, and then the program always goes through it.
+- `grad`, `vjp` and the like trace a *function* and run BEFORE_DIFFERENTIATION on the trace. They differentiate a
+  *program* unchanged; `fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)` runs the passes on it.
+- Compilation runs BEFORE_COMPILATION if the cost model of `fxad.units.blocks` says that compiling the result as units
+  pays. Otherwise it compiles the program unchanged. `lower(program, passes=...)` and `jit(f, passes=...)` take another
+  tuple, which is always run.
 
 `lowered.stages` shows the program after each pass.
 """
@@ -36,7 +36,7 @@ from fxad.units.plan import Choice, Plan, linked_plan, single_unit
 @final
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A named pure function from jaxpr to jaxpr. It gives the program itself where there is nothing to do."""
+    """A named pure function from jaxpr to jaxpr. It returns its argument if there is nothing to do."""
 
     name: str
     function: Callable[[Jaxpr], Jaxpr] = field(repr=False)
@@ -89,7 +89,7 @@ BEFORE_DIFFERENTIATION: Final[Passes] = (
 )
 BEFORE_COMPILATION: Final[Passes] = (
     Pass("drop_derivative_rules", drop_derivative_rules),
-    # before calls that are reached once are inlined: the first layer's may be nearly those of the others
+    # Runs before single calls are inlined: the body of the first layer may be nearly equal to those of the others.
     Pass("merge_bodies", _merge_bodies),
     Pass("inline_single_calls", inline_single_calls),
     Pass("outline", _outline),
@@ -98,7 +98,7 @@ PIPELINE: Final[tuple[Passes, Passes]] = (BEFORE_DIFFERENTIATION, BEFORE_COMPILA
 
 
 def check_passes(what: str, passes: object) -> None:
-    """Raises: ParameterError for what is not a tuple of passes; None is the default pipeline."""
+    """Check that `passes` is a tuple of passes, or None, the default pipeline. Raises: ParameterError."""
     if passes is None or (isinstance(passes, tuple) and all([isinstance(p, Pass) for p in passes])):
         return
     raise ParameterError(
@@ -117,8 +117,8 @@ def run_passes(jaxpr: Jaxpr, passes: Passes) -> Jaxpr:
 @final
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """What a pass made of a program, and how long that took. No result where it is the program itself, which would
-    refer to itself by what is remembered on it."""
+    """The result of a pass, and the seconds it took. `result` is None if the pass returned its argument: the memo of a
+    program must not refer to the program."""
 
     result: Jaxpr | None
     seconds: float
@@ -135,22 +135,22 @@ def _applied(jaxpr: Jaxpr, p: Pass) -> _Applied:
 
 
 def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Plan:
-    """How a program is compiled: the plan of what it is after the passes. Operands in `donate` may be overwritten.
+    """The plan by which a program is compiled after the passes. The plan may overwrite operands in `donate`.
 
-    Without `passes`, it is the default pipeline where the cost model chooses units ("auto") and they pay.
+    If `passes` is None, the default pipeline runs if `choice` is "auto" and the cost model says that units pay.
 
-    Law: a pure function of the arguments; "auto" gives a single unit where more do not pay.
+    Law: a pure function of the arguments; "auto" gives a single unit if several do not pay.
     """
     default = BEFORE_COMPILATION if passes is None and choice == "auto" else ()
     jaxpr = run_passes(jaxpr, passes or ())
-    # not remembered where the unit is the program itself, which a plan on it would keep alive
+    # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.
     return (None if choice == "none" else _linked(jaxpr, choice, donate, default)) or single_unit(jaxpr, donate)
 
 
 @by_value
 def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passes) -> Plan | None:
-    """The plan with several steps, of the program after the passes; None where there is one step only, or where units
-    do not pay."""
+    """The plan with several steps, of the program after the passes. None if there is one step only, or if units do not
+    pay."""
     if not isinstance(choice, str):
         return linked_plan(jaxpr, choice, donate, jaxpr.name)
     runs = drop_derivative_rules(jaxpr)
@@ -159,7 +159,7 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passe
         return None
     outlined = run_passes(jaxpr, passes)
     plan = linked_plan(outlined, repeated(outlined), donate, jaxpr.name)
-    # of the units of the plan: with cheap values recomputed they hand over less, and have fewer kernels
+    # The estimate is of the units of the plan: they recompute cheap values, so they store less and have fewer kernels.
     return plan if plan and saves_compile_time([u.body for u in plan.units], runs, saves) else None
 
 
@@ -169,9 +169,9 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passe
 @final
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A program after a pass, whose name it has; the first is the program as it was given, "program".
+    """A program after a pass. `name` is the name of the pass; the first stage is the input, named "program".
 
-    `seconds` is how long the pass took when it was run: a program that is known is not run through it again.
+    `seconds` is the time of the run of the pass. A pass runs once for each distinct program.
     """
 
     name: str
@@ -185,7 +185,7 @@ class Stage:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the equations write in a run: calls are followed, the bodies of loops and branches are not."""
+        """Bytes that the equations write in one run, with the bodies of calls, without those of loops and branches."""
         times = {**uses(self.program), self.program: 1}
         return sum([n * sum([a.nbytes for a in _written(body)]) for body, n in times.items()])
 
@@ -197,7 +197,7 @@ def _written(jaxpr: Jaxpr) -> list[Aval]:
 @final
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A program and what it is after each pass, in order. `str(stages)` is a table."""
+    """A program, and the result of each pass on it, in order. `str(stages)` is a table."""
 
     stages: tuple[Stage, ...]
 
@@ -208,7 +208,7 @@ class Stages:
         return iter(self.stages)
 
     def __getitem__(self, k: int | str) -> Stage:
-        """The stage at a place, or that of the pass of a name. Raises: ParameterError for a name that is none."""
+        """The stage at an index, or that of the pass with a name. Raises: ParameterError for an unknown name."""
         if isinstance(k, int):
             return self.stages[k]
         found = next((s for s in reversed(self.stages) if s.name == k), None)
@@ -232,7 +232,7 @@ class Stages:
 
 
 def stages_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Stages:
-    """The program and what it is after each of the passes that `plan_of` runs it through."""
+    """The program, and the result of each pass that `plan_of` runs on it."""
     if passes is None:
         passes = BEFORE_COMPILATION if choice == "auto" and len(plan_of(jaxpr, choice, donate).steps) > 1 else ()
     found = [Stage("program", jaxpr)]

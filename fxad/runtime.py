@@ -1,6 +1,6 @@
 """Running programs: devices, buffers, executables, and the cache that compiles each program once.
 
-The door to `fxad.xla`. Everything here deals in buffers (jaxlib's arrays); `fxad.tracing.array` wraps them.
+The interface of `fxad.xla`. All functions take and return buffers (jaxlib's arrays); `fxad.tracing.array` wraps them.
 """
 
 from fxad.xla.buffers import (

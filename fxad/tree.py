@@ -36,7 +36,7 @@ def flatten(tree: object) -> tuple[list[Any], Structure]:
 
 
 def follow(structure: Structure, tree: object) -> list[Any] | None:
-    """What stands at the leaves of `structure` in `tree` (possibly trees themselves); None where it does not fit."""
+    """The subtrees of `tree` at the leaves of `structure`; None if the tree does not match."""
     try:
         return structure.flatten_up_to(tree)  # type: ignore[arg-type]
     except (ValueError, TypeError):
@@ -181,7 +181,7 @@ def _zip_prefix(
 
 
 def difference(a: Structure, b: Structure) -> str:
-    """Where two structures first differ, for messages."""
+    """The first difference of two structures, for messages."""
     pa, pb = paths(a, "tree"), paths(b, "tree")
     for x, y in zip(pa, pb, strict=False):
         if x != y:
@@ -193,7 +193,7 @@ def difference(a: Structure, b: Structure) -> str:
 
 
 class Node(NamedTuple):
-    """A container of a structure: what it keeps beside its children, and one key for each of these."""
+    """A container of a structure: its data other than children, and one key for each child."""
 
     data: Any
     keys: Sequence[Any]
@@ -208,7 +208,7 @@ def opened(structure: Structure) -> Node:
 
 
 def maker(cls: type[Any]) -> Callable[[Any, Sequence[object]], Any] | None:
-    """What makes an instance of a registered class of its data and children; None for a class that is not one."""
+    """The function that makes an instance of a registered class from its data and children; None for other classes."""
     if issubclass(cls, PRecord) and not _registered(cls):
         register(cls, _flatten_map, _make_record(cls))
     found = _registered(cls)

@@ -1,4 +1,4 @@
-"""Files that are there whole, or not at all: written beside their place, synced, and moved there."""
+"""Atomic file writes: write a temporary file in the same directory, sync it, rename it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from functools import partial
 from io import FileIO
 from typing import Final
 
-# What a writer that was killed leaves behind ends so.
+# The suffix of temporary files. A writer that is killed leaves one.
 UNFINISHED: Final = ".unfinished"
 
 
 def _flag(name: str) -> int:
-    return int(getattr(os, name, 0))  # some are not there on every system
+    return int(getattr(os, name, 0))  # some systems lack some flags
 
 
-# Not to wait for the other end of a pipe that stands in a file's place.
+# O_NONBLOCK: opening a named pipe must not block.
 FOLLOWING: Final = os.O_RDONLY | _flag("O_CLOEXEC") | _flag("O_NONBLOCK") | _flag("O_BINARY")
 READING: Final = FOLLOWING | _flag("O_NOFOLLOW")
 
 
 def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> None:
-    """Write a file. A reader, another process, and whoever comes after a crash see all of it, or what was there before.
+    """Write a file atomically: readers see the old content or the new, also after a crash.
 
-    Raises: OSError; what was begun is removed.
+    Raises: OSError; the temporary file is removed.
     """
     beside = f"{path}.{os.getpid()}.{secrets.token_hex(4)}{UNFINISHED}"
-    try:  # the file is opened in C: what comes between leaves no descriptor, and no file
+    try:  # FileIO opens the file in C: an asynchronous exception leaks no descriptor and leaves no file
         with FileIO(beside, "xb", opener=partial(os.open, mode=mode)) as file:
             for part in parts:
                 left = memoryview(part).cast("B")
@@ -46,7 +46,7 @@ def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> No
 
 
 def sync_directory(path: str) -> None:
-    """Make renames in a directory last, where the system can."""
+    """Make renames in a directory durable, if the system supports it."""
     try:
         descriptor = os.open(path or ".", os.O_RDONLY)
     except OSError:
@@ -57,7 +57,7 @@ def sync_directory(path: str) -> None:
 
 
 def checksum(parts: Sequence[bytes | memoryview]) -> bytes:
-    """SHA-256 of parts put together."""
+    """SHA-256 of the concatenation of the parts."""
     sha = hashlib.sha256()
     for part in parts:
         sha.update(part)

@@ -1,4 +1,4 @@
-"""What a program is made of below its equations: types, variables, literals, and the sums of tangents.
+"""The parts of equations: types, variables, literals, and the sum types of tangents and cotangents.
 
 `Aval`, `Var` and `Lit` are hash-consed when they are made: two of them are equal exactly when they are one object, so
 the hot paths compare by identity and hash in C, and `pickle` and `copy` give back the same object. The tables are weak
@@ -48,18 +48,18 @@ class Aval:
     shape: Shape
     dtype: DType
     nbytes: int  # of the dense array
-    _vars: dict[int, tuple[Var]] = field(repr=False)  # by index; in the tuple that an equation of one result binds
+    _vars: dict[int, tuple[Var]] = field(repr=False)  # by index; as the `outs` tuple of an equation with one result
     _kin: dict[DType, Aval] = field(repr=False)  # the same shape with other dtypes
 
     def __new__(cls, shape: Iterable[int], dtype: object) -> Aval:
-        # 1 == True == 1.0: only a shape of plain ints may be answered by an equal key
+        # 1 == True == 1.0: only a shape of plain ints may be looked up by equality
         if type(shape) is tuple and isinstance(dtype, np.dtype) and all([type(n) is int for n in shape]):
             known = _avals.get((shape, dtype))
             if known is not None:
                 return known
         shape = as_shape(shape)
         dtype = dtypes.as_dtype(dtype)
-        if prod([d or 1 for d in shape]) * dtype.itemsize >= 1 << 63:  # XLA ends the process at the sight of it
+        if prod([d or 1 for d in shape]) * dtype.itemsize >= 1 << 63:  # XLA aborts the process on such a shape
             raise ShapeError(
                 f"shape: {list(shape)} of {dtype.name} has 2**63 bytes or more",
                 remedy="give smaller sizes: no device holds such an array, not even for a moment",
@@ -87,7 +87,7 @@ class Aval:
 
     @property
     def inexact(self) -> bool:
-        """Whether values of this type have tangents (floating or complex)."""
+        """Returns True if values of this type have tangents (floating or complex)."""
         return self.dtype in dtypes.INEXACT
 
     def with_shape(self, shape: Iterable[int]) -> Aval:
@@ -135,8 +135,8 @@ def as_shape(shape: Iterable[int]) -> Shape:
 class Var:
     """A variable: its place in the binding order and its type.
 
-    Operands of a jaxpr count down from -1, results of equations count up from 0, so an operand that is found late
-    (a closed-over array, a residual) does not renumber the program. See `Jaxpr`.
+    Operands of a jaxpr count down from -1, results of equations count up from 0. So an operand that is added during
+    tracing (a closed-over array, a residual) does not renumber the program. See `Jaxpr`.
     """
 
     index: int
@@ -146,7 +146,7 @@ class Var:
         known = aval._vars.get(index)
         if known is not None:
             return known[0]
-        index = index.__index__()  # NumPy's ints are as good as Python's, and equal; the stored one is Python's
+        index = index.__index__()  # NumPy's ints are accepted and converted to Python's
         self = object.__new__(cls)
         _set(self, "index", index)
         _set(self, "aval", aval)
@@ -166,8 +166,8 @@ class Var:
 
 
 def bound(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
-    """The variables of an equation's results, numbered from `n`. For one result it is always the same tuple: the hot
-    path of every pass makes no object here."""
+    """The variables of an equation's results, numbered from `n`. One result: a cached tuple, so the hot path of every
+    pass allocates nothing here."""
     if len(avals) == 1:
         known = avals[0]._vars.get(n)
         if known is not None:
@@ -212,13 +212,13 @@ class Lit:
     def of(value: object, aval: Aval) -> Lit:
         """The literal for a Python or NumPy scalar, converted to `aval.dtype` as NumPy's `astype` does.
 
-        Python ints out of the dtype's range wrap, as in NumPy's `astype`; check before where that is not wanted.
+        Python ints out of the dtype's range wrap, as in NumPy's `astype`; callers that do not want this check before.
 
-        Raises: ArgumentError for what is not a scalar; DTypeError for a complex value and a dtype that is not.
+        Raises: ArgumentError for a value that is not a scalar; DTypeError for a complex value and a real dtype.
         """
         if aval.dtype in _PACK and (type(value) is float or (type(value) is int and abs(value) <= 1 << 53)):
             try:
-                return Lit(_PACK[aval.dtype](value), aval)  # what NumPy does below, three times faster
+                return Lit(_PACK[aval.dtype](value), aval)  # same as NumPy below, three times faster
             except OverflowError:
                 pass
         if type(value) is int and aval.dtype in dtypes.INTEGER:
@@ -242,7 +242,7 @@ class Lit:
 
     @property
     def array(self) -> NDArray:
-        """The constant as a read-only NumPy array; one element of memory, whatever the shape."""
+        """The constant as a read-only NumPy array, which takes one element of memory for any shape."""
         return np.broadcast_to(np.frombuffer(self.bits, self.aval.dtype)[0], self.aval.shape)
 
     def with_aval(self, shape: Iterable[int]) -> Lit:
@@ -265,9 +265,9 @@ Atom: TypeAlias = Var | Lit
 @final
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """The symbolic zero of a tangent or cotangent: known to vanish, never computed.
+    """A symbolic zero tangent or cotangent, which is never computed.
 
-    Reaches a builder only when an output needs it (`instantiate`)."""
+    It becomes a literal (`instantiate`) only if an output needs it."""
 
     aval: Aval
 
@@ -279,7 +279,7 @@ class Zero:
 @final
 @dataclass(frozen=True, slots=True)
 class Lin:
-    """A tangent that does not vanish: a variable of the linear program under construction (see `JvpCtx`)."""
+    """A tangent that is not a symbolic zero: a variable of the linear program under construction (see `JvpCtx`)."""
 
     var: Var
 
@@ -303,7 +303,7 @@ def lin(var: Var) -> Lin:
 @final
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """The place of a linear operand in `Linear.transpose`: its value is not known, its cotangent is asked for."""
+    """A linear operand in `Linear.transpose`: its value is unknown, and the rule returns its cotangent."""
 
     aval: Aval
 

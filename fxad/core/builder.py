@@ -1,4 +1,4 @@
-"""The one mutable object of a pass: numbers bindings in order, and hands over a frozen program at the end."""
+"""The builder of programs, the only mutable object of a pass. It numbers variables and returns a frozen program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Add: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], Sequence[Atom]]
 class Builder:
     """Builds one jaxpr. Calling it adds an equation and returns its results (the `Emit` of the rules).
 
-    `source` is the place stamped on the equations that are added; a pass sets it as it walks.
+    `source` is the source location of the equations that are added; a pass sets it for each equation.
     """
 
     __slots__ = ("_types", "eqns", "ins", "n", "source")
@@ -26,7 +26,7 @@ class Builder:
         self.eqns: list[Eqn] = []
         self.n = 0
         self.source: Source = None
-        self._types: dict[tuple[object, ...], tuple[Aval, ...]] = {}  # of results, by operation and operands'
+        self._types: dict[tuple[object, ...], tuple[Aval, ...]] = {}  # result types by operation and operand types
 
     @classmethod
     def like(cls, jaxpr: Jaxpr) -> Self:
@@ -37,7 +37,7 @@ class Builder:
 
     @classmethod
     def resume(cls, jaxpr: Jaxpr) -> Self:
-        """A builder that goes on where `jaxpr` ends: its equations are shared, not copied."""
+        """A builder that appends to `jaxpr`: the equations are shared, not copied."""
         self = cls.like(jaxpr)
         self.eqns = list(jaxpr.eqns)
         self.n = sum([len(e.outs) for e in self.eqns])
@@ -54,7 +54,7 @@ class Builder:
         return tuple([self.input(a) for a in avals])
 
     def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
-        # the hot path of every pass: no list for two operands; and programs repeat themselves
+        # the hot path of every pass: no list for two operands; types are cached, because programs repeat operations
         key = (prim, args[0].aval, args[1].aval) if len(args) == 2 else (prim, *[a.aval for a in args])
         avals = self._types.get(key)
         if avals is None:
@@ -80,9 +80,9 @@ class Builder:
         return outs
 
     def extend(self, eqns: Iterable[Eqn], env: dict[Atom, Atom], rule: Rule | None = None) -> None:
-        """Add equations over what `env` has in place of their operands, and enter their results into `env`.
+        """Add equations with their operands replaced as in `env`, and enter their results into `env`.
 
-        `rule` may add something else for an equation: see `rewrite`.
+        `rule` may replace an equation: see `rewrite`.
         """
         if rule is None:
             for eqn in eqns:
@@ -95,18 +95,19 @@ class Builder:
             env.update(zip(eqn.outs, self.copy(eqn, ins) if outs is None else outs, strict=True))
 
     def inline(self, jaxpr: Jaxpr, args: Sequence[Atom], rule: Rule | None = None) -> tuple[Atom, ...]:
-        """Add the equations of `jaxpr` over `args`; returns the atoms of its results. `rule`: see `rewrite`."""
+        """Add the equations of `jaxpr` over `args`. Returns the atoms of its results. `rule`: see `rewrite`."""
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
         self.extend(jaxpr.eqns, env, rule)
         return renamed(jaxpr.outs, env)
 
     def opened(self, jaxpr: Jaxpr, args: Sequence[Atom], opens: Opens, add: Add | None = None) -> tuple[Atom, ...]:
-        """`inline`, with bodies in place of the equations that call them, at any depth.
+        """`inline` that also inlines calls, at any depth.
 
-        `opens(eqn, ins, mark)` gives the body of such an equation, and the mark of what is in there; None leaves it as
-        it is. `add(eqn, ins, mark)` adds the others (without: `copy`). `mark` is that of the call around them: False.
+        `opens(eqn, ins, mark)` returns the body of a call to inline and the mark of the equations in that body, or None
+        to keep the equation. `add(eqn, ins, mark)` adds a kept equation (default: `copy`). `mark` is the mark of the
+        enclosing call, and False at the top level.
 
-        Cost: linear in the equations that are added, however deep the calls are nested.
+        Cost: linear in the equations that are added, at any depth of nesting.
         """
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
         mark = False
@@ -131,10 +132,10 @@ class Builder:
                 env.update(zip(given, results, strict=True))
 
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
-        """`inline` of a program that was written once for all its uses: its equations are from here, at `source`."""
+        """`inline` of a library program: its equations get the location `source` of this builder, not their own."""
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
         get, n, source, add = env.get, self.n, self.source, self.eqns.append
-        for eqn in jaxpr.eqns:  # as quick as can be: this is what tracing does with NumPy's functions
+        for eqn in jaxpr.eqns:  # a hot loop: tracing inlines the functions of `fxad.numpy` here
             ins = eqn.ins
             ins = (get(ins[0], ins[0]), get(ins[1], ins[1])) if len(ins) == 2 else tuple([get(a, a) for a in ins])
             own = eqn.outs
@@ -154,28 +155,28 @@ class Builder:
         return Jaxpr(tuple(self.ins), tuple(self.eqns), tuple(outs), name)
 
 
-# What becomes of an equation over new operands: the atoms of its results, or None where it is copied.
+# Rewrites an equation with new operands: returns the atoms of its results, or None to copy the equation.
 Rule: TypeAlias = Callable[[Builder, Eqn, tuple[Atom, ...]], Sequence[Atom] | None]
 
 
 def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
-    """The program with `rule(builder, eqn, ins)` in place of each equation: `ins` are its operands in the new program.
+    """Replace each equation by the result of `rule(builder, eqn, ins)`. `ins` are the operands in the new program.
 
-    The rule adds equations to the builder, which stamps them with the place of `eqn`, and returns what stands for the
-    results of `eqn`; None copies it.
+    The rule adds equations to the builder, which gives them the source location of `eqn`. It returns the atoms that
+    replace the results of `eqn`, or None to copy `eqn`.
     Law:  `rewrite(jaxpr, lambda b, eqn, ins: None) is jaxpr`.
     """
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    b.extend(jaxpr.eqns, env, rule)  # not `inline`: bodies are nested deep, and each call takes stack
+    b.extend(jaxpr.eqns, env, rule)  # not `inline`: bodies may be nested deeply, and each Python call uses stack
     return b.build(renamed(jaxpr.outs, env), jaxpr.name)
 
 
 def renamed(atoms: Iterable[Atom], env: Mapping[Atom, Atom]) -> tuple[Atom, ...]:
-    """Atoms, with what `env` has in place of them."""
+    """Atoms, replaced as in `env`."""
     return tuple([env.get(a, a) for a in atoms])
 
 
 def splat(value: object, aval: Aval) -> Lit:
-    """The literal of a scalar filling `aval`; short for `Lit.of`."""
+    """The literal of type `aval` filled with a scalar; short for `Lit.of`."""
     return Lit.of(value, aval)

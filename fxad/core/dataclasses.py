@@ -1,8 +1,8 @@
-"""`dataclass` for the frozen, slotted classes of fxad: as the standard one, and ten times cheaper to declare.
+"""`dataclass` for the frozen, slotted classes of fxad. It behaves as the standard one; a declaration costs a tenth.
 
-The standard decorator writes five methods for a class as text and compiles them: it was a third of `import fxad`.
-Here the comparison, the hash and the rest are closures over the names of the fields, and `__init__`, which is worth its
-text because it runs for each instance, is written when it is first asked for. Most programs meet few of the classes.
+The standard decorator generates and compiles the text of five methods per class, which took a third of `import fxad`.
+Here, comparison, hash and the other methods are closures over the names of the fields. `__init__` is still compiled
+from text, because it runs for each instance, but only at its first use. Most programs use few of the classes.
 
 A type checker sees `dataclasses.dataclass`.
 """
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _Record(Protocol):
-    """What is declared, as far as its declaration knows."""
+    """The attribute of a dataclass that this module reads."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
 
@@ -32,10 +32,10 @@ def record(
     eq: bool = True,
     repr: bool = True,  # noqa: A002 -- the names of the standard one
 ) -> Callable[[type[T]], type[T]]:
-    """A class decorator: what `dataclasses.dataclass` makes of a class, by cheaper means.
+    """A class decorator with the result of `dataclasses.dataclass`, at a lower cost.
 
     Law: signature, fields, repr, equality, hash, pickles and errors are those of the standard decorator.
-    Raises: TypeError for a class that is not frozen and slotted, or for a field that is no plain parameter.
+    Raises: TypeError for a class that is not frozen and slotted, or for a field that is not a positional parameter.
     """
     if not (frozen and slots):
         raise TypeError("a dataclass of fxad.core.dataclasses is frozen and slotted: use the standard one")
@@ -43,7 +43,7 @@ def record(
     def made(declared: type[T]) -> type[T]:
         own = set(vars(declared))
         documented = declared.__doc__
-        declared.__doc__ = documented or declared.__name__  # or the standard one prints the signature
+        declared.__doc__ = documented or declared.__name__  # without a docstring, the standard one prints the signature
         cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(declared)
         declares = cast("type[_Record]", cls)
         fields = dataclasses.fields(declares)
@@ -99,7 +99,7 @@ _SHARED: Final[tuple[tuple[str, object], ...]] = (
 
 
 def _comparison(names: tuple[str, ...]) -> dict[str, object]:
-    """Equality and hash of the tuple of the fields: equal when of one class, and all are identical or equal."""
+    """Equality and hash of the tuple of the fields. Equal: the same class, and all fields identical or equal."""
     if len(names) == 1:
         return _of_one(attrgetter(*names))
     key: Callable[[object], tuple[object, ...]] = attrgetter(*names) if names else lambda _: ()
@@ -111,7 +111,7 @@ def _comparison(names: tuple[str, ...]) -> dict[str, object]:
 
 
 def _of_one(get: Callable[[object], object]) -> dict[str, object]:
-    # in a tuple: equality is of what is identical too, and has a truth value
+    # Tuples of one: tuple equality returns a bool, and identical items are equal.
     def equal(self: object, other: object) -> bool:
         return (get(self),) == (get(other),) if other.__class__ is self.__class__ else NotImplemented
 
@@ -119,7 +119,7 @@ def _of_one(get: Callable[[object], object]) -> dict[str, object]:
 
 
 class _Initializer:
-    """Stands for the `__init__` of a class until it is asked for, and puts it there."""
+    """A descriptor in place of the `__init__` of a class. At its first use it generates the function and stores it."""
 
     __slots__ = ("cls",)
 
@@ -128,12 +128,12 @@ class _Initializer:
 
     def __get__(self, instance: object, owner: type[object]) -> FunctionType | MethodType:
         init = _written(self.cls)
-        type.__setattr__(self.cls, "__init__", init)  # by two threads at once: twice the same
+        type.__setattr__(self.cls, "__init__", init)  # two threads may both store it: the functions are equivalent
         return init if instance is None else MethodType(init, instance)
 
 
 def _written(cls: type[_Record]) -> FunctionType:
-    """`__init__` of the fields of a class, from its text."""
+    """The `__init__` of a class, compiled from generated text."""
     fields = dataclasses.fields(cls)
     scope: dict[str, object] = {"_set": object.__setattr__}
     params, body = ["self"], []
@@ -156,7 +156,7 @@ def _written(cls: type[_Record]) -> FunctionType:
 
 
 class _Absent:
-    """What stands for an argument that is made by a factory; as the standard one prints it."""
+    """The default of an argument with a factory. Its repr is that of the standard one."""
 
     def __repr__(self) -> str:
         return "<factory>"

@@ -1,8 +1,8 @@
-"""How the class of a primitive is declared, `@final @primitive class Sin(Unary): ...`, and what its parameters may be.
+"""The decorator that declares a primitive, `@final @primitive class Sin(Unary): ...`, and the checks of its parameters.
 
-mypy checks what is written in Python against the annotations of the class; what arrives at run time is checked against
-the same annotations when the primitive is made. So equal primitives hold the same values: `True` and `1.0` never stand
-where an int belongs, and NumPy's ints become Python's.
+mypy checks calls in source code against the annotations of the class. The constructor checks the values at run time
+against the same annotations. So equal primitives hold the same values: an int field never holds `True` or `1.0`, and
+NumPy's ints become Python's.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ Test: TypeAlias = Callable[[object], bool]
 
 
 class Abstract(ABCMeta):
-    """The metaclass of abstract primitives. Only a subclass is one: `register`, as of ABCMeta, has no effect.
+    """The metaclass of abstract primitives. `ABCMeta.register` has no effect: only subclasses are instances.
 
-    So `isinstance` costs what it does for plain classes, half as much, and passes ask of every equation.
+    `isinstance` then costs as much as for plain classes, half as much as with ABCMeta. Passes call it on every
+    equation.
     """
 
     __instancecheck__ = type.__instancecheck__
@@ -38,7 +39,7 @@ def primitive(cls: type[T]) -> type[T]:
     """Make a primitive: a frozen, slotted dataclass compared by class and parameters.
 
     A class without parameters has one instance, compared and hashed by identity, in C.
-    Raises: when one is made, ArgumentError for a parameter that its annotation does not admit.
+    Raises: ArgumentError, from the constructor, for a parameter that its annotation does not admit.
     """
     if all("ClassVar" in str(t) for t in cls.__dict__.get("__annotations__", {}).values()):
         return _singleton(cls)
@@ -51,7 +52,7 @@ def primitive(cls: type[T]) -> type[T]:
 
 
 def _singleton(cls: type[T]) -> type[T]:
-    """A dataclass without fields, by hand: `dataclass` takes 0.25 ms to generate code for it, and there are 70."""
+    """Make a dataclass without fields. `dataclass` takes 0.25 ms to generate code for one, and there are 70."""
     instance = object.__new__(cls)
     cls.__dataclass_fields__ = {}  # type: ignore[attr-defined]
     cls.__new__ = lambda _: instance  # type: ignore[method-assign,assignment,return-value]
@@ -64,14 +65,14 @@ def _singleton(cls: type[T]) -> type[T]:
 
 
 class _Made(Protocol):
-    """A primitive, as far as its declaration knows."""
+    """The attributes of a primitive that this module reads."""
 
     name: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
 
 def _checked() -> Callable[[_Made], None]:
-    """What a class runs when an instance has been made: its parameters are checked, and made plain."""
+    """The `__post_init__` of a primitive: it checks the parameters and converts them to plain values."""
     known: list[tuple[str, object, Test]] = []
 
     def check(self: _Made) -> None:
@@ -95,7 +96,7 @@ _BARE: Final = frozenset({int, bool, str, type(None)})
 
 
 def bare(made: object, names: Iterable[str]) -> bool:
-    """Whether all the parameters are plain values or tuples of them, as nearly always: there is no program in them.
+    """Returns True if all the parameters are plain values or flat tuples of them. Then no parameter holds a program.
 
     Cost: 0.5 us for a primitive of several parameters.
     """
@@ -108,7 +109,7 @@ def bare(made: object, names: Iterable[str]) -> bool:
 
 
 def tester(hint: object) -> Test:
-    """Whether an annotation of a parameter admits a value, as a function of it; exactly: True is not an int.
+    """A function that tells if an annotation of a parameter admits a value. The check is exact: True is not an int.
 
     Raises: ArgumentError for an annotation that is not made of the kinds of `fxad.ir.Param`.
     """
@@ -117,7 +118,7 @@ def tester(hint: object) -> Test:
         return lambda value: isinstance(value, np.dtype)
     if origin in (typing.Union, types.UnionType):
         first, *rest = [tester(arg) for arg in args]
-        if len(rest) == 1:  # nearly all: what may be None
+        if len(rest) == 1:  # the common case: `X | None`
             (second,) = rest
             return lambda value: first(value) or second(value)
         return lambda value: first(value) or any([case(value) for case in rest])
@@ -130,13 +131,13 @@ def tester(hint: object) -> Test:
     raise ArgumentError(f"{spelled(hint)} is not a type of parameters", remedy="use what fxad.ir.Param names")
 
 
-# Equal floats differ (0.0, -0.0, nan), and a list can change.
+# Floats: equality is not identity of bits (0.0, -0.0, nan). Lists and the like are mutable.
 _NOT_PARAMETERS: Final = frozenset({float, complex, list, dict, set, frozenset, object, bytes})
 
 
 def _tuple_tester(args: tuple[object, ...]) -> Test:
     if len(args) == 2 and args[1] is Ellipsis:
-        if isinstance(args[0], type):  # the types of sizes and axes, faster than one by one
+        if isinstance(args[0], type):  # sizes and axes: faster than one test per item
             only = frozenset({args[0]})
             return lambda value: type(value) is tuple and only.issuperset(map(type, value))
         item = tester(args[0])
@@ -148,7 +149,7 @@ def _tuple_tester(args: tuple[object, ...]) -> Test:
 
 
 def plain(hint: object, value: object) -> object:
-    """A value as the plain one that an annotation means: ints for what has an index, tuples for lists."""
+    """Convert a value to the plain type of an annotation: NumPy's ints and bools to Python's, lists to tuples."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         made = [plain(arg, value) for arg in args]
@@ -166,5 +167,5 @@ def plain(hint: object, value: object) -> object:
 
 
 def spelled(hint: object) -> str:
-    """An annotation in words of a message."""
+    """The text of an annotation in a message."""
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")

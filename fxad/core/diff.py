@@ -1,4 +1,4 @@
-"""Where two programs first differ."""
+"""The first difference of two programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fxad.ir import Eqn, Jaxpr, Param, params
 @final
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A place where two programs differ, and what each has there.
+    """A path to a difference of two programs, and the text of both sides.
 
     Prints as `equation 3 / body / equation 1 / operand 0: %2:f32[3] vs %1:f32[3]`.
     """
@@ -26,7 +26,7 @@ class Difference:
         return f"{' / '.join(self.path)}: {self.left} vs {self.right}"
 
 
-# A path and what stands there on both sides: two programs to go into, or how the two print.
+# A path and both sides: two programs, which are compared further, or two texts.
 _Found: TypeAlias = tuple[tuple[str, ...], Jaxpr | str, Jaxpr | str]
 
 
@@ -34,7 +34,7 @@ def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
     """The first difference, in the order of the text: operands, equations (with their bodies), results.
 
     Law:  None exactly when `a is b`.
-    Cost: linear in what is equal before the difference.
+    Cost: linear in the size of the equal part before the difference.
     """
     path: tuple[str, ...] = ()
     while (found := next(_differences(a, b), None)) is not None:
@@ -47,7 +47,7 @@ def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
 
 
 def _differences(a: Jaxpr, b: Jaxpr) -> Iterator[_Found]:
-    """All differences, the first one first."""
+    """All differences, in order."""
     yield from _each("operand", list(map(str, a.in_avals)), list(map(str, b.in_avals)))
     for i, (e, f) in enumerate(zip(a.eqns, b.eqns, strict=False)):
         for steps, left, right in _in_equation(e, f):

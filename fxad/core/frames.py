@@ -1,9 +1,9 @@
-"""Which code runs now: code that a function called, or code that Python runs in between.
+"""Distinguishes code that a function called from asynchronous code that Python runs between two bytecodes.
 
-A finaliser, a signal handler and a callback of a weak reference run on top of whatever frame was running: in its
-context, and as if it had called them. What tells them apart is written here, and nothing is installed for it but C
-functions among `gc.callbacks`, which note when a collection begins and ends: code in Python there would be where an
-interrupt of a long collection is raised, and lost.
+Finalisers, signal handlers and callbacks of weak references run on top of an arbitrary frame, in its context, as if
+that frame had called them. This module detects them from the frames. It installs only C functions, in `gc.callbacks`,
+which record the begin and end of a collection. A Python function there could receive the KeyboardInterrupt of a long
+collection, which would then be lost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @final
 class _Collections:
-    """What the collector told: the last phase of all threads, and the last begin of each thread."""
+    """The reports of the garbage collector: the last phase in any thread, and the last start in each thread."""
 
     __slots__ = ("_begun", "_phases")
 
@@ -37,12 +37,12 @@ class _Collections:
         gc.callbacks.extend((self._phases.pop, self._phases.__setitem__, partial(setattr, self._begun)))
 
     def __call__(self) -> object | None:
-        """The collection that this thread is in, while Python runs finalisers; None when it is in none."""
+        """The running collection of this thread, during which Python runs finalisers; None if there is none."""
         try:
             if next(reversed(self._phases)) != "start":
                 return None
             started = self._phases["start"]
-        except (KeyError, RuntimeError, StopIteration):  # none so far, or another thread begins or ends one
+        except (KeyError, RuntimeError, StopIteration):  # no collection so far, or one starts or ends in another thread
             return None
         return started if getattr(self._begun, "start", None) is started else None
 
@@ -52,7 +52,7 @@ collection: Final = _Collections()
 
 # ------------------------------------------------------------------------------------------------------------ frames
 
-# A frame at one of these has called nothing: what runs on top of it came in between.
+# These instructions call nothing. A frame on top of a frame at one of them is asynchronous.
 _CALL_NOTHING: Final = frozenset(
     opmap[name]
     for name in (
@@ -66,7 +66,7 @@ _FINALIZE: Final = weakref.finalize.__call__.__code__
 
 
 def came_between(frame: FrameType) -> bool:
-    """Whether a frame is of a finaliser, of a signal handler, or on top of a frame that has called nothing."""
+    """Returns True for a frame of a finaliser or of a signal handler, or one on top of a frame that called nothing."""
     code, under = frame.f_code, frame.f_back
     if code.co_name == "__del__" or code is _FINALIZE:
         return True
@@ -78,7 +78,7 @@ def came_between(frame: FrameType) -> bool:
 
 
 def _handles(frame: FrameType, code: CodeType, under: FrameType) -> bool:
-    """Whether a function is a signal handler: its last argument is the frame that was interrupted."""
+    """Returns True if a function is a signal handler: its last argument is the interrupted frame."""
     n = code.co_argcount
     if code.co_flags & CO_VARARGS:
         rest = frame.f_locals.get(code.co_varnames[n + code.co_kwonlyargcount])
@@ -89,9 +89,9 @@ def _handles(frame: FrameType, code: CodeType, under: FrameType) -> bool:
 
 @final
 class Reach:
-    """What a running function has called, and what those have, and so on; without what came in between.
+    """The frames that a running function called, directly or indirectly, without asynchronous ones.
 
-    Cost: a comparison for a frame that was found here and is asked about again.
+    Cost: one comparison for the frame that was looked up last.
     """
 
     __slots__ = ("_collection", "_met", "base", "last", "thread")
@@ -100,16 +100,16 @@ class Reach:
         self.base: FrameType | None = base
         self.thread = threading.get_ident()
         self._collection = collection()
-        self._met: dict[FrameType, None] = {}  # frames within, each called by the one before or by way of others
-        self.last: FrameType | None = None  # of those
+        self._met: dict[FrameType, None] = {}  # known members, each called by the one before, perhaps indirectly
+        self.last: FrameType | None = None  # the member that was found last
 
     def end(self) -> None:
-        """Let go of the frames: the function ends."""
+        """Drop the references to frames, at the end of the function."""
         self.base = self.last = None
         self._met = {}
 
     def __contains__(self, frame: FrameType) -> bool:
-        """Whether a frame that runs in this thread is within."""
+        """Returns True if the function called a frame of this thread, directly or indirectly."""
         if frame is self.last:
             return True
         if self.base is None or self.thread != threading.get_ident() or collection() is not self._collection:
@@ -119,10 +119,10 @@ class Reach:
         while at is not None and at is not self.base and at not in self._met:
             if came_between(at):
                 return False
-            if not at.f_code.co_flags & CO_GENERATOR:  # anybody may run a generator on
+            if not at.f_code.co_flags & CO_GENERATOR:  # another caller may resume a generator, so it is not cached
                 passed.append(at)
             at = at.f_back
-        if at is None:  # an exception came between the end of the function and what it does last
+        if at is None:  # the function has ended, and an asynchronous exception prevented its call of `end`
             self.end()
             return False
         if at is self.base:
@@ -136,7 +136,7 @@ class Reach:
 
 @final
 class _Setting(Generic[T]):
-    """A value, where it is in force, and what was in force around."""
+    """A value, the frames in which it is in force, and the setting of the enclosing block."""
 
     __slots__ = ("outer", "reach", "value")
 
@@ -147,10 +147,10 @@ class _Setting(Generic[T]):
 
 @final
 class Scoped(Generic[T]):
-    """A value in force for what a block calls: `with scoped(value):`. What comes in between does not see it.
+    """A value that is in force for the calls of a block: `with scoped(value):`. Asynchronous code does not see it.
 
-    A context variable keeps its value where an exception comes between the end of a block and the reset. So a value is
-    in force only while the function that has the block runs.
+    A context variable keeps its value if an asynchronous exception is raised between the end of a block and the reset.
+    So a value is in force only while the function that contains the block runs.
     """
 
     __slots__ = ("_default", "_variable")
@@ -165,7 +165,7 @@ class Scoped(Generic[T]):
         return self._default if setting is None else setting.value
 
     def __call__(self, value: T) -> AbstractContextManager[None]:
-        """Put a value in force, within a block."""
+        """A context manager that puts a value in force."""
         return _Block(self, value)
 
     def _in_force(self, frame: FrameType) -> _Setting[T] | None:
@@ -177,11 +177,11 @@ class Scoped(Generic[T]):
         return setting
 
     def enter(self, value: T, base: FrameType) -> Token[_Setting[T] | None]:
-        """Put a value in force for what a running function calls."""
+        """Put a value in force for the calls of a running function."""
         return self._variable.set(_Setting(value, base, self._in_force(base)))
 
     def leave(self, token: Token[_Setting[T] | None]) -> None:
-        """Put back what was in force before."""
+        """Restore the previous value."""
         setting = self._variable.get()
         if setting is not None:
             setting.reach.end()
@@ -190,7 +190,7 @@ class Scoped(Generic[T]):
 
 @final
 class _Block(Generic[T]):
-    """A block of a function in which a value is in force."""
+    """The context manager of `Scoped`."""
 
     __slots__ = ("_scoped", "_token", "_value")
 

@@ -1,6 +1,6 @@
-"""The contract of lowering: what a primitive's `lower` rule may ask of the function under construction.
+"""The interface of lowering: the operations that a primitive's `lower` rule may append to a function.
 
-Exported by `fxad.ir`; it stands below it, and knows programs as types only.
+`fxad.ir` imports and exports this module. This module imports `ir` for types only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HloValue: TypeAlias = object
 @final
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region that reads values from around the operation: they are the first operands of `body`, the rest are the
+    """A region that captures values of the enclosing function: they are the first operands of `body`, the rest are the
     block's arguments."""
 
     body: Jaxpr
@@ -28,7 +28,7 @@ class Region:
 
 
 class Hlo(Protocol):
-    """What a lowering rule may use: append StableHLO operations to the function under construction."""
+    """The context of a lowering rule: it appends StableHLO operations to the function under construction."""
 
     def op(
         self,
@@ -41,18 +41,19 @@ class Hlo(Protocol):
         """Append an operation by its MLIR name (`stablehlo.tanh`).
 
         `attrs` maps attribute names to MLIR attribute text (`"array<i64: 0, 1>"`); `regions` are bodies whose operands
-        are the block's arguments and whose results are returned by `stablehlo.return`; a `Region` is a body that reads
-        values of this function too. A name instead of a body
-        (`"stablehlo.add"`) is the block that applies that operation to two scalars of the first result's dtype."""
+        are the block's arguments and whose results are returned by `stablehlo.return`; a `Region` is a body that also
+        captures values of this function. A name instead of a body (`"stablehlo.add"`) is a block that applies that
+        operation to two scalars of the first result's dtype."""
 
     def constant(self, lit: Lit) -> HloValue:
         """A splat constant; one operation per distinct literal in a function."""
 
     def host(self, call: Primitive) -> int:
-        """The number of a call of the host in the module: which of its callbacks XLA is to call."""
+        """The index of a host call among the callbacks of the module."""
 
     def call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """Call the function of a sub-program; it is emitted once per distinct body."""
+        """Call the function of a body. The function is emitted once per distinct body."""
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """`call`, in a form whose equations the compiler cannot merge with equal ones outside (a recomputation)."""
+        """`call`, in a form that stops the compiler from merging the body with equal operations outside. Used for
+        recomputation."""

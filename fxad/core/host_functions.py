@@ -1,7 +1,7 @@
-"""Functions of the host that running programs call, by number.
+"""Host functions that running programs call, by number.
 
-A program holds no function (docs/adr/0027). It has an operand, a number of type u64[], and the array that the operand
-is bound to holds the function: when nobody holds that array any more, the number is forgotten.
+A program does not refer to a function (docs/adr/0027). It has an operand of type u64[], the number of the function. The
+array bound to that operand keeps the function alive: the table drops the number when the array is collected.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final, TypeAlias, cast, final
 from fxad.core.atoms import NDArray
 from fxad.errors import ExecutionError, FxadError, said
 
-# Takes the operands and gives the results, one entry each.
+# Takes the operands and returns the results, one entry each.
 HostFunction: TypeAlias = Callable[..., Sequence[object]]
 
 
 @final
 class HostFunctions:
-    """The functions that somebody holds. Thread-safe; a number is never used twice, nor in another process: a program
-    that was stored with one must not find a function that is not its own."""
+    """The live host functions, by number. Thread-safe. Numbers are unique, also across processes: a program that was
+    stored with a number must not find another function."""
 
     __slots__ = ("_functions", "_numbers")
 
@@ -35,13 +35,13 @@ class HostFunctions:
         return next(self._numbers)
 
     def add(self, number: int, function: HostFunction, holder: object) -> None:
-        """Give a number to a function, until `holder` is collected."""
-        # not at the end of the interpreter: what other handlers and threads run there still calls it
+        """Register a function under a number, until `holder` is collected."""
+        # Not at interpreter exit: other exit handlers and threads may still call the function.
         weakref.finalize(holder, self._functions.pop, number, None).atexit = False
         self._functions[number] = function
 
     def call(self, number: object, label: str, args: Sequence[NDArray]) -> Sequence[object]:
-        """Call a function. Raises: ExecutionError when nobody holds it, and for what the function raises."""
+        """Call a function. Raises: ExecutionError if the function was dropped, or if it raises."""
         function = self._functions.get(int(cast("int", number)))
         if function is None:
             raise ExecutionError(

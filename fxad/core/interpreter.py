@@ -1,8 +1,7 @@
-"""The meaning of a program in NumPy: the reference semantics, and the oracle of the tests.
+"""The NumPy interpreter of programs: the reference semantics, and the oracle of the tests.
 
-The interpreter trusts nobody: operands are checked against the program's types, what an equation gives is checked
-against its type rule, and an equation sees its operands read-only. So a program that runs here is one whose every
-equation does what it says.
+The interpreter checks operands against the types of the program and results of equations against their type rules.
+Equations get read-only operands. So if a program runs here, each of its equations obeyed its type rule.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ def run(jaxpr: Jaxpr, args: Sequence[NDArray], observe: Observe | None = None) -
 
     Type:   arrays of the types `jaxpr.in_avals` -> arrays of the types `jaxpr.out_avals`. Results are read-only and may
             share memory with `args`.
-    Raises: ArgumentError, ShapeError, DTypeError for operands of other types; TypecheckError when an equation does not
-            give what its type rule says.
-    Cost:   a value is dropped after its last use. Bodies run through here again, without `observe`.
+    Raises: ArgumentError, ShapeError, DTypeError for operands of other types; TypecheckError if the results of an
+            equation differ from its type rule.
+    Cost:   a value is dropped after its last use. Bodies are interpreted too, without `observe`.
     """
     env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, _operands(jaxpr, args), strict=True))
-    with np.errstate(all="ignore"):  # the values of IEEE 754 are the meaning, not a reason to warn
+    with np.errstate(all="ignore"):  # infinities and nans of IEEE 754 are valid results, so NumPy must not warn
         for i, (eqn, dead) in enumerate(zip(jaxpr.eqns, _last_uses(jaxpr), strict=True)):
             outs = _apply(i, eqn, [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins])
             if observe is not None:
@@ -70,7 +69,7 @@ def _apply(i: int, eqn: Eqn, args: list[NDArray]) -> tuple[NDArray, ...]:
 
 
 def _read_only(x: NDArray) -> NDArray:
-    view = np.asarray(x).view()  # NumPy's functions give scalars for arrays without axes
+    view = np.asarray(x).view()  # NumPy's functions return scalars in place of arrays without axes
     view.flags.writeable = False
     return view
 
@@ -84,7 +83,7 @@ def _typed(x: NDArray) -> str:
 
 @by_value
 def _last_uses(jaxpr: Jaxpr) -> tuple[tuple[Var, ...], ...]:
-    """For each equation, the variables that nothing after it reads."""
+    """For each equation, the variables that no later equation reads."""
     read = set(jaxpr.outs)
     dying: list[tuple[Var, ...]] = []
     for eqn in reversed(jaxpr.eqns):

@@ -1,9 +1,9 @@
-"""How the bodies of an equation stand to its operands and results, and how often they run.
+"""Layouts: the relation of the bodies of an equation to its operands and results, and the number of their runs.
 
-A primitive with bodies declares its `Layout`. Everything that needs no mathematics is written over layouts: dead code,
-effects and their order, checks, saved values, partial evaluation, costs, names in messages. Decision: docs/adr/0041.
+A primitive with bodies declares its `Layout`. Generic code reads layouts: dead code elimination, effects and their
+order, checks, saved values, partial evaluation, costs, names in messages. Decision: docs/adr/0041.
 
-This stands below `ir`, which it knows as types only.
+`ir` imports this module. This module imports `ir` for types only.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from fxad.core.dataclasses import dataclass
 if TYPE_CHECKING:
     from fxad.ir import Jaxpr
 
-# ---------------------------------------------------------------- what a body sees of an operand, or gives for a result
+# ---------------------------------------------------------------------------------- the roles of operands and results
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Each run takes the operand as it is."""
+    """Each run reads the whole operand."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """The first run takes the operand, each other one what the run before gave; the result is what the last one gave.
+    """A loop carry. The first run reads the operand, each later run the value of the run before. The result is the
+    value of the last run.
 
     A layout has at most one group of operands and one of results with this role, of one size, in the same order.
     """
@@ -37,8 +38,8 @@ class Carry:
 @final
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Run k takes slice k of the operand along `axis`, and gives slice k of the result. Slices of runs that are not
-    made are zero."""
+    """Run k reads slice k of the operand along `axis`, and returns slice k of the result. If fewer runs are made, the
+    remaining slices of the result are zero."""
 
     axis: int = 0
 
@@ -46,30 +47,31 @@ class Slice:
 @final
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The run gives the result."""
+    """The run returns the whole result."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class BranchIndex:
-    """One operand, which says which of the bodies runs; no body takes it. Out of range, it names the nearest."""
+    """One operand: the index of the body that runs, clamped to the valid range. No body takes it."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Count:
-    """One operand, which says how often the body runs; no body takes it."""
+    """One operand: the number of runs of the body. No body takes it."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """A run takes elements of the operands, or what runs gave, in an order that is not stated."""
+    """A run reads elements of the operands, or results of other runs, in an unspecified order, as in a reduction."""
 
 
 Role: TypeAlias = Constant | Carry | Slice | Value | BranchIndex | Count | Elements
 
-# In `Body.results`, in place of a group: a bool without axes, whether there is a further run; no result of an equation.
+# In `Body.results`, in place of a group: the body returns a scalar bool, True for a further run. The equation has no
+# such result.
 PREDICATE: Final = -1
 
 # ------------------------------------------------------------------------------------------------ how often a body runs
@@ -78,7 +80,7 @@ PREDICATE: Final = -1
 @final
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Once. `opaque`: compiled code keeps it apart from what is around it."""
+    """Once. `opaque`: the compiler does not merge the body with the code around the call."""
 
     opaque: bool = False
 
@@ -86,13 +88,13 @@ class Once:
 @final
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Once, if the index names it."""
+    """Once if the index selects it, else not at all."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Times:
-    """`count` times, one run after the other; `reverse`: from the last slice to the first."""
+    """`count` runs in sequence; `reverse`: from the last slice to the first."""
 
     count: int
     reverse: bool = False
@@ -101,7 +103,7 @@ class Times:
 @final
 @dataclass(frozen=True, slots=True)
 class UpTo:
-    """As often as the count says, but at most `most` times; `reverse` as in `Times`."""
+    """As many runs as the `Count` operand says, but at most `most`; `reverse` as in `Times`."""
 
     most: int
     reverse: bool = False
@@ -110,9 +112,10 @@ class UpTo:
 @final
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A number of times that is not known before, at most `most` times: as long as a predicate holds, if there is one.
+    """A number of runs that is not known before the loop, at most `most`. If there is a predicate, runs continue while
+    it holds.
 
-    The predicate is a result of the body, or of another body: then it is asked before each run.
+    The predicate is a result of this body, or of another body, which is then evaluated before each run.
     """
 
     most: int | None = None
@@ -121,7 +124,7 @@ class Unknown:
 @final
 @dataclass(frozen=True, slots=True)
 class InParallel:
-    """`count` times, and no run sees what another gave."""
+    """`count` independent runs."""
 
     count: int
 
@@ -129,7 +132,7 @@ class InParallel:
 @final
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Not where the equation stands: it is a program of a rule."""
+    """Evaluating the equation does not run the body: it is a program of a rule, such as a custom derivative."""
 
 
 Runs: TypeAlias = Once | OneOf | Times | UpTo | Unknown | InParallel | Never
@@ -140,9 +143,9 @@ Runs: TypeAlias = Once | OneOf | Times | UpTo | Unknown | InParallel | Never
 @final
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Operands of an equation, or results, that stand together and have one role.
+    """Adjacent operands, or results, of an equation with the same role.
 
-    `fixed`: programs of rules have them too, so none is added or removed.
+    `fixed`: passes do not add or remove members, because the programs of rules have the same ones.
     """
 
     role: Role
@@ -153,10 +156,10 @@ class Group:
 @final
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body: the groups of operands that it takes and of results that it gives, by their numbers, in its order.
+    """A body, with the indices of the groups of operands that it takes and of results that it returns, in its order.
 
-    `stores`: reverse mode may store values of it. `linear`: of how many of its first operands it is a linear map that a
-    rule transposes.
+    `stores`: reverse mode may store values of the body. `linear`: the body is linear in its first `linear` operands,
+    and a rule transposes it with respect to these.
     """
 
     jaxpr: Jaxpr
@@ -172,8 +175,8 @@ class Body:
 class Layout:
     """The groups of operands and of results of an equation, in order, and its bodies in the order of its parameters.
 
-    `segment`: reverse mode stores the operands, and of the values of its bodies those that are marked to be kept.
-    `label`: what messages call the equation, where that is not the name of the primitive.
+    `segment`: reverse mode stores the operands, and of the values of the bodies only those that are marked to be saved.
+    `label`: the name of the equation in messages, if it differs from the name of the primitive.
     """
 
     operands: tuple[Group, ...]
@@ -184,21 +187,21 @@ class Layout:
 
     @property
     def running(self) -> tuple[int, ...]:
-        """The bodies that run where the equation stands."""
+        """The indices of the bodies that run when the equation is evaluated."""
         return tuple([k for k, body in enumerate(self.bodies) if type(body.runs) is not Never])
 
     @property
     def has_rules(self) -> bool:
-        """Whether there are bodies that do not run where the equation stands."""
+        """Returns True if some bodies belong to rules, and do not run when the equation is evaluated."""
         return len(self.running) < len(self.bodies)
 
     def operands_of(self, group: int) -> range:
-        """The places of a group among the operands."""
+        """The indices of the operands of a group."""
         first = sum([g.size for g in self.operands[:group]])
         return range(first, first + self.operands[group].size)
 
     def results_of(self, group: int) -> range:
-        """The places of a group among the results."""
+        """The indices of the results of a group."""
         first = sum([g.size for g in self.results[:group]])
         return range(first, first + self.results[group].size)
 
@@ -207,7 +210,7 @@ class Layout:
         return tuple(chain(*[self.operands_of(g) for g in self.bodies[body].operands]))
 
     def gives(self, body: int) -> tuple[int | None, ...]:
-        """For each result of a body, the result of the equation that it gives; None for a predicate."""
+        """For each result of a body, the result of the equation that it supplies; None for a predicate."""
         groups = self.bodies[body].results
         return tuple(chain(*[(None,) if g == PREDICATE else self.results_of(g) for g in groups]))
 
@@ -223,7 +226,7 @@ class Layout:
 
     @property
     def carries(self) -> dict[int, int]:
-        """The operands that are carried, and the results that are their last values."""
+        """A map from the operands that are carries to the results that are their final values."""
         at = next((k for k, group in enumerate(self.operands) if type(group.role) is Carry), None)
         if at is None:
             return {}
@@ -231,31 +234,31 @@ class Layout:
         return dict(zip(self.operands_of(at), self.results_of(to), strict=True))
 
     def group_of(self, body: int, role: type[Role]) -> int | None:
-        """The first group of operands with a role that a body takes and that may grow."""
+        """The first group of operands that a body takes, that has the role and that is not fixed."""
         groups = self.bodies[body].operands
         return next((g for g in groups if isinstance(self.operands[g].role, role) and not self.operands[g].fixed), None)
 
     def taken_by(self, group: int) -> tuple[int, ...]:
-        """The bodies that run and take a group of operands."""
+        """The running bodies that take a group of operands."""
         return tuple([k for k in self.running if group in self.bodies[k].operands])
 
     @property
     def transparent(self) -> bool:
-        """Whether the results are values of bodies that run: no rules, and runs in a stated order or in none."""
+        """Returns True if the results are values of bodies that run: there are no rules and no `Elements`."""
         return not self.has_rules and not any([type(g.role) is Elements for g in self.operands])
 
     @property
     def once(self) -> int | None:
-        """The body that runs exactly once, where that is all that runs."""
+        """The body that runs exactly once, if no other body runs; else None."""
         running = self.running
         return running[0] if len(running) == 1 and type(self.bodies[running[0]].runs) is Once else None
 
     @property
     def depends(self) -> bool:
-        """Whether a predicate decides how often bodies run."""
+        """Returns True if a predicate determines the number of runs."""
         return any([PREDICATE in self.bodies[k].results for k in self.running])
 
     @property
     def unbounded(self) -> bool:
-        """Whether a predicate decides how often bodies run, and nothing else ends them."""
+        """Returns True if a predicate alone determines the number of runs, without an upper bound."""
         return self.depends and any([self.bodies[k].runs == Unknown() for k in self.running])

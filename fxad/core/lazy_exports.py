@@ -1,7 +1,7 @@
-"""What a package shows of its files, each imported when something of it is first asked for.
+"""Lazy exports of a package: a file is imported when one of its names is first used.
 
-`fxad.numpy` has 400 names in 30 files, and a program uses a few of them. A type checker sees imports; a test holds what
-it sees and what is found here together.
+`fxad.numpy` has 400 names in 30 files, and a program uses a few of them. A type checker reads ordinary imports; a test
+compares these with the lazy exports.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from types import ModuleType
 def later(
     package: str, homes: Mapping[str, str], modules: str = ""
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package: `homes` says which names are in which file, `modules` are its own files
-    that are names themselves; `map=map_` shows under another name.
+    """`__getattr__` and `__dir__` of a package. `homes` maps a file to the names that it exports; `map=map_` exports
+    `map_` as `map`. `modules` are submodules that are exported themselves.
 
-    Rule: a name may be that of the file it is in, but not of another file of the package.
+    Rule: a name may equal that of its own file, but not that of another file of the package.
     """
     home = {
         shown: (file, name or shown)
@@ -36,11 +36,11 @@ def later(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         file, there = home[name]
         found = getattr(import_module(file), there)
-        setattr(sys.modules[package], name, found)  # asked for once
+        setattr(sys.modules[package], name, found)  # later lookups do not call `find`
         return found
 
     def listed() -> list[str]:
-        # not its files, which Python sets in a package when they are imported
+        # without the submodules, which Python sets as attributes of a package when they are imported
         there = {n for n, v in vars(sys.modules[package]).items() if not isinstance(v, ModuleType)}
         return sorted({*(there - _TOOLS), *parts, *home})
 
@@ -48,8 +48,8 @@ def later(
 
 
 class _Package(ModuleType):
-    """A package with functions that are called as their files are: Python, having imported a file, sets its name in the
-    package, and would hide the function."""
+    """A package that exports functions with the names of their files. Python sets an imported submodule as an attribute
+    of its package, which would hide the function; this class ignores that assignment."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"):

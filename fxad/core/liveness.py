@@ -1,4 +1,4 @@
-"""Which equations a program's results need: what dce, and the rules of equations with bodies, are made of."""
+"""Liveness: dead code elimination, also through the bodies of equations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def whole(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
 
 
 def sweep(jaxpr: Jaxpr, less: Callable[[Eqn, tuple[bool, ...]], Eqn] = whole) -> Jaxpr:
-    """The program without equations that no result and no effect needs; the program itself when there are none.
+    """The program without dead equations; the program itself if none is dead.
 
     `less(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
     """
@@ -39,7 +39,7 @@ def sweep(jaxpr: Jaxpr, less: Callable[[Eqn, tuple[bool, ...]], Eqn] = whole) ->
 
 
 def narrow(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The program without operands that nothing reads, and which operands are left."""
+    """The program without unread operands, and a mask of the operands that remain."""
     read: set[Atom] = set(jaxpr.outs)
     for eqn in jaxpr.eqns:
         read.update(eqn.ins)
@@ -55,7 +55,7 @@ def narrow(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[bool, ...]]:
 def dce(jaxpr: Jaxpr) -> Jaxpr:
     """The program without dead equations; operands and results stay as they are.
 
-    Results of a body that nobody uses disappear from it, and then operands that only they needed.
+    It also removes unused results of bodies, and then the operands that only those results read.
 
     Law:  same value; idempotent; never more equations; effects stay, in order.
     Cost: one pass back, one forward; the program itself when nothing is dead.
@@ -65,21 +65,21 @@ def dce(jaxpr: Jaxpr) -> Jaxpr:
 
 @by_value
 def prune(jaxpr: Jaxpr, used: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The program with only the results marked in `used`, and without operands that they do not need.
+    """The program with only the results marked in `used`, without the operands that they do not read.
 
-    Returns the program and which operands are left.
+    Returns the program and a mask of the operands that remain.
     """
     outs = tuple([a for a, u in zip(jaxpr.outs, used, strict=True) if u])
     return narrow(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
 
 
 def _without_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
-    """An equation without the results of its bodies that nobody uses, where its primitive knows how."""
+    """An equation with bodies, without its unused results and the operands that then are not read."""
     if not isinstance(eqn.prim, HigherOrder):
         return eqn
     live = {v for v, u in zip(eqn.outs, used, strict=True) if u}
     while True:
-        # again and again: a literal that moved into a body may be able to move on, into a body in there
+        # to a fixed point: a literal that moved into a body may move further, into a nested body
         less = remove_unused(eqn, tuple([v in live for v in eqn.outs]))
         if less is eqn or not isinstance(less.prim, HigherOrder):
             return less
@@ -87,11 +87,11 @@ def _without_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
 
 
 def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
-    """An equation with bodies without results that are not `used` and operands that then no body reads; the equation
-    itself where all is needed.
+    """An equation with bodies, without its unused results and the operands that then no body reads; the equation itself
+    if all are needed.
 
-    A carry is needed where its result is used, or a body reads it. One that no run changes, and whose result is not
-    used, becomes a constant. Literals move into bodies that do not run exactly once: calls share their bodies.
+    A carry is live if its result is used or a body reads it. A loop-invariant carry whose result is not used becomes a
+    constant. Literals move into bodies, except those of calls (`Once`): calls share their bodies.
     """
     prim = eqn.prim
     assert isinstance(prim, HigherOrder), "an equation with bodies"
@@ -115,7 +115,7 @@ def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
     whole = all(keep) and all([j is layout.bodies[k].jaxpr and all(mask) for k, (j, mask) in pruned.items()])
     moves = type(layout.bodies[running[0]].runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
     if whole and not idle and not moves:
-        return eqn  # as nearly always
+        return eqn  # the common case
     groups, fixed = _kept_operands(eqn, layout, keep, idle, read)
     made = prim.rebuild(
         tuple([
@@ -145,8 +145,8 @@ def _over_kept(
 
 
 def _idle(layout: Layout, carries: Mapping[int, int], keep: Sequence[bool]) -> set[int]:
-    """The operands that are carried, that no run changes and whose result is not kept, where the bodies that take them
-    may have them as constants."""
+    """The loop-invariant carries whose results are not kept. Empty if a body that takes the carries has no group of
+    constants to which they could move."""
     if all([keep[q] for q in carries.values()]) or any(
         [layout.group_of(k, Constant) is None for k in layout.taken_by(_carry_group(layout))]
     ):
@@ -166,7 +166,7 @@ def _carry_group(layout: Layout) -> int:
 def _kept_operands(
     eqn: Eqn, layout: Layout, keep: Sequence[bool], idle: AbstractSet[int], read: Mapping[int, AbstractSet[int]]
 ) -> tuple[list[list[int]], dict[int, Lit]]:
-    """The operands that are left, by groups, and those that are literals in the bodies now."""
+    """The operands that remain, by groups, and those that become literals in the bodies."""
     groups: list[list[int]] = []
     fixed: dict[int, Lit] = {}
     for g, group in enumerate(layout.operands):
@@ -177,7 +177,7 @@ def _kept_operands(
         elif of and not group.fixed:
             here = [p for p in here if any([p in read[k] for k in of])]
             if type(group.role) is Constant:
-                # a carry that no run changes
+                # loop-invariant carries
                 bodies = [k for k in of if layout.group_of(k, Constant) == g]
                 here += [p for p in sorted(idle) if any([p in read[k] for k in bodies])]
             if any([type(layout.bodies[k].runs) is not Once for k in of]):
@@ -195,8 +195,9 @@ def over(
     fixed: Mapping[int, Lit] = MappingProxyType({}),
     types: Mapping[int, Aval] = MappingProxyType({}),
 ) -> Jaxpr:
-    """A body that took the operands `takes` of its equation, now that its equation has others: the body takes those in
-    the `groups` that `operands` names. Those `fixed` are literals; `types` are those of operands that it did not take.
+    """Change the operands of a body after the operands of its equation changed. The body took the operands `takes` of
+    the equation; the new one takes those in the `groups` that `operands` lists. `fixed` operands become literals.
+    `types` are the types of operands that the body did not take.
     """
     wants = [p for g in operands for p in groups[g]]
     if list(takes) == wants:

@@ -1,4 +1,4 @@
-"""A table that remembers what was used last: bounded, without a lock, a dictionary's price for a hit."""
+"""A bounded table of recently used entries, without a lock. A hit costs as much as in a dictionary."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ V = TypeVar("V")
 
 @final
 class Recent(Generic[K, V]):
-    """Values by key. At least the `limit` keys used last are held, never more than twice as many.
+    """Values by key. It holds at least the `limit` most recently used keys, and at most twice as many.
 
-    Two generations: what is found in the old one moves to the young; a full young one becomes the old, and what nobody
-    asked for meanwhile is dropped. Threads may share a table: each step is one operation of a dictionary, and the worst
-    that a race does is to forget an entry early.
+    There are two generations. An entry found in the old generation moves to the young one. A full young generation
+    becomes the old one, and the entries of the former old one are dropped. Threads may share a table: each step is one
+    dictionary operation, and a race can only drop an entry early.
 
-    `peek(key)` is `get` without a frame of Python: it finds most of what is there, and remembers no use of it.
+    `peek(key)` is `get` without a Python frame: it looks in the young generation only, and does not count as a use.
     """
 
     __slots__ = ("_limit", "_old", "_young", "peek")
@@ -41,13 +41,13 @@ class Recent(Generic[K, V]):
         return found
 
     def put(self, key: K, value: V) -> None:
-        """Remember a value (not None)."""
+        """Store a value (not None)."""
         if len(self._young) >= self._limit:
             self._old, self._young = self._young, {}
             self.peek = self._young.get
         self._young[key] = value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._old, self._young = {}, {}
         self.peek = self._young.get

@@ -1,8 +1,8 @@
 """Memoisation by the value of a program.
 
-A result is stored on the program it was made from, so it lives exactly as long as that program: no table pins anything.
-Where the result is that program, a sign for it is: a program that refers to itself waits for Python's collector, with
-all that was made from it, where any other is gone with the last that refers to it.
+A result is stored on the program it was computed from, and lives as long as that program. No global table keeps it
+alive. If the result is the program itself, a sentinel is stored: Python's garbage collector would have to free a
+program that refers to itself, while every other program is freed with its last reference.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fxad.ir import Jaxpr
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ITSELF: Final = object()  # the result is the program that was asked about
+_ITSELF: Final = object()  # the result is the argument
 
 
 def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jaxpr, P], R]:
     """Compute `fn(jaxpr, *args)` once per distinct program and arguments; the arguments must be hashable.
 
     Law:  equal inputs give the same object, also when threads race (the first to finish wins).
-    Cost: a pass may call itself for bodies, however deep they are nested: see `fxad.core.stack`.
+    Cost: a pass may recur into bodies nested at any depth: see `fxad.core.stack`.
     """
 
     @wraps(fn)
@@ -34,7 +34,7 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
         try:
             found: R = memo[key]
         except KeyError:
-            pass  # what fn raises is not raised while this is handled: a traceback would show the whole key
+            pass  # `fn` runs outside this handler: its exceptions must not be chained to a KeyError with the whole key
         else:
             return cast(R, jaxpr) if found is _ITSELF else found
         levels = stack.levels

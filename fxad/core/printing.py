@@ -1,4 +1,4 @@
-"""How a program is written. `fxad.text` reads it back.
+"""Prints a program as text. `fxad.text` parses it.
 
     fn @norm(%arg0: f32[3]) -> (f32[]) {
       %0: f32[3] = mul %arg0, %arg0
@@ -12,11 +12,11 @@
       return %1
     }
 
-One equation a line; every distinct body once, before its first use; all of it exact, literals and parameters included.
-So the text decides which program it is, and the digest is the hash of a text: without the user's names, and with bodies
-named by their digests.
+One equation a line. Every distinct body is printed once, before its first use. Literals and parameters are exact, so
+the text determines the program. The digest of a program is the hash of a text without the user's names, in which
+bodies are named by their digests.
 
-This stands below `ir`, so that a program can print itself: it knows the classes of `ir` as types only.
+`ir` imports this module, so that a program can print itself. This module imports `ir` for types only.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from fxad.errors import DTypeError, TypecheckError
 if TYPE_CHECKING:
     from fxad.ir import Eqn, Jaxpr, Param, Primitive, Var
 
-Labels = Mapping[object, str]  # bodies -> how they are called in a text
+Labels = Mapping[object, str]  # bodies -> their labels in a text
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def program(functions: Sequence[Jaxpr], note: Callable[[Eqn], str] | None = None) -> str:
-    """The text of `functions[-1]`, after the bodies it needs. `note` gives a comment for an equation, or nothing."""
+    """The text of `functions[-1]`, after its bodies. `note` returns a comment for an equation, or an empty string."""
     known: Labels = labels(functions)
     texts = []
     for jaxpr in functions:
@@ -63,7 +63,7 @@ def labels(functions: Sequence[Jaxpr]) -> dict[object, str]:
 def function(jaxpr: Jaxpr, head: str, known: Labels, note: Callable[[Eqn], str] | None = None) -> str:
     """One function; its bodies by their labels."""
     lines = [f"{head}({_bindings(jaxpr.ins)}) -> ({', '.join([str(a.aval) for a in jaxpr.outs])}) {{"]
-    operations: dict[Primitive, str] = {}  # a layer's are those of the next one
+    operations: dict[Primitive, str] = {}  # programs repeat operations: each is printed once
     for eqn in jaxpr.eqns:
         done = operations.get(eqn.prim)
         if done is None:
@@ -102,7 +102,8 @@ def parameter(value: Param, known: Labels) -> str:
         case bool():
             return "true" if value else "false"
         case int():
-            return str(value) if abs(value) < 1 << 64 else hex(value)  # str() of a large int is slow, and may refuse
+            # str() of a large int is slow, and may raise
+            return str(value) if abs(value) < 1 << 64 else hex(value)
         case str():
             return json.dumps(value)
         case np.dtype():
@@ -114,7 +115,7 @@ def parameter(value: Param, known: Labels) -> str:
             if value in known:
                 return known[value]
             if hasattr(value, "with_aval") or hasattr(value, "with_dtype"):
-                return str(value)  # that is, a Lit or an Aval
+                return str(value)  # a Lit or an Aval
     raise TypecheckError(f"{value!r} is not a value that a program can hold")
 
 

@@ -1,7 +1,7 @@
-"""One element as text and back, exactly: the bits of a dtype's value as a decimal where that is exact, else in hex.
+"""Exact conversion of one element to text and back: a decimal if that is exact, else the bits in hex.
 
-Written against the formats themselves, in integer arithmetic, so that the text of a program (and with it the digest)
-depends on no version of NumPy or ml_dtypes and on no machine. Bits are little-endian bytes.
+It implements the formats in integer arithmetic. So the text of a program, and its digest, do not depend on the machine
+or on the version of NumPy or ml_dtypes. Bits are little-endian bytes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fxad.dtypes import DType
 @final
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A binary floating-point format: widths of its exponent and fraction, its bias, and what it does not have.
+    """A binary floating-point format: widths of its exponent and fraction, its bias, and its kind.
 
-    `ieee`: the highest exponent is kept for infinities and nans. Otherwise it holds numbers, and the one kind of nan is
-    all ones (`fn`), or the place of -0.0 (`fnuz`, which has no negative zero).
+    `ieee`: the highest exponent encodes infinities and nans. The other kinds use it for numbers, and have one nan: all
+    ones (`fn`), or the bits of -0.0 (`fnuz`, which has no negative zero).
     """
 
     exponent: int
@@ -32,7 +32,7 @@ class Format:
 
     @property
     def nan(self) -> int:
-        """The nan that is written `nan`: quiet, positive where nans have a sign, no payload."""
+        """The nan that prints as `nan`: quiet, positive if nans have a sign, without payload."""
         if self.kind == "fnuz":
             return 1 << (self.exponent + self.fraction)
         if self.kind == "fn":
@@ -94,8 +94,8 @@ FORMATS: Final = MappingProxyType(
 _DIGITS: Final = 9  # enough to tell any two float32 apart
 _DECIMAL: Final = re.compile(r"-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf)")
 _WHOLE: Final = 1e16  # where repr begins to write exponents
-_LONGEST: Final = 1000  # an exact float64 in full has 767 digits; float() takes its time beyond
-_INTEGER: Final = re.compile(r"-?\d{1,20}")  # int64 and uint64 need no more; int() is slow, and refuses, beyond 4300
+_LONGEST: Final = 1000  # an exact float64 has at most 767 digits; float() is slow on longer text
+_INTEGER: Final = re.compile(r"-?\d{1,20}")  # enough for int64 and uint64; int() raises beyond 4300 digits
 
 
 def show(bits: bytes, dtype: DType) -> str:
@@ -115,7 +115,7 @@ def _show_float(bits: int, form: Format, size: int) -> str:
         return "nan"
     value = form.decode(bits)
     if value is not None and (form.fraction == 52 or (value.is_integer() and abs(value) < _WHOLE)):
-        return repr(value)  # float64 is the format of Python's floats; whole numbers are easier to read in full
+        return repr(value)  # Python's floats are float64; whole numbers are printed in full for readability
     if value is not None:
         for digits in range(1, _DIGITS + 1):
             near = float(f"{value:.{digits}g}")
@@ -125,9 +125,9 @@ def _show_float(bits: int, form: Format, size: int) -> str:
 
 
 def read(text: str, dtype: DType) -> bytes | None:
-    """Bits of an element of a dtype that is not complex, from its text; None when it is not a value of the dtype.
+    """Bits of an element of a real dtype, from its text; None if the text is not a value of the dtype.
 
-    Law: `read(show(bits, dtype), dtype) == bits`. A decimal that `show` would write otherwise is taken too.
+    Law: `read(show(bits, dtype), dtype) == bits`. Decimals that `show` never prints are accepted too.
     """
     size = dtype.itemsize
     if dtype == dtypes.bool_:

@@ -1,9 +1,8 @@
-"""Work that one thread does while others wait for it, without a lock.
+"""Single flight: one thread does the work of a key while other threads wait for its result, without a lock.
 
-A lock can be left taken: an exception of a signal handler (Ctrl-C) may come between any two steps of Python, and a
-child is forked while another thread has it. Here nothing is released. A thread is at work as long as an object lives
-that stands for the call. The only reference to it is on the interpreter's stack, which drops it, in C, when the call
-returns or raises.
+A lock may never be released: a signal handler (Ctrl-C) may raise between any two bytecodes, and a process may fork
+while another thread holds the lock. Here nothing has to be released. An object represents the running call. The only
+reference to it is on the interpreter's stack, which drops it, in C, when the call returns or raises.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from weakref import ref
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOOK: Final = 0.1  # seconds after which a thread that waits looks again, whatever it was told
+_LOOK: Final = 0.1  # seconds after which a waiting thread checks again, even without a notification
 
 
 @final
 class _Call(partial[T]):
-    """A call that stands for itself while it runs: `_Call(...)()`, never in a variable."""
+    """A call whose lifetime is that of its run: `_Call(...)()`, never stored in a variable."""
 
     __slots__ = ()
 
@@ -40,7 +39,7 @@ def _marked(fn: Callable[[_Running], T], marks: list[_Running]) -> T:
 
 @final
 class _Running(ref[object]):
-    """A reference to a call that runs; dead when the call has ended. Who waits for the end takes `ended`."""
+    """A weak reference to a running call; dead when the call has ended. Waiting threads acquire `ended`."""
 
     __slots__ = ("ended", "thread")
 
@@ -65,10 +64,10 @@ def _end(running: dict[Hashable, _Running], key: Hashable, ended: Lock, _: objec
 
 @final
 class SingleFlight:
-    """Calls that run, by key: at most one thread does the work of a key, and the others wait for what it makes.
+    """Running calls, by key: at most one thread does the work of a key, and the others wait for its result.
 
-    A thread that is at work waits for nobody: what it comes upon in a finaliser or a signal handler it does itself, so
-    no two threads wait for each other.
+    A thread with a running call never waits. If a finaliser or a signal handler in that thread needs another key, the
+    thread does that work itself, so there is no deadlock.
     """
 
     __slots__ = ("__weakref__", "_running")
@@ -77,13 +76,13 @@ class SingleFlight:
         self._running: dict[Hashable, _Running] = {}
 
     def after_fork(self) -> None:
-        """In a child: the threads that were at work are not there."""
+        """Forget all calls: the threads of the parent do not exist in a forked child."""
         self._running.clear()
 
     def do(self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T]) -> T:
-        """What `find` finds, else what `make` makes. A call that fails leaves the work to the next thread.
+        """The result of `find`, or that of `make` if `find` returns None. If a call fails, the next thread tries.
 
-        Rule: `make` puts what it makes where `find` finds it.
+        Rule: `make` stores its result so that `find` returns it.
         """
         while True:
             made = find()
@@ -95,7 +94,7 @@ class SingleFlight:
                 return make()
 
     def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function, as work that `threads` tells of."""
+        """Call a function, and list this thread in `threads` while it runs."""
         key = object()
         return _Call(self._running, key, partial(self._enter, key, partial(fn, *args, **kwargs)))()
 
@@ -104,16 +103,16 @@ class SingleFlight:
         return fn()
 
     def _attempt(self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], mine: _Running) -> T | None:
-        """The work of a key; None while another thread does it."""
+        """Do the work of a key; returns None if another thread is doing it."""
         while (there := self._running.setdefault(key, mine)) is not mine:
             if there() is not None:
                 return make() if there.thread == mine.thread else None
             _remove_dead_weakref(self._running, key)
-        made = find()  # perhaps by a thread that ended just now
+        made = find()  # another thread may have just finished it
         return make() if made is None else made
 
     def _wait(self, key: Hashable) -> bool:
-        """Wait for the thread that does the work of a key; whether this thread may."""
+        """Wait for the thread that does the work of a key. Returns False if this thread must not wait."""
         there = self._running.get(key)
         if there is None:
             return True
@@ -123,11 +122,11 @@ class SingleFlight:
         return True
 
     def threads(self) -> set[int]:
-        """The threads that are at work."""
+        """The threads with a running call."""
         return {r.thread for r in self._alive()}
 
     def wait_for_one(self, threads: set[int]) -> None:
-        """Wait a moment for one of these threads."""
+        """Wait for one of these threads, at most `_LOOK` seconds."""
         for r in self._alive():
             if r.thread in threads:
                 _pause(r)
@@ -138,9 +137,9 @@ class SingleFlight:
 
 
 def _pause(running: _Running) -> None:
-    """Wait for the end of a call, or a moment."""
+    """Wait for the end of a call, at most `_LOOK` seconds."""
     if running.ended.acquire(timeout=_LOOK):
-        running.ended.release()  # for the next one that waits; where it is not reached, that one looks again
+        running.ended.release()  # wakes the next waiting thread; if interrupted before, that thread's timeout wakes it
 
 
 FLIGHTS: Final = SingleFlight()

@@ -21,12 +21,12 @@ class Place:
         return f"{self.file}:{self.line} in {self.function}"
 
 
-# While tracing, a code object and an instruction offset: cheap to take, resolved to a line when somebody asks.
+# Tracing records a code object and an instruction offset, which is cheap. `place` resolves them to a line.
 Source: TypeAlias = tuple[CodeType, int] | Place | None
 
 
 def place(source: Source) -> Place | None:
-    """Resolve where an equation was written."""
+    """The line of the user's program at which an equation was traced."""
     if source is None or isinstance(source, Place):
         return source
     code, offset = source

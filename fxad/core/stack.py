@@ -1,9 +1,9 @@
-"""Stack for what is nested deeply.
+"""Recursion into deeply nested programs, on the stacks of further threads.
 
-A pass transforms the bodies of a program by calling itself, so it takes stack for every level of nesting, and Python
-gives a thread a thousand frames. The limit is process-wide and not ours to raise. So after `LEVELS` levels a pass goes
-on in a thread of its own, which has a stack of its own, while the one before waits: one at a time, in the same order,
-with the same context variables and the same exceptions. Programs are not nested so deeply as a rule, and start none.
+A pass recurs into the bodies of a program, so each level of nesting uses stack, and Python allows a thread a thousand
+frames. The limit is process-wide, so a library must not raise it. After `LEVELS` levels, a pass continues in a new
+thread with its own stack, while the first thread waits: one thread runs at a time, in the same order, with the same
+context variables and the same exceptions. Most programs are nested less deeply, and start no thread.
 
 Source: Clang's `runWithSufficientStackSpace` and rustc's `ensure_sufficient_stack` do the same.
 """
@@ -21,12 +21,12 @@ from fxad.errors import DepthError, FxadError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LEVELS: Final = 32  # on one stack: at most 11 frames each were seen, of a thousand
+LEVELS: Final = 32  # per stack: a level took at most 11 frames when measured, of a thousand
 
 
 @final
 class _Flag:
-    """Whether nobody waits for the outermost of these calls any more: it was interrupted."""
+    """`up` is True if the outermost of these calls was interrupted, so that no thread waits for the others."""
 
     __slots__ = ("up",)
 
@@ -36,7 +36,7 @@ class _Flag:
 
 @final
 class _Stack(threading.local):
-    """The stack of this thread: how many levels are on it, and the flag of the threads that wait for each other."""
+    """The stack of this thread: the number of its levels, and the flag it shares with the threads that wait for it."""
 
     def __init__(self) -> None:
         self.levels = 0
@@ -48,12 +48,12 @@ stack: Final = _Stack()
 
 @final
 class _Stopped(BaseException):
-    """Ends a thread that nobody waits for."""
+    """Ends a thread for which no thread waits."""
 
 
 @final
 class _Outcome(Generic[R]):
-    """What a call in another thread gave or raised."""
+    """The result or the exception of a call in another thread."""
 
     __slots__ = ("error", "results")
 
@@ -74,10 +74,10 @@ def elsewhere(call: Callable[[], R]) -> R:
     context = copy_context()
 
     def run() -> None:
-        stack.levels, stack.stop = 1, stop  # not the first: who waits has done what the first does
+        stack.levels, stack.stop = 1, stop  # not 0: level 0 is that of the outermost call
         try:
             outcome.results.append(context.run(call))
-        except BaseException as e:  # noqa: BLE001  it is raised where it is waited for
+        except BaseException as e:  # noqa: BLE001  the waiting thread raises it
             outcome.error = e
 
     thread = threading.Thread(target=run, name="fxad: a stack for nested programs")
@@ -99,12 +99,12 @@ def elsewhere(call: Callable[[], R]) -> R:
         try:
             raise outcome.error
         finally:
-            outcome.error = None  # or the traceback would hold itself, by this frame
+            outcome.error = None  # else the traceback would refer to itself through this frame
     return outcome.results[0]
 
 
 def nested(fn: Callable[P, R]) -> Callable[P, R]:
-    """A function that may call itself for bodies, however deep they are nested. `memo.by_value` does the same."""
+    """Decorates a function that recurs into bodies nested at any depth. `memo.by_value` does the same."""
 
     @wraps(fn)
     def counted(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""Is a program well formed and well typed? The check every transform is held to."""
+"""Checks that a program is well formed and well typed. Every transform must return such a program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, lacking, params, place
 def typecheck(jaxpr: Jaxpr) -> None:
     """Check that a jaxpr is well formed and well typed, bodies included.
 
-    Law: holds for what every transform returns.
+    Law: the check passes for the result of every transform.
     Raises: TypecheckError that names the function and the equation.
     Cost: each distinct body is checked once, ever.
     """
@@ -59,7 +59,7 @@ def _check_equation(jaxpr: Jaxpr, i: int, eqn: Eqn, bound: set[Atom]) -> tuple[A
 
 
 def _storable(value: object) -> bool:
-    """Whether a parameter is exactly of a kind of `Param`: NumPy's ints are equal to ints, and not the same in text."""
+    """Returns True if a parameter has exactly a type of `Param`. NumPy's ints equal ints but print differently."""
     if type(value) is tuple:
         return all(map(_storable, value))
     return type(value) in _STORABLE or (isinstance(value, np.dtype) and value in dtypes.ALL)

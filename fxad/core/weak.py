@@ -1,7 +1,7 @@
-"""A weak table that threads share without a lock.
+"""A thread-safe weak table without a lock.
 
-A lock can be left taken: an exception of a signal handler (Ctrl-C) may come between any two steps of Python, and a
-child is forked while another thread has it. Here each step that changes the table is one operation in C.
+A lock may never be released: a signal handler (Ctrl-C) may raise between any two bytecodes, and a process may fork
+while another thread holds the lock. Here each change of the table is one operation in C.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ V = TypeVar("V")
 
 @final
 class WeakTable(Generic[K, V]):
-    """Weak interning: the one object for a key, as long as somebody holds it. Thread-safe, also beside finalisers.
+    """Weak interning: the unique object for a key, while a reference to it exists. Thread-safe, also with finalisers.
 
     Rule: keys are compared in C (numbers, bytes, tuples of them, objects compared by identity).
-    Law:  two calls of `put` with equal keys return the same object while that object is held.
+    Law:  two calls of `put` with equal keys return the same object while a reference to that object exists.
     """
 
     __slots__ = ("_refs",)
@@ -34,7 +34,7 @@ class WeakTable(Generic[K, V]):
         return None if ref is None else ref()
 
     def put(self, key: K, made: V) -> V:
-        """Store `made` under `key`, unless an object is there: then that one."""
+        """Store `made` under `key`, unless the key has an object. Returns the stored object."""
         refs = self._refs
         mine: KeyedRef[K, V] = KeyedRef(made, lambda ref: _forget(refs, ref.key), key)
         while True:
@@ -51,7 +51,7 @@ class WeakTable(Generic[K, V]):
 
 
 def _forget(refs: dict[K, KeyedRef[K, V]], key: K) -> None:
-    """Remove the entry of a key if its object is dead: another one may have taken its place."""
+    """Remove the entry of a key if its object is dead. A live object may have replaced it in the meantime."""
     _remove_dead_weakref(refs, key)
 
 

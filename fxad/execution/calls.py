@@ -1,8 +1,8 @@
-"""Calls of a compiled program: arguments matched, buffers handed to XLA, results wrapped.
+"""Calls of a compiled program: match the arguments, pass their buffers to XLA, wrap the results.
 
-A call of a small program is 4 us of XLA's, and what Python adds is counted in tenths of one. So each program has a
-function of its own for the usual call (arrays of exactly its types), whose variables are what that call needs;
-`Calls` answers every other one. See docs/adr/0036-a-function-for-each-call.md.
+XLA takes 4 us for a call of a small program, so each 0.1 us in Python counts. Each program has a closure for the usual
+call, with arrays of exactly its types. The closure holds all values that the call reads. `Calls` handles every other
+call. See docs/adr/0036-a-function-for-each-call.md.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ aval_of_array: Final = attrgetter("_aval")
 
 @final
 class Calls:
-    """A program and what runs it: on the default device, and on those where its operands are.
+    """A program and its executables: one for the default device, and one for each device that holds operands of a call.
 
-    It is the plan of a call, computed once: the types and the tree to match, what the program closes over, what starts
-    an execution (with donation around it), the handlers of its results, and the tree to make of them.
+    It precomputes all that a call needs: the types and the tree of the arguments, the closed-over arrays, the function
+    that starts an execution (with donation), the handlers of the results, and the tree of the results.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Calls:
     ) -> None:
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
-        self.given_up = tuple([k - len(program.bound) for k in donate])  # the same, as numbers of argument leaves
+        self.given_up = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = partial(operand_path, program)
         self.passed = passed(program.jaxpr, len(program.bound)) if not donate else None
         self.start: Start = self._free
@@ -69,16 +69,16 @@ class Calls:
         self.finish = _finish(program.out_tree)
 
     def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Any call. The arguments are flattened here, once."""
+        """Handle any call. Flattens the arguments once."""
         leaves, found = tree.flatten((args, kwargs))
         if found != self.program.in_tree:
             raise tree_error(self.program, found, len(args), kwargs)
         return self.run(leaves, type_of_arrays(leaves))
 
     def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
-        """The leaves of a call whose tree is the program's and whose leaves are Arrays of its types; else None.
+        """The leaves of a call, if its tree is that of the program and the leaves are Arrays of its types; else None.
 
-        Following a known structure is 7 times as fast as finding one (100 leaves in a dict: 3 us).
+        Flattening up to a known structure is 7 times as fast as computing the structure (100 leaves in a dict: 3 us).
         """
         leaves = tree.follow(self.program.in_tree, (args, kwargs))
         return leaves if leaves is not None and type_of_arrays(leaves) == self.avals else None
@@ -97,25 +97,26 @@ class Calls:
         return out
 
     def launch_buffers(self, buffers: list[runtime.Buffer]) -> Any:
-        """Call with what the program closes over, and arguments of exactly its types, wherever they are."""
+        """Call with the buffers of closed-over arrays, then of arguments of exactly the program's types, on any
+        device."""
         if next(due):
             collect()
         try:
             if commitments.any and True in map(committed, buffers):
                 outs = self._placed(buffers)
-            else:  # `handlers` are looked at when `start` has returned: it may change them
+            else:  # read `handlers` after `start` has returned: it may change them
                 outs = self.start(buffers).consume_with_handlers(self.handlers)
         except runtime.Refused as e:
             raise self.refused(e, buffers) from e
         return self.finish(arrays(self.out_avals, outs))
 
     def _free(self, buffers: Sequence[runtime.Buffer]) -> Results:
-        """The first execution on data that is free to move, of a program compiled for another device."""
+        """The first execution on uncommitted data, of a program that was not compiled for the default device."""
         self._start_with(self.load(runtime.default_device()))
         return self.start(buffers)
 
     def _start_with(self, loaded: runtime.Runnable) -> None:
-        """What runs on the default device."""
+        """Set the executable for the default device."""
         self.handlers = loaded.handlers
         self.start = Passing(self.passed) if self.passed is not None else self._around(loaded.start)
 
@@ -123,7 +124,7 @@ class Calls:
         return Donating(start, self.donate, self.program.name, self.path) if self.donate else start
 
     def _placed(self, buffers: list[runtime.Buffer]) -> list[runtime.Buffer]:
-        """The results where the committed operands are, committed."""
+        """Run on the device of the committed operands. The results are committed to it."""
         if self.passed is not None:
             return self.start(buffers).consume_with_handlers(self.handlers)
         device = target(self.program.name, buffers, self.path)
@@ -154,27 +155,27 @@ class Calls:
 
 
 def _leave(leaves: Sequence[Array], given_up: Sequence[int]) -> None:
-    """Arrays that were given up let their buffers go. What remains tells the device, and whether it was named."""
+    """Replace the buffers of donated arrays by placeholders, which keep the device and whether it is committed."""
     left = remains(leaves[given_up[0]]._buffer)
     for k in given_up:
         leaves[k]._buffer = remains(leaves[k]._buffer) if commitments.any else left
 
 
 def _finish(out_tree: tree.Structure) -> Callable[[list[Array]], Any]:
-    """What makes a tree of its leaves: for one leaf, and a tuple of leaves, without a look at the structure."""
+    """A function that builds the result tree from its leaves. One leaf and a flat tuple have fast paths."""
     if out_tree == _LEAF:
         return _first
     return tuple if out_tree == tree.structure(tuple([0] * out_tree.num_leaves)) else out_tree.unflatten
 
 
 def operand_path(program: Program[Any, Any], operand: int) -> str:
-    """An operand of a program's jaxpr in the user's words."""
+    """The name of an operand of a program's jaxpr in messages."""
     k = operand - len(program.bound)
     return f"argument {program.paths[k]}" if k >= 0 else f"closed-over array {operand}"
 
 
 def type_of_arrays(leaves: Sequence[Any]) -> tuple[Aval, ...] | None:
-    """The types of leaves that are all Arrays with a value; None if any is something else."""
+    """The types of the leaves if all are Arrays with a value, else None."""
     try:
         return tuple(map(aval_of_array, leaves))
     except AttributeError:
@@ -195,11 +196,11 @@ def _values(program: Program[Any, Any]) -> tuple[object, ...]:
 
 
 def usual(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
-    """A function for the usual call: no trace around, and arrays of exactly the types of the program.
+    """A function for the usual call: outside traces, with arrays of exactly the types of the program.
 
-    `otherwise` answers every other call. Types are compared by identity: equal avals are one object.
+    `otherwise` handles every other call. Types are compared by identity: equal avals are one object.
     """
-    if not calls.settled:  # compiled for another device, where its data is committed
+    if not calls.settled:  # compiled for another device than the default, for committed data
         return _elsewhere(calls, otherwise)
     if calls.flat and not calls.bound and calls.finish is _first and not calls.donate:
         if len(calls.avals) == 1:
@@ -210,7 +211,7 @@ def usual(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
 
 
 def _elsewhere(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
-    """Any trees in and out, of a program that does not run on the default device."""
+    """Any argument and result trees, for a program that does not run on the default device."""
     match, launch = calls.match, calls.launch
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -221,7 +222,7 @@ def _elsewhere(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
 
 
 def _of_one(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
-    """One array in, one out: a frame in all, and no attribute of the program is looked up."""
+    """One array in, one out: one Python frame, and no attribute lookup on the program."""
     (a,), (out_aval,), start, handlers, refused = (
         calls.avals,
         calls.out_avals,
@@ -287,7 +288,7 @@ def _of_two(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
 
 
 def _of_many(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
-    """Any trees in and out: they are followed, not found. Loops are written out: a comprehension is a frame."""
+    """Any argument and result trees. Loops are written out, because a comprehension costs a frame."""
     avals, bound, start, handlers, out_avals = calls.avals, calls.bound, calls.start, calls.handlers, calls.out_avals
     follow, flat, n = calls.program.in_tree.flatten_up_to, calls.flat, len(avals)
     finish, refused, operands, given_up = calls.finish, calls.refused, len(bound) + len(avals), calls.given_up

@@ -1,7 +1,7 @@
-"""Donation: arguments that a call gives up, so that results are written where they were.
+"""Donation: the results of a call reuse the memory of donated arguments.
 
-`Donation` says which arguments of a function they are, in the user's words. `Donating` stands before the execution of a
-program: it refuses a call that would use an array after it is gone, before anything runs, and marks what is gone after.
+`Donation` describes which arguments of a function the user donates. `Donating` wraps the execution of a program. Before
+the execution, it rejects a call that uses an array that is already donated. After it, it deletes the donated buffers.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Donate: TypeAlias = (
 
 
 def asked(donate: Donate) -> bool:
-    """Whether anything is to be donated at all: not for None, nor for an empty collection. Whatever else is false (0,
-    an empty name, a 0 of NumPy's) names an argument, rightly or wrongly."""
+    """Returns False for None and for an empty collection. Other falsy values (0, an empty name, a NumPy 0) are
+    attempts to name an argument."""
     empty = isinstance(donate, Sequence | Mapping) and not isinstance(donate, str) and not donate
     return donate is not None and not empty
 
@@ -36,19 +36,19 @@ def asked(donate: Donate) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class Donation:
-    """The arguments that a function gives up: names, or positions where there is none, each with a tree prefix of bools
-    that says which of its leaves. Make it with `donation`."""
+    """The donated arguments of a function: names, or positions of arguments without a name. Each has a tree prefix of
+    bools, which marks the donated leaves. `donation` makes one."""
 
     what: str
     entries: tuple[tuple[int | str, object], ...]
 
     def of_method(self) -> Donation:
-        """The same of the function whose first argument is given: positions that have no name are one less."""
+        """The donation of a bound method: positions without a name decrease by one."""
         shifted = [(k if isinstance(k, str) else k - 1, prefix) for k, prefix in self.entries if k != 0]
         return replace(self, entries=tuple(shifted))
 
     def leaves(self, program: Program[..., object]) -> tuple[int, ...]:
-        """The argument leaves of a program that are given up. An argument that the call leaves out is none.
+        """The indices of the donated argument leaves of a program. Arguments that the call omits are ignored.
 
         Raises: TreeError when a prefix does not fit its argument.
         """
@@ -75,10 +75,10 @@ def _is_bool(x: object) -> bool:
 
 
 def donation(what: str, donate: Donate, placed: Sequence[str], known: Collection[str] | None) -> Donation:
-    """Which arguments `donate` names, of a function with positional parameters `placed`; `known` are all its parameters
-    (None: it takes others too). `what` is who asks, for messages.
+    """The donation that `donate` describes, for a function with positional parameters `placed`. `known` are all its
+    parameters (None: it takes others too). `what` is the name of the caller in messages.
 
-    Raises: ParameterError for what is no argument, and for an argument that is named twice.
+    Raises: ParameterError for an unknown argument, and for an argument that is named twice.
     """
     found: dict[int | str, object] = {}
     for where, prefix in _entries(what, donate):
@@ -107,7 +107,7 @@ def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
 
 
 def _resolved(what: str, where: int | str, placed: Sequence[str], known: Collection[str] | None) -> int | str:
-    """A position as a name, where it has one."""
+    """The name of an argument, or its position if it has no name."""
     n = len(placed)
     if isinstance(where, str):
         if known is not None and where not in known:
@@ -127,7 +127,7 @@ def _resolved(what: str, where: int | str, placed: Sequence[str], known: Collect
 
 
 def of_program(program: Program[..., object], donate: Donate) -> tuple[int, ...]:
-    """The operands of a program's jaxpr that `donate` gives up."""
+    """The operands of a program's jaxpr that `donate` describes."""
     placed, keywords = program.in_tree.children()
     names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(placed.num_children)]
     given = donation(f"compile of {program.name}", donate, names, [*names, *keywords.entries()])
@@ -139,10 +139,10 @@ def of_program(program: Program[..., object], donate: Donate) -> tuple[int, ...]
 
 @final
 class Donating:
-    """The execution of a program that takes operands over: what it is given is gone after the call.
+    """The execution of a program that donates operands: their buffers are deleted after the call.
 
-    Rule:   an operand is gone whether or not a result could use its memory: the same call never depends on that.
-            Of two calls that donate one array at once, in two threads, one is refused.
+    Rule:   a donated operand is deleted even if no result can reuse its memory, so that calls behave alike. If two
+            threads donate one array at the same time, one of the calls is refused.
     Raises: ArgumentError, before anything runs, for an array that is donated and given a second time.
     """
 
@@ -156,17 +156,17 @@ class Donating:
         if len(set(map(id, buffers))) != len(buffers):
             self._check(buffers)
         to, where = self._to, user_source(2)
-        if to.source != where:  # a training loop calls from one line
+        if to.source != where:  # a training loop calls from one line, so the object is reused
             to = self._to = runtime.Donated(self._name, where)
         call = to, get_ident()
         try:
             for k in self._operands:
                 if not runtime.take(buffers[k], call) and not buffers[k].is_deleted():
-                    raise runtime.Refused(runtime.GONE)  # a call in another thread is about to use it
+                    raise runtime.Refused(runtime.GONE)  # a call in another thread has taken it
             results = self._start(buffers)
             for k in self._operands:
-                runtime.delete(buffers[k])  # one of no use, and one that NumPy looks at: XLA left them alone
-        except BaseException:  # in the middle of a linked run: what had run has used its operands up
+                runtime.delete(buffers[k])  # XLA does not delete buffers that no result reuses or that NumPy views
+        except BaseException:  # in a linked run, earlier steps may have consumed their operands already
             for k in self._operands:
                 runtime.release(buffers[k], call)
             raise
@@ -185,7 +185,7 @@ class Donating:
 
 
 def check_operands(program: Program[..., object], operands: tuple[int, ...]) -> None:
-    """Warns of donated operands that no result can use. Raises: ParameterError for what a program closes over."""
+    """Warns of donated operands that no result can reuse. Raises: ParameterError for a closed-over array."""
     bound = len(program.bound)
     if operands and min(operands) < bound:
         raise ParameterError(

@@ -1,4 +1,4 @@
-"""What a program becomes: `Lowered`, StableHLO as a value, and `Executable`, which runs."""
+"""`Lowered`, a program as StableHLO, and `Executable`, a compiled program."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ Units: TypeAlias = Literal["auto", "none"] | Predicate
 @final
 @dataclass(frozen=True, slots=True)
 class Lowered(Generic[P, R_co]):
-    """A program as StableHLO. `compile()` makes it run.
+    """A program as StableHLO. `compile()` returns an `Executable`.
 
-    The module is written when it is first looked at, or when XLA has to compile it: a program that the cache knows, in
-    memory or on disk, is never lowered.
+    The module is generated at its first use, or when XLA has to compile it. A program that is in the cache, in memory
+    or on disk, is never lowered.
     """
 
     program: Program[P, R_co]
-    donate: tuple[int, ...] = ()  # operands that `compile` gives up unless it is told otherwise
+    donate: tuple[int, ...] = ()  # operands that `compile` donates by default
     choice: Choice = "none"
     passes: Passes | None = None  # None: the default pipeline
 
@@ -53,16 +53,17 @@ class Lowered(Generic[P, R_co]):
 
     @property
     def stages(self) -> Stages:
-        """The program, and what it is after each pass that it goes through before it is compiled: a table to print."""
+        """The program, and the result of each pass that runs before compilation. Its `str` is a table."""
         return stages_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     @property
     def units(self) -> Plan:
-        """The plan: what is compiled, once each, and the steps that call it. Its `str` is a table."""
+        """The plan: the units, each compiled once, and the steps that call them. Its `str` is a table."""
         return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     def text(self) -> str:
-        """StableHLO text; byte-identical for equal programs. Of several units: the plan as comments, then each unit."""
+        """StableHLO text; byte-identical for equal programs. A plan of several units: its table as comments, then each
+        unit."""
         plan = self.units
         texts = [lower_jaxpr(u.body).text() for u in plan.units]
         if len(plan.steps) == 1:
@@ -73,15 +74,15 @@ class Lowered(Generic[P, R_co]):
     def compile(
         self, options: CompileOptions = DEFAULT_OPTIONS, *, donate: Donate = (), device: runtime.Device | None = None
     ) -> Executable[P, R_co]:
-        """Compile with XLA; an equal program compiled before with equal options is not compiled again, nor is a unit.
+        """Compile with XLA. The cache returns an equal program or unit that was compiled before with equal options.
 
-        `donate` names arguments whose memory the results take over, by position, by name, or both; or maps them to tree
-        prefixes of bools. Such an array is gone after a call. `device` is the one to compile for now (without: the
-        default one); for others it is compiled when data on them asks for it.
+        `donate` names arguments whose memory the results reuse, by position, by name, or both; or maps them to tree
+        prefixes of bools. A donated array is deleted by the call. `device` is the device to compile for now (default:
+        the default device). A call with data committed to another device compiles for that device.
 
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
-                ParameterError for a `donate` that is no argument; DonationWarning for memory that no result can use;
-                ArgumentError for what is not a device.
+                ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
+                reuse; ArgumentError if `device` is not a device.
         """
         given = of_program(self.program, donate) if asked(donate) else self.donate
         if given and options.donate:
@@ -98,11 +99,11 @@ class Lowered(Generic[P, R_co]):
         return Executable(self.program, Calls(self.program, loaded, load, operands))
 
     def export(self, *, platforms: str | Sequence[str] | None = None) -> bytes:
-        """The program as bytes; `fx.load_exported` runs them, in any process, whole.
+        """The whole program as bytes. `fx.load_exported` loads them in any process.
 
-        `platforms` are those that it may run on (without: all that it can).
+        `platforms` are the platforms to support (default: all possible ones).
 
-        Raises: ArgumentError for calls of the host; ParameterError for a platform that cannot be.
+        Raises: ArgumentError for calls of the host; ParameterError for an unsupported platform.
         """
         program: Program[P, R_co] = self.program.replace(run_passes(self.program.jaxpr, self.passes or ()))
         return export(program, donate=self.donate, platforms=platforms)
@@ -114,15 +115,14 @@ class Lowered(Generic[P, R_co]):
 def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None = None) -> Lowered[P, R]:
     """Lower a program to StableHLO: a pure function of the program, one function per distinct sub-program.
 
-    `units` decides which calls are compiled apart, once each: "auto", by the cost rule of `fxad.units.blocks`, of calls
-    and stretches of equations that repeat; a predicate of the body of a call (a `Jaxpr`), of the calls that there are;
-    or "none": the program is compiled whole.
+    `units` selects the calls that are compiled separately, each distinct body once. "auto": the cost rule of
+    `fxad.units.blocks` selects repeated calls and repeated sequences of equations. A predicate of a body (a `Jaxpr`)
+    selects among the existing calls. "none": the program is compiled as a whole.
 
-    `passes` are what the program goes through first. The default is `fxad.passes.BEFORE_COMPILATION`, where the cost
-    rule finds that units pay. A tuple that is given replaces it, and the program always goes through it: `()` is no
-    pass.
+    `passes` run first. The default is `fxad.passes.BEFORE_COMPILATION`, if the cost rule says that units pay. A given
+    tuple replaces the default and is always run; `()` runs no pass.
 
-    Law: the results do not depend on `units` but for rounding: XLA does not fuse across the border of a unit.
+    Law: the results do not depend on `units` except for rounding: XLA does not fuse across the border of a unit.
     """
     if not isinstance(program, Program):
         raise ArgumentError(
@@ -133,13 +133,13 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 
 
 def choice_of(jaxpr: Jaxpr, units: Units) -> Choice:
-    """The choice of units as a value. Raises: ParameterError for a word that is none."""
+    """The choice of units as a value. Raises: ParameterError for an unknown word."""
     check_choice("lower", units)
     return chosen(jaxpr, units) if callable(units) else units
 
 
 def check_choice(what: str, units: object) -> None:
-    """Raises: ParameterError for what does not say which calls are units."""
+    """Check that `units` is a valid choice of units. Raises: ParameterError."""
     if units not in ("auto", "none") and not callable(units):
         raise ParameterError(
             f"{what}: units must be 'auto', 'none' or a predicate, got {units!r}",
@@ -150,7 +150,7 @@ def check_choice(what: str, units: object) -> None:
 def load_linked(
     jaxpr: Jaxpr, choice: Choice, passes: Passes | None, options: CompileOptions, device: runtime.Device
 ) -> runtime.Runnable:
-    """The executable of a program on a device; its units are from the cache in force."""
+    """The executable of a program on a device. The active cache supplies its units."""
     plan = plan_of(jaxpr, choice, options.donate, passes)
     if len(plan.steps) > 1 or passes:
         runtime.cache_in_force().hold_planned(jaxpr)
@@ -166,7 +166,7 @@ class Executable(Generic[P, R_co]):
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path; ExecutionError.
     """
 
-    # `__call__` is a slot: each program has a function of its own there, and a call is one frame of Python
+    # `__call__` is a slot that holds the closure of this program, so a call is one Python frame
     __slots__ = ("__call__", "_calls", "program")
     __signature__ = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])
 
@@ -189,15 +189,15 @@ class Executable(Generic[P, R_co]):
         return self._calls.loaded
 
     def text(self) -> str:
-        """The program as XLA optimised it, in HLO; of several units one section each, which begins with a comment."""
+        """The optimised HLO. A plan of several units has one section per unit, which begins with a comment."""
         return self._loaded.hlo()
 
     def memory(self) -> MemoryStats:
-        """Bytes of arguments, results, aliases, temporaries and the peak, as XLA planned them."""
+        """Bytes of arguments, results, aliases, temporaries and the peak, as planned by XLA."""
         return runtime.memory(self._loaded)
 
     def cost(self) -> CostStats:
-        """Flops, bytes accessed and transcendentals, as XLA counts them."""
+        """Flops, bytes accessed and transcendentals, as estimated by XLA."""
         return runtime.cost(self._loaded)
 
     def __repr__(self) -> str:

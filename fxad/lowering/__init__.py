@@ -1,7 +1,7 @@
-"""Rooms behind `fxad.lower`: how types, constants, places and modules are written as MLIR text.
+"""Parts of `fxad.lower`: types, constants, locations and modules as MLIR text.
 
-What reads modules back, `mlir`, is imported when it is first asked for: jaxlib's bindings take 7 ms,
-and a program is compiled without them.
+`mlir`, which parses modules, is imported at its first use: jaxlib's bindings take 7 ms to import, and compilation does
+not need them.
 """
 
 from typing import TYPE_CHECKING

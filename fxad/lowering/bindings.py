@@ -1,6 +1,6 @@
-"""jaxlib's MLIR bindings. They take 7 ms to import, so only what reads modules asks for them.
+"""jaxlib's MLIR bindings. They take 7 ms to import, so only code that parses modules imports them.
 
-`import fxad` has loaded jaxlib itself before, in silence (`fxad.lowering.door`).
+`import fxad` has loaded jaxlib itself before, without log output (`fxad.lowering.door`).
 """
 
 from __future__ import annotations

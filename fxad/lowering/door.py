@@ -1,8 +1,8 @@
-"""The first import of jaxlib, in silence.
+"""The first import of jaxlib, without log output.
 
-jaxlib reads its log level from the environment when its shared library is loaded, and by default writes three lines to
-stderr whenever a client is made. Unless the user has set a level it is loaded at "warnings and errors" (the level jax
-uses too), and the environment is left as it was.
+jaxlib reads its log level from the environment when its shared library is loaded. By default it writes three lines to
+stderr whenever a client is made. Unless the user has set a level, this module loads it with the level "warnings and
+errors" (as jax does), and then restores the environment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The one door to jaxlib's MLIR bindings: check a module and print it as people read it.
+"""Parses, verifies and prints modules with jaxlib's MLIR bindings.
 
-Programs are written and compiled as text, so this room is entered only when somebody asks for the text. A context is
-not safe to share between threads: whoever parses takes one, and gives it back.
+Programs are written and compiled as text, so this module is used only to print that text. Threads must not share an
+MLIR context: each parse takes a context from a pool, and returns it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 @final
 class _Parser:
-    """Contexts with the dialects loaded that nobody uses now. One is made (3 ms) when there is none."""
+    """A pool of contexts with the dialects loaded. A new one is made (3 ms) if the pool is empty."""
 
     __slots__ = ("_free",)
 
@@ -26,7 +26,7 @@ class _Parser:
         self._free: deque[ir.Context] = deque()
 
     def __call__(self, source: str, use: Callable[[ir.Module], R]) -> R:
-        """Parse, verify, and use the module while nobody else is in its context."""
+        """Parse and verify a module, and apply `use` to it. No other thread uses the context meanwhile."""
         try:
             context = self._free.pop()
         except IndexError:
@@ -60,7 +60,7 @@ def pretty(source: str) -> str:
 
 
 def parsed(source: str, use: Callable[[ir.Module], R]) -> R:
-    """What `use` makes of the module. Raises: CompileError when it is not valid."""
+    """The result of `use` on the module. Raises: CompileError when it is not valid."""
     return _parser(source, use)
 
 

@@ -1,7 +1,7 @@
-"""How deeply bodies may be nested in what is compiled, and how large it may be.
+"""Limits of the nesting depth and of the size of compiled programs.
 
-XLA reads a module by recursion, in a thread with 2 MB of stack, and ends the process where that is not enough: measured
-with jaxlib 0.10.2, at 185 calls in each other, and at 97 branches or 63 scans each of which has a call in it.
+XLA parses a module by recursion, in a thread with 2 MB of stack, and aborts the process if that overflows. Measured
+with jaxlib 0.10.2: at 185 nested calls, and at 97 nested branches or 63 nested scans, each of which contains a call.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from fxad.core.layout import Once, Slice
 from fxad.errors import CompileError
 from fxad.ir import HigherOrder, Jaxpr, distinct, place
 
-# In calls: what is left is for other versions of jaxlib.
+# In calls, with a margin for other versions of jaxlib.
 _LIMIT: Final = 150
 _LARGEST: Final = 1 << 24  # some ten GB
 
 
 def check_nesting(jaxpr: Jaxpr, what: str = "compile") -> None:
-    """Raises: CompileError for a program that XLA could not read, naming the outermost equation of the nest, or that is
-    too large with its calls opened; `what` is who asks."""
-    deep: dict[Jaxpr, tuple[int, int]] = {}  # how much stack, in calls, and how many bodies in each other
-    size: dict[Jaxpr, int] = {}  # equations, bodies in place of those that carry them
+    """Check that XLA can compile a program. Raises: CompileError if it is nested too deeply, with the outermost
+    equation of the nest, or if it is too large with calls inlined. `what` is the caller, for messages."""
+    deep: dict[Jaxpr, tuple[int, int]] = {}  # stack, in units of one call, and depth of nesting
+    size: dict[Jaxpr, int] = {}  # equations, with bodies inlined
     for body in distinct(jaxpr):
         inner = [b for eqn in body.eqns if isinstance(eqn.prim, HigherOrder) for b in _compiled(eqn.prim)]
         size[body] = len(body.eqns) + sum([size[b] for b in inner])
@@ -50,13 +50,13 @@ def _below(prim: HigherOrder, deep: dict[Jaxpr, tuple[int, int]]) -> tuple[int, 
 
 
 def _compiled(prim: HigherOrder) -> tuple[Jaxpr, ...]:
-    """The bodies that are compiled: rules have done what they are for."""
+    """The bodies that are compiled, which excludes those of rules."""
     layout = prim.layout
     return tuple([layout.bodies[k].jaxpr for k in layout.running])
 
 
 def _calls(prim: HigherOrder) -> int:
-    """How many calls take as much stack as one such equation."""
+    """The stack that such an equation takes, in units of one call."""
     layout = prim.layout
     runs = [layout.bodies[k].runs for k in layout.running]
     apart = any([isinstance(r, Once) and r.opaque for r in runs])

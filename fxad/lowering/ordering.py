@@ -1,7 +1,7 @@
-"""Ordered calls of the host in the order of the program: each waits for a token that the one before gives.
+"""Ordered calls of the host run in program order: each takes a token, a result of the one before.
 
-XLA keeps no order between operations that do not depend on each other. So a token, a u32[], goes through the ordered
-calls of a program as an operand and a result, and through the bodies that hold them.
+XLA does not preserve the order of independent operations. So a token, a u32[], is threaded as an operand and a result
+through the ordered calls of a program, and through the bodies that contain them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _Ordered: TypeAlias = tuple[Primitive, int, int]
 _TOKEN: Final = -1  # the token, among the places of operands
 
 GOES: Final = Aval((), dtypes.bool_)
-# A result that every program with calls of the host has, last: it is there when the program has run.
+# The additional last result of every program with calls of the host: it is available when the program has run.
 DONE: Final = Aval((), dtypes.uint8)
 
 
 def calls_host(jaxpr: Jaxpr) -> bool:
-    """Whether the program calls the host: for its values, for its effects, or where a check fails."""
+    """Returns True if the program may call the host: for values, for effects, or for a failed check."""
     return any([isinstance(eqn.prim, Called) for body in distinct(jaxpr) for eqn in body.eqns])
 
 
@@ -90,12 +90,12 @@ def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[
 
 
 def _with_token(prim: HigherOrder) -> _Ordered | None:
-    """An equation whose bodies have ordered calls, with a token. It is a carry of repeated runs, and goes into a body
-    that runs once and out of it. None where there is no order: runs in parallel, and a predicate with such calls."""
+    """Add a token to an equation whose bodies have ordered calls: as a carry of a loop, or as an operand and a result
+    of a body that runs once. None if there is no order: parallel runs, or a predicate with ordered calls."""
     layout = prim.layout
     holding = [k for k in layout.running if ORDERED in layout.bodies[k].jaxpr.effects]
     once = layout.once
-    if layout.has_rules and once is not None:  # rules have done what they are for
+    if layout.has_rules and once is not None:  # rules are not needed any more
         return Call(_threaded(layout.bodies[once].jaxpr)), 0, 0
     if isinstance(prim, While) and ORDERED in prim.cond.effects and prim.max_steps is None:
         return Call(_threaded(_deciding(prim))), 0, 0  # a program of another loop, which only `while` is known to have
@@ -135,7 +135,8 @@ def _moved(body: Jaxpr, to: int) -> Jaxpr:
 
 
 def _deciding(loop: While) -> Jaxpr:
-    """A loop whose predicate calls the host, as one that carries what the predicate gave: its steps end with it."""
+    """Rewrite a loop whose predicate calls the host: the predicate moves to the end of the body, and its value becomes
+    a carry."""
     n, m = loop.n_cond, loop.n_cond + loop.n_body
     avals = (*loop.cond.in_avals[:n], *loop.body.in_avals)
     b = Builder()

@@ -1,7 +1,7 @@
-"""Where equations were written, as MLIR locations. XLA keeps them as metadata (`op_name`, file and line).
+"""Source locations of equations as MLIR locations. XLA keeps them as metadata (`op_name`, file and line).
 
-Locations are named by alias (`loc(#L3)`) while a program is written and defined at its end, so a code object's line
-table is walked once however many of its lines occur.
+Operations refer to locations by alias (`loc(#L3)`), and the aliases are defined at the end of the module. So the line
+table of a code object is read once for all its lines.
 """
 
 from __future__ import annotations

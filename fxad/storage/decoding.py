@@ -1,4 +1,4 @@
-"""The program of sections of bytes: what `load` and `load_exported` read.
+"""Decodes the sections that `load` and `load_exported` read to a program.
 
 The bytes may come from anybody. Nothing in them is believed: the text is parsed and typechecked, the description must
 fit it, and only modules that fxad lowers from the parsed program reach jaxlib.
@@ -107,7 +107,7 @@ def _array(what: str, section: Section, aval: Aval, kind: str) -> object:
 
 
 def _of_call(structure: tree.Structure) -> bool:
-    """Whether a structure is that of positional arguments and keywords."""
+    """Returns True if a structure is that of positional arguments and keywords."""
     if structure.type is not tuple or [c.type for c in structure.children()] != [tuple, dict]:
         return False
     return all([isinstance(key, str) for key in tree.opened(structure.children()[1]).keys])

@@ -1,4 +1,4 @@
-"""A program as sections of bytes: what `save` and `export` write.
+"""Encodes a program as the sections that `save` and `export` write.
 
 The sections are a description in JSON, the program as text, and the bytes of the arrays that it closes over.
 """

@@ -1,4 +1,4 @@
-"""Programs for other processes and other versions: what `Lowered.export` writes, and `fx.load_exported` reads.
+"""Exported programs, for other processes and versions: `Lowered.export` writes and `fx.load_exported` reads them.
 
 What is exported is the program as text, as in a file of `save`, with what a call of it donates and where it may run. It
 holds no StableHLO: jaxlib's reader of serialized modules ends the process on forged bytes (docs/adr/0039), and a module
@@ -31,7 +31,7 @@ def export(
     donate: tuple[int, ...] = (),
     platforms: str | Sequence[str] | None = None,
 ) -> bytes:
-    """A program as bytes, to run elsewhere with `load_exported`. Operands in `donate` are given up by its calls.
+    """A program as bytes, to run elsewhere with `load_exported`. Its calls donate operands in `donate`.
 
     `platforms` are those it may run on: all that have what it calls, without.
 

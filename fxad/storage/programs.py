@@ -78,7 +78,7 @@ def load(
 
 
 def _path(operation: str, path: object) -> str:
-    """The absolute path. Raises: ArgumentError for what is none."""
+    """The absolute path. Raises: ArgumentError if `path` is not a path."""
     try:
         given = os.fsdecode(path)  # type: ignore[arg-type]
     except TypeError:

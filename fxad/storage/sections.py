@@ -1,4 +1,4 @@
-"""The form of what fxad stores: a line with kind and version, then sections, each with its own length and checksum.
+"""The file format of fxad: a line with kind and version, then sections, each with its own length and checksum.
 
     fxad program 1
     text 231 9f86d081884c7d65...
@@ -41,7 +41,7 @@ def packed(kind: str, version: int, sections: Sequence[Section]) -> list[bytes]:
 
 
 def begins(found: bytes, kind: str) -> bool:
-    """Whether bytes begin as those of a kind do."""
+    """Returns True if bytes begin with the header of a kind."""
     return found.startswith(f"{kind} ".encode())
 
 
@@ -71,7 +71,7 @@ def unpacked(what: str, found: bytes, kind: str, newest: int) -> tuple[int, list
 
 
 def _section(what: str, found: bytes, at: int) -> Section:
-    """The section whose heading begins at a byte."""
+    """The section whose header begins at a byte offset."""
     end = found.find(b"\n", at, at + _LONGEST)
     words = found[at : max(end, at)].decode("ascii", "replace").split(" ")
     if len(words) != 3 or not words[1].isdecimal() or len(words[1]) > 18:

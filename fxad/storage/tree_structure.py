@@ -34,7 +34,7 @@ _FACTORIES: Final = MappingProxyType({f.__name__: f for f in (list, dict, tuple,
 
 
 def describe(structure: Structure, what: str = "save") -> Json:
-    """A structure in JSON; `what` is who asks, for messages.
+    """A structure in JSON. `what` is the caller, for messages.
 
     Raises: ArgumentError for a class that another process could not find, or static data that no file can hold.
     """

@@ -31,7 +31,7 @@ DEFAULT_OPTIONS: Final = runtime.CompileOptions()
 
 
 class Binder(Protocol):
-    """Where operations go: into the program being traced, or to a device."""
+    """The destination of operations: the program being traced, or a device."""
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         """One equation over the arguments, exactly as they are: no promotion."""
@@ -43,7 +43,7 @@ class Binder(Protocol):
         """A whole program over its operands."""
 
     def staging(self) -> bool:
-        """Whether operations become equations where this is asked."""
+        """Returns True if operations of the calling code become equations."""
 
 
 _binder: ContextVar[Binder | None] = ContextVar("fxad_binder", default=None)
@@ -75,12 +75,12 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     @property
     def device(self) -> runtime.Device:
-        """Where the value is."""
+        """The device of the value."""
         return runtime.device_of(self._buffer)
 
     @property
     def committed(self) -> bool:
-        """Whether it was put on its device, or computed from what was, and so does not move by itself."""
+        """True if the array was put on its device, or computed from such an array. It then never moves implicitly."""
         return self._buffer._committed
 
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
@@ -133,7 +133,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         return asarray, (np.array(self.__array__()),)
 
     def copy(self) -> Self:
-        """The value in memory of its own, to be donated apart; inside a trace, where nothing is, the array itself."""
+        """A copy in separate memory, which can be donated on its own. Inside a trace, it is the array itself."""
         self.present("copy: argument 0")
         staged = type(self) is not Array or binder().staging()
         return self if staged else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
@@ -423,12 +423,12 @@ def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:
 
 
 def is_scalar(value: object) -> bool:
-    """Whether a value is a Python number: also one of a subclass, as the members of an IntEnum are."""
+    """Returns True for a Python number, also for one of a subclass, such as a member of an IntEnum."""
     return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
 
 
 def operation_name(op: Operation, static: tuple[Hashable, ...]) -> str:
-    """What to call an operation in a message: the primitive it was given, or its own name."""
+    """The name of an operation in a message: that of its primitive, or its own."""
     return next((s.name for s in static if isinstance(s, Primitive)), op.__name__)
 
 

@@ -1,8 +1,8 @@
-"""What is around a function while it is traced, for what is traced differently there.
+"""The transformations around a function while it is traced: sizes of mapped axes, and the order of differentiation.
 
-A program has its shapes when it is traced, so what depends on the number of examples (a rule for stacks) is traced for
-the sizes of the axes that are known then; a rule that calls functions with rules is traced as deep as derivatives are
-taken around. Whoever keeps what was traced finds out whether that was asked: `watching`.
+Shapes are static, so a function that depends on the batch size (a custom batching rule) is traced for the sizes of the
+enclosing mapped axes. A rule that calls functions with rules is traced to the depth of the enclosing derivatives. A
+cache of traces uses `watching` to find out if a trace depends on these transformations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Surroundings: TypeAlias = tuple[tuple[int, ...], int]
 @final
 @dataclass(slots=True)
 class Watch:
-    """What was asked for: the sizes or the orders around; and whether it stands in a rule that it refers to."""
+    """`asked`: the trace read the sizes or the order. `inside`: the trace belongs to an enclosing rule."""
 
     asked: bool = False
     inside: bool = False
@@ -34,53 +34,53 @@ _watch: Final[Scoped[Watch | None]] = Scoped("fxad_watch", None)
 
 
 def mapped_over(size: int) -> AbstractContextManager[None]:
-    """What is traced within is mapped over an axis of this size."""
+    """A block whose traces are mapped over an axis of this size."""
     return _sizes((*_sizes.get(), size))
 
 
 def differentiated(times: int = 1) -> AbstractContextManager[None]:
-    """What is traced within is differentiated, so often."""
+    """A block whose traces are differentiated `times` times."""
     return _orders(_orders.get() + times)
 
 
 def surroundings() -> Surroundings:
-    """The sizes of all axes around, outermost first, and how often what is traced is differentiated."""
+    """The sizes of all enclosing mapped axes, outermost first, and the order of differentiation."""
     return _sizes.get(), _orders.get()
 
 
 def ask() -> None:
-    """What is traced is so for its surroundings: whoever keeps the trace has to know."""
+    """Record that the trace depends on the enclosing transformations, for caches of traces."""
     watch = _watch.get()
     if watch is not None:
         watch.asked = True
 
 
 def ask_sizes() -> tuple[int, ...]:
-    """The sizes of all axes around, for what is traced differently for other sizes."""
+    """The sizes of all enclosing mapped axes. Records that the trace depends on them."""
     ask()
     return _sizes.get()
 
 
 def ask_orders() -> int:
-    """How often what is traced is differentiated, for what is traced deeper then."""
+    """The order of differentiation. Records that the trace depends on it."""
     ask()
     return _orders.get()
 
 
 def inside_rule() -> None:
-    """What is traced has its meaning in a rule that is being traced around it: nobody may keep it."""
+    """Record that the trace is valid only inside the enclosing trace of a rule, so that it must not be cached."""
     watch = _watch.get()
     if watch is not None:
         watch.inside = True
 
 
 def watching(mine: Watch) -> AbstractContextManager[None]:
-    """Find out what is asked for by what is traced within; `told` says it to who watches around."""
+    """A block whose traces record their dependencies in `mine`. `told` passes them on to the enclosing watch."""
     return _watch(mine)
 
 
 def told(mine: Watch) -> None:
-    """What was asked for is asked for around, too."""
+    """Record the dependencies of a watch in the enclosing one, too."""
     if mine.asked:
         ask()
     if mine.inside:
@@ -93,13 +93,13 @@ def told(mine: Watch) -> None:
 @final
 @dataclass(slots=True)
 class Tape:
-    """What a trace made anew, in order: a function that is traced once more is given the same."""
+    """The objects that a trace made, in order. A repeated trace of the same function gets the same objects."""
 
     made: list[tuple[object, object]]
     at: int = 0
 
     def taken(self, key: object, make: Callable[[], T]) -> T:
-        """What was made here the last time, where it was made for the same key."""
+        """The object made at this point of the previous trace, if its key is equal; else a new one."""
         if self.at == len(self.made) or self.made[self.at][0] != key:
             self.made[self.at :] = [(key, make())]
         found = self.made[self.at][1]
@@ -124,7 +124,7 @@ def skip(start: int, end: int) -> None:
 
 
 def traced_again() -> tuple[AbstractContextManager[None], Callable[[], None]]:
-    """A block in which the same function is traced several times, and what is called before each time."""
+    """A block in which the same function is traced several times, and a function to call before each trace."""
     outer = _tape.get()
     tape = Tape([]) if outer is None else outer
     start = tape.at
@@ -136,6 +136,6 @@ def traced_again() -> tuple[AbstractContextManager[None], Callable[[], None]]:
 
 
 def same_again(key: object, make: Callable[[], T]) -> T:
-    """What `make` gives, or gave when what is traced was traced before. The `key` says what it is made for."""
+    """The result of `make`, or its result in the previous trace of the same function if that had an equal `key`."""
     tape = _tape.get()
     return make() if tape is None else tape.taken(key, make)

@@ -1,7 +1,7 @@
-"""Where a program runs: where the data is that was put somewhere.
+"""Placement: a program runs on the device of its committed operands.
 
-An array is committed when somebody put it on a device, or when it was computed from one that was; the rest is on the
-default device and goes where it is needed. A program runs where its committed operands are.
+An array is committed if it was explicitly put on a device, or computed from a committed array. Other arrays are on the
+default device, and move to the device where they are needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fxad.ir import Atom, Eqn, Jaxpr
 from fxad.runtime import Results, Start
 from fxad.units.blocks import called
 
-# `True in map(committed, buffers)` is the price of every call: 0.05 us an operand.
+# Every call evaluates `True in map(committed, buffers)`, which takes 0.05 us an operand.
 committed: Final = attrgetter("_committed")
 
 
@@ -41,7 +41,7 @@ def target(what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], s
 
 
 def home(buffers: Sequence[runtime.Buffer]) -> runtime.Device | None:
-    """Where the first committed operand is; None when all are free to move."""
+    """The device of the first committed operand; None if none is committed."""
     return next((runtime.device_of(b) for b in buffers if b._committed), None)
 
 
@@ -51,17 +51,17 @@ def numbered(k: int) -> str:
 
 
 def brought(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[runtime.Buffer]:
-    """The buffers on a device: those that are elsewhere are copied there."""
+    """The buffers on a device. Buffers on other devices are copied."""
     return [b if runtime.device_of(b) is device else runtime.transfer(b, device) for b in buffers]
 
 
 def run(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
-    """The results of a program on its device, committed to it. Raises: ExecutionError when the call is refused."""
+    """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
     return runtime.launch(loaded, brought(buffers, loaded.device), loaded.committed)
 
 
 def check_device(op: str, device: object, stream: object = None) -> None:
-    """Raises: ArgumentError for what is not a device; ParameterError for a stream, which is for fxad to choose."""
+    """Check a device. Raises: ArgumentError if it is not one; ParameterError for a stream, which only fxad chooses."""
     if not isinstance(device, runtime.Device):
         raise ArgumentError(f"{op}: {described(device)} is not a device: {device!r:.60}", remedy="use fxad.devices()")
     if stream is not None:
@@ -92,7 +92,7 @@ class Elsewhere:
 
 @final
 class Passing:
-    """The execution of a program whose results are operands: nothing is run, copied or moved."""
+    """The execution of a program whose results are operands. It runs, copies and moves nothing."""
 
     __slots__ = ("_operands",)
 

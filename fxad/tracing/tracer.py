@@ -77,12 +77,12 @@ class Tracer(Array):
 
     @property
     def device(self) -> Device:
-        """Where the program will run."""
+        """The device on which the program will run."""
         return default_device()
 
     @property
     def committed(self) -> bool:
-        """Not known: a program runs where its arguments are."""
+        """Unknown while tracing: a program runs on the device of its arguments."""
         return False
 
     def to_device(self, device: Device, /, *, stream: None = None) -> Array:
@@ -188,7 +188,7 @@ class Tracer(Array):
 
 @final
 class Away(Enum):
-    """The place of code that a traced function has not called."""
+    """The source location of asynchronous code, which the traced function has not called."""
 
     AWAY = 0
 
@@ -197,7 +197,7 @@ AWAY: Final = Away.AWAY
 
 
 class Trace:
-    """A trace in progress: the `Binder` that adds to one builder, which it hands to operations as their `Emit`."""
+    """A trace in progress: a `Binder` that adds equations to one builder, the `Emit` of the operations."""
 
     __slots__ = ("builder", "captured", "name", "outer", "reach")
 
@@ -358,7 +358,7 @@ class Trace:
     # ------------------------------------------------------------------------------------------------ the end
 
     def finish(self, outs: Sequence[Atom], n_args: int) -> tuple[Jaxpr, tuple[object, ...]]:
-        """The program, its captured operands first, and what they stand for."""
+        """The program, with its captured operands first, and the captured values."""
         jaxpr = self.builder.build(outs, self.name)
         if not self.captured:
             return jaxpr, ()
@@ -429,8 +429,8 @@ def trace_flat(
 def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
     """One equation over arrays, in the trace of this context or at once.
 
-    Operands are taken as they are: no promotion, no broadcasting. A Python scalar is a literal without axes.
-    Raises: ArgumentError naming primitive, position and type for what is not an array.
+    Operands are not promoted or broadcast. A Python scalar is a literal without axes.
+    Raises: ArgumentError naming primitive, position and type for an operand that is not an array.
     """
     return binder().bind(prim, args)
 

@@ -1,22 +1,27 @@
-"""Which calls of a program become units of their own: the cost rule, or the user's choice.
+"""Selects the calls of a program that become units: the cost rule, or the user's choice.
 
-The rule (`repeated`), for the body of a call that is reached more than once when calls are followed:
+The cost rule (`repeated`) makes a body a unit if it is called more than once, counting nested calls, and:
 
-1. it takes `DISPATCH` microseconds or more by its weight, so that calling it costs a few percent of it at most; and
-   `FUSES` times what it takes to hand over its operands and results, where it is arithmetic that XLA would fuse with
-   what is around it (60 steps `x = a * x + b` of a million numbers: 9 ms in one piece, 63 as 60 units);
-   Where steps are grouped to make a body, as many are taken as take `GROUPED`: a chain of short units costs more than
-   its calls (an RNN of 200 steps as 15 units: mostly 0.93 of its time as 24, for 1.4 of the equations to compile);
-2. compiling it once saves `WORTH` equations or more;
-3. unless the units inside it leave no more than half of it to compile: then they are the units;
+1. Its estimated run time is at least `DISPATCH` microseconds, so that the call costs a few percent at most. If XLA
+   would fuse it with the equations around it, its run time must also be at least `FUSES` times the time to read its
+   operands and write its results (60 steps `x = a * x + b` of a million numbers: 9 ms as one unit, 63 ms as 60 units).
+   If steps are grouped to form a body, a group takes at least `GROUPED` microseconds: a chain of short units costs more
+   than its calls (an RNN of 200 steps as 15 units mostly takes 0.93 of its time as 24 units, with 1.4 times the
+   equations to compile).
+2. Compiling it once saves `WORTH` equations or more.
+3. The units inside it leave more than half of it to compile; otherwise only these are units.
 
-and for all of it: it takes twice that time, or there is no use in looking (`large_enough`); and with units XLA compiles
-for `SAVES` milliseconds less, by the estimate of `fxad.units.kernels` (`saves_compile_time`). That counts distinct
-kernels. XLA compiles equal ones once by itself, so units save nothing where layers are a product and a tanh (50 of
-them: 0.3 s either way), and much where each layer is fused with what is before it, as sums of a residual stream are, or
-reads another slice. And steps of linked units are slower where blocks are cheap: those 50 layers by a half. What is
-compiled with units is at most `AT_MOST` of the equations without them, too, unless it saves `CERTAIN`. A program that
-gives operands up, or computes values again, need not save time: as units it holds less.
+The whole program must also satisfy:
+
+- It takes at least twice `DISPATCH`; otherwise the search is skipped (`large_enough`).
+- Units save at least `SAVES` milliseconds of compile time, by the estimate of `fxad.units.kernels`
+  (`saves_compile_time`). The estimate counts distinct kernels, since XLA compiles equal kernels once. So units save
+  nothing if layers are a product and a tanh (50 of them: 0.3 s either way). They save much if each layer is fused with
+  operations before it, such as the sums of a residual stream, or reads another slice. Linked units run more slowly if
+  blocks are cheap: those 50 layers by a half.
+- With units, at most `AT_MOST` of the equations are compiled, unless units save `CERTAIN` milliseconds.
+
+A program that donates operands or recomputes values need not save compile time: units lower its memory.
 """
 
 from __future__ import annotations
@@ -40,25 +45,26 @@ WORTH: Final = 24  # equations
 AT_MOST: Final = 0.6
 SAVES: Final = 500.0  # milliseconds
 CERTAIN: Final = 2000.0
-LARGEST: Final = 1 << 24  # equations; calls of calls can be any number of them, and each would be looked at
+LARGEST: Final = 1 << 24  # equations, with nested calls inlined: the search would visit each
 STEPS: Final = 1 << 20
 
-# Decides whether calls of a body are a unit.
+# Returns True if calls of a body are units.
 Predicate: TypeAlias = Callable[[Jaxpr], bool]
 
 
 def called(eqn: Eqn) -> Jaxpr | None:
-    """The body of an equation that is a call and no more: `call`, and `remat`, which is one when nothing is derived."""
+    """The body of a `call` or a `remat`, which is only a call after differentiation; None for other equations."""
     prim = eqn.prim
-    # not isinstance: this is asked of every equation, often
+    # not isinstance: this is a hot path, run on every equation
     return prim.body if type(prim) is Call or type(prim) is Remat else None
 
 
 def uses(jaxpr: Jaxpr, units: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
-    """How often each body is reached when calls are followed from `jaxpr`, and not into `units`; innermost first."""
+    """The number of calls of each body, directly or through other calls, but not from within `units`. Innermost bodies
+    come first."""
     count = dict.fromkeys(distinct(jaxpr), 0)
     count[jaxpr] = 1
-    for caller in reversed(count):  # callers before what they call
+    for caller in reversed(count):  # callers before callees
         for eqn in caller.eqns if count[caller] and (caller is jaxpr or caller not in units) else ():
             body = called(eqn)
             if body is not None:
@@ -67,8 +73,8 @@ def uses(jaxpr: Jaxpr, units: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
 
 
 def chosen(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
-    """The bodies that a predicate wants as units. It is asked once about each body that is called, but for a call that
-    is all there is of the program, as a transformation may leave it."""
+    """The bodies for which a predicate is true. It is evaluated once for each called body. If the program consists of a
+    single call, as after some transformations, the predicate is not evaluated on that call."""
     while len(jaxpr.eqns) == 1 and (only := called(jaxpr.eqns[0])) is not None:
         jaxpr = only
     return tuple([body for body in uses(jaxpr) if predicate(body)])
@@ -76,7 +82,7 @@ def chosen(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
 
 @by_value
 def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
-    """The bodies that the cost rule makes units; see the module. Cost: linear in the distinct equations."""
+    """The bodies that the cost rule selects as units; see the module. Cost: linear in the distinct equations."""
     weigh(jaxpr)
     found: dict[Jaxpr, None] = {}
     for body, n in uses(jaxpr).items():  # innermost first
@@ -86,19 +92,19 @@ def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 
 
 def worth(w: Weight, n: int) -> bool:
-    """Whether `n` calls of a body of this weight are worth a unit, for themselves."""
+    """Returns True if a body of this weight with `n` calls satisfies conditions 1 and 2 of the cost rule."""
     return w.microseconds >= max(DISPATCH, FUSES * w.border) and (n - 1) * w.equations >= WORTH
 
 
 def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:
-    """Equations to compile when calls of `units` are compiled apart, once each."""
+    """The number of equations to compile if `units` are compiled separately, once each."""
     again = [(n - 1) * weight(body).equations for body, n in uses(jaxpr, units).items() if body in units]
     return weight(jaxpr).equations - sum(again)
 
 
 def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVES) -> bool:
-    """Whether compiling these units is enough cheaper than compiling the whole: by `saves` milliseconds, and in
-    proportion where it is not `CERTAIN`."""
+    """Returns True if compiling these units saves at least `saves` milliseconds, compared to compiling the whole. If
+    they have more than `AT_MOST` of its equations, they must save at least `CERTAIN`."""
     bodies = tuple(units)
     if sum([weigh(body).equations + FIXED for body in bodies]) > AT_MOST * (weigh(whole).equations + FIXED):
         saves = max(saves, CERTAIN)
@@ -106,7 +112,7 @@ def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVE
 
 
 def check_steps(jaxpr: Jaxpr, units: Container[Jaxpr]) -> None:
-    """Raises: ParameterError for units that are reached more than `STEPS` times."""
+    """Check that the units are called at most `STEPS` times. Raises: ParameterError."""
     steps = sum([n for body, n in uses(jaxpr, units).items() if body in units])
     if steps > STEPS:
         raise ParameterError(
@@ -116,7 +122,7 @@ def check_steps(jaxpr: Jaxpr, units: Container[Jaxpr]) -> None:
 
 
 def large_enough(jaxpr: Jaxpr, saves: float = SAVES) -> bool:
-    """Whether a program can have units that pay at all: nothing else is looked at otherwise."""
+    """Returns True if a program is large enough for units to pay. If not, the search for units is skipped."""
     w = weigh(jaxpr)
     size = WORTH < w.equations <= LARGEST
     return w.microseconds >= 2 * DISPATCH and size and (saves == -inf or takes(jaxpr, saves))

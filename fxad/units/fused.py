@@ -1,13 +1,20 @@
-"""What XLA makes one kernel of: what is done element by element is compiled into each of its readers.
+"""A model of XLA's fusion: an elementwise operation is compiled into the kernel of each of its readers.
 
-A program is looked at as XLA gets it, calls inlined. Every value is an expression over values that are in memory. In
-memory is what a product, a sort or a loop makes or reads; what a reduction makes, and what it reads if that is much or
-is read by others too; a result of the program; what is dear to compute and read more than once; and an expression of
-more than `LARGEST` equations. All else is computed where it is read, also where it is in memory for another reader:
-each layer has all the sum of a residual stream. But what joins two values, all read where one asks for it as it is.
-Equal expressions over values of equal types are one number, so equal kernels are found though they share no value.
+The model reads a program as XLA gets it, with calls inlined. Every value is an expression over values in memory. These
+values are in memory:
 
-Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `EffectivelyAtMostUnary`), and what it was seen to do.
+- results and operands of products, sorts and loops;
+- results of reductions, and an operand of a reduction if it is large or has other readers;
+- results of the program;
+- a value that is expensive to compute and read more than once;
+- an expression of more than `LARGEST` equations.
+
+Every other value is computed again by each reader, even if it is in memory for another reader: each layer computes the
+whole sum of a residual stream. An exception is an equation that joins two large values: if one reader needs its result
+in memory, all readers read it there. Equal expressions over values of equal types have one number, so equal kernels are
+found even if they share no values.
+
+Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `EffectivelyAtMostUnary`), and its observed behaviour.
 """
 
 from __future__ import annotations
@@ -22,18 +29,18 @@ from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 
 LARGEST: Final = 512
-BESIDE: Final = 4  # equations that a reduction does to its operand
+BESIDE: Final = 4  # equations that are fused into a reduction of their result
 
-# Values are numbered as they come, and so are expressions.
+# Values and expressions are numbered in the order of their definition.
 _Value: TypeAlias = int
 _Number: TypeAlias = int
 
-# An equation: what it does, what it reads and makes.
+# An equation: its primitive, its operands and its results.
 _Op: TypeAlias = tuple[Primitive, tuple[_Value, ...], range]
 
 
 class Kind(Enum):
-    """How XLA compiles what a primitive does."""
+    """How XLA compiles a primitive."""
 
     VIEW = "nothing is compiled"
     CHEAP = "into each reader"
@@ -42,14 +49,14 @@ class Kind(Enum):
     KERNEL = "apart, and so is what it reads"
 
 
-# The kind of a primitive, and the milliseconds that it adds to a kernel.
+# The kind of a primitive, and the compile time that it adds to a kernel, in milliseconds.
 Cost: TypeAlias = tuple[Kind, float]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What is compiled as one: the kind of what it ends in, and what all that is in it adds."""
+    """A kernel: the kind of its last operation, and the sum of the milliseconds that its operations add."""
 
     kind: Kind
     milliseconds: float
@@ -58,21 +65,21 @@ class Kernel:
 @final
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A body that is being followed: the equations that are left, and what its variables are."""
+    """A body that is being walked: its remaining equations, and the values of its variables."""
 
     rest: Iterator[Eqn]
     values: dict[Atom, _Value]
     results: tuple[Atom, ...]
     outs: tuple[Var, ...] = ()
-    caller: dict[Atom, _Value] | None = None  # whose `outs` the results are; None: they are in memory
+    caller: dict[Atom, _Value] | None = None  # the environment in which `outs` are bound; None: results are in memory
 
 
 @final
 class Inlined:
-    """A program with bodies in place of the calls of them, and those of loops and branches beside it: its first
-    `at_most` equations, a call counted as one.
+    """The first `at_most` equations of a program with calls inlined, and with the bodies of loops and branches. A call
+    counts as one equation.
 
-    Cost: linear in `at_most`, however deep calls are nested.
+    Cost: linear in `at_most`, for any depth of calls.
     """
 
     __slots__ = ("_bodies", "avals", "literals", "ops", "seen", "stored")
@@ -83,7 +90,7 @@ class Inlined:
         self.ops: list[_Op] = []
         self.stored: set[_Value] = set()
         self.seen = 0
-        # by type: an isinstance with abstract bases takes a microsecond, and there are thousands of equations
+        # memoised by type: there are thousands of equations
         self._bodies: dict[type[Primitive], bool] = {}
         stack = [self._body(jaxpr)]
         while stack and self.seen < at_most:
@@ -109,7 +116,7 @@ class Inlined:
             body.caller.update(zip(body.outs, results, strict=True))
 
     def _take(self, eqn: Eqn, values: dict[Atom, _Value]) -> list[_Body]:
-        """Take an equation up; the bodies that are to be followed for it."""
+        """Add an equation. Returns the bodies to walk next."""
         prim = eqn.prim
         ins = self._read(eqn.ins, values)
         carries = self._bodies.get(type(prim))
@@ -168,12 +175,13 @@ class Kernels:
         count = len(program.avals)
         self._readers = [0] * count
         self._reduced: set[_Value] = set()
-        self._turned: set[_Value] = set()  # products, transposed
+        self._turned: set[_Value] = set()  # transposes of products
         self._spread: set[_Value] = set(program.literals.values())
-        self._asked: set[_Value] = set(program.stored)  # in memory as they are, not as a product would have them
+        self._asked: set[_Value] = set(program.stored)  # values that a reader needs in memory in their own layout
         costs = {kind: cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
         self._read(costs)
-        # of what is computed where it is read: equations, milliseconds, whether one is dear; of what is in memory: none
+        # for values that are fused into their readers: number of equations, milliseconds, and whether one is expensive;
+        # zero for values in memory
         self._size = [0] * count
         self._milliseconds = [0.0] * count
         self._dear = [False] * count
@@ -185,7 +193,7 @@ class Kernels:
             self._take(op, *costs[type(op[0])])
 
     def _read(self, costs: Mapping[type[Primitive], Cost]) -> None:
-        """How often each value is read, and which are in memory for that."""
+        """Count the readers of each value, and find the values that readers need in memory."""
         turned: dict[_Value, _Value] = {}
         products: set[_Value] = set()
         readers, stored, avals = self._readers, self._program.stored, self._program.avals
@@ -201,7 +209,7 @@ class Kernels:
                 ins = tuple([turned.get(a, a) for a in ins]) if product else ins
                 stored.update(ins)
                 self._asked.update([a for a in ins if not product or len(avals[a].shape) <= 2])
-            elif type(prim) is Transpose and len(prim.perm) == 2:  # a product reads and makes a matrix either way
+            elif type(prim) is Transpose and len(prim.perm) == 2:  # a product takes either order of axes
                 turned[outs[0]] = ins[0]
                 if ins[0] in products:
                     self._turned.add(outs[0])
@@ -236,13 +244,13 @@ class Kernels:
                 self._number[out], self._milliseconds[out], self._dear[out] = number, milliseconds, dear
 
     def _joins(self, ins: tuple[_Value, ...], out: _Value) -> bool:
-        """Whether an equation reads more than one value as large as its result. What reads one only, XLA computes for
-        each reader again, also where it is in memory for another."""
+        """Returns True if an equation reads more than one value as large as its result. XLA computes an equation that
+        reads only one again for each reader, even if its result is in memory."""
         rank = len(self._program.avals[out].shape)
         return len([a for a in ins if a not in self._spread and len(self._program.avals[a].shape) >= rank]) > 1
 
     def _apart(self, op: _Op, kind: Kind, milliseconds: float) -> None:
-        """What reads values in memory; a reduction may compute a little first."""
+        """Add a kernel that reads values in memory. A reduction may compute a small expression first."""
         prim, ins, _ = op
         inside = {a for a in ins if kind is Kind.REDUCTION and not self._in_memory(a)}
         avals = self._program.avals
@@ -251,7 +259,7 @@ class Kernels:
         self.found[self._numbered((prim, *numbers))] = Kernel(kind, milliseconds)
 
     def _in_memory(self, a: _Value) -> bool:
-        """Whether a value is made for those that cannot compute it where they read it."""
-        if a in self._program.stored or not self._readers[a]:  # results, also of a program that is not seen to its end
+        """Returns True if some reader needs the value in memory."""
+        if a in self._program.stored or not self._readers[a]:  # no readers: a result, or the program was cut off
             return True
         return a in self._reduced and (self._readers[a] > 1 or self._size[a] > BESIDE)

@@ -1,10 +1,10 @@
-"""How long XLA compiles a program, estimated: by its distinct kernels.
+"""Estimates XLA's compile time of a program from its distinct kernels.
 
-XLA's compiler for the CPU compiles equal kernels once, whatever they are applied to: 30 equal layers of a product and a
-tanh take 0.08 s, 30 of as many widths 1.15. Products and plain reductions call a library. Any other kernel takes
-`KERNEL_MS`, and more for what is in it: most for special functions, which are polynomials and series. All that XLA is
-given passes through it, equal or not, and a call too, for `EQUATION_MS` each. Milliseconds of one core of 2026: see the
-table in `docs/adr/0024-a-program-runs-as-linked-units.md`.
+XLA's CPU compiler compiles equal kernels once: 30 equal layers of a product and a tanh take 0.08 s, 30 layers of
+different widths 1.15 s. Products and plain reductions call a library. Any other kernel takes `KERNEL_MS`, plus a time
+for each operation in it. Special functions take most, because they are polynomials and series. XLA's passes over the
+whole module take `EQUATION_MS` for each equation, equal or not, including calls. The figures are milliseconds of one
+core of 2026: see the table in `docs/adr/0024-a-program-runs-as-linked-units.md`.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 from fxad.units.fused import Cost, Inlined, Kernels, Kind
 
-FIXED_MS: Final = 10.0  # a program of nothing
-EQUATION_MS: Final = 0.15  # whatever it is, a call too
+FIXED_MS: Final = 10.0  # an empty program
+EQUATION_MS: Final = 0.15  # any equation, also a call
 KERNEL_MS: Final = 25.0
-LIBRARY_MS: Final = 8.0  # a product, a plain reduction: arguments of a function that is there
-AT_MOST: Final = 4096  # equations that are looked at
-FIRST: Final = 1024  # and before all of them
+LIBRARY_MS: Final = 8.0  # a product or a plain reduction: a call of a library function
+AT_MOST: Final = 4096  # equations that the estimate reads
+FIRST: Final = 1024  # equations that `takes` reads first
 
 _Kinds = tuple[type[Primitive], ...]
 _VIEWS: Final[_Kinds] = (ExpandDims, Reshape, Squeeze, Mark, StopGradient)
@@ -65,7 +65,7 @@ _CHEAP: Final[_Kinds] = (
 )  # fmt: skip
 _LIBRARY: Final[_Kinds] = (DotGeneral, ConvGeneralDilated)
 _REDUCTIONS: Final[_Kinds] = (ReduceSum, ReduceMax, ReduceMin)
-# beside `KERNEL_MS`, for those that are expanded into many operations or into loops
+# in addition to `KERNEL_MS`, for primitives that are expanded into many operations or into loops
 _SPECIAL: Final[tuple[tuple[type[Primitive], float], ...]] = (
     (Lgamma, 22.0), (Digamma, 22.0), (Erfc, 16.0), (ErfInv, 16.0), (BesselI0e, 24.0), (BesselI1e, 24.0),
     (Polygamma, 150.0), (Zeta, 300.0), (Threefry2x32, 12.0), (Incomplete, 500.0), (RegularizedIncompleteBeta, 1200.0),
@@ -74,27 +74,28 @@ _APART: Final[tuple[tuple[type[Primitive], float], ...]] = (
     (Sort, 50.0), (TopK, 20.0), (Cumulative, 170.0), (ScatterFamily, 0.0), (Softmax, 12.0),
 )  # fmt: skip
 _ONE: Final = 0.5  # an operation in a kernel
-_DEAR: Final = 1.2  # a function that is computed by a polynomial
+_DEAR: Final = 1.2  # a function that is evaluated as a polynomial
 
 
 def milliseconds(jaxpr: Jaxpr) -> float:
-    """Time that XLA takes to compile a program.
+    """The estimated compile time of a program.
 
-    Law:  what is computed often in the same way counts once; more of it that differs never counts less.
-    Cost: linear in its first `AT_MOST` equations, calls inlined: 5 us each. The rest counts nothing.
+    Law:  equal kernels count once; adding different ones never lowers the estimate.
+    Cost: linear in its first `AT_MOST` equations, with calls inlined: 5 us each. The other equations are ignored.
     """
     return _of_first(jaxpr, AT_MOST)[0]
 
 
 def takes(jaxpr: Jaxpr, least: float) -> bool:
-    """Whether XLA takes `least` milliseconds or more. Of a deep network the first layers tell."""
+    """Returns True if the estimate is at least `least` milliseconds. The first layers of a deep network often suffice
+    to decide."""
     begun, all_of_it = _of_first(jaxpr, FIRST)
     return begun >= least or (not all_of_it and milliseconds(jaxpr) >= least)
 
 
 @by_value
 def _of_first(jaxpr: Jaxpr, at_most: int) -> tuple[float, bool]:
-    """The estimate for as many equations, and whether these are all there are."""
+    """The estimate for the first `at_most` equations, and True if the program has no others."""
     program = Inlined(jaxpr, at_most)
     kernels = Kernels(program, cost).found.values()
     estimate = FIXED_MS + EQUATION_MS * program.seen + sum([_of_kernel(k.kind) + k.milliseconds for k in kernels])
@@ -106,7 +107,7 @@ def _of_kernel(kind: Kind) -> float:
 
 
 def cost(kind: type[Primitive]) -> Cost:
-    """How a primitive is compiled, and what it adds to a kernel."""
+    """The kind of a primitive, and the milliseconds that it adds to a kernel."""
     if issubclass(kind, _VIEWS):
         return Kind.VIEW, 0.0
     if issubclass(kind, _CHEAP):

@@ -1,16 +1,18 @@
-"""What crosses from a unit to a later one: a cheap value is computed again there, where that lets fewer bytes wait.
+"""Recomputes cheap values in the unit that reads them, if that stores fewer bytes between units.
 
-XLA, given a whole program, fuses a cheap operation into each of its readers and stores what it reads instead. Between
-units everything that is read again is stored. So the values that wait for a later unit are chosen here:
+In a whole program, XLA fuses a cheap operation into each of its readers, and stores the operands of the operation
+instead. Between units, every value that a later unit reads is stored. This module chooses the values to store:
 
-- A value that waits is what an operand of a piece reads from a piece that is not just before it.
-- Of a piece that made such values, those are handed over that determine them by equations that are `CHEAP`, and weigh
-  least: their bytes, times the pieces for which they wait longer than they would anyway. So an operand of the program
-  weighs nothing, nor what the piece reads too, and next to nothing what the next layer reads (`y` beside `1 - y * y`).
-- The piece that reads is given an operand for each, and the equations: at most `LONGEST` for a value, for at most
-  `READERS` pieces. Equal pieces stay equal: it is done where it is the same at every use, and not at all elsewhere.
+- A candidate is a value that a piece reads and that a piece other than the one just before it computed.
+- For the candidates of a piece, a minimum cut chooses values of that piece from which `CHEAP` equations compute them.
+  The weight of a value is its bytes times the number of pieces by which the choice extends its life. So an operand of
+  the program weighs nothing, and a value that the next layer reads anyway weighs little (`y` beside `1 - y * y`).
+- The reading piece gets an operand for each chosen value, and the equations: at most `LONGEST` for a value, for at most
+  `READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it in the
+  same way.
 
-It is done on pieces, so a program that is compiled whole is left to XLA. What a user marked to be kept is kept.
+It applies to pieces only: XLA decides for a program that is compiled as a whole. Values that the user marked to be
+saved are stored.
 
 Source: the recomputation of the min-cut partitioner of PyTorch (AOTAutograd, `torch/_functorch/partitioners.py`; He and
         Zdevito, "Min-cut optimal(*) recomputation", 2022); what is cheap: XLA's `InstructionFusion::IsExpensive`.
@@ -50,14 +52,14 @@ READERS: Final = 2
 
 _ALWAYS: Final = 1 << 60
 
-# A body and the number of an operand, or of a result: of all the pieces that have the body.
+# A body and the index of an operand or of a result, for all the pieces with that body.
 Port: TypeAlias = tuple[Jaxpr, int]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """How a result of a body follows from other values of it: `program` applied to `leaves`, variables of the body."""
+    """Computes a result of a body from other values of the body: `program` applied to the variables `leaves`."""
 
     program: Jaxpr
     leaves: tuple[Var, ...]
@@ -66,20 +68,21 @@ class Formula:
 @final
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Where a variable of a body stands: among its operands or its results, and at which place."""
+    """The position of a variable of a body: its index among the operands or among the results."""
 
     operand: bool
     place: int
 
     def of(self, p: Piece) -> Atom:
-        """What stands there for a piece with that body."""
+        """The value at this position of a piece with that body."""
         return (p.ins if self.operand else p.outs)[self.place]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The last piece that reads a value as an operand that is to be computed `again`, and as another."""
+    """For each value, the last piece that reads it as an operand to recompute (`again`), and as another operand
+    (`otherwise`)."""
 
     again: Mapping[Atom, int]
     otherwise: Mapping[Atom, int]
@@ -87,13 +90,13 @@ class _Read:
 
 @final
 class Crossing:
-    """Who makes and reads what, and how long it lives; of pieces whose bodies are `plain`."""
+    """Definitions, readers and lifetimes of the values between pieces. The bodies of the pieces are `plain`."""
 
     __slots__ = ("_always", "_idle", "_lasting", "_standing", "pieces", "readers", "source", "uses")
 
     def __init__(self, pieces: Pieces, donate: Sequence[int]) -> None:
         self.pieces = tuple([replace(p, body=plain(p.body)) for p in pieces.pieces])
-        self.source: dict[Atom, tuple[int, int]] = {}  # the piece that makes a value, and the number of its result
+        self.source: dict[Atom, tuple[int, int]] = {}  # the piece that computes a value, and the index of the result
         self.readers: dict[Atom, list[tuple[int, int]]] = {}
         self.uses: dict[Jaxpr, list[int]] = {}
         self._standing: dict[Jaxpr, dict[Atom, _Row]] = {}
@@ -112,7 +115,7 @@ class Crossing:
         }
 
     def formulas(self) -> tuple[set[Port], dict[Port, Formula]]:
-        """The operands to be computed again, and the formula of each result that one of them is at some use."""
+        """The operands to recompute, and the formulas of the results that they read."""
         again = {port for body in self.uses for n in range(len(body.ins)) if self._waits(port := (body, n))}
         while again:
             found: dict[Port, Formula] = {}
@@ -126,17 +129,18 @@ class Crossing:
         return set(), {}
 
     def maker(self, k: int, n: int) -> Port:
-        """The body of the piece that makes operand `n` of piece `k`, and the number of the result."""
+        """The body of the piece that computes operand `n` of piece `k`, and the index of the result."""
         i, result = self.source[self.pieces[k].ins[n]]
         return self.pieces[i].body, result
 
     def at(self, port: Port) -> list[tuple[int, int]]:
-        """The pieces with that operand, where it matters, and its number."""
+        """The uses of an operand: pieces and its index. Idle operands are left out."""
         body, n = port
         return [(k, n) for k in self.uses[body] if (k, n) not in self._idle]
 
     def _same(self, port: Port, found: Mapping[Port, Formula]) -> bool:
-        """Whether an operand has one formula at all uses, and something to compute it from where it is idle."""
+        """Returns True if an operand has the same formula at all uses, and values of the right types exist where it is
+        idle."""
         formulas = [found.get(self.maker(k, n)) for k, n in self.at(port)]
         programs = {f.program if f else None for f in formulas}
         program = programs.pop()
@@ -147,12 +151,12 @@ class Crossing:
         return all([self.anything(k, v.aval) for v in program.ins for k in idle])
 
     def anything(self, k: int, aval: Aval) -> Atom | None:
-        """A value of that type which is there when piece `k` runs."""
+        """Any value of that type that is live when piece `k` runs; None if there is none."""
         return next((a for a in (*self.pieces[k].ins, *self._lasting) if a.aval == aval), None)
 
     def _matters(self, p: Piece, n: int) -> bool:
-        """Whether anything that is read depends on operand `n` of a piece: of a repetition with nobody to hand one of
-        its results on to, an operand may be any value, but of what fails or does not end on some."""
+        """Returns True if operand `n` of a piece affects a value that is read, or an equation with effects, or one that
+        can fail or loop forever on some values. Any other operand is idle: it may have any value."""
         depends: set[Atom] = {p.body.ins[n]}
         for eqn in p.body.eqns:
             if not depends.isdisjoint(eqn.ins):
@@ -163,7 +167,8 @@ class Crossing:
         return any([b in self._always or b in self.readers for b in outs])
 
     def _waits(self, port: Port) -> bool:
-        """Whether an operand is made by pieces that are not all just before, for few others."""
+        """Returns True if an operand is a candidate: at some use, an earlier piece than the previous one computes it,
+        and few such pieces read it."""
         far = False
         for k, n in self.at(port):
             a = self.pieces[k].ins[n]
@@ -176,9 +181,9 @@ class Crossing:
         return far
 
     def _of_results(self, body: Jaxpr, read: _Read) -> dict[Port, Formula]:
-        """The results of a body that follow from what is best handed over."""
+        """The formulas of results of a body, from the values that the minimum cut chooses."""
         made: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if type(e.prim) in CHEAP}
-        until: dict[Var, Sequence[int]] = {}  # for each use, the last piece that is to compute something from a value
+        until: dict[Var, Sequence[int]] = {}  # for each use, the last piece that recomputes something from a value
         for n, v in enumerate(body.outs):
             last = [read.again.get(self.pieces[k].outs[n], -1) for k in self.uses[body]]
             if isinstance(v, Var) and max(last) >= 0:
@@ -200,9 +205,9 @@ class Crossing:
         return {(body, n): formulas[v] for n, v in enumerate(body.outs) if v in formulas}
 
     def _longer(self, body: Jaxpr, v: Var, until: Sequence[int], read: _Read) -> int:
-        """For how many pieces more than anyway a value of a body lives when it is there until then, at all uses."""
+        """The number of pieces by which the life of a value grows if it is live until `until`, summed over all uses."""
         row = self._rows(body).get(v)
-        if row is None:  # lives while its piece runs
+        if row is None:  # not a result so far: it is live only while its piece runs
             return sum([last - k for k, last in zip(self.uses[body], until, strict=True) if last > k])
         longer = 0
         for k, last in zip(self.uses[body], until, strict=True):
@@ -212,7 +217,7 @@ class Crossing:
         return longer
 
     def _read(self, again: set[Port]) -> _Read:
-        """The last readers, where the operands in `again` are to be computed again."""
+        """The last readers of each value, if the operands in `again` are recomputed."""
         computed = {body: [(body, n) in again for n in range(len(body.ins))] for body in self.uses}
         repeated: dict[Atom, int] = {}
         otherwise: dict[Atom, int] = {}
@@ -222,13 +227,13 @@ class Crossing:
         return _Read(repeated, otherwise)
 
     def outside(self, k: int, v: Var) -> Atom | None:
-        """What a variable of the body of piece `k` is among operands and results; None where it is none of them."""
+        """The operand or result of piece `k` for a variable of its body; None if the variable is neither."""
         p = self.pieces[k]
         row = self._rows(p.body).get(v)
         return None if row is None else row.of(p)
 
     def _rows(self, body: Jaxpr) -> Mapping[Atom, _Row]:
-        """Where the operands and the results of a body stand; what is both is an operand."""
+        """The positions of the operands and the results of a body. A variable that is both counts as an operand."""
         known = self._standing.get(body)
         if known is None:
             known = self._standing[body] = {a: _Row(False, n) for n, a in reversed([*enumerate(body.outs)])}
@@ -237,14 +242,14 @@ class Crossing:
 
 
 def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
-    """For each use, the later of two pieces."""
+    """The elementwise maximum of two lists of pieces."""
     return a if b is None else list(map(max, a, b))
 
 
 @by_value
 def plain(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with bodies in place of calls, recomputations excepted, and without names, which nobody asks for any
-    more."""
+    """The program with calls inlined, except recomputations, and without `name` equations, which are not used after
+    differentiation."""
     inlined = inline_calls(jaxpr, frozenset(distinct(jaxpr)), recomputations=False)[0]
     b = Builder.like(inlined)
     env: dict[Atom, Atom] = {}
@@ -255,7 +260,7 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _formula(v: Var, made: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | None:
-    """`v` from `leaves`; None where that takes too many equations."""
+    """The formula of `v` from `leaves`; None if it has more than `LONGEST` equations."""
     needed: dict[Var, Eqn] = {}
     stack = [v]
     while stack:

@@ -1,16 +1,17 @@
-"""A program as a sequence of pieces: the calls that are units, and the glue between them.
+"""Partitions a program into a sequence of pieces: the calls that are units, and the other equations between them.
 
-What is left between two calls is not compiled as it stands: the fewer and the more alike the pieces of glue, the less
-there is to compile. So an equation of glue goes where it is first needed.
+The other equations form pieces too (`Piece.glue`). Fewer and more similar pieces of this kind take less time to
+compile. So such an equation moves to the place where its result is first needed.
 
-- What a later unit needs is computed just before the first unit that needs a part of it, together with everything else
-  that is ready and that some unit needs (`x[0]`, `x[1]`, ... of an unrolled loop are one piece of glue).
-- An equation is moved ahead of units that stand before it only while the values so moved take no more bytes than the
-  operands of the program: moving must not cost memory.
-- What only the results need waits for the end, but for at most `HOLDS` bytes that it could have freed.
-- A literal that a unit takes as an operand is a constant of the plan, or made once where it is first needed if it takes
-  more than `SMALL` bytes.
-- An equation with effects stays between the units it stands between.
+- If a unit needs an equation, a piece just before the unit computes it, together with all other ready equations that
+  some unit needs (`x[0]`, `x[1]`, ... of an unrolled loop are one piece).
+- An equation moves before earlier units only while the moved values together take no more bytes than the operands of
+  the program: moving must not increase memory.
+- An equation that only the results need runs at the end. It runs earlier if the waiting equations would free `HOLDS`
+  bytes or more.
+- A literal operand of a unit is a constant of the plan. If it takes more than `SMALL` bytes, a piece computes it once,
+  where it is first needed.
+- An equation with effects stays between the same units.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Piece:
 
     body: Jaxpr
     ins: tuple[Atom, ...]
-    outs: tuple[Atom, ...]  # a literal among them is one that a later call takes as an operand
+    outs: tuple[Atom, ...]  # a literal is materialized here for a later call that takes it as an operand
     glue: bool
     source: Source = field(default=None, compare=False, repr=False)
 
@@ -50,9 +51,9 @@ class Piece:
 @final
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A program as pieces. The results `outs` are distinct, and each is made by a piece: none is an operand.
+    """A program as pieces. The results `outs` are distinct, and each is a result of a piece: none is an operand.
 
-    `constants` are small literals that calls take as operands; larger ones are made by a piece of glue.
+    `constants` are small literals that calls take as operands. Pieces compute the larger ones.
     """
 
     ins: tuple[Var, ...]
@@ -63,16 +64,16 @@ class Pieces:
 
 @by_value
 def partition(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...] = ()) -> Pieces:
-    """The pieces of a program whose calls of `units` are pieces of their own; operands in `donate` may die.
+    """Partition a program such that each call of `units` is a piece. Operands in `donate` may be freed.
 
-    Law:  running the pieces in order gives what the program gives.
-    Cost: linear in the equations, calls that hold units inlined.
+    Law:  running the pieces in order gives the results of the program.
+    Cost: linear in the equations, with calls that contain units inlined.
     """
     return _Partition(*inline_callers(jaxpr, frozenset(units)), frozenset(units), frozenset(donate)).pieces()
 
 
 def inline_callers(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
-    """The program with every call that is no unit, but holds one, replaced by the body of it; see `inline_calls`."""
+    """Inline every call that contains a unit and is not one itself; see `inline_calls`."""
     holding: set[Jaxpr] = set()
     for body in distinct(jaxpr):
         if body not in units and any([b in units or b in holding for b in map(called, body.eqns)]):
@@ -82,24 +83,24 @@ def inline_callers(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozen
 
 @by_value
 def inline_single_calls(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with the bodies of calls that are reached once in place of the calls, recomputations excepted."""
+    """Inline the bodies that are called exactly once, except those of recomputations."""
     while (only := _only(jaxpr)) is not None:
         jaxpr = only
     return inline_calls(jaxpr, {body for body, n in uses(jaxpr).items() if n == 1}, recomputations=False)[0]
 
 
 def _only(jaxpr: Jaxpr) -> Jaxpr | None:
-    """The program that another is no more than a call of, as a jitted gradient is: thousands of equations are not
-    copied to find the same."""
+    """The body of a program that consists of a single call, such as a jitted gradient; else None. Returning the body
+    avoids a copy of its equations."""
     if len(jaxpr.eqns) != 1 or is_recomputation(eqn := jaxpr.eqns[0]):
         return None
     return called(eqn) if (eqn.ins, eqn.outs) == (jaxpr.ins, jaxpr.outs) else None
 
 
 def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr], *, recomputations: bool = True) -> tuple[Jaxpr, frozenset[int]]:
-    """The program with bodies in place of the calls of them, at any depth; and which of its equations are a
-    recomputation so inlined, and so must not be moved to where the first computation is. Without `recomputations` the
-    calls of these stay."""
+    """Inline calls of the bodies `which`, at any depth. Also returns the equations of inlined recomputations, which
+    must not move to the place of the first computation. If `recomputations` is False, recomputations are not inlined.
+    """
     if not any([_inlined_body(eqn, which, recomputations) for eqn in jaxpr.eqns]):
         return jaxpr, _NONE
     b = Builder.like(jaxpr)
@@ -123,18 +124,18 @@ def _inlined_body(eqn: Eqn, which: Container[Jaxpr], recomputations: bool) -> Ja
 
 
 def is_recomputation(eqn: Eqn) -> bool:
-    """Whether an equation is a recomputation, to be kept apart from what was computed first."""
+    """Returns True if an equation is a recomputation, which must not be merged with the first computation."""
     return isinstance(eqn.prim, Remat) and eqn.prim.opaque
 
 
 def recomputes(jaxpr: Jaxpr) -> bool:
-    """Whether anything in a program is computed again, to save memory."""
+    """Returns True if a program contains a recomputation, which saves memory."""
     return any([is_recomputation(eqn) for body in distinct(jaxpr) for eqn in body.eqns if type(eqn.prim) is Remat])
 
 
 @final
 class _Partition:
-    """Walks the equations in the order in which they are to be computed, and closes a piece of glue where it must."""
+    """Walks the equations in their new order, and emits a piece for each unit and for the equations it waits for."""
 
     __slots__ = (
         "constants",
@@ -158,13 +159,13 @@ class _Partition:
         self.kept = {v for k, v in enumerate(program.ins) if k not in donate}
         self.results = set(program.outs)
         self.live, self.wanted = self._needed()
-        self.consumers: dict[Atom, set[int]] = {}  # equations that read a value and are not computed yet
+        self.consumers: dict[Atom, set[int]] = {}  # for each value, the equations that read it and are not emitted yet
         for k in self.live:
             for a in program.eqns[k].ins:
                 self.consumers.setdefault(a, set()).add(k)
         self.out: list[Piece] = []
         self.constants = self._constants()
-        self.made: set[Atom] = {*program.ins, *self.constants}  # there when the next piece begins
+        self.made: set[Atom] = {*program.ins, *self.constants}  # values available to the next piece
         self.pending: dict[int, Eqn] = {}
 
     def _is_unit(self, eqn: Eqn) -> bool:
@@ -175,8 +176,7 @@ class _Partition:
         return tuple([a for a in dict.fromkeys(operands) if isinstance(a, Lit) and a.aval.nbytes <= SMALL])
 
     def _needed(self) -> tuple[list[int], set[int]]:
-        """The equations that a result or an effect needs, in order; and those of the glue that a unit needs, or that
-        have effects."""
+        """The live equations, in order; and the equations outside units that a unit needs or that have effects."""
         for_results: set[Atom] = set(self.program.outs)
         for_units: set[Atom] = set()
         live, wanted = [], set()
@@ -195,7 +195,7 @@ class _Partition:
         return live[::-1], wanted
 
     def _order(self) -> list[int]:
-        """The equations by the unit after which they are taken up; see the module."""
+        """The live equations in their new order: each after the unit that it waits for. See the module."""
         allowed = sum([v.aval.nbytes for v in self.program.ins])
         after: dict[Atom, int] = {}
         ahead: set[Atom] = set()
@@ -214,7 +214,7 @@ class _Partition:
                     size = sum([v.aval.nbytes for v in eqn.outs])
                     size -= sum([a.aval.nbytes for a in {*eqn.ins} & ahead if self.consumers[a] == {k}])
                     if k not in self.wanted:
-                        at = ready  # it waits for a piece that it makes smaller
+                        at = ready  # pending from here on; it runs when `_before` or `_finish` emits it
                     elif size <= allowed:
                         ahead.update(eqn.outs)
                         allowed -= size
@@ -224,7 +224,7 @@ class _Partition:
         return [k for _, _, k in sorted(keys)]
 
     def pieces(self) -> Pieces:
-        """All of it."""
+        """All pieces of the program."""
         for k in self._order():
             eqn = self.program.eqns[k]
             if not self._is_unit(eqn):
@@ -235,7 +235,7 @@ class _Partition:
         return self._finish()
 
     def _before(self, unit: Eqn) -> None:
-        """Close the glue that a unit waits for."""
+        """Emit the pending equations that a unit needs."""
         literals = [a for a in dict.fromkeys(unit.ins) if isinstance(a, Lit) and a not in self.made]
         if self._freed() >= HOLDS:
             self._glue(list(self.pending), literals)
@@ -246,7 +246,7 @@ class _Partition:
         return any([e.prim.effects for e in self.pending.values()])
 
     def _freed(self) -> int:
-        """Bytes that would be free if all the glue that waits were computed now."""
+        """Bytes that running all pending equations now would free."""
         here = self.pending.keys()
         ins = {a for e in self.pending.values() for a in e.ins if a in self.made and a not in self.kept}
         dead = [a for a in ins if not isinstance(a, Lit) and a not in self.results and self.consumers[a] <= here]
@@ -259,7 +259,7 @@ class _Partition:
     def _glue(
         self, which: Sequence[int], literals: Iterable[Atom] = (), copies: Mapping[Var, Atom] = _NO_COPIES
     ) -> None:
-        """Close a piece of glue: the equations `which` of those that wait, literals, and copies of values."""
+        """Emit a piece of the pending equations `which`, literals, and copies of values."""
         here = set(which)
         eqns = [self.pending.pop(k) for k in which]
         inside = {v for e in eqns for v in e.outs}
@@ -283,7 +283,7 @@ class _Partition:
                 self.consumers[a].discard(k)
 
     def _finish(self) -> Pieces:
-        """The last glue: what waits, and results that no piece makes, or that are given twice."""
+        """Emit the last piece: pending equations, and copies for results that are operands, literals or repeated."""
         count = sum([len(e.outs) for e in self.program.eqns])
         seen: set[Atom] = set(self.program.ins)
         outs: list[Atom] = []

@@ -1,8 +1,8 @@
-"""The plan of a linked run: units, the steps that call them, and when each value dies. A value: frozen, printable.
+"""The plan of a linked run: units, the steps that call them, and the liveness of each value. Frozen and printable.
 
-Values live in slots, numbered as they come: the operands of the program, constants, the results of every step. A step
-frees the slots that nothing reads after it. A slot that dies at a step is given to the unit as memory for its results,
-where every use of the unit allows it: so a unit has one signature, and is compiled once.
+Values are stored in slots, numbered in order: the operands of the program, constants, the results of every step. A step
+frees the slots that no later step reads. If an operand of a unit dies at every use of the unit, the unit reuses its
+memory for results. So a unit has one signature, and is compiled once.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fxad.units.recompute import recompute
 from fxad.units.schedule import schedule
 from fxad.units.weight import weigh
 
-# "auto": the cost rule; "none": the program is one unit; else the bodies whose calls are units.
+# "auto": the cost rule selects; "none": the program is one unit; a tuple: calls of these bodies are units.
 Choice: TypeAlias = Literal["auto", "none"] | tuple[Jaxpr, ...]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is compiled once: a body, and the operands whose memory its results may take over."""
+    """A body that is compiled once, and the operands that its results may overwrite."""
 
     body: Jaxpr
     donate: tuple[int, ...]
@@ -37,28 +37,28 @@ class Unit:
 
     @property
     def equations(self) -> int:
-        """What compiling it costs: equations as XLA gets them."""
+        """The cost of compilation: the number of equations that XLA gets."""
         return weigh(self.body).equations
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A call of a unit: it reads the slots `ins`, its results are the next slots, and then `frees` are empty."""
+    """A call of a unit. It reads the slots `ins`, writes its results to the next slots, and then frees `frees`."""
 
     unit: int
     ins: tuple[int, ...]
     frees: tuple[int, ...]
-    live_bytes: int  # of operands and slots while it runs, its results included
+    live_bytes: int  # of all live slots while it runs, with its results
     source: Source = field(default=None, compare=False, repr=False)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a program is compiled and run. `str(plan)` is a table.
+    """The units and steps of a program. `str(plan)` is a table.
 
-    `slots` are the types of all values: operands, constants, what steps make; `outs` the slots of the results.
+    `slots` are the types of all values: operands, constants, results of steps. `outs` are the slots of the results.
     """
 
     units: tuple[Unit, ...]
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def equations(self) -> int:
-        """What compiling it costs: equations as XLA gets them."""
+        """The cost of compilation: the number of equations that XLA gets."""
         return sum([u.equations for u in self.units])
 
     @property
@@ -87,17 +87,17 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that lives at a step, beside what its unit needs to compute."""
+        """The maximum of the live bytes of the steps, without temporaries of the units."""
         return max([s.live_bytes for s in self.steps])
 
     @property
     def bytes_held(self) -> tuple[int, ...]:
-        """Bytes in memory while each step runs, beside what its unit needs; what is taken over counts once."""
+        """Bytes in memory while each step runs, without temporaries of its unit. Donated memory counts once."""
         reused = [sum([u.body.ins[k].aval.nbytes for k in u.donate]) for u in self.units]
         return tuple([s.live_bytes - reused[s.unit] for s in self.steps])
 
     def donated_at(self, step: Step) -> tuple[int, ...]:
-        """Operands of the program that die at a step, and whose memory no result of it takes over."""
+        """Donated operands of the program that die at a step, and whose memory its results do not reuse."""
         reused = {step.ins[k] for k in self.units[step.unit].donate}
         return tuple([k for k in step.frees if k in self.donate and k not in reused])
 
@@ -129,7 +129,7 @@ def _columns(rows: Sequence[tuple[str, str, str, str, str]]) -> str:
 
 
 def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
-    """The plan with the whole program as its only unit. Operands in `donate` are the program's to overwrite."""
+    """The plan with the whole program as its only unit. The program may overwrite operands in `donate`."""
     n = len(jaxpr.ins)
     slots = (*jaxpr.in_avals, *jaxpr.out_avals)
     step = Step(0, tuple(range(n)), (), sum([a.nbytes for a in slots]))
@@ -137,12 +137,12 @@ def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
 
 
 def linked_plan(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...], name: str) -> Plan | None:
-    """The plan that compiles the calls of `units` apart, for a program known as `name`; None where that gives one step.
+    """The plan that compiles the calls of `units` separately, for a program named `name`; None if it has one step only.
 
-    The program is partitioned into pieces, the pieces are scheduled, and cheap values are recomputed where that lets
-    fewer bytes wait. Of the two schedules the one with the lower peak is taken.
+    It partitions the program into pieces, schedules the pieces, and recomputes cheap values if that stores fewer bytes
+    between steps. It uses the schedule only if the schedule lowers the peak.
 
-    Raises: ParameterError for units that are called more often than a plan has steps.
+    Raises: ParameterError if the calls of units exceed the maximum number of steps.
     """
     if not units:
         return None
@@ -159,8 +159,8 @@ def linked_plan(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...],
 
 
 def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:
-    """The plan of the pieces, or of those with cheap values recomputed where its peak is lower for certain: also if all
-    that they compute again, or compute and do not hand over, is in memory while they run."""
+    """The plan with cheap values recomputed if its peak is certainly lower, else `plan`. The comparison assumes that
+    all recomputed values, and all values that a piece no longer returns, are in memory while the piece runs."""
     new = recompute(pieces, plan.donate)
     if new is pieces:
         return plan
@@ -171,7 +171,7 @@ def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:
 
 
 def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
-    """Pieces as units and steps over slots, with the liveness of each slot."""
+    """Convert pieces to units and steps over slots, with the liveness of each slot."""
     inputs: tuple[Atom, ...] = (*pieces.ins, *pieces.constants)
     slots = [a.aval for a in inputs]
     slot = {a: k for k, a in enumerate(inputs)}
@@ -199,14 +199,15 @@ def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
 def _last_reads(
     reads: Sequence[tuple[int, ...]], made: Sequence[int], n_in: int, kept: set[int]
 ) -> tuple[tuple[int, ...], ...]:
-    """Liveness: the slots that die at each step, after the last read, or where they are made if nothing reads them."""
+    """Liveness: the slots that die at each step. A slot dies after its last read, or where it is defined if no step
+    reads it."""
     last: dict[int, int] = {}
     n = n_in
     for k, (ins, count) in enumerate(zip(reads, made, strict=True)):
         last.update(dict.fromkeys(ins, k))
         last.update(dict.fromkeys(range(n, n + count), k))
         n += count
-    last.update({k: 0 for k in range(n_in) if k not in last})  # a donated operand that nothing reads
+    last.update({k: 0 for k in range(n_in) if k not in last})  # donated operands that no step reads
     frees: list[list[int]] = [[] for _ in reads]
     for slot, k in sorted(last.items()):
         if slot not in kept:

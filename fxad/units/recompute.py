@@ -1,4 +1,4 @@
-"""Pieces that hand over what `fxad.units.min_cut_recompute` chose, and compute the rest again where it is read."""
+"""Rewrites pieces to return the values that `fxad.units.min_cut_recompute` chose. Readers recompute the others."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fxad.transforms.cleanup.cse import cse
 from fxad.units.min_cut_recompute import Crossing, Formula, Port
 from fxad.units.pieces import Pieces
 
-# What an operand is at each use of its body.
+# The values of one operand at all uses of its body.
 _Column: TypeAlias = tuple[Atom, ...]
 
 
 def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
-    """The pieces, with less that waits from one to a later one; operands in `donate` may die.
+    """Pieces that store fewer bytes between each other. Operands in `donate` may be freed.
 
-    Law:  running them in order gives what it gave before; one new piece for each old one, and equal ones for equal
-          ones; nothing is computed more by the piece that made it first.
+    Law:  running them in order gives the same results; one new piece for each old one; equal new pieces for equal old
+          ones; a piece computes no more equations of its own than before.
     Cost: linear in the pieces and their operands, and a minimum cut for each distinct body.
     """
     crossing = Crossing(pieces, donate)
@@ -31,8 +31,8 @@ def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
 
 @final
 class _Reader:
-    """A body with other operands: `columns` are what they are at each use; `sources` where each old one is among them,
-    or how it is computed from them."""
+    """A body with new operands. `columns` are their values at each use. `sources` has, for each old operand, the index
+    of a new one, or a program and the new operands to compute it from."""
 
     __slots__ = ("columns", "sources")
 
@@ -41,7 +41,7 @@ class _Reader:
         self.sources: list[int | tuple[Jaxpr, tuple[int, ...]]] = []
 
     def body(self, old: Jaxpr) -> Jaxpr:
-        """`old` over the new operands: first what is computed again, each distinct equation once."""
+        """`old` over the new operands. The recomputation comes first, with each distinct equation once."""
         first = Builder()
         args: list[Atom] = list(first.inputs([column[0].aval for column in self.columns]))
         for t in self.sources:
@@ -59,11 +59,11 @@ class _Rewiring:
         self.crossing = crossing
         self.recomputed = recomputed
         self.formulas = formulas
-        self.added: dict[tuple[int, Var], Var] = {}  # what pieces hand over that was no result
+        self.added: dict[tuple[int, Var], Var] = {}  # new results of pieces
         self.fresh = 1 + max([a.index for a in crossing.source if isinstance(a, Var)], default=0)
 
     def pieces(self, old: Pieces) -> Pieces:
-        """All of them."""
+        """All pieces, rewritten."""
         uses = self.crossing.uses
         readers = {body: self._reader(body) for body in dict.fromkeys([body for body, _ in self.recomputed])}
         ins = [p.ins for p in old.pieces]
@@ -112,7 +112,7 @@ class _Rewiring:
         return new
 
     def _leaves(self, k: int, n: int) -> list[Atom | None]:
-        """What operand `n` of piece `k` is to be computed from; nothing where it is idle."""
+        """The values from which operand `n` of piece `k` is recomputed; empty if the operand is idle there."""
         a = self.crossing.pieces[k].ins[n]
         if a not in self.crossing.source:
             return []
@@ -120,9 +120,9 @@ class _Rewiring:
         return [self._outside(i, v) for v in self.formulas[self.crossing.maker(k, n)].leaves]
 
     def _column(self, new: _Reader, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
-        """The operand that is `leaf` at each use, of those there are or a new one; where it is idle it is anything."""
+        """The index of an operand with the values `leaf` at each use, existing or new. None stands for any value."""
         for k, column in enumerate(new.columns):
-            if all(a is None or a is b for a, b in zip(leaf, column, strict=True)):  # mostly the first tells
+            if all(a is None or a is b for a, b in zip(leaf, column, strict=True)):  # the first usually decides
                 return k
         aval = next(a.aval for a in leaf if a is not None)
         row = [self.crossing.anything(k, aval) if a is None else a for k, a in zip(at, leaf, strict=True)]

@@ -1,7 +1,7 @@
-"""The order of the pieces of a program: a piece that makes memory free does not wait.
+"""Scheduling of the pieces of a program: a piece that frees memory runs as early as possible.
 
-A training step that donates its state is written as all gradients first, then all updates. In that order the gradients
-of all layers live at once; an update that is run as soon as its gradient is there needs one of them.
+A training step that donates its state computes all gradients first, then all updates. In that order the gradients of
+all layers are live at the same time. If each update runs as soon as its gradient is computed, only one is live.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fxad.units.pieces import Pieces
 
 
 def schedule(pieces: Pieces, donate: Iterable[int]) -> Pieces:
-    """The pieces, each that frees more bytes than its results take moved to where its operands are there.
+    """Move each piece that frees more bytes than it allocates to the point where its operands are computed.
 
-    Operands of the program in `donate` may die. The pieces themselves when none is moved.
+    Operands of the program in `donate` may be freed. Returns `pieces` itself if no piece moves.
 
     Law:  the same pieces; each after those whose results it reads; those with effects in their order.
     Cost: linear in the operands of all pieces.
@@ -28,7 +28,7 @@ def schedule(pieces: Pieces, donate: Iterable[int]) -> Pieces:
 
 @final
 class _Order:
-    """Takes up the pieces one by one; who reads a value, and is not taken up yet, decides when it dies."""
+    """Schedules the pieces one by one. A value is live while an unscheduled piece reads it."""
 
     __slots__ = ("_done", "_kept", "_pieces", "_readers", "_waits")
 
@@ -39,7 +39,7 @@ class _Order:
         self._kept.update([v for k, v in enumerate(pieces.ins) if k not in given])
         self._readers: dict[Atom, set[int]] = {}
         made = {a for p in self._pieces for a in p.outs}
-        self._waits: list[int] = []  # how many operands of a piece are not made yet
+        self._waits: list[int] = []  # for each piece, the number of operands that are not computed yet
         for k, p in enumerate(self._pieces):
             ins = {*p.ins}
             self._waits.append(len(ins & made))
@@ -48,7 +48,7 @@ class _Order:
         self._done: set[int] = set()
 
     def order(self) -> list[int]:
-        """The pieces in the order in which they are to run."""
+        """The indices of the pieces in the new order."""
         out: list[int] = []
         for k in range(len(self._pieces)):
             todo = [k]
@@ -60,7 +60,7 @@ class _Order:
         return out
 
     def _take(self, k: int) -> set[int]:
-        """Take a piece up; the pieces for which that changes something."""
+        """Schedule a piece. Returns the pieces that may now be ready or free memory."""
         self._done.add(k)
         piece = self._pieces[k]
         touched: set[int] = set()
@@ -76,7 +76,7 @@ class _Order:
         return touched
 
     def _frees(self, k: int) -> bool:
-        """Whether a piece can run, and leaves less memory taken than before."""
+        """Returns True if a piece is ready, and frees more bytes than it allocates."""
         piece = self._pieces[k]
         if self._waits[k] or piece.body.effects:
             return False

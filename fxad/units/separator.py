@@ -1,4 +1,4 @@
-"""The cheapest set of values that separates what is known from what is needed: a minimum vertex cut."""
+"""Minimum vertex cut: the cheapest set of values that separates known values from needed ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _Residual = list[dict[int, int]]
 def separator(
     weights: Sequence[int], edges: Collection[tuple[int, int]], sources: Collection[int], sinks: Collection[int]
 ) -> frozenset[int]:
-    """The vertices of least total weight without which no path leads from a source to a sink.
+    """A set of vertices of least total weight that every path from a source to a sink meets.
 
-    Sources and sinks may be among them; of several such sets it is the one nearest to the sinks.
+    It may contain sources and sinks. Of several minimal sets, it is the one nearest to the sinks.
 
     Law:    every path from a source to a sink meets it; no other such set weighs less.
-    Cost:   a search over the edges for each path that is found, at most vertices times edges of them.
+    Cost:   a breadth-first search for each augmenting path, at most vertices times edges of them.
     Source: Menger's theorem as a flow through vertices that are split in two; Edmonds and Karp (1972), "Theoretical
             improvements in algorithmic efficiency for network flow problems", for the order of the paths.
     """
@@ -45,7 +45,7 @@ def separator(
 
 
 def _path(left: _Residual, start: int, end: int) -> list[tuple[int, int]]:
-    """A shortest path with capacity left on it; empty when there is none."""
+    """A shortest augmenting path; empty if there is none."""
     came = {start: start}
     queue = [start]
     for u in queue:
@@ -63,7 +63,7 @@ def _path(left: _Residual, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _reaching(left: _Residual, end: int) -> set[int]:
-    """What `end` can be reached from, along capacity that is left."""
+    """The vertices from which `end` is reachable in the residual graph."""
     found = {end}
     queue = [end]
     for v in queue:

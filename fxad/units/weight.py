@@ -1,8 +1,8 @@
-"""What there is to compile in a program, and how long it runs, estimated: what the choice of units goes by.
+"""Estimates of the size of a program for the compiler and of its run time, for the choice of units.
 
-Rough numbers, and monotone. Compiling: the equations that XLA gets, which are those with calls inlined; how long they
-take is in `fxad.units.kernels`. Running: see `fxad.transforms.outlining.effort`. What is done element by element, and
-nothing else, XLA fuses with what is before and after it; at the border of a unit it is written, and read again.
+The estimates are rough and monotone. Compilation: the number of equations that XLA gets, with calls inlined;
+`fxad.units.kernels` estimates the time. Run time: see `fxad.transforms.outlining.effort`. XLA fuses elementwise
+operations with their producers and consumers. At the border of a unit, values are written to memory and read again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fxad.primitives.naming import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
 from fxad.transforms.outlining.effort import BYTES, time_of
 
-FIXED: Final = 10  # equations: what a compilation costs beside those it is given
+FIXED: Final = 10  # the fixed cost of a compilation, in equations
 
-# what XLA fuses with what is before and after it
+# operations that XLA fuses with their producers and consumers
 _FUSED: Final[tuple[type[Primitive], ...]] = (
     Unary, Binary, Compare, SelectN, Clamp,
     BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, Iota, Mark,
@@ -31,8 +31,8 @@ _FUSED: Final[tuple[type[Primitive], ...]] = (
 @final
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """`equations` as XLA gets them, calls inlined and the body of a loop counted once; `microseconds` of a run, and
-    `border` of them to hand over operands and results that would be fused otherwise."""
+    """`equations`: the number that XLA gets, with calls inlined and the body of a loop counted once. `microseconds`:
+    the time of a run. `border`: the part of it that reads and writes values which would be fused without a border."""
 
     equations: int
     microseconds: float
@@ -40,7 +40,7 @@ class Weight:
 
 
 def weigh(jaxpr: Jaxpr) -> Weight:
-    """`weight`, however deep bodies are nested: of every program in there, innermost first."""
+    """`weight` without deep recursion: it computes the weights of nested bodies first, innermost first."""
     for body in distinct(jaxpr):
         weight(body)
     return weight(jaxpr)

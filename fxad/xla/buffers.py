@@ -1,8 +1,8 @@
-"""Values between the host and a device.
+"""Transfers of values between the host and a device.
 
-Promise: what a user does to an array after handing it over never changes a result. So an array is copied on the way in,
-unless its memory is a buffer's or that of a `bytes` object, which nobody can write to. What comes out is a read-only
-view of the buffer wherever NumPy can look at it.
+Guarantee: a user who modifies a NumPy array after passing it to fxad never changes a result. So arrays are copied on
+transfer to a device, unless their memory is that of a buffer or of a `bytes` object, which are immutable. A transfer to
+NumPy gives a read-only view of the buffer if NumPy can view it.
 
 Threads: one may delete a buffer while others read it (see `delete`). Each of them gets the value or an ExecutionError.
 """
@@ -31,16 +31,16 @@ Scalar: TypeAlias = bool | int | float | complex
 
 _COPY: Final = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _SHARE: Final = _jax.HostBufferSemantics.ZERO_COPY
-# XLA's kernels read memory that begins so. Asked to share any other, it copies, and not in the call: what is executed
-# then waits for a thread, and where a host function executes it there may be none left.
+# XLA's kernels need this alignment in bytes. XLA copies other memory instead of sharing it, after the call, in a thread
+# of its pool. Executions wait for that thread, and one inside a host function might wait forever.
 _ALIGNED: Final = 64
 _put: Final = _jax.batched_device_put
 
 
 class Commitments:
-    """Whether any array of this process was put on a device by name. Calls ask this before they look at each operand,
-    which is 0.1 us of each: most processes have one device, and name none. At the end of the interpreter it is a door
-    that is closed (`fxad.xla.in_flight`)."""
+    """`any` is True if some array of this process is committed to a device. If not, calls skip the check of each
+    operand, which takes 0.1 us: most processes have one device, and commit nothing. At interpreter exit, its class
+    changes to one that stops calls (`fxad.xla.in_flight`)."""
 
     __slots__ = ("any",)
 
@@ -48,12 +48,12 @@ class Commitments:
         self.any = False
 
     def enter(self) -> None:
-        """Before XLA is waited for or given a value."""
+        """Called before each wait for XLA and each transfer to it."""
 
 
 commitments: Final = Commitments()
 
-# Python's buffer protocol, and so NumPy's DLPack, has no word for these.
+# Python's buffer protocol, and so NumPy's DLPack, does not support these dtypes.
 _NO_PROTOCOL: Final = dtypes.FLOAT8 | {dtypes.bfloat16}
 # Device types of DLPack whose memory this machine's processor reads: kDLCPU, kDLCUDAHost, kDLROCMHost.
 _HOST: Final = frozenset({1, 3, 11})
@@ -74,9 +74,9 @@ class Exporter(Protocol):
 def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer:
     """A NumPy array, a Python scalar or anything with `__dlpack__`, as a buffer of type `aval` on a device.
 
-    It is committed to a device that is named; without, it is on the default device and free to move.
+    The buffer is committed to `device` if that is given. Otherwise it is on the default device and uncommitted.
 
-    Raises: ShapeError, DTypeError when an array is not of that type; ArgumentError for anything else.
+    Raises: ShapeError, DTypeError if an array does not have that type; ArgumentError for anything else.
     Cost: 4 us and the copy; no copy for a view of a buffer, or of `bytes` (see the module).
     """
     commitments.enter()
@@ -122,7 +122,7 @@ _ROOM: Final = "free memory of the device, or choose another device"
 
 
 def held_on(array: NDArray, aval: Aval, device: Device) -> Buffer:
-    """An array that a program holds on its device: nobody put it there by name."""
+    """A constant of a program as an uncommitted buffer on its device."""
     return _host_put(array, aval, device.sharding, _COPY, committed=False)
 
 
@@ -149,8 +149,8 @@ def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], aval: Aval) -> N
 
 
 def _immutable(array: NDArray) -> bool:
-    """Whether nobody can write to the memory of an array. One that owns its memory may be read-only now: its owner can
-    make it writable again, and other views may be writable still."""
+    """Returns True if no code can write to the memory of an array. The read-only flag does not suffice: an array that
+    owns its memory can be made writable again, and other views may be writable."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -158,7 +158,7 @@ def _immutable(array: NDArray) -> bool:
 
 
 def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
-    """A copy, by jaxlib, of what lies on an accelerator; jaxlib 0.10 imports jax here, where it is installed."""
+    """A copy, by jaxlib, of an array on an accelerator. jaxlib 0.10 imports jax here if it is installed."""
     h = header(capsule)
     _check(h.shape, h.dtype, aval)
     commitments.any = True
@@ -170,10 +170,10 @@ def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
 
 
 def to_numpy(buffer: Buffer) -> NDArray:
-    """The value as a read-only NumPy array; waits for it.
+    """The value as a read-only NumPy array. It waits for the value.
 
-    A view of the buffer where that is on the CPU and Python's buffer protocol knows the dtype (it does not know
-    bfloat16 and float8), else a copy. Raises: ExecutionError when computing it failed, or it was deleted.
+    It is a view of the buffer if that is on the CPU and Python's buffer protocol supports the dtype (not bfloat16 and
+    float8), else a copy. Raises: ExecutionError if its computation failed, or if it was deleted.
     """
     commitments.enter()
     if next(due):
@@ -233,10 +233,10 @@ def to_dlpack(
 
 
 def twin(buffer: Buffer) -> Buffer:
-    """A copy on the same device, held by nobody else; committed as the buffer is. Does not wait. In a forked child,
-    where nothing is given up, the buffer itself.
+    """A copy on the same device, committed if the buffer is. It does not wait. In a forked child, where nothing is
+    donated, it returns the buffer itself.
 
-    Raises: ExecutionError when it was deleted.
+    Raises: ExecutionError if it was deleted.
     """
     if buffer.is_deleted():
         block(buffer, "copy")
@@ -254,19 +254,19 @@ def _moved(buffer: Buffer, where: OneDevice, semantics: _jax.ArrayCopySemantics)
 
 
 def dlpack_device(buffer: Buffer) -> tuple[int, int]:
-    """Where the value is, in DLPack's terms: device type and number."""
+    """The device of the value in DLPack's terms: device type and number."""
     if _platform(buffer) == "cpu":
         return 1, 0
     return _CUDA, _place(buffer).local_hardware_id
 
 
 def device_of(buffer: Buffer) -> Device:
-    """Where the value is, or was."""
+    """The device of the value, also after its deletion."""
     return known_device(_place(buffer))
 
 
 def _place(buffer: Buffer) -> _jax.Device:
-    """The device in jaxlib's words, of a deleted buffer too: `buffer.platform()` crashes at the sight of one."""
+    """The jaxlib device, also of a deleted buffer: `buffer.platform()` crashes on one."""
     return cast(OneDevice, buffer._sharding)._device
 
 
@@ -275,13 +275,13 @@ def _platform(buffer: Buffer) -> str:
 
 
 def dlpack_aval(value: Exporter) -> Aval:
-    """The type of what an object offers through DLPack. Raises: DTypeError for a dtype fxad does not have."""
+    """The type of an object with DLPack support. Raises: DTypeError for a dtype fxad does not have."""
     h = header(value.__dlpack__())
     return Aval(h.shape, h.dtype)
 
 
 def transfer(buffer: Buffer, device: Device) -> Buffer:
-    """The value on another device. Between accelerators of one platform it does not wait; else it passes the host."""
+    """The value on another device. Does not wait between accelerators of one platform; else it copies via the host."""
     if device.platform == "cpu" or _platform(buffer) != device.raw.platform:
         array = to_numpy(buffer)
         return to_buffer(array, Aval(array.shape, array.dtype), device)
@@ -307,7 +307,7 @@ def block(buffer: Buffer, what: str = "block") -> None:
 
 
 def is_ready(buffer: Buffer) -> bool:
-    """Whether the value is there without waiting. Raises: ExecutionError when it was deleted."""
+    """Returns True if the value is available without waiting. Raises: ExecutionError if it was deleted."""
     if buffer.is_deleted():
         block(buffer, "is_ready")
     if next(due):
@@ -319,25 +319,25 @@ def is_ready(buffer: Buffer) -> bool:
 
 
 def is_deleted(buffer: Buffer) -> bool:
-    """Whether the memory was given back: deleted, or donated to a program."""
+    """Returns True if the memory was freed: deleted, or donated to a program."""
     return buffer.is_deleted()
 
 
 def delete(buffer: Buffer) -> None:
-    """Give the memory back now. Views that NumPy holds stay valid.
+    """Free the memory now. Views in NumPy stay valid.
 
-    jaxlib's `delete` clears the pointer to the memory in the object that it is called on. Another thread that is in a
-    function of jaxlib with that object follows the pointer, and the process dies. So it is called on a second object
-    for the same memory, which no other thread has; the first one says then that it is deleted.
+    jaxlib's `delete` clears the pointer to the memory in its object. If another thread is in a function of jaxlib with
+    that object, it follows the pointer, and the process crashes. So `delete` is called on a clone, which no other
+    thread has. The original then reports that it is deleted.
     """
     if not buffer.is_deleted():
         buffer.clone().delete()
 
 
 def remains(buffer: Buffer) -> Buffer:
-    """What stands in place of a buffer that was donated: an object without memory.
+    """A placeholder without memory for a donated buffer.
 
-    jaxlib refuses a call that is given it. XLA refuses one that is given the buffer, and writes to stderr that it did.
+    jaxlib refuses a call with the placeholder. XLA would refuse a call with the buffer too, but also write to stderr.
     """
 
     def make() -> Buffer:

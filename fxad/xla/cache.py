@@ -1,10 +1,10 @@
 """The compile cache: keyed by the value of the program, the options and the device.
 
-What was used last is held, up to a budget of bytes, so that a function that is traced again (`grad(f)(x)` in a loop, a
-lambda made anew) finds its executable; what is dropped and not among these is collected. Behind it may stand a
-directory, in which executables outlive the process (docs/adr/0025).
+The cache holds the most recently used executables, up to a budget of bytes. So a function that is traced again
+(`grad(f)(x)` in a loop, a new lambda) finds its executable. Other executables are collected with their last reference.
+A directory may store executables beyond the end of the process (docs/adr/0025).
 
-A cache is in force for a context: the process's own, or one made by the user (`with fx.cache.private()`).
+Each context has an active cache: the process's own, or one made by the user (`with fx.cache.private()`).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ Path: TypeAlias = str | PathLike[str]
 MEMORY: Final = 256 * 2**20
 DISK: Final = 2**30
 _VARIABLE: Final = "FXAD_CACHE_DIR"
-# What an equation of a program takes with what is remembered on it: its plan, the program with stretches outlined.
+# Bytes per equation of a program with its memo: its plan, and the outlined program.
 _EQUATION: Final = 4 * 2**10
 
-# What is compiled and how long it takes, at INFO; `logging.getLogger("fxad")` is the user's handle.
+# Logs each compilation and its time at INFO; users configure it by `logging.getLogger("fxad")`.
 _log: Final = logging.getLogger("fxad")
 
 
 @final
 class Other(Enum):
-    """Directories that are not named: the one there is, and the one of the environment variable FXAD_CACHE_DIR."""
+    """Directories without a path: the current one (SAME), and that of the environment variable FXAD_CACHE_DIR."""
 
     SAME = 0
     ENVIRONMENT = 1
@@ -59,7 +59,7 @@ class Other(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What the cache did since it was made or cleared; `entries` and `bytes` are what it holds now.
+    """Counters of a cache since it was made or cleared; `entries` and `bytes` are its present contents.
 
     A hit found an executable in memory; a miss found it on disk (`disk_hits`) or compiled it (`compilations`).
     """
@@ -68,7 +68,7 @@ class CacheStats:
     misses: int = 0
     compilations: int = 0
     seconds: float = 0.0  # spent lowering and compiling, over all threads
-    seconds_saved: float = 0.0  # what hits would have spent so
+    seconds_saved: float = 0.0  # the compile time that hits avoided
     entries: int = 0
     bytes: int = 0
     evictions: int = 0
@@ -78,7 +78,7 @@ class CacheStats:
 
 @final
 class _Entry:
-    """The place of one executable."""
+    """The entry of one executable."""
 
     __slots__ = ("__weakref__", "bytes", "hits", "program", "seconds")
 
@@ -89,13 +89,13 @@ class _Entry:
         self.bytes = 0
 
     def found(self) -> LoadedProgram | None:
-        """The executable, if anybody holds it."""
+        """The executable, if it is alive."""
         return None if self.program is None else self.program()
 
 
 @final
 class _Counts:
-    """The counters of a cache, as far as one thread counts."""
+    """The counters of a cache for one thread."""
 
     __slots__ = (
         "compilations", "disk_hits", "disk_writes", "evictions", "hits", "misses", "seconds", "seconds_saved",
@@ -109,19 +109,19 @@ class _Counts:
 
 @final
 class _Contents:
-    """What a cache holds and has counted. Threads share it without a lock: each change is one operation in C, and an
-    exception that comes between two leaves an executable that is found, or one that is made again."""
+    """The contents and counters of a cache. Thread-safe without a lock: each change is one operation in C. After an
+    asynchronous exception between two changes, an executable is found or is compiled again."""
 
     __slots__ = ("_counts", "entries", "held", "planned")
 
     def __init__(self) -> None:
         self.entries: WeakKeyDictionary[Jaxpr, dict[Key, _Entry]] = WeakKeyDictionary()
-        self.held: OrderedDict[_Entry, tuple[_Slot, LoadedProgram]] = OrderedDict()  # the one used last is the last
+        self.held: OrderedDict[_Entry, tuple[_Slot, LoadedProgram]] = OrderedDict()  # in order of use
         self.planned: OrderedDict[Jaxpr, None] = OrderedDict()
         self._counts: dict[int, _Counts] = {}
 
     def entry(self, slot: _Slot) -> _Entry:
-        """The place of an executable, there from now on."""
+        """The entry of an executable, made if it does not exist."""
         source, key = slot
         entries = self.entries.get(source)
         if entries is None:
@@ -134,19 +134,19 @@ class _Contents:
         return self._counts.get(me) or self._counts.setdefault(me, _Counts())
 
     def counted(self, name: str) -> Any:
-        """A counter, over all threads."""
+        """A counter, summed over all threads."""
         return sum([getattr(c, name) for c in self._counts.copy().values()])
 
     def slots(self) -> list[tuple[_Slot, _Entry]]:
-        """What is held, what was used last at the end."""
+        """The held entries, most recently used last."""
         return [(slot, entry) for entry, (slot, _) in self.held.copy().items()]
 
     def bytes(self) -> int:
-        """What the executables take that are held."""
+        """The bytes of the held executables."""
         return sum([entry.bytes for entry in self.held.copy()])
 
     def hold(self, slot: _Slot, entry: _Entry, program: LoadedProgram, max_bytes: int) -> None:
-        """Make an executable the one used last."""
+        """Hold an executable as the most recently used one."""
         there = self.held.get(entry)
         if there is None or there[1] is not program:
             self.held[entry] = slot, program
@@ -155,7 +155,7 @@ class _Contents:
             self.held.move_to_end(entry)
 
     def evict(self, max_bytes: int) -> None:
-        """Let go of the executables used longest ago, beyond a number of bytes."""
+        """Drop the least recently used executables until the rest fits into `max_bytes`."""
         left = self.bytes()
         while left > max_bytes:
             try:
@@ -168,7 +168,7 @@ class _Contents:
 
 @final
 class _Settings:
-    """Where and how much a cache holds: never changed, another takes its place."""
+    """The directory and the budgets of a cache. Immutable: `configure` replaces the object."""
 
     __slots__ = ("_dir", "_opened", "_tier", "disk_bytes", "max_bytes")
 
@@ -176,7 +176,7 @@ class _Settings:
         self.max_bytes, self.disk_bytes = _budget("max_bytes", max_bytes), _budget("disk_bytes", disk_bytes)
         self._dir = dir
         self._tier = None if dir is None or isinstance(dir, Other) else DiskTier(dir, self.disk_bytes)
-        # what the environment names, when it has been read
+        # the directory of the environment variable, once it has been read
         self._opened: dict[None, tuple[Path | None, DiskTier | None]] = {}
 
     @property
@@ -185,7 +185,7 @@ class _Settings:
         return self._opened[None][0] if None in self._opened else self._dir
 
     def disk(self) -> DiskTier | None:
-        """The disk tier; the environment is read when it is first needed, and only warned about."""
+        """The disk tier. The environment variable is read at first use. An unusable directory there is a warning."""
         if self._dir is not Other.ENVIRONMENT:
             return self._tier
         if None not in self._opened:
@@ -201,15 +201,15 @@ class _Settings:
 
 @final
 class Cache:
-    """One executable per program, options and device, however many threads ask for it.
+    """One executable per program, options and device, shared by all threads.
 
-    The executables used last are held with their programs, up to `max_bytes`; neither holds an array (docs/adr/0003).
-    Others are found as long as somebody else holds them. Programs that run as several executables are held too, those
-    used last, up to a quarter of that, so that their plan is found when they are traced again (docs/adr/0029).
-    `clear()` lets go of all. With `dir`, what is compiled is stored there too, up to `disk_bytes`, and found by later
-    processes.
+    The cache holds the most recently used executables with their programs, up to `max_bytes`; they refer to no arrays
+    (docs/adr/0003). It finds other executables while a reference to them exists elsewhere. It also holds the most
+    recently used programs that run as several executables, up to a quarter of `max_bytes`, so that a new trace finds
+    their plan (docs/adr/0029). `clear()` drops everything. With `dir`, executables are also stored on disk, up to
+    `disk_bytes`, and found by later processes.
 
-    Law:    `cache(f, o, d) is cache(f, o, d)` while that is held; compiled once, however many threads ask.
+    Law:    `cache(f, o, d) is cache(f, o, d)` while a reference to the result exists; concurrent calls compile once.
     Raises: ParameterError for a budget that is no number of bytes; CacheError for a directory that is not the user's
             own, or that others can write to.
     """
@@ -221,8 +221,8 @@ class Cache:
         self._contents = _Contents()
 
     def clear(self, *, disk: bool = False) -> None:
-        """Forget every executable and start counting anew; what is stored too with `disk`. What holds one keeps it:
-        jitted functions, `Executable`s, and the operations that ran outside of traces, the 4,096 used last."""
+        """Drop every executable and reset the counters; `disk` also removes stored ones. Executables stay alive while
+        referred to by jitted functions, `Executable`s, or the 4,096 most recent operations outside traces."""
         self._contents = _Contents()
         tier = self._settings.disk() if disk else None
         if tier is not None:
@@ -231,9 +231,9 @@ class Cache:
     def configure(
         self, *, dir: Path | None | Other = Other.SAME, max_bytes: int | None = None, disk_bytes: int | None = None
     ) -> None:
-        """Change where and how much is held; what is not given stays, and `dir=None` is no directory.
+        """Change the directory and the budgets. Omitted settings keep their values; `dir=None` means no directory.
 
-        Raises: ParameterError, CacheError; nothing is changed then.
+        Raises: ParameterError, CacheError; then nothing has changed.
         """
         now = self._settings
         self._settings = _Settings(
@@ -246,7 +246,7 @@ class Cache:
     # ------------------------------------------------------------------------------------------------- asking
 
     def __call__(self, source: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
-        """The executable of a program, traced or exported. Raises: CompileError; the next caller tries again."""
+        """The executable of a program, traced or exported. Raises: CompileError; errors are not cached."""
         slot = source, (options, device)
         entry = self._contents.entry(slot)
         return FLIGHTS.do(entry, partial(self._hit, slot, entry), partial(self._make, slot, entry))
@@ -284,12 +284,12 @@ class Cache:
         else:
             mine.disk_hits += 1
             mine.seconds_saved += made.seconds
-        contents.entries.setdefault(source, {})[slot[1]] = entry  # cleared meanwhile, perhaps
+        contents.entries.setdefault(source, {})[slot[1]] = entry  # another thread may have cleared it
         contents.hold(slot, entry, made.program, self._settings.max_bytes)
         return made.program
 
     def _compiled(self, slot: _Slot, tier: DiskTier | None) -> tuple[Made, bool]:
-        """Compile a program, and store it; what came of both."""
+        """Compile a program and store it on disk. Returns the executable, and True if it was stored."""
         source, (options, device) = slot
         start = time.perf_counter()
         made = compiled(source, options, device)
@@ -305,7 +305,7 @@ class Cache:
         return Made(made.program, seconds, footprint(made.program, made.text, payload)), written
 
     def _unlike(self, slot: _Slot) -> str:
-        """How a program differs from the nearest of its name that is held, for the log."""
+        """The difference of a program from the most similar held one of the same name, for the log."""
         source, key = slot
         slots = reversed(self._contents.slots())
         held = [(p, k) for (p, k), _ in slots if p.name == source.name]
@@ -313,11 +313,11 @@ class Cache:
         return f"; the nearest of that name differs at {difference}" if difference is not None else ""
 
     def hold_planned(self, jaxpr: Jaxpr) -> None:
-        """Hold a program that runs as several executables, among those used last: what is remembered on it, as its plan
-        is, is found by whoever traces an equal program while this one is held."""
+        """Hold a program that runs as several executables, as the most recently used one. While it is held, a new trace
+        of an equal program finds its memo, which contains the plan."""
         planned, room = self._contents.planned, self._settings.max_bytes // 4
         planned[jaxpr] = None
-        with suppress(KeyError):  # let go of by another thread
+        with suppress(KeyError):  # dropped by another thread
             planned.move_to_end(jaxpr)
             while planned and sum([_EQUATION * len(p.eqns) for p in planned.copy()]) > room:
                 planned.popitem(last=False)
@@ -326,7 +326,7 @@ class Cache:
 
     @contextmanager
     def use(self) -> Iterator[Cache]:
-        """Make this the cache in force: in this thread or asyncio task, and in tasks started here.
+        """Make this the active cache in this thread or asyncio task, and in tasks started here.
 
         A new thread begins with the process's cache, unless it runs in a copy of the context
         (`contextvars.copy_context().run`, `asyncio.to_thread`).
@@ -340,7 +340,7 @@ class Cache:
     def private(
         self, max_bytes: int = MEMORY, dir: Path | None = None, disk_bytes: int = DISK
     ) -> AbstractContextManager[Cache]:
-        """A cache of its own, in force in a `with` block: `with fx.cache.private() as mine:`."""
+        """A new cache, active in a `with` block: `with fx.cache.private() as mine:`."""
         return Cache(max_bytes, dir, disk_bytes).use()
 
     # ------------------------------------------------------------------------------------------------- seeing
@@ -359,14 +359,14 @@ class Cache:
     def explain(
         self, program: Jaxpr | Carrier | None = None, options: CompileOptions = DEFAULT, device: Device | None = None
     ) -> str | Explanation:
-        """Why a program would be compiled: what is held that is nearest to it, and their first difference. Of one that
-        runs as units, why the largest unit would be that is not held.
+        """Explain a cache miss: the most similar held program, and the first difference. If the program runs as units,
+        explain its largest unit that is not held.
 
-        Without a program: what is held and what it cost, one line an executable, the most expensive first; what was
-        exported is among them, and has no equations that another program could be near to.
+        Without a program: the held executables and their costs, one line each, the most expensive first. Exported
+        programs are listed too, but have no equations to compare.
 
-        Raises: ArgumentError for what is no program.
-        Cost:   linear in the equations that are held, once; then in the distinct ones.
+        Raises: ArgumentError if `program` is not a program.
+        Cost:   linear in the equations of the held programs, once; then in the distinct ones.
         """
         held = self._contents.slots()
         if program is None:
@@ -393,13 +393,13 @@ _in_force: Final[ContextVar[Cache]] = ContextVar("fxad_cache", default=cache)
 
 
 def cache_in_force() -> Cache:
-    """The cache of this context: the process's own, unless a `with` block put another in its place."""
+    """The active cache: that of the enclosing `with` block, else the process's own."""
     return _in_force.get()
 
 
 def compile_jaxpr(jaxpr: Jaxpr, options: CompileOptions = DEFAULT, device: Device | None = None) -> LoadedProgram:
-    """The executable of a program, from the cache in force. Raises: CompileError.
+    """The executable of a program, from the active cache. Raises: CompileError.
 
-    What compiles in threads of its own must run this in a copy of the caller's context.
+    Code that compiles in other threads must call this in a copy of the caller's context.
     """
     return _in_force.get()(jaxpr, device or default_device(), options)

@@ -1,8 +1,8 @@
-"""Devices, made when first asked for, without jax and beside it.
+"""Devices, created at their first use. They work without jax, and alongside it.
 
-A client of fxad is its own: nothing is registered in jaxlib that jax would find, and no setting of the process is
-touched. The platform is the argument, else the environment variable FXAD_PLATFORM, else the CPU. FXAD_CPU_DEVICES (or
-`set_cpu_devices`, before first use) makes the CPU several devices.
+fxad creates its own clients: it registers nothing in jaxlib that jax could find, and changes no setting of the process.
+The platform is the argument, else the environment variable FXAD_PLATFORM, else the CPU. FXAD_CPU_DEVICES (or
+`set_cpu_devices`, before first use) sets the number of CPU devices.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.door import _jax, xla_client
 from fxad.xla.compat import OneDevice, reason
 
-# Packages that bring XLA for CUDA as a PJRT plugin, newest first.
+# Packages that contain XLA for CUDA as a PJRT plugin, newest first.
 _CUDA_PACKAGES: Final = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 _CUDA_LIBRARY: Final = "xla_cuda_plugin.so"
-# A name of its own, so that jax may load the same library under its name, before or after.
+# Not jax's name, so that jax can load the same library, before or after.
 _CUDA_NAME: Final = "fxad_cuda"
 
 
@@ -48,7 +48,7 @@ class Device:
 
 @final
 class _Clients:
-    """The clients of this process, one a platform. Thread-safe."""
+    """The clients of this process, one per platform. Thread-safe."""
 
     __slots__ = ("__weakref__", "_cpu_devices", "_devices", "_forked", "default")
 
@@ -59,10 +59,10 @@ class _Clients:
         self.default: Device | None = None
 
     def after_fork(self) -> None:
-        """In a child: the threads of the clients are not there, and what is handed to them is never done."""
+        """Mark the clients as unusable: the threads of a client do not exist in a forked child."""
         self._forked = bool(self._devices)
         self.default = None
-        if self._forked:  # a client that ends waits for its threads: in a child it must not
+        if self._forked:  # the destructor of a client waits for its threads, which would hang in a child
             never_let_go(self)
 
     def check_process(self, what: str) -> None:
@@ -97,7 +97,7 @@ class _Clients:
         return self._devices.setdefault(platform, tuple([_device(platform, client, d) for d in client.local_devices()]))
 
     def settle(self) -> None:
-        """Wait for every array that is there. What failed, fails where it is asked for."""
+        """Wait for every live array. A failed computation is reported when its value is used."""
         for found in [] if self._forked else list(self._devices.values()):
             for array in found[0].client.live_arrays():
                 with suppress(_jax.JaxRuntimeError):
@@ -134,7 +134,7 @@ def _cpu_devices_asked() -> int:
 
 
 def cuda_library() -> str:
-    """Where the CUDA plugin is installed. Raises: ExecutionError when none is."""
+    """The path of the CUDA plugin. Raises: ExecutionError when none is installed."""
     for package in _CUDA_PACKAGES:
         try:
             spec = find_spec(package)
@@ -155,7 +155,7 @@ def _cuda_client() -> _jax.Client:
         xla_client.load_pjrt_plugin_dynamically(_CUDA_NAME, library)
     if not xla_client.pjrt_plugin_initialized(_CUDA_NAME):
         xla_client.initialize_pjrt_plugin(_CUDA_NAME)
-    # Memory is taken as it is needed, unless the user says otherwise: another client may live on the same device.
+    # No preallocation by default, because another client may use the same device.
     return xla_client.make_c_api_client(
         _CUDA_NAME, {"preallocate": False, **xla_client.generate_pjrt_gpu_plugin_options()}
     )
@@ -164,16 +164,16 @@ def _cuda_client() -> _jax.Client:
 def tell_forked(one: object) -> None:
     """Call the method `after_fork` of an object in every forked child.
 
-    What is registered is never let go, with all that it refers to: a function with the values of its module. So nothing
-    but a weak reference and code in C is: the clients end with the interpreter, and each waits in its end for what it
-    still computes. One that does not end computes on while the process goes.
+    Python never frees a registered function, nor anything that it refers to, such as the globals of its module. So only
+    a weak reference and C code are registered. Then the clients are destroyed at interpreter exit, and each destructor
+    waits for running computations. A client that is not destroyed would compute while the process exits.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=partial(methodcaller("after_fork"), proxy(one)))
 
 
 def never_let_go(one: _Clients) -> None:
-    """Keep clients beyond the end of the interpreter."""
+    """Keep clients alive beyond interpreter exit."""
     os.register_at_fork(after_in_child=one.after_fork)
 
 
@@ -191,30 +191,30 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
 
 
 def check_process(what: str) -> None:
-    """Raises: ExecutionError in a process that was forked from one with clients, for what would wait there for ever."""
+    """Check that this process was not forked from one with clients, where `what` would hang. Raises: ExecutionError."""
     _clients.check_process(what)
 
 
 def forked() -> bool:
-    """Whether this process was forked from one with clients: nothing is computed in it."""
+    """Returns True if this process was forked from one with clients, so that it cannot compute."""
     return _clients._forked
 
 
 def known_device(raw: _jax.Device) -> Device:
-    """The device that jaxlib knows as `raw`."""
+    """The device of a jaxlib device."""
     return _clients.known(raw)
 
 
 def default_device() -> Device:
-    """Where things go unless a device is named: the first one of the platform in force when this is first asked."""
+    """The default device: the first one of the default platform at the time of the first call."""
     return _clients.default or _clients.choose_default()
 
 
 def set_cpu_devices(count: int) -> None:
-    """Make the CPU `count` devices. Raises: ParameterError once the CPU is in use with another number."""
+    """Set the number of CPU devices. Raises: ParameterError if the CPU is in use with another number."""
     _clients.set_cpu_devices(count)
 
 
 def settle() -> None:
-    """Wait for what is being computed, as far as its results are held."""
+    """Wait for the computations whose results are live."""
     _clients.settle()

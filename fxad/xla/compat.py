@@ -1,6 +1,6 @@
-"""What differs between the versions of jaxlib that are supported (0.10.2 to 0.12), in one place.
+"""The differences between the supported versions of jaxlib (0.10.2 to 0.12).
 
-Everything else that fxad uses is the same in all of them; tests/test_runtime.py runs on each.
+All other parts of jaxlib that fxad uses are the same in these versions; tests/test_runtime.py runs on each.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fxad.lowering.door import _jax, xla_client
 
 @final
 class ArrayType:
-    """The type of an array in the form jaxlib reads: it keeps this object on the arrays it makes."""
+    """The type of an array in the form that jaxlib reads. jaxlib stores this object on the arrays that it makes."""
 
     __slots__ = ("dtype", "ndim", "origin", "shape", "weak_type")
 
     def __init__(self, aval: Aval, origin: object = None) -> None:
-        self.origin = origin  # what computes it, for messages
+        self.origin = origin  # the program that computes it, for messages
         self.shape: Shape = aval.shape
         self.dtype: np.dtype[np.generic] = aval.dtype
         self.ndim = len(aval.shape)
@@ -31,11 +31,11 @@ class ArrayType:
 
 @final
 class OneDevice(_jax.SingleDeviceSharding):
-    """Where an array lives. jaxlib's class leaves to Python what it asks for while making arrays."""
+    """The device of an array. It defines the attributes that jaxlib reads while making arrays, and does not define."""
 
     def __init__(self, device: _jax.Device) -> None:
         super().__init__(device)
-        self.on_host = device.platform == "cpu"  # asked for by each look at a value
+        self.on_host = device.platform == "cpu"  # read at each conversion to NumPy
 
     @property
     def _device_assignment(self) -> tuple[_jax.Device, ...]:
@@ -70,10 +70,10 @@ _make_handler: Final = (
 
 
 def result_handler(aval: Aval, sharding: OneDevice, committed: bool, origin: object) -> _jax.ResultHandler:
-    """What makes an array out of a result of an execution; `origin` is what computes it, for messages.
+    """The handler that makes an array of a result of an execution. `origin` is the program, for messages.
 
-    The ready-made way (`disassemble_into_single_device_arrays`) asks jax for the type of the array: it imports jax
-    where that is installed, and takes 60 us where it is not.
+    `disassemble_into_single_device_arrays` gets the type of the array from jax: it imports jax if that is installed,
+    and takes 60 us if not.
     """
     return _make_handler(ArrayType(aval, origin), sharding, committed)
 

@@ -1,9 +1,9 @@
-"""The functions that programs call by name beside XLA's own operations, and what stands for them on each platform.
+"""Custom calls: the functions that programs call by name, and their implementation on each platform.
 
-A program says `fxad_getrf_f64`, wherever it will run. Here, and nowhere else, it is decided what that is: on the CPU
-the LAPACK routine of jaxlib (`dgetrf`, which comes from scipy). The names are fxad's own and a name is bound per
-platform, so jax's registrations and these never meet, in whatever order the two are imported. LAPACK is loaded
-(0.2 s, most of it scipy) when the first program that calls it is compiled.
+A program calls `fxad_getrf_f64` on every platform. Only this module maps the name to an implementation: on the CPU, the
+LAPACK routine of jaxlib (`dgetrf`, from scipy). The names are fxad's own, and are registered per platform, so they
+never conflict with jax's registrations. LAPACK is loaded (0.2 s, most of it scipy) when the first program that calls it
+is compiled.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LAPACK: Final = MappingProxyType(
 
 @final
 class _Targets:
-    """What has been registered with XLA in this process. To register it again is no error."""
+    """The functions registered with XLA in this process. Registering one again is not an error."""
 
     __slots__ = ("_known",)
 
@@ -86,12 +86,12 @@ def called(source: str) -> frozenset[str]:
 
 
 def in_every_process(targets: Iterable[str]) -> bool:
-    """Whether these functions are the same in every process: those of libraries are, a user's callbacks are not."""
+    """Returns True if these functions are the same in every process: library functions are, user callbacks are not."""
     return all([t.startswith("fxad_") and t.split("_")[1] in _LAPACK for t in targets])
 
 
 def provide(targets: Iterable[str], platform: str) -> None:
-    """Make functions known to XLA before it sees a call. Raises: CompileError for one the platform does not have."""
+    """Register functions with XLA before it compiles a call. Raises: CompileError if the platform lacks one."""
     ours = {t for t in targets if t.startswith("fxad_")}
     if ours:
         _targets.provide(ours, platform)

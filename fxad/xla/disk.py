@@ -1,10 +1,10 @@
-"""A directory of entries that are found by key: checked, bounded, shared by processes, and never trusted.
+"""A directory of entries by key: checked, bounded, and shared by processes.
 
-An entry is one file: a magic line, the SHA-256 of all that follows, the length of a header, the header in JSON (the key
-in full among it), the payload. A file that is not exactly that, or has another key, is a miss and a warning.
+An entry is one file: a magic line, the SHA-256 of the rest, the length of a header, the header in JSON (which contains
+the whole key), the payload. A file of another form, or with another key, is a miss and a warning.
 
-An executable is machine code, so who can write to the directory can run code as the user who reads it: the directory
-and each file must belong to the user, and be writable by nobody else.
+An executable is machine code. Anyone who can write to the directory could run code as the user who reads it. So the
+directory and each file must belong to the user, and no other user may have write permission.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ SUFFIX: Final = ".fxad"
 _DIGEST: Final = 32
 _LENGTH: Final = 8
 _BEGIN: Final = len(MAGIC) + _DIGEST + _LENGTH
-# An entry, or what a writer of one has begun. Other files that end so are somebody's, as programs that were saved are.
+# The names of entries and of their temporary files. Other files with the suffix, such as saved programs, are not ours.
 _OURS: Final = re.compile(rf"[0-9a-f]{{64}}{re.escape(SUFFIX)}(?:\.[0-9]+\.[0-9a-f]+{re.escape(UNFINISHED)})?")
-_MOST: Final = 2**32  # bytes of an entry: what XLA serializes has less than 2**31
-_STALE: Final = 3600.0  # seconds after which what a writer left unfinished is nobody's
+_MOST: Final = 2**32  # bytes of an entry: serialized executables have less than 2**31
+_STALE: Final = 3600.0  # seconds after which a temporary file counts as abandoned
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What an entry holds: facts in JSON, and bytes."""
+    """The contents of an entry: facts in JSON, and bytes."""
 
     facts: Mapping[str, Any]
     payload: bytes
 
 
 class _DamagedError(Exception):
-    """An entry is not what was written; the text says how."""
+    """An entry is damaged; the text says how."""
 
 
 @final
 class Directory:
-    """Entries by key, the least recently used out first beyond `max_bytes`.
+    """Entries by key. The least recently used ones are removed beyond `max_bytes`.
 
-    Writers in several processes may exceed the bound together by a sixteenth each.
+    Writers in several processes may exceed the bound, by a sixteenth each.
 
-    Rule:   `read` and `write` never fail: what goes wrong is a warning, once for each kind, and a miss.
-    Raises: CacheError, when it is made, for a directory that others could write to, or that cannot be made;
-            ParameterError for what is no path.
+    Rule:   `read` and `write` never raise: a failure is a warning, once for each kind, and a miss.
+    Raises: CacheError, from the constructor, for a directory that others can write to, or that cannot be made;
+            ParameterError if `path` is not a path.
     """
 
     __slots__ = ("_since", "_told", "max_bytes", "path")
@@ -63,7 +63,7 @@ class Directory:
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
         self.path = os.path.abspath(os.path.expanduser(_checked(path)))
         self.max_bytes = max_bytes
-        self._since: list[int] | None = None  # bytes of what was written since the directory was last looked through
+        self._since: list[int] | None = None  # bytes written since the last scan of the directory
         self._told: dict[str, object] = {}
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
@@ -77,11 +77,11 @@ class Directory:
             raise CacheError(f"cache: {self.path} {problem}", remedy=_REMEDY)
 
     def file(self, key: str) -> str:
-        """Where the entry of a key is."""
+        """The path of the entry of a key."""
         return os.path.join(self.path, hashlib.sha256(key.encode()).hexdigest() + SUFFIX)
 
     def read(self, key: str) -> Stored | None:
-        """What was stored under a key, and has not been damaged since."""
+        """The contents of the entry of a key; None if there is none or it is damaged."""
         path = self.file(key)
         try:
             found = _read(path)
@@ -97,7 +97,7 @@ class Directory:
         return None
 
     def write(self, key: str, stored: Stored) -> bool:
-        """Store something under a key, in place of what was there; whether that was possible."""
+        """Store or replace the entry of a key. Returns True on success."""
         head = json.dumps({"key": key, **stored.facts}, sort_keys=True).encode()
         body = [len(head).to_bytes(_LENGTH, "little"), head, stored.payload]
         size = _BEGIN + len(head) + len(stored.payload)
@@ -110,7 +110,7 @@ class Directory:
                 self.tell("unsafe", f"cache: {self.path} {problem}; nothing is stored. {_REMEDY}")
                 return False
             self._make_room(size)
-            with suppress(FileNotFoundError):  # cleared by another process meanwhile, with what was begun
+            with suppress(FileNotFoundError):  # another process has cleared the directory, with the temporary file
                 write_whole(self.file(key), [MAGIC, checksum(body), *body], 0o600)
                 return True
         except OSError as e:
@@ -118,15 +118,15 @@ class Directory:
         return False
 
     def tell(self, kind: str, message: str) -> None:
-        """Warn, once for each kind of trouble."""
+        """Warn, once for each kind of failure."""
         mine = object()
-        if self._told.setdefault(kind, mine) is mine:  # threads may come to it at once
+        if self._told.setdefault(kind, mine) is mine:  # atomic, so one thread warns
             warn(message, CacheWarning)
 
     # ---------------------------------------------------------------------------------------------------- bound
 
     def _make_room(self, size: int) -> None:
-        """Remove the entries used longest ago, when a sixteenth of the bound was written since it was last done."""
+        """Remove the least recently used entries, if a sixteenth of the bound was written since the last scan."""
         since = self._since
         if since is not None and sum(since) + size <= self.max_bytes // 16:
             since.append(size)
@@ -142,7 +142,7 @@ class Directory:
                 _remove(path)
 
     def _files(self) -> Iterator[tuple[float, int, str]]:
-        """When each file was used last, its bytes, and its path."""
+        """The time of last use, the bytes and the path of each file."""
         with os.scandir(self.path) as found:
             for item in found:
                 if _OURS.fullmatch(item.name):
@@ -161,7 +161,7 @@ class Directory:
         return len(sizes), sum(sizes)
 
     def clear(self) -> None:
-        """Remove all entries. What is not an entry stays."""
+        """Remove all entries. Other files stay."""
         with suppress(OSError):
             for _, _, path in list(self._files()):
                 _remove(path)
@@ -171,7 +171,7 @@ _REMEDY: Final = "use a directory of your own that nobody else can write to: chm
 
 
 def _checked(path: object) -> str:
-    """A path. An empty one is none: it would name the directory where the process happens to run."""
+    """Check a path. An empty one is rejected: it would mean the current directory of the process."""
     given = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(given, str) or not given or "\0" in given:
         raise ParameterError(
@@ -182,7 +182,7 @@ def _checked(path: object) -> str:
 
 
 def _unsafe(s: os.stat_result) -> str:
-    """What is wrong with the rights of a directory or a file; empty when it is the user's own."""
+    """The problem with the owner or the mode of a directory or a file; empty if there is none."""
     if hasattr(os, "geteuid") and s.st_uid != os.geteuid():
         return f"belongs to user {s.st_uid}"
     if os.name == "posix" and s.st_mode & 0o022:
@@ -191,9 +191,9 @@ def _unsafe(s: os.stat_result) -> str:
 
 
 def _read(path: str) -> bytes | None:
-    """The bytes of a file; None when there is none.
+    """The bytes of a file; None if it does not exist.
 
-    Raises: _DamagedError for what is not a file of the user's own, or has more bytes than an entry can.
+    Raises: _DamagedError if it is not a file of the user, or is larger than any entry.
     """
     try:
         descriptor = os.open(path, READING)
@@ -238,7 +238,7 @@ def _digest(found: bytes) -> bytes:
 
 
 def _touch(path: str) -> None:
-    """Make an entry the one used last."""
+    """Mark an entry as the most recently used one."""
     with suppress(OSError):  # read-only, or removed meanwhile
         os.utime(path)
 

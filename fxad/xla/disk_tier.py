@@ -1,4 +1,4 @@
-"""The disk tier of a compile cache: executables that this process, or another before it, compiled."""
+"""The disk tier of a compile cache: executables that this or an earlier process compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fxad.xla.sources import Compiled
 @final
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An executable, what it cost to compile (now or then), and its bytes."""
+    """An executable, the seconds of its original compilation, and its bytes."""
 
     program: LoadedProgram
     seconds: float
@@ -31,7 +31,7 @@ _surroundings: Final = Surroundings()
 
 @final
 class DiskTier:
-    """Executables in a directory, under the digest of their program and what compiled them."""
+    """Executables in a directory, keyed by the digest of their program and the compiler configuration."""
 
     __slots__ = ("directory",)
 
@@ -39,7 +39,7 @@ class DiskTier:
         self.directory = Directory(path, max_bytes)
 
     def find(self, source: Jaxpr, device: Device, options: CompileOptions) -> Made | None:
-        """The executable of a program, if it is there and whole: without lowering or compiling."""
+        """The executable of a program, if its entry exists and is valid. Does not lower or compile."""
         key = self._key(source, device, options)
         entry = None if key is None else self.directory.read(key)
         if entry is None:
@@ -63,7 +63,7 @@ class DiskTier:
     def keep(
         self, source: Jaxpr, device: Device, options: CompileOptions, made: Compiled, payload: bytes, took: float
     ) -> bool:
-        """Store an executable that took so many seconds; whether it was."""
+        """Store an executable that took `took` seconds to compile. Returns True if it was stored."""
         key = self._key(source, device, options)
         entry = stored(made, payload, took)
         return key is not None and entry is not None and self.directory.write(key, entry)

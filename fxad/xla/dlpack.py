@@ -1,4 +1,4 @@
-"""Reading a DLPack capsule: what NumPy cannot (bfloat16, float8), and the type of what lies on another device.
+"""Reads DLPack capsules that NumPy cannot (bfloat16, float8), and the types of arrays on other devices.
 
 Source: dlpack.h, DLManagedTensor and DLManagedTensorVersioned (https://dmlc.github.io/dlpack/latest/c_api.html).
 """
@@ -73,7 +73,7 @@ _named: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_
 @final
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a capsule says about its array. `address` is valid as long as the capsule."""
+    """The description of an array in a capsule. `address` is valid as long as the capsule."""
 
     shape: Shape
     dtype: dtypes.DType
@@ -82,7 +82,7 @@ class Header:
 
 
 def header(capsule: CapsuleType) -> Header:
-    """Read a capsule that nobody has consumed; it stays as it is. Raises: DTypeError for a dtype fxad does not have."""
+    """Read an unconsumed capsule, without consuming it. Raises: DTypeError for a dtype fxad does not have."""
     if _named(capsule, b"dltensor_versioned"):
         t = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned")).tensor
     else:
@@ -99,7 +99,7 @@ def header(capsule: CapsuleType) -> Header:
 
 
 def copy_out(capsule: CapsuleType) -> NDArray:
-    """A read-only NumPy copy of an array in memory of this machine."""
+    """A read-only NumPy copy of an array in host memory."""
     h = header(capsule)
     if 0 in h.shape:
         return np.frombuffer(b"", h.dtype).reshape(h.shape)

@@ -1,4 +1,4 @@
-"""A compiled program: making one, calling it, and what it costs."""
+"""Compiled programs: compilation, execution, memory and cost."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from fxad.xla.host_calls import Start, Waiting
 @final
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """How to compile, as a value: part of the key of the cache.
+    """Compile options, as a value: part of the key of the cache.
 
-    `donate` numbers operands whose memory results of their type take over: the caller's buffer is gone after the call.
-    `flags` are XLA's own, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
+    `donate` are the indices of operands whose memory results of the same type reuse; a call deletes these buffers.
+    `flags` are flags of XLA, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
     """
 
     donate: tuple[int, ...] = ()
@@ -48,7 +48,7 @@ class CostStats:
 
 
 class Described(Protocol):
-    """What is said of a program that was compiled: its types, the user's function, and the first line of it."""
+    """The description of a compiled program: its types, the user's function, and its first line."""
 
     @property
     def in_avals(self) -> tuple[Aval, ...]:
@@ -64,26 +64,26 @@ class Described(Protocol):
 
     @property
     def where(self) -> str:
-        """The first line of it that made an equation."""
+        """The first line of it that traced an equation."""
 
 
 class Launchable(Protocol):
-    """What runs: one executable, or several that are linked."""
+    """One executable, or several linked ones."""
 
     @property
     def origin(self) -> Origin:
-        """What messages say of it."""
+        """The description of the program for messages."""
 
     @property
     def start(self) -> Start:
-        """Begins an execution on buffers of exactly its types, on its device."""
+        """Starts an execution on buffers of exactly its types, on its device."""
 
 
 def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[ResultHandler]) -> list[Buffer]:
-    """Start a compiled program, and make its results by the handlers: free to move, or committed to the device.
+    """Start a compiled program, and make its results with the handlers, which commit them to the device or not.
 
-    The usual calls (`fxad.execution.calls`, `fxad.numpy.calls`) spell this out, to save a frame of Python.
-    Raises: ExecutionError when the call is refused.
+    The usual calls (`fxad.execution.calls`, `fxad.numpy.calls`) inline this code, to save a Python frame.
+    Raises: ExecutionError when XLA refuses the call.
     """
     if next(due):
         collect()
@@ -95,10 +95,10 @@ def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[Re
 
 @final
 class LoadedProgram:
-    """A compiled program on one device. It holds code, no program and no constant. Many threads may call it.
+    """A compiled program on one device. It refers to machine code, not to a `Jaxpr`, and to no constant. Thread-safe.
 
-    `start` and `handlers` are the parts of `execute`, for callers that spell it out to save a frame. What `handlers`
-    make is free to move; what `committed` makes stays on the device (see `fxad.tracing.placement`).
+    `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
+    `committed` makes arrays that stay on the device (see `fxad.tracing.placement`).
     """
 
     __slots__ = ("__weakref__", "committed", "device", "handlers", "in_avals", "origin", "out_avals", "raw", "start")
@@ -116,20 +116,20 @@ class LoadedProgram:
         self.committed = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Run on buffers of exactly the types `in_avals`, on `device`. Does not wait: a result is a promise of a value.
+        """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.
 
-        Raises: ExecutionError when the call is refused; what fails while computing is raised where it is waited for.
+        Raises: ExecutionError when XLA refuses the call. A failure of the computation is raised by the wait for it.
         Cost: 3.9 us and the computation.
         """
         return launch(self, buffers, self.handlers)
 
     def hlo(self) -> str:
-        """The optimised program, as XLA prints it."""
+        """The optimised HLO text."""
         return self.raw.get_hlo_text()
 
 
 def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device) -> LoadedProgram:
-    """Compile for a device, always: `Cache` is what remembers. Raises: CompileError."""
+    """Compile for a device, without a cache; `Cache` has one. Raises: CompileError."""
     source = lowered.source(options.donate)
     custom_calls.provide(custom_calls.called(source), device.platform)
     given = _given(options, device)
@@ -144,7 +144,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
 
 
 def _given(options: CompileOptions, device: Device) -> _jax.CompileOptions:
-    """Options in XLA's terms; donation is said in the module."""
+    """The options in XLA's form. The module itself contains the donation."""
     given = compile_options(device.id)
     if options.optimization_level is not None:
         given.executable_build_options.optimization_level = options.optimization_level
@@ -157,7 +157,7 @@ _WITHOUT: Final = "leave out flags of CompileOptions; if it stays, report it wit
 
 
 def _explained(problem: str, source: str) -> str:
-    """XLA's message, with the line of the module it speaks of."""
+    """XLA's message, with the line of the module that it refers to."""
     found = re.search(r"-:(\d+):\d+: error", problem)
     lines = source.splitlines()
     if found is None or int(found[1]) > len(lines):
@@ -166,18 +166,18 @@ def _explained(problem: str, source: str) -> str:
 
 
 def memory(program: LoadedProgram) -> MemoryStats:
-    """Bytes of operands, results, aliases, temporaries and code, as XLA planned them."""
+    """Bytes of operands, results, aliases, temporaries and code, as planned by XLA."""
     s = program.raw.get_compiled_memory_stats()
     argument, output = s.argument_size_in_bytes, s.output_size_in_bytes
     alias, temp = s.alias_size_in_bytes, s.temp_size_in_bytes
-    # on the CPU XLA leaves the temporaries out of its own figure; they are one block, alive through the call
+    # on the CPU, XLA's own figure has no temporaries; they are one block, live for the whole call
     total = argument + output - alias + temp
     peak = total if program.device.platform == "cpu" else s.peak_memory_in_bytes or total
     return MemoryStats(argument, output, alias, temp, peak, s.generated_code_size_in_bytes)
 
 
 def cost(program: LoadedProgram) -> CostStats:
-    """XLA's estimate of the work of one call; zero where it gives none."""
+    """XLA's estimate of the work of one call; zero if there is none."""
     known = program.raw.cost_analysis()
     return CostStats(
         float(known.get("flops", 0.0)),

@@ -1,4 +1,4 @@
-"""Why a program is not in the cache: what is there that is nearest to it, and where the two differ."""
+"""Explains a cache miss: the most similar program in the cache, and the first difference."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fxad.passes import plan_of
 from fxad.xla.client import Device
 from fxad.xla.executable import CompileOptions
 
-# What the cache is keyed by, beside the program.
+# The key of the cache, in addition to the program.
 Key: TypeAlias = tuple[CompileOptions, Device]
 
 
 @runtime_checkable
 class Carrier(Protocol):
-    """What carries a program: `fxad.Program`, seen from below."""
+    """The interface of `fxad.Program`, which this layer must not import."""
 
     @property
     def jaxpr(self) -> Jaxpr:
@@ -44,10 +44,10 @@ def program_of(value: object) -> Jaxpr:
 @final
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the cache has for a program: whether it is held, the nearest other entry, and their first difference.
+    """The state of the cache for a program: if it is held, the most similar other entry, and their first difference.
 
-    `nearest` is the same program where only the options or the device differ. A program that runs as units is held if
-    all of them are; else this explains the largest that is not, as `program`.
+    `nearest` is the same program if only the options or the device differ. A program that runs as units is held if all
+    its units are. Otherwise, `program` is its largest unit that is not held.
     """
 
     program: Jaxpr
@@ -63,7 +63,7 @@ class Explanation:
 
 
 def with_units(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
-    """The explanation of a program, or of what would be compiled for it: it may be held whole, or as its units."""
+    """The explanation of a program, or of its largest missing unit. The program may be held as a whole or as units."""
     found = explained(jaxpr, key, held)
     options, device = key
     plan = plan_of(jaxpr, "auto", options.donate)
@@ -77,7 +77,7 @@ def with_units(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Exp
 
 
 def explained(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
-    """The explanation of a program among what is held, the one used last first.
+    """The explanation of a program, given the held ones, most recently used first.
 
     The nearest is the program itself under another key, else the one that shares the most equations with it.
     """
@@ -102,7 +102,7 @@ def _key_difference(a: Key, b: Key) -> Difference:
 
 
 def _likeness(mine: Mapping[Hashable, int], other: Jaxpr) -> float:
-    """The part of both programs that they share: 1 for all, 0 for nothing."""
+    """The similarity of two programs: 1 if equal, 0 if they share nothing."""
     theirs = _features(other)
     shared = sum([min(n, theirs.get(what, 0)) for what, n in mine.items()])
     return 2 * shared / (sum(mine.values()) + sum(theirs.values()))
@@ -110,7 +110,7 @@ def _likeness(mine: Mapping[Hashable, int], other: Jaxpr) -> float:
 
 @by_value
 def _features(jaxpr: Jaxpr) -> Mapping[Hashable, int]:
-    """What a program is made of: its types, and the equations of its distinct bodies, by operation and in full."""
+    """Features of a program for the similarity: its types, and counts of operations and of operations with types."""
     found: Counter[Hashable] = Counter([jaxpr.in_avals, jaxpr.out_avals])
     for body in distinct(jaxpr):
         for eqn in body.eqns:

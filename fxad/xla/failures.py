@@ -1,7 +1,7 @@
-"""What went wrong with a buffer or a call, in words: who took its memory over, which program failed, what it asked for.
+"""Errors of buffers and calls: donated or deleted buffers, failed programs, exhausted memory.
 
-A buffer knows the program that computes it (`Origin`, kept by the type that jaxlib keeps on each array), so a failure
-that is met long after the call, where somebody waits, still names the function.
+A buffer has the description of the program that computes it (`Origin`, in the type that jaxlib stores on each array).
+So an error that is raised long after the call, by a wait, still names the function.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ASKED: Final = re.compile(r"allocating (\d+) bytes")
 @final
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """Bytes a compiled program uses. `peak_bytes` is what a call needs at its peak, operands and results included."""
+    """Bytes that a compiled program uses. `peak_bytes` is the peak of a call, with operands and results."""
 
     argument_bytes: int
     output_bytes: int
@@ -45,7 +45,7 @@ class MemoryStats:
 @final
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The program that computes a buffer: the user's function, its first line, and what it needs."""
+    """The program that computes a buffer: the user's function, its first line, and its memory."""
 
     name: str
     where: str
@@ -54,7 +54,8 @@ class Origin:
 
 @final
 class Donated:
-    """To which program a buffer went, and the user's line that called it. `left` stand in place of such buffers."""
+    """The program that a buffer was donated to, and the user's line of the call. `left` are placeholders for such
+    buffers."""
 
     __slots__ = ("left", "program", "source")
 
@@ -71,40 +72,41 @@ Taking: TypeAlias = tuple[Donated, int]  # a new tuple for each call; the second
 
 
 def take(buffer: _jax.ArrayImpl, call: Taking) -> bool:
-    """Take a buffer over: whether nobody has taken it before. It stays noted on the buffer where its memory goes.
+    """Take a buffer for donation. Returns True if no other call has taken it. The buffer keeps a record of the call.
 
-    Of several threads that do this at once, one gets True: a dictionary's `setdefault` is one step. Who takes a buffer
-    waits for those that pin it.
+    If several threads do this concurrently, one gets True: a dictionary's `setdefault` is atomic. The call waits until
+    other threads have released their pins of the buffer.
     """
     if buffer.__dict__.setdefault(_DONATED, call) is not call:
         return False
     pins: dict[ref[_Pin], int] = buffer.__dict__.get(_PINS, {})
     for pin, thread in [*pins.items()]:
-        while pin() is not None and thread != get_ident():  # a read that was interrupted has let go of its pin
+        while pin() is not None and thread != get_ident():  # an interrupted read has dropped its pin
             sleep(0)
     return True
 
 
 @final
 class _Pin:
-    """Held by the thread that looks at the memory of a buffer, and by nobody else."""
+    """Marks a read of the memory of a buffer. Only the reading thread refers to it."""
 
     __slots__ = ("__weakref__",)
 
 
 def pinned(buffer: _jax.ArrayImpl, look: Callable[[_jax.ArrayImpl], T]) -> T:
-    """What a function of jaxlib gives that refers to the memory of a buffer, while no other thread takes that over.
+    """The result of `look`, a function of jaxlib that refers to the memory of a buffer. No other thread donates the
+    buffer meanwhile.
 
-    XLA does not see to it: where it hands out a reference while another thread donates, the process dies. `look` does
-    not wait. Raises: Refused when the buffer was taken before.
+    XLA does not ensure this: if it makes a reference while another thread donates, the process crashes. `look` must not
+    wait. Raises: Refused if the buffer was taken before.
     """
     pin = _Pin()
     at = ref(pin)
     pins: dict[ref[_Pin], int] = buffer.__dict__.setdefault(_PINS, {})
     pins[at] = get_ident()
     try:
-        call: Taking | None = buffer.__dict__.get(_DONATED)  # after the pin, as who takes it looks for pins after that
-        if call is not None and call[1] != get_ident():  # a call may copy what it takes to another device
+        call: Taking | None = buffer.__dict__.get(_DONATED)  # read after pinning, since `take` records the call first
+        if call is not None and call[1] != get_ident():  # the donating call itself may copy it to another device
             raise Refused(GONE)
         return look(buffer)
     finally:
@@ -112,13 +114,13 @@ def pinned(buffer: _jax.ArrayImpl, look: Callable[[_jax.ArrayImpl], T]) -> T:
 
 
 def release(buffer: _jax.ArrayImpl, call: Taking) -> None:
-    """Give back a buffer, if this call has taken it over and its memory is there."""
+    """Undo `take`, if this call has taken the buffer and its memory still exists."""
     if buffer.__dict__.get(_DONATED) is call and not buffer.is_deleted():
         del buffer.__dict__[_DONATED]
 
 
 def stand_in(buffer: _jax.ArrayImpl, make: Callable[[], _jax.ArrayImpl]) -> _jax.ArrayImpl:
-    """What stands in place of a buffer that was donated: made once for a line, a device, and whether that was named."""
+    """The placeholder of a donated buffer, made once for each line, device and commitment."""
     call: Taking = buffer.__dict__[_DONATED]
     key = buffer._sharding, buffer._committed
     made = call[0].left.get(key)
@@ -129,13 +131,13 @@ def stand_in(buffer: _jax.ArrayImpl, make: Callable[[], _jax.ArrayImpl]) -> _jax
 
 
 def donated(buffer: _jax.ArrayImpl) -> Donated | None:
-    """Where the memory of a buffer went; None when it was not donated."""
+    """The program that a buffer was donated to; None if it was not donated."""
     call: Taking | None = buffer.__dict__.get(_DONATED)
     return None if call is None else call[0]
 
 
 def fate(buffer: _jax.ArrayImpl) -> str | None:
-    """What became of a buffer that has no value any more; None for one that has."""
+    """The reason, as text, why a buffer has no value; None if it has one."""
     to = donated(buffer)
     if to is not None:
         return str(to)
@@ -167,7 +169,7 @@ class StepRefused(_jax.JaxRuntimeError):
         self.reads, self.unit, self.where = reads, unit, where
 
 
-# What XLA says where an operand is deleted. A call refused for another reason may have used up what it donates.
+# XLA's messages for a deleted operand. A call refused for another reason may have consumed donated operands.
 GONE: Final = "an operand is deleted"
 _GONE: Final = re.compile(rf"{GONE}|to have 1 shards, got: \[|has been deleted|deleted or donated")
 
@@ -175,7 +177,7 @@ _GONE: Final = re.compile(rf"{GONE}|to have 1 shards, got: \[|has been deleted|d
 def refused(
     e: Exception, buffers: Sequence[_jax.ArrayImpl], origin: Origin, path: Callable[[int], str] | None = None
 ) -> ExecutionError:
-    """The error for a call that was refused. `path` names an operand in the user's words."""
+    """The error for a call that XLA refused. `path` gives the name of an operand in messages."""
     step = e if isinstance(e, StepRefused) else None
     found = None
     if _GONE.search(str(e)):

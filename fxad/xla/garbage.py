@@ -1,8 +1,9 @@
-"""What jaxlib lets go late.
+"""Garbage collection of jaxlib.
 
-jaxlib keeps some references until it is told to drop them: a record of the caller for each execution, of 80 bytes and
-more, and the NumPy array that an array was made from. jax tells it from a callback of Python's collector, which does
-not run in a loop that makes no cycles. fxad tells it after each transfer from the host, and at every 64th execution:
+jaxlib keeps some references until `collect_garbage` is called: a record of the caller for each execution, of 80 bytes
+and more, and the NumPy array from which an array was made. jax calls it from a callback of Python's garbage collector,
+which does not run in a loop that makes no cycles. fxad calls it after each transfer from the host, and at every 64th
+execution:
 
     if next(due):
         collect()
@@ -24,7 +25,7 @@ collect: Final = _jax.collect_garbage
 
 
 class Shared:
-    """Stands in the dictionary of a buffer that shares memory with a NumPy array: that is let go with the buffer."""
+    """Stored in the dictionary of a buffer that shares memory with a NumPy array: frees the array with the buffer."""
 
     __slots__ = ()
 

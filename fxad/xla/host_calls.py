@@ -1,7 +1,7 @@
-"""Programs that call the host: what XLA calls back, and an execution that waits.
+"""Programs that call the host: the callbacks of XLA, and a synchronous execution.
 
-Such a program is waited for before its call returns: what the host functions do has happened then, what they raise is
-raised there, and they are held as long as they may be called.
+A call of such a program returns after the program has run. So the effects of host functions are complete, the call
+raises their exceptions, and the functions are alive while they may be called.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Start: TypeAlias = Callable[[Sequence[_jax.ArrayImpl]], Results]
 
 
 class _Raised(Exception):  # noqa: N818  not an error of its own: a number that XLA's message has in it
-    """Stands for what a host function raised, on its way through XLA."""
+    """Replaces an exception of a host function while XLA propagates it."""
 
 
 @final
 class Failures:
-    """What the host functions of an executable raised, by numbers that XLA's messages bring back. Thread-safe."""
+    """The exceptions of the host functions of an executable, by numbers that XLA's messages contain. Thread-safe."""
 
     __slots__ = ("_count", "_raised")
 
@@ -48,15 +48,15 @@ class Failures:
         self._raised: OrderedDict[int, BaseException] = OrderedDict()
 
     def add(self, error: BaseException) -> _Raised:
-        """What to raise in its place."""
+        """Store an exception, and return the one to raise in its place."""
         number = next(self._count)
         self._raised[number] = error
-        if len(self._raised) > _KEPT:  # of an execution that nobody asked about
+        if len(self._raised) > _KEPT:  # left over from executions whose error was never explained
             self._raised.pop(number - _KEPT, None)
         return _Raised(f"<host call {number}>")
 
     def explain(self, e: Exception) -> None:
-        """Raises: what a host function raised, where that is why the execution failed."""
+        """Raise the exception of a host function, if that is the reason why the execution failed."""
         numbers = re.findall(r"<host call (\d+)>", str(e))
         error = self._raised.pop(int(numbers[-1]), None) if numbers else None
         if error is not None:
@@ -68,7 +68,7 @@ _KEPT: Final = 64
 
 @final
 class _Callback:
-    """What XLA calls: the meaning of the equation, with what it raises kept."""
+    """The function that XLA calls: it evaluates the equation, and stores its exceptions."""
 
     __slots__ = ("_call", "_failures", "_where")
 
@@ -80,7 +80,7 @@ class _Callback:
             return on_host(self._call.impl, *args)
         except FxadError as e:
             raise self._failures.add(e.located(where=self._where)) from e
-        except BaseException as e:  # the user who interrupts, or ends, the process is no failure of the function
+        except BaseException as e:  # such as KeyboardInterrupt: no failure of the function
             raise self._failures.add(e) from e
 
 

@@ -1,15 +1,15 @@
-"""Compilations under way in this process, its end, and what a fork leaves of both.
+"""Running compilations and computations, at interpreter exit and in forked children.
 
-The process must not end while XLA computes either: its threads would run code that is gone. So its end waits
-- for results that are held;
-- for what the thread that ends has begun, held or not: XLA computes on a device what one thread asks for in its order,
-  so a program of one number is the last of it (7 ms to compile, for each CPU device in use);
-- for what other threads have begun in the end of the client, which comes after the last array and program. Something
-  may keep those for ever (a frame of a daemon thread, an extension), so this alone would not do.
-A daemon thread that is inside XLA when the interpreter ends is ended there, and the process aborts. So the end waits
-for what is being compiled, and for functions of the host that XLA has called, which it interrupts after a while. A
-thread that then begins or finishes one of these, or calls a program, stays where it is, as daemon threads do.
-A forked child has none of XLA's threads, and would wait for them for ever.
+The process must not exit while XLA computes: its threads would run unloaded code. So the exit handler waits
+- for all live results;
+- for all executions of the exiting thread, also those without live results. XLA runs the executions of one thread on a
+  device in order, so a small program runs last (7 ms to compile, for each CPU device in use);
+- for executions of other threads: the destructor of the client does that, after the last array and program are freed.
+  Some reference may keep those alive (a frame of a daemon thread, an extension), so this alone does not suffice.
+Python kills a daemon thread inside XLA at exit, which aborts the process. So the exit handler also waits for running
+compilations, and for host functions that XLA has called, which it interrupts after a while. A thread that later begins
+or finishes one of these, or calls a program, sleeps until the process exits, like daemon threads do.
+A forked child has none of XLA's threads, and would wait for them forever.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOOK: Final = 0.05  # seconds
-_PATIENCE: Final = 1.0  # seconds that the end gives to functions of the host, and again when it has interrupted them
-_LEAVE: Final = 10.0  # seconds that it gives to threads that are in XLA
+_PATIENCE: Final = 1.0  # seconds that exit waits for host functions, before and after interrupting them
+_LEAVE: Final = 10.0  # seconds that exit waits for threads in XLA
 _LONG: Final = 3600.0
-# Files of which functions call XLA with what the user computes.
+# Files whose functions call XLA for the user's computations.
 _ROOT: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _CALLERS: Final = tuple([_ROOT + name for name in ("xla", "array.py", "calling.py", "placement.py", "numpy/calls.py")])
 
 
 @final
 class _Work:
-    """Whether more may begin, and what the end of the interpreter waits for."""
+    """The running work for which interpreter exit waits, and a flag that stops new work."""
 
     __slots__ = ("__weakref__", "_calling", "_devices", "_on_host", "_over", "_staying")
 
@@ -56,14 +56,14 @@ class _Work:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """In a child: the threads that were at work are not there."""
+        """Forget all work: the threads of the parent do not exist in a forked child."""
         self._devices: set[Device] = set()  # that were compiled for
         self._calling = SingleFlight()  # executions that call the host
         self._on_host = SingleFlight()  # functions of the host, which may run in other threads
         self._staying: set[int] = set()
 
     def begin(self, what: str, device: Device) -> None:
-        """Before what XLA compiles in a call of `FLIGHTS`. Raises: ExecutionError in a forked child."""
+        """Called before a compilation in a call of `FLIGHTS`. Raises: ExecutionError in a forked child."""
         check_process(what)
         self._devices.add(device)
         self.stay()
@@ -81,14 +81,14 @@ class _Work:
         return self._on_host.run(fn, *args, **kwargs)
 
     def stay(self) -> None:
-        """At the end: go no further, unless this is the thread that ends."""
+        """At interpreter exit, block every thread except the main thread."""
         if self._over and threading.get_ident() != threading.main_thread().ident:
             self._staying.add(threading.get_ident())
             while True:
                 time.sleep(_LONG)
 
     def end(self) -> None:
-        """Begin nothing new, and wait for what runs: compilations and computations."""
+        """Stop new work, and wait for running compilations and computations."""
         self._over = True
         while others := self._others(FLIGHTS):
             FLIGHTS.wait_for_one(others)
@@ -98,12 +98,12 @@ class _Work:
         settle()
         self._leave()
         for device in self._devices.copy():
-            if device.platform == "cpu":  # what an accelerator runs is none of the process's code
+            if device.platform == "cpu":  # an accelerator does not run code of this process
                 _wait_for(device)
 
     def _end_host_functions(self) -> None:
-        """Wait for executions that call the host; after a while interrupt the functions. One that is blocked for ever
-        runs no more Python, and so does no harm."""
+        """Wait for executions that call the host, and interrupt their functions after a while. A function that is
+        blocked forever runs no more Python, so it is harmless."""
         begin = time.monotonic()
         while self._others(self._calling) and (waited := time.monotonic() - begin) < 2 * _PATIENCE:
             if waited > _PATIENCE:
@@ -112,7 +112,7 @@ class _Work:
             time.sleep(_LOOK)
 
     def _leave(self) -> None:
-        """Wait a while for threads that are in calls of programs to come out of XLA."""
+        """Wait, for at most `_LEAVE` seconds, until threads in calls of programs return from XLA."""
         give_up = time.monotonic() + _LEAVE
         while time.monotonic() < give_up:
             there = sys._current_frames().items()
@@ -122,7 +122,7 @@ class _Work:
             time.sleep(_LOOK)
 
     def _others(self, calls: SingleFlight) -> set[int]:
-        """Threads that are at work, without this one and those that stay where they are."""
+        """Threads with running calls, without this one and those blocked by `stay`."""
         return (calls.threads() & sys._current_frames().keys()) - self._staying - {threading.get_ident()}
 
 
@@ -135,9 +135,9 @@ _NOTHING: Final = """module @end {
 
 
 def _wait_for(device: Device) -> None:
-    """Wait until the device has computed what this thread has asked it for."""
+    """Wait until the device has finished all executions of this thread."""
     handler = result_handler(Aval((), np.dtype(np.bool_)), device.sharding, True, None)
-    with suppress(_jax.JaxRuntimeError):  # nobody is left to be told
+    with suppress(_jax.JaxRuntimeError):  # at exit, nothing can report the error
         last = device.client.compile_and_load(_NOTHING, device.raw_list, compile_options(device.id))
         (made,) = last.execute_sharded([]).consume_with_handlers([handler])
         made.block_until_ready()
@@ -148,12 +148,12 @@ _work: Final = _Work()
 
 @final
 class _Closed(Commitments):
-    """What every call asks before it goes on to XLA, when the interpreter ends."""
+    """The class of `commitments` at interpreter exit. Every call reads it before it calls XLA, and blocks there."""
 
     __slots__ = ()
 
     def _ask(self) -> bool:
-        """Only the thread that ends learns that it must look at each operand."""
+        """Block every thread except the main thread, for which True is the safe answer."""
         _work.stay()
         return True
 

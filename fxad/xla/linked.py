@@ -1,4 +1,4 @@
-"""Plans that run: units compiled, and called one after the other."""
+"""Linked programs: plans with compiled units, which are called in sequence."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from fxad.xla.progress import progress
 
 _Env: TypeAlias = list[Buffer | None]
 _Pick: TypeAlias = Callable[[_Env], Sequence[Buffer]]
-# a step: what starts it, the handlers of its results, what it reads, and the slots that die
+# a step: the function that starts it, the handlers of its results, a getter of its operands, and the slots it frees
 _Call: TypeAlias = tuple[Start, list[ResultHandler], _Pick, tuple[int, ...]]
 
 
 @final
 class _Done:
-    """The results of a linked run, in the form in which XLA hands over those of one executable."""
+    """The results of a linked run, with the interface of XLA's results of one executable."""
 
     __slots__ = ("_committed", "buffers")
 
@@ -51,7 +51,7 @@ class _Done:
         self._committed = committed
 
     def consume_with_handlers(self, handlers: Sequence[ResultHandler]) -> list[Buffer]:
-        """The results; committed to their device for the list of handlers that says so."""
+        """The results. They are committed to their device if `handlers` is the list of committing handlers."""
         if handlers is self._committed:
             return [b._rewrap_with_aval_and_sharding(b.aval, b._sharding) for b in self.buffers]
         return self.buffers
@@ -59,9 +59,9 @@ class _Done:
 
 @final
 class LinkedProgram:
-    """A plan with its units compiled, on one device. It answers what a `LoadedProgram` answers, to many threads.
+    """A plan with compiled units, on one device. It has the interface of a `LoadedProgram`. Thread-safe.
 
-    Cost: 5 us a step, beside the computation.
+    Cost: 5 us a step, in addition to the computation.
     """
 
     __slots__ = (
@@ -75,21 +75,21 @@ class LinkedProgram:
         self.device = device
         self.in_avals: tuple[Aval, ...] = plan.in_avals
         self.out_avals: tuple[Aval, ...] = plan.out_avals
-        # each step has its own; these only say whether results are to stay on the device
+        # each step has its own handlers; the identity of these lists tells if results are committed
         self.handlers: list[ResultHandler] = []
         self.committed: list[ResultHandler] = []
         self._constants = [held_on(np.array(c.array), c.aval, device) for c in plan.constants]
         self._outs = _pick(plan.outs)
-        lines = {s.unit: line for s in reversed(plan.steps) if (line := _where(s))}  # of the first step of each unit
+        lines = {s.unit: line for s in reversed(plan.steps) if (line := _where(s))}  # the first step of each unit
         whole = memory(self)
-        # what messages say of the program: its name, the user's line, the memory of a whole run
+        # for messages: the name of the program, the user's line, the memory of a whole run
         self.origin = Origin(plan.name, next((w for s in plan.steps if (w := _where(s))), ""), whole)
-        # the results of a unit say the same: it may fail long after the call, and what ran out is the memory of the run
+        # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
         made = [
             [result_handler(a, device.sharding, False, Origin(plan.name, lines.get(k, ""), whole)) for a in p.out_avals]
             for k, p in enumerate(programs)
         ]
-        # what is done at few steps is not asked at each: a part ends where operands are given up
+        # steps are grouped so that most need no check for donation: a part ends at a step that donates operands
         self._parts: list[tuple[list[_Call], tuple[int, ...]]] = []
         calls: list[_Call] = []
         for s in plan.steps:
@@ -100,9 +100,9 @@ class LinkedProgram:
         self._parts.append((calls, ()))
 
     def start(self, buffers: Sequence[Buffer]) -> _Done:
-        """Call every step in order; see `LoadedProgram.execute`. A slot is its place in one list, which only grows, and
-        a value is let go when nothing reads it any more; what waits for it in XLA holds it."""
-        if self.plan.donate:  # before the first step: those until the one that reads what is gone give theirs up
+        """Call every step in order; see `LoadedProgram.execute`. A slot is an index into one list, which only grows. A
+        value is dropped after its last read; pending XLA executions keep their operands alive."""
+        if self.plan.donate:  # before the first step: steps before a failing one would consume their operands
             self._check(buffers)
         slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
@@ -121,14 +121,14 @@ class LinkedProgram:
         return _Done(list(self._outs(slots)), self.committed)
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Run on buffers of exactly the types `in_avals`, on `device`. Does not wait: a result is a promise of a value.
+        """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.
 
-        Raises: ExecutionError when the call is refused; what fails while computing is raised where it is waited for.
+        Raises: ExecutionError when XLA refuses the call. A failure of the computation is raised by the wait for it.
         """
         return launch(self, buffers, self.handlers)
 
     def hlo(self) -> str:
-        """The optimised units, as XLA prints them, one after the other; each begins with a comment that names it."""
+        """The optimised HLO of the units, one after the other; each begins with a comment that names it."""
         return "".join([f"// {_unit_text(self.plan, k)}\n{p.hlo().rstrip()}\n" for k, p in enumerate(self.programs)])
 
     def _check(self, buffers: Sequence[Buffer]) -> None:
@@ -138,7 +138,7 @@ class LinkedProgram:
             raise self._refused(Refused(GONE), step, len(buffers))
 
     def _running(self, operands: int, made: int) -> Step:
-        """The step that was running when `made` slots were there."""
+        """The step that was running when `made` slots existed."""
         n = operands + len(self._constants)
         step = self.plan.steps[0]
         for step in self.plan.steps:
@@ -148,7 +148,7 @@ class LinkedProgram:
         return step
 
     def _refused(self, e: Exception, step: Step, operands: int) -> StepRefused:
-        """That a step was refused."""
+        """The error for a step that XLA refused."""
         reads = [k for k in step.ins if k < operands]
         return StepRefused(str(e), reads, _unit_text(self.plan, step.unit), _where(step))
 
@@ -157,7 +157,7 @@ Runnable: TypeAlias = LoadedProgram | LinkedProgram
 
 
 def _pick(slots: tuple[int, ...]) -> _Pick:
-    """What takes these slots out of the list of all, in C."""
+    """A C function that selects these slots from the list of all."""
     if len(slots) < 2:
         first = slots[0] if slots else 0
         return cast(_Pick, itemgetter(slice(first, first + len(slots))))
@@ -173,12 +173,12 @@ def _where(step: Step) -> str:
     return str(place(step.source) or "")
 
 
-# XLA compiles one program on about two cores.
+# XLA uses about two cores to compile one program.
 _AT_ONCE: Final = max(1, (os.cpu_count() or 1) // 2)
 
 
 def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> Runnable:
-    """A plan, compiled: each unit once, by the cache in force, several at a time where there are cores for it.
+    """Compile a plan: each unit once, through the active cache, several at a time if there are enough cores.
 
     Raises: CompileError naming the unit and the user's line.
     """
@@ -191,7 +191,7 @@ def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> Runna
 
 
 def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[tuple[int, LoadedProgram]]:
-    """The units, as they become ready; the largest are begun first."""
+    """The compiled units, in order of completion. The largest are started first."""
 
     def compile_unit(k: int) -> tuple[int, LoadedProgram]:
         unit = plan.units[k]
@@ -216,11 +216,11 @@ def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[t
 
 
 def memory(program: Runnable) -> MemoryStats:
-    """Bytes of operands, results, aliases, temporaries and code, as XLA planned them; of a linked program, those of a
-    whole run.
+    """Bytes of operands, results, aliases, temporaries and code, as planned by XLA. The figures of a linked program are
+    those of a whole run.
 
-    A linked run has its peak at the step that needs most, with all that lives then. Its `temp_bytes` are what the peak
-    holds beside operands and results: values between units, and what the unit needs.
+    The peak of a linked run is the maximum over its steps of live slots and temporaries. Its `temp_bytes` are the peak
+    without operands and results: values between units, and temporaries of the unit.
     """
     if isinstance(program, LoadedProgram):
         return memory_of_unit(program)
@@ -235,7 +235,7 @@ def memory(program: Runnable) -> MemoryStats:
 
 
 def cost(program: Runnable) -> CostStats:
-    """XLA's estimate of the work of one call, of all its steps; zero where it gives none."""
+    """XLA's estimate of the work of one call, summed over its steps; zero if there is none."""
     if isinstance(program, LoadedProgram):
         return cost_of_unit(program)
     known = [cost_of_unit(p) for p in program.programs]

@@ -1,4 +1,4 @@
-"""Traces of what runs, by XLA's own profiler: threads of the host, and the operations of programs."""
+"""Profiles by XLA's profiler: host threads, and the operations of programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fxad.xla.compat import reason
 
 @final
 class _Running:
-    """Stands for the profile that is running, as long as the block of it lives."""
+    """A marker of the running profile; it has the lifetime of the block."""
 
     __slots__ = ("__weakref__",)
 
@@ -26,12 +26,12 @@ _running: Final[WeakTable[str, _Running]] = WeakTable()
 
 @contextmanager
 def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[None]:
-    """Write a trace of what runs meanwhile under a directory: `plugins/profile/<time>/`, as TensorBoard and XProf read
-    it, with a `trace.json.gz` that Perfetto (ui.perfetto.dev) and chrome://tracing open.
+    """Write a profile of the block to a directory: `plugins/profile/<time>/`, as TensorBoard and XProf read it, with a
+    `trace.json.gz` that Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-    Rule:   wait inside for what is to be seen: `block_until_ready`. One profile at a time in a process.
-    Raises: ParameterError when another one is running; ArgumentError for what is not a path; ExecutionError when the
-            trace cannot be written, before what is to be seen has run where that is known.
+    Rule:   wait for results inside the block with `block_until_ready`. One profile at a time in a process.
+    Raises: ParameterError if another one is running; ArgumentError if `path` is not a path; ExecutionError if the trace
+            cannot be written, before the block runs if that is known.
     """
     try:
         folder = fsdecode(path)
@@ -54,11 +54,11 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
         except (_jax.JaxRuntimeError, RuntimeError) as e:
             raise _not_written(folder, reason(e)) from e
     finally:
-        del mine  # not when the traceback of an error is let go
+        del mine  # the traceback of an error would keep it alive
 
 
 def _check_place(folder: str) -> None:
-    """Raises: ExecutionError where no directory can be made, or written to. It makes none itself."""
+    """Check that the directory can be made and written to, without making it. Raises: ExecutionError."""
     whole = Path(folder).absolute()
     there = next(p for p in (whole, *whole.parents) if p.exists() or p == p.parent)
     if not there.is_dir():

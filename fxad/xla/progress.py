@@ -1,4 +1,4 @@
-"""A progress bar for what takes long, on a terminal."""
+"""A progress bar on a terminal, for long compilations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiled program as bytes: what it weighs, when it may be stored, what it is stored under, and back."""
+"""Serialization of compiled programs: size estimate, eligibility for storage, key, and deserialization."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fxad.xla.disk import Stored
 from fxad.xla.executable import CompileOptions, LoadedProgram
 from fxad.xla.sources import Compiled, described
 
-# What an executable on the CPU takes of the process's memory, measured (jaxlib 0.10.2, resident bytes over 200 small
+# Memory of an executable on the CPU, as measured (jaxlib 0.10.2, resident bytes over 200 small
 # and 20 large programs): 80 to 170 kB however small, and 2 to 3 times its serialized bytes.
 _LEAST: Final = 64 * 2**10
 _FACTOR: Final = 3
 
 
 def serialized(program: LoadedProgram) -> bytes:
-    """The executable as bytes; none where XLA cannot write it.
+    """The executable as bytes; empty if XLA cannot serialize it.
 
     Cost: 0.2 ms for a small program, 4 ms for one that compiled in a second.
     """
@@ -39,10 +39,10 @@ def serialized(program: LoadedProgram) -> bytes:
 
 
 def footprint(program: LoadedProgram, text: int, payload: bytes) -> int:
-    """An estimate of the bytes that an executable and its program, of so many characters, hold.
+    """An estimate of the bytes of an executable and its program, whose module has `text` characters.
 
-    XLA says how much code it generated, except on the CPU, where it says 0 or less: there it is what the executable
-    takes when written out, times what was measured.
+    XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is
+    the size of the serialized executable times a measured factor.
     """
     code = program.raw.size_of_generated_code_in_bytes()
     return _LEAST + text + (code if code > 0 else _FACTOR * len(payload))
@@ -52,14 +52,14 @@ def footprint(program: LoadedProgram, text: int, payload: bytes) -> int:
 
 
 def storable(source: Jaxpr) -> bool:
-    """Whether the digest of a program says what it compiles to."""
+    """Returns True if the digest of a program determines its executable."""
     return _ours(source)
 
 
 @by_value
 def _ours(jaxpr: Jaxpr) -> bool:
-    """Not of calls of the host, which belong to this process, nor of primitives from outside fxad, for nothing tells
-    when their lowering changes."""
+    """False for programs with calls of the host, which belong to this process, and for programs with primitives from
+    outside fxad, since a change of their lowering cannot be detected."""
     kinds = {type(eqn.prim) for body in distinct(jaxpr) for eqn in body.eqns}
     ours = all([kind.__module__.startswith("fxad.") for kind in kinds])
     return ours and not jaxpr.effects and kinds.isdisjoint((HostCall, Check))
@@ -67,7 +67,7 @@ def _ours(jaxpr: Jaxpr) -> bool:
 
 @final
 class Surroundings:
-    """What compiles a program, as text, beside the program and its options. Read from the system once."""
+    """The compiler configuration as text: versions, device and flags. Read from the system once."""
 
     __slots__ = ("_known",)
 
@@ -75,7 +75,7 @@ class Surroundings:
         self._known: dict[tuple[str, str], str] = {}
 
     def of(self, device: Device) -> str:
-        """The versions, the kind of device, and what XLA is told by the environment."""
+        """The versions, the kind of device, and XLA's flags in the environment."""
         kind = device.platform, device.kind
         known = self._known.get(kind)
         if known is None:
@@ -94,9 +94,9 @@ class Surroundings:
 
 
 def _lowering() -> str:
-    """What is between a program and its module: the text of fxad's own sources, as a digest. 2 ms.
+    """The digest of fxad's own sources, which determine the lowering. Takes 2 ms.
 
-    A number that is raised by hand would be forgotten once, and an executable of a wrong program would be run.
+    A version number that is increased by hand could be forgotten, and then a stale executable would run.
     """
     root = Path(__file__).parent.parent
     rooms = [*root.glob("*.py"), *root.glob("primitives/**/*.py"), *root.glob("lowering/*.py"), *root.glob("xla/*.py")]
@@ -104,7 +104,7 @@ def _lowering() -> str:
 
 
 def processor() -> str:
-    """The instructions of this processor, as a digest: machine code for others must not run here."""
+    """A digest of the instruction set of this processor: machine code for another one must not run here."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
     except OSError:  # not Linux: there Python knows the kind, where it would start a process to ask here
@@ -114,7 +114,7 @@ def processor() -> str:
 
 
 def key_of(source: Jaxpr, options: CompileOptions, surroundings: str) -> str:
-    """The key of an executable on disk: the digest of the program, and what compiled it."""
+    """The key of an executable on disk: the digest of the program, the options and the compiler configuration."""
     return f"program {source.digest}\noptions {options}\n{surroundings}"
 
 
@@ -122,7 +122,7 @@ def key_of(source: Jaxpr, options: CompileOptions, surroundings: str) -> str:
 
 
 def stored(made: Compiled, payload: bytes, seconds: float) -> Stored | None:
-    """An executable as an entry; None where it cannot be one: it calls back into this process."""
+    """An executable as an entry; None if it calls functions of this process or cannot be serialized."""
     targets = list(made.targets)
     if not payload or not custom_calls.in_every_process(targets):
         return None
@@ -143,4 +143,4 @@ def restored(payload: bytes, targets: list[str], source: Jaxpr, device: Device) 
 
 
 class UnreadableError(Exception):
-    """XLA does not take an executable back."""
+    """XLA cannot deserialize an executable."""

@@ -1,4 +1,4 @@
-"""What the cache compiles, and what compiling gives."""
+"""Compilation of a program for the cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fxad.xla.executable import CompileOptions, Described, LoadedProgram, compil
 @final
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What compiling gave: an executable, the functions it calls by name, and the characters it was compiled from."""
+    """The result of a compilation: an executable, the functions it calls by name, and the length of its text."""
 
     program: LoadedProgram
     targets: tuple[str, ...]
@@ -24,7 +24,7 @@ class Compiled:
 
 
 def compiled(source: Jaxpr, options: CompileOptions, device: Device) -> Compiled:
-    """Compile, always. Raises: CompileError."""
+    """Compile, without a cache. Raises: CompileError."""
     check_nesting(source)
     lowered = lower_jaxpr(source)
     program = compile_module(lowered, options, device)
@@ -35,7 +35,7 @@ def compiled(source: Jaxpr, options: CompileOptions, device: Device) -> Compiled
 @final
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """What is said of a program that was not lowered."""
+    """The description of a program that was not lowered."""
 
     in_avals: tuple[Aval, ...]
     out_avals: tuple[Aval, ...]
@@ -44,10 +44,10 @@ class _Program:
 
 
 def described(source: Jaxpr) -> Described:
-    """What messages say of a program that was not compiled here."""
+    """The description, for messages, of a program that was not compiled here."""
     return _Program(source.in_avals, source.out_avals, source.name, first_line(source))
 
 
 def size(source: Jaxpr) -> str:
-    """How large a program is, in words."""
+    """The size of a program as text."""
     return f"{len(source.eqns)} equations"
