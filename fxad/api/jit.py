@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
 
 from fxad import tree
-from fxad.api.lift import check_function
+from fxad.api.lift import check_function, check_no_statics
 from fxad.api.news import news
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import Recent
-from fxad.errors import ArgumentError, ParameterError
+from fxad.errors import ParameterError
 from fxad.execution.calls import Calls, type_of_arrays, usual
 from fxad.execution.donation import Donate, Donation, asked, donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
@@ -24,7 +24,7 @@ from fxad.tracing import placement
 from fxad.tracing.array import Array
 from fxad.tracing.context import Surroundings, Watch, ask, surroundings, told, watching
 from fxad.tracing.program import Program, name_of, parameter_names, trace_tree, types_of
-from fxad.tracing.static_args import Argnames, Argnums, Statics, parameters
+from fxad.tracing.static_args import Argnames, Argnums, Statics, carry, parameters, statics_of
 from fxad.tracing.tracer import Tracer, active, binding
 from fxad.tree import Structure
 
@@ -160,6 +160,7 @@ class Jitted(Generic[P, R]):
         self._compiled = compiled
         self._call_with(lambda *args, **kwargs: general(args, kwargs))
         functools.update_wrapper(self, fn)
+        carry(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, how))
 
     def _call_with(self, call: Callable[..., R]) -> None:
         object.__setattr__(self, "__call__", call)
@@ -212,6 +213,7 @@ class StaticJitted(Generic[P, R]):
         self._others = replace(how, donation=how.donation and self._without_statics(how.donation))
         self._jitted: Recent[Hashable, Jitted[..., R]] = Recent(512)
         functools.update_wrapper(self, fn)
+        carry(self, self._statics, lambda numbers, names: StaticJitted(fn, numbers, names, how))
 
     def _without_statics(self, given_up: Donation) -> Donation:
         """The donation in terms of the arguments that are left. Raises: ParameterError for a static argument."""
@@ -323,7 +325,8 @@ def jit(
 ) -> Any:
     """Compile a function when it is called; a `Program` at once.
 
-    Static arguments are hashable values, given to the function as they are: it is compiled for each of them. Donated
+    Static arguments are hashable values, given to the function as they are: it is compiled for each of them. So are those
+    that `f` declares itself, as `grad(g, static_argnums=0)`. Donated
     arguments are gone after a call, and results are written where they were: name them by position or name, or map
     names to tree prefixes of bools, as in `donate={"state": (True, False)}`. Without a function it is a decorator:
     `@jit(static_argnames="n", donate="state")`. What repeats in it is compiled once: `units` and `passes`
@@ -346,19 +349,13 @@ def jit(
         return functools.partial(jit, **given)
     check_choice("jit", units)
     check_passes("jit", passes)
-    static = static_argnums not in ((), []) or static_argnames not in ((), [])
     if isinstance(f, Program):
-        if static:
-            raise ArgumentError(
-                f"jit: {f.name} is a Program, which has no static arguments",
-                remedy="jit the function, or give them to trace as static_argnames",
-            )
+        check_no_statics("jit", f, static_argnums, static_argnames)
         return lower(f, units, passes).compile(donate=donate)
     check_function("jit", f)
     how = _How(donation(f"jit of {name_of(f)}", donate, *parameters(f)) if asked(donate) else None, units, passes)
-    if static:
-        return StaticJitted(f, static_argnums, static_argnames, how)
-    return Jitted(f, how)
+    statics = statics_of(f"jit of {name_of(f)}", f, static_argnums, static_argnames)
+    return Jitted(f, how) if statics is None else StaticJitted(f, static_argnums, static_argnames, how)
 
 
 __all__ = ["Jitted", "StaticJitted", "jit"]
