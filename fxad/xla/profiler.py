@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EEXIST, ENOTEMPTY
+from itertools import count
 from os import W_OK, X_OK, PathLike, access, fsdecode
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, final
 
 from fxad.core.weak import WeakTable
@@ -27,7 +30,8 @@ _running: Final[WeakTable[str, _Running]] = WeakTable()
 @contextmanager
 def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[None]:
     """Write a trace of what runs meanwhile under a directory: `plugins/profile/<time>/`, as TensorBoard and XProf read
-    it, with a `trace.json.gz` that Perfetto (ui.perfetto.dev) and chrome://tracing open.
+    it, with a `trace.json.gz` that Perfetto (ui.perfetto.dev) and chrome://tracing open. Profiles of one second are
+    `<time>`, `<time>_1` and so on.
 
     Rule:   wait inside for what is to be seen: `block_until_ready`. One profile at a time in a process.
     Raises: ParameterError when another one is running; ArgumentError for what is not a path; ExecutionError when the
@@ -50,11 +54,34 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
         finally:
             data = session.stop()
         try:
-            session.export(data, folder)
+            _write(session, data, Path(folder))
         except (_jax.JaxRuntimeError, RuntimeError) as e:
             raise _not_written(folder, reason(e)) from e
+        except OSError as e:
+            raise _not_written(folder, e.strerror or str(e)) from e
     finally:
         del mine  # not when the traceback of an error is let go
+
+
+def _write(session: _profiler.ProfilerSession, data: bytes, folder: Path) -> None:
+    """Write a trace under a name of its own. XLA names it by the second, and writes over what has the name."""
+    runs = folder / "plugins" / "profile"
+    runs.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=".profile-") as apart:
+        session.export(data, apart)
+        for written in (Path(apart) / "plugins" / "profile").iterdir():
+            _move(written, runs)
+
+
+def _move(written: Path, runs: Path) -> None:
+    """Move a directory to others: `name`, `name_1` where there is one, and so on."""
+    for k in count():
+        try:
+            written.rename(runs / (f"{written.name}_{k}" if k else written.name))
+            return
+        except OSError as e:
+            if e.errno not in (EEXIST, ENOTEMPTY):
+                raise
 
 
 def _check_place(folder: str) -> None:
