@@ -206,6 +206,8 @@ def signed(square: bool, x: Any) -> Any:
     return x * x if square else -x
 
 
+LOOSE: Any = fx  # for lambdas, whose types mypy does not find
+
 # a scalar function of (bool, scalar), and its slope in the second
 COMPOSED: dict[str, Any] = {
     "jit of remat": lambda f: fx.jit(fx.grad(fx.remat(f), 1), static_argnums=0),
@@ -235,11 +237,14 @@ COMPOSED: dict[str, Any] = {
     "trace of jit": lambda f: lambda b, x: fx.grad(fx.trace(fx.jit(f, static_argnums=0), b, x))(x),
     "partial": lambda f: lambda b, x: fx.grad(functools.partial(fx.jit(f, static_argnums=0), b))(x),
     "static after a partial": lambda f: (
-        lambda b, x: fx.grad(functools.partial(fx.jit(lambda y, b, x: f(b, x) + y * 0, static_argnums=1), x), 1)(b, x)
+        lambda b, x: LOOSE.grad(functools.partial(LOOSE.jit(lambda y, b, x: f(b, x) + y * 0, static_argnums=1), x), 1)(
+            b, x
+        )
     ),
     "jit of a partial of remat": lambda f: (
-        lambda b, x: fx.jit(
-            functools.partial(fx.remat(lambda y, b, x: fx.grad(f, 1, static_argnums=0)(b, x)), x), static_argnums=0
+        lambda b, x: LOOSE.jit(
+            functools.partial(LOOSE.remat(lambda y, b, x: LOOSE.grad(f, 1, static_argnums=0)(b, x)), x),
+            static_argnums=0,
         )(b, x)
     ),
 }
@@ -275,14 +280,14 @@ def test_a_method_of_a_jitted_function() -> None:
     class Model:
         by = 2.0
 
-        @functools.partial(fx.jit, static_argnums=(0, 1))
+        @functools.partial(cast("Any", fx.jit), static_argnums=(0, 1))
         def loss(self, square: bool, x: Any) -> Any:
             return self.by * signed(square, x)
 
         slope = fx.grad(loss, argnums=2)
 
-    assert fx.grad(Model().loss, argnums=1)(True, 3.0).item() == 12.0
-    assert fx.jit(Model().slope)(True, 3.0).item() == 12.0
+    assert LOOSE.grad(Model().loss, argnums=1)(True, 3.0).item() == 12.0
+    assert LOOSE.jit(Model().slope)(True, 3.0).item() == 12.0
 
 
 def test_what_wraps_copies_is_not_what_the_wrapper_takes() -> None:
@@ -325,7 +330,7 @@ def test_one_program_for_each_static_value() -> None:
             "choose others: argnums=...; a static argument is a value that the program is made for",
         ),
         (
-            lambda: fx.vmap(signed, (None, 0), static_argnums=0)([True], X),
+            lambda: fx.vmap(signed, (None, 0), static_argnums=0)(cast("Any", [True]), X),
             ArgumentError,
             "vmap of signed: static argument square is a list, which is not hashable: [True]",
             "give a tuple in place of a list; an array is no static argument: leave it traced",
