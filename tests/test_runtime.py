@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import importlib.util
 import os
+import pickle
 import subprocess
 import sys
 import threading
 import weakref
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from typing_extensions import CapsuleType
 
+import fxad as fx
 from fxad import dtypes, runtime
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
@@ -310,6 +313,73 @@ def test_explain() -> None:
     assert " ms      2 hits " in lines[0]
     assert lines[0].endswith(" bytes  cpu:0  <Jaxpr main(f32[4], f32[4]) -> (f32[4]), 2 equations>")
     assert lines[1].endswith(f" bytes  cpu:0  {jaxpr!r} with {options}")
+
+
+def test_flags_that_xla_tells_apart_are_apart() -> None:
+    """`1 == True`: what was compiled with the flag True was given to those who asked with 1, which XLA refuses."""
+    fast = "xla_cpu_enable_fast_math"
+    yes, one = (runtime.CompileOptions(flags=((fast, v),)) for v in (True, 1))
+    assert yes != one
+    assert yes == runtime.CompileOptions(flags=((fast, True),))
+    assert hash(yes) == hash(runtime.CompileOptions(flags=((fast, True),)))
+    cache, jaxpr = runtime.Cache(), add_mul(3)
+    cache(jaxpr, CPU, yes)
+    with pytest.raises(CompileError, match="'1' is not a valid bool value"):
+        cache(jaxpr, CPU, one)
+    why = cache.explain(jaxpr, one)
+    assert "('xla_cpu_enable_fast_math', 1)" in str(why)
+
+
+def test_lists_in_options_are_tuples() -> None:
+    given: Any = {"donate": [0], "flags": [["xla_cpu_enable_fast_math", True]]}
+    options = runtime.CompileOptions(**given)
+    assert options == runtime.CompileOptions(donate=(0,), flags=(("xla_cpu_enable_fast_math", True),))
+    assert hash(options) is not None
+    given["donate"].append(1)
+    assert options.donate == (0,)
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "remedy"),
+    [
+        ({"donate": 0}, "CompileOptions: donate is 0, not a sequence of ints", "number operands from 0"),
+        ({"donate": (True,)}, "CompileOptions: donate is (True,), not a sequence of ints", "number operands from 0"),
+        (
+            {"optimization_level": "3"},
+            "CompileOptions: optimization_level is '3', neither an int nor None",
+            "XLA's levels are 0 to 3",
+        ),
+        (
+            {"flags": {"a": True}},
+            "CompileOptions: flags is {'a': True}, not a sequence of pairs of a name and a value",
+            'as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
+        ),
+        (
+            {"flags": (("a", [1]),)},
+            "CompileOptions: flags is (('a', [1]),), not a sequence of pairs of a name and a value",
+            'as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
+        ),
+    ],
+    ids=str,
+)
+def test_options_are_checked_when_they_are_given(given: Any, message: str, remedy: str) -> None:
+    with pytest.raises(ParameterError) as e:
+        runtime.CompileOptions(**given)
+    assert (e.value.message, e.value.remedy) == (message, remedy)
+
+
+def test_pickling_an_executable_says_what_to_do_instead() -> None:
+    executable = fx.jit(fx.trace(lambda x: x + 1, fx.Spec((3,))))
+    with pytest.raises(ArgumentError) as e:
+        pickle.dumps(executable)
+    assert e.value.message == "pickle: <Executable <lambda>> is compiled for the devices of this process"
+    assert e.value.remedy == (
+        "pickle executable.program and compile it there; fx.cache.configure(dir=...) keeps what it made."
+        " Or hand over the bytes of fx.lower(program).export()"
+    )
+    assert copy.copy(executable) is executable
+    assert copy.deepcopy({"run": executable})["run"] is executable
+    assert pickle.loads(pickle.dumps(executable.program)).jaxpr is executable.program.jaxpr
 
 
 def test_a_failed_compilation_is_tried_again() -> None:

@@ -11,14 +11,15 @@ from typing import Any, Generic, ParamSpec, TypeVar, final, overload
 
 from fxad import transforms, tree
 from fxad.api.lift import (
-    Argnums,
     args_tree,
     check_function,
+    check_no_statics,
     compose,
     leaf_ranges,
     mask_of,
     normalise,
     positional,
+    settled,
     tangent_tree,
     traced,
     with_outs,
@@ -29,6 +30,7 @@ from fxad.errors import ArgumentError, DTypeError, NotLinearError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.primitives.linearity import is_linear
 from fxad.tracing.program import Program, name_of, trace
+from fxad.tracing.static_args import Argnames, Argnums, statics_of
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 
@@ -59,26 +61,49 @@ def _inexact_positional(program: Program[Any, Any], argnums: Argnums | None, wha
 @overload
 def jvp(f: Program[P, R]) -> Program[[Primals, Primals], tuple[R, R]]: ...
 @overload
-def jvp(f: Callable[P, R]) -> Callable[..., tuple[R, R]]: ...
+def jvp(
+    f: Callable[P, R], *, static_argnums: Argnums = (), static_argnames: Argnames = ()
+) -> Callable[..., tuple[R, R]]: ...
 @overload
-def jvp(f: Callable[P, R], primals: Primals, tangents: Primals, **kwargs: Any) -> tuple[R, R]: ...
-def jvp(f: Any, primals: Primals | None = None, tangents: Primals | None = None, **kwargs: Any) -> Any:
-    """Forward mode: a function of (primals, tangents) that returns (results, tangents of results).
+def jvp(
+    f: Callable[P, R],
+    primals: Primals,
+    tangents: Primals,
+    *,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    **kwargs: Any,
+) -> tuple[R, R]: ...
+def jvp(
+    f: Any,
+    primals: Primals | None = None,
+    tangents: Primals | None = None,
+    *,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    **kwargs: Any,
+) -> Any:
+    """Forward mode: a function of (primals, tangents) that gives (results, tangents of results).
 
-    `jvp(f, primals, tangents)` calls it at once, as in JAX. Tangents have the tree of the arguments, with None for a
-    leaf without a tangent; so do the tangents of results. Keyword arguments are passed to `f` and have no tangents.
+    `jvp(f, primals, tangents)` calls it at once, as in JAX. Tangents have the tree of the arguments, None where a leaf
+    has no tangent; so have the tangents of results. Keyword arguments go to `f`, and have no tangents.
+    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
+    itself; their tangents are None.
 
     Law:    `jvp f(x, x_dot)` is linear in `x_dot`; chain rule.
     Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError when a tangent does not fit its primal.
     """
     if isinstance(f, Program):
+        check_no_statics("jvp", f, static_argnums, static_argnames)
         made: Any = _jvp(f)
     else:
         check_function("jvp", f)
+        statics = statics_of(f"jvp of {name_of(f)}", f, static_argnums, static_argnames)
 
         def made(primals: Primals, tangents: Primals, **kwargs: Any) -> Any:
             primals, tangents = _tuple("primals", primals), _tuple("tangents", tangents)
-            return _jvp(traced(f, primals, kwargs))(primals, tangents, **kwargs)
+            g, primals, kwargs = settled("jvp", f, statics, primals, kwargs)
+            return _jvp(traced(g, primals, kwargs))(primals, tangents, **kwargs)
 
     if primals is None and tangents is None and not kwargs:
         return made
@@ -149,25 +174,42 @@ class Linearized(Generic[P, R]):
 def linearize(f: Program[P, R], *, argnums: Argnums | None = None) -> Linearized[P, R]: ...  # type: ignore[overload-overlap]
 @overload
 def linearize(
-    f: Callable[..., R], *primals: Any, argnums: Argnums | None = None, **kwargs: Any
+    f: Callable[..., R],
+    *primals: Any,
+    argnums: Argnums | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    **kwargs: Any,
 ) -> tuple[R, Callable[..., Any]]: ...
-def linearize(f: Any, *primals: Any, argnums: Argnums | None = None, **kwargs: Any) -> Any:
+def linearize(
+    f: Any,
+    *primals: Any,
+    argnums: Argnums | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    **kwargs: Any,
+) -> Any:
     """Split a program into a primal program with residuals and a linear program of the tangents.
 
-    For a callable, `linearize(f, *primals)` returns (results, function of tangents), as in JAX. Keyword arguments are
-    passed to `f` and have no tangents.
+    For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX. Keyword arguments go to
+    `f`, and have no tangents.
+    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
+    itself; their tangents are None.
 
     Law:    `linear(x_dot, residuals)` is the tangent of `jvp`; each of its equations is linear in `x_dot`.
     Raises: NotDifferentiableError; ArgumentError for argnums that do not exist.
     """
     if isinstance(f, Program):
+        check_no_statics("linearize", f, static_argnums, static_argnames)
         if primals or kwargs:
             raise ArgumentError(
                 "linearize: a Program is split without values", remedy="call the two parts of the result with them"
             )
         return _linearize(f, argnums)
     check_function("linearize", f)
-    program = traced(f, primals, kwargs)
+    statics = statics_of(f"linearize of {name_of(f)}", f, static_argnums, static_argnames)
+    g, primals, kwargs = settled("linearize", f, statics, primals, kwargs, argnums)
+    program = traced(g, primals, kwargs)
     split = _linearize(program, argnums)
     out, residuals = split.primal(*primals, **kwargs)
     bound = bind_trailing(split.linear, residuals)
@@ -229,22 +271,40 @@ def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Progr
 @overload
 def vjp(f: Program[P, R]) -> Program[[Primals, R], tuple[R, Primals]]: ...  # type: ignore[overload-overlap]
 @overload
-def vjp(f: Callable[..., R], *primals: Any, **kwargs: Any) -> tuple[R, Callable[[R], Primals]]: ...
+def vjp(
+    f: Callable[..., R], *primals: Any, static_argnums: Argnums = (), static_argnames: Argnames = (), **kwargs: Any
+) -> tuple[R, Callable[[R], Primals]]: ...
 @overload
-def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool, **kwargs: Any) -> Any: ...
-def vjp(f: Any, *primals: Any, has_aux: bool = False, **kwargs: Any) -> Any:
+def vjp(
+    f: Callable[..., Any],
+    *primals: Any,
+    has_aux: bool,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    **kwargs: Any,
+) -> Any: ...
+def vjp(
+    f: Any,
+    *primals: Any,
+    has_aux: bool = False,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    **kwargs: Any,
+) -> Any:
     """Reverse mode.
 
-    For a program: a program of (primals, cotangent) that returns (results, cotangents of the primals). For a callable,
-    `vjp(f, *primals)` returns (results, function of the cotangent), as in JAX. With `has_aux`, `f` returns (results,
-    auxiliary), and `vjp` returns the auxiliary as a third value. Keyword arguments are passed to `f` and have no
-    cotangents.
+    For a program: a program of (primals, cotangent) that gives (results, cotangents of the primals).
+    For a callable, `vjp(f, *primals)` gives (results, function of the cotangent), as in JAX; with `has_aux`, `f`
+    returns (results, auxiliary) and a third value is the auxiliary. Keyword arguments go to `f`, and have no cotangents.
+    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
+    itself; their cotangents are None.
 
     Law:    `<y_bar, jvp f(x, x_dot)> = <f_vjp(y_bar), x_dot>`.
     Rule:   complex cotangents are not conjugated.
     Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError for a cotangent that does not fit the results.
     """
     if isinstance(f, Program):
+        check_no_statics("vjp", f, static_argnums, static_argnames)
         if primals or has_aux or kwargs:
             raise ArgumentError(
                 "vjp: a Program is transformed without values, and without has_aux",
@@ -252,7 +312,9 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False, **kwargs: Any) -> Any:
             )
         return _vjp_program(f)
     check_function("vjp", f)
-    program = traced(f, primals, kwargs)
+    statics = statics_of(f"vjp of {name_of(f)}", f, static_argnums, static_argnames)
+    g, primals, kwargs = settled("vjp", f, statics, primals, kwargs)
+    program = traced(g, primals, kwargs)
     aux_leaves = 0
     if has_aux:
         if program.out_tree.type is not tuple or program.out_tree.num_children != 2:
@@ -328,9 +390,9 @@ def transpose(f: Callable[..., R], *examples: Any, argnums: Argnums | None = Non
 def transpose(f: Any, *examples: Any, argnums: Argnums | None = None) -> Any:
     """The adjoint of a program that is linear in the chosen arguments (all of them by default).
 
-    Returns a program of (cotangent of the results, the other arguments). It returns the cotangents: the tree of the
-    argument for an int `argnums`, else a tuple of trees. A callable is traced on examples of its arguments (values or
-    `Spec`s): `transpose(f, x)(ct)`, as `jax.linear_transpose`.
+    A program of (cotangent of the results, the other arguments) that gives the cotangents: the tree of the argument for
+    an int `argnums`, a tuple of trees otherwise. A callable is traced on examples of its arguments (values or `Spec`s):
+    `transpose(f, x)(ct)`, as `jax.linear_transpose`. For arguments that the callable declares static stands None.
 
     Law:    `<y_bar, A x_dot> = <transpose(A)(y_bar), x_dot>`; complex numbers are not conjugated.
     Raises: NotLinearError that names the equation; DTypeError for an argument that has no tangent; ArgumentError for a
@@ -349,7 +411,8 @@ def transpose(f: Any, *examples: Any, argnums: Argnums | None = None) -> Any:
             f"transpose: {name_of(f)} is a function whose argument types are not known",
             remedy="give examples of its arguments: transpose(f, *examples)",
         )
-    return _transpose(trace(f, *examples), argnums)
+    g, examples, _ = settled("transpose", f, statics_of(f"transpose of {name_of(f)}", f), examples, {}, argnums)
+    return _transpose(trace(g, *examples), argnums)
 
 
 def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[Any, Any]:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fxad import transforms, tree
-from fxad.api.lift import Argnums, check_real, compose, leaf_ranges, lift, mask_of, normalise, positional, with_outs
+from fxad.api.lift import check_real, compose, leaf_ranges, lift, mask_of, normalise, positional, with_outs
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, Traced
+from fxad.tracing.static_args import Argnames, Argnums
 from fxad.tree import Structure
 
 P = ParamSpec("P")
@@ -124,20 +125,34 @@ def grad(f: Callable[Concatenate[A, B, P], Array], argnums: tuple[Literal[0], Li
 def grad(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Callable[Concatenate[A, P], tuple[A, X]]: ...
 @overload
 def grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False) -> Callable[P, Any]: ...
+@overload
+def grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+@overload
+def grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames) -> Callable[P, Any]: ...
 # fmt: on
-def grad(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+def grad(
+    f: Any,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
     """The gradient of a scalar function with respect to positional arguments.
 
     The gradient has the tree of the argument; a sequence of `argnums` gives a tuple of gradients. With `has_aux`, `f`
     returns (scalar, auxiliary) and the result is (gradient, auxiliary).
 
+    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
+    itself. `argnums` counts them, and chooses others.
+
     Law:    `<grad f(x), x_dot> = jvp f(x, x_dot)`.
     Rule:   linearize, transpose, apply to 1, remove equations that only the value needs. Repeated layers of a function
             are first outlined as calls of one body, which is differentiated once. A program is differentiated as it is.
     Raises: ShapeError for a result that is not a scalar; NotDifferentiableError for an argument or result that is not
-            real floating, naming the argument's path; ArgumentError for argnums that do not exist.
+            real floating, naming the argument's path; ArgumentError for argnums that do not exist, or are static.
     """
-    return lift("grad", f, lambda p: _grad(p, argnums, has_aux), orders=1)
+    return lift("grad", f, lambda p: _grad(p, argnums, has_aux), 1, argnums, static_argnums, static_argnames)
 
 
 # fmt: off
@@ -165,10 +180,23 @@ def value_and_grad(f: Callable[Concatenate[A, B, P], Array], argnums: tuple[Lite
 def value_and_grad(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Callable[Concatenate[A, P], tuple[tuple[Array, X], A]]: ...
 @overload
 def value_and_grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False) -> Callable[P, Any]: ...
+@overload
+def value_and_grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+@overload
+def value_and_grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames) -> Callable[P, Any]: ...
 # fmt: on
-def value_and_grad(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
-    """Return (value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
-    return lift("value_and_grad", f, lambda p: _value_and_grad(p, argnums, has_aux), orders=1)
+def value_and_grad(
+    f: Any,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
+    """(value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
+    return lift(
+        "value_and_grad", f, lambda p: _value_and_grad(p, argnums, has_aux), 1, argnums, static_argnums, static_argnames
+    )
 
 
 def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Program[Any, Any]:
@@ -205,17 +233,27 @@ def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: 
 def jacfwd(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
 def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+@overload
+def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
-def jacfwd(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
-    """The Jacobian by forward mode: for each result leaf and each argument leaf, an array of shape (*result shape,
-    *argument shape).
+def jacfwd(
+    f: Any,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
+    """The Jacobian by forward mode: for each result leaf, for each argument leaf, (*result shape, *argument shape).
 
     The tree is that of the result with the tree of the argument(s) at each leaf.
 
     Cost:   applies the linear program to one basis vector for each element of the arguments.
     Raises: NotDifferentiableError for arguments or results that are not real floating.
     """
-    return lift("jacfwd", f, lambda p: _jacobian("jacfwd", p, argnums, has_aux), orders=1)
+    return lift(
+        "jacfwd", f, lambda p: _jacobian("jacfwd", p, argnums, has_aux), 1, argnums, static_argnums, static_argnames
+    )
 
 
 # fmt: off
@@ -223,13 +261,24 @@ def jacfwd(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
 def jacrev(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
 def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+@overload
+def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
-def jacrev(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+def jacrev(
+    f: Any,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
     """The Jacobian by reverse mode; the same value as `jacfwd`.
 
     Cost: applies the transposed linear program to one basis vector for each element of the results.
     """
-    return lift("jacrev", f, lambda p: _jacobian("jacrev", p, argnums, has_aux), orders=1)
+    return lift(
+        "jacrev", f, lambda p: _jacobian("jacrev", p, argnums, has_aux), 1, argnums, static_argnums, static_argnames
+    )
 
 
 # fmt: off
@@ -237,12 +286,24 @@ def jacrev(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
 def hessian(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
 def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+@overload
+def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
-def hessian(f: Any, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+def hessian(
+    f: Any,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
     """The Hessian: `jacfwd` of `jacrev`. For a scalar function of one array, of shape (*x.shape, *x.shape)."""
     return lift(
         "hessian",
         f,
         lambda p: _jacobian("jacfwd", _jacobian("jacrev", p, argnums, has_aux), argnums, has_aux),
-        orders=2,
+        2,
+        argnums,
+        static_argnums,
+        static_argnames,
     )

@@ -10,11 +10,12 @@ import numpy as np
 
 from fxad import tree
 from fxad.api.custom import CustomFunction, made
-from fxad.api.lift import check_function, lift, positional
+from fxad.api.lift import check_function, lift, positional, settled
 from fxad.api.rewrite import Rewrite
 from fxad.errors import ArgumentError
 from fxad.tracing.array import binder
 from fxad.tracing.program import Program, counted, name_of, trace
+from fxad.tracing.static_args import Argnames, Argnums, statics_of
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of
 from fxad.transforms.reorder import reorder_ins
@@ -104,7 +105,7 @@ def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, lo
 
     @wraps(f, updated=())
     def inverted(results: Any, *held: Any, **kwargs: Any) -> Any:
-        program = _as_results(f, argnums, results, held, kwargs)
+        program, held, kwargs = _as_results(f, argnums, results, held, kwargs)
         return _inverse(program, argnums, log_det)(results, *held, **kwargs)
 
     inverted.__name__ = f"inverse_{name_of(f)}"
@@ -113,9 +114,12 @@ def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, lo
 
 def _as_results(
     f: Callable[..., Any], argnums: Names, results: Any, held: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Program[..., Any]:
-    """Trace a function with its chosen arguments typed as its results. Raises: ArgumentError if the results then have
-    other types."""
+) -> tuple[Program[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Trace a function with chosen arguments like its results. The program, and what it takes besides the results: None
+    for what is static.
+
+    Raises: ArgumentError where its results are others.
+    """
     several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
     given: list[Any] = [argnums] if isinstance(argnums, int | str) else list(argnums)
     parts = list(results) if several and isinstance(results, tuple | list) else [results]
@@ -128,14 +132,16 @@ def _as_results(
     like = dict(zip(given, parts, strict=True))
     rest = iter(held)
     args = [like[k] if k in like else next(rest) for k in range(len(held) + len(given))]
-    program = trace(f, *args, **kwargs)
+    statics = statics_of(f"inverse of {name_of(f)}", f)
+    g, put, kwargs = settled("inverse", f, statics, tuple(args), kwargs, [k for k in given if isinstance(k, int)])
+    program = trace(g, *put, **kwargs)
     leaves, found = tree.flatten(results)
     have = [x.aval for x in trace(lambda *a: a, *leaves).jaxpr.ins]
     if found != program.out_tree or have != list(program.out_avals):
         raise ArgumentError(
             f"inverse: {name_of(f)} gives results of other types than it takes as arguments {argnums!r}", remedy=remedy
         )
-    return program
+    return program, tuple([a for k, a in enumerate(put) if k not in like]), kwargs
 
 
 def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Program[..., Any]:
@@ -175,12 +181,27 @@ def labels_of(program: Program[..., Any]) -> tuple[str, ...]:
 @overload
 def invertible(f: Program[P, R], *, keep: Names = (), tolerance: float | None = None) -> Program[P, R]: ...
 @overload
-def invertible(f: Callable[P, R], *, keep: Names = (), tolerance: float | None = None) -> Callable[P, R]: ...
+def invertible(
+    f: Callable[P, R],
+    *,
+    keep: Names = (),
+    tolerance: float | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Callable[P, R]: ...
 @overload
-def invertible(*, keep: Names = (), tolerance: float | None = None) -> Rewrite: ...
-def invertible(f: Any = None, *, keep: Names = (), tolerance: float | None = None) -> Any:
-    """The same function; reverse mode stores its results, and reconstructs the values that the gradient needs from
-    them.
+def invertible(
+    *, keep: Names = (), tolerance: float | None = None, static_argnums: Argnums = (), static_argnames: Argnames = ()
+) -> Rewrite: ...
+def invertible(
+    f: Any = None,
+    *,
+    keep: Names = (),
+    tolerance: float | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
+    """The same function; reverse mode stores its results, and reconstructs from them what the gradient needs.
 
     Arguments are reconstructed. Arguments named in `keep` (by number or by name) and values that the function closes
     over are held in memory: they are weights, which exist anyway. Integers and bools that the results do not determine
@@ -209,7 +230,9 @@ def invertible(f: Any = None, *, keep: Names = (), tolerance: float | None = Non
             remedy="give the relative error that gradients may be made from; infinity, and none is looked for",
         )
     if f is None:
-        return lambda g: invertible(g, keep=keep, tolerance=tolerance)
+        return lambda g: invertible(
+            g, keep=keep, tolerance=tolerance, static_argnums=static_argnums, static_argnames=static_argnames
+        )
 
     def transform(program: Program[Any, Any]) -> Program[Any, Any]:
         kept = leaves_of(program, chosen("invertible", "keep", program, keep))
@@ -217,7 +240,7 @@ def invertible(f: Any = None, *, keep: Names = (), tolerance: float | None = Non
         jaxpr = invertible_of(program.jaxpr, marks, labels_of(program), float(tolerance or 0))
         return Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
 
-    return lift("invertible", f, transform)
+    return lift("invertible", f, transform, static_argnums=static_argnums, static_argnames=static_argnames)
 
 
 def reconstruction_error(
@@ -228,6 +251,9 @@ def reconstruction_error(
 
     Raises: as `invertible`.
     """
+    if not isinstance(f, Program):
+        statics = statics_of(f"reconstruction_error of {name_of(f)}", f)
+        f, args, kwargs = settled("reconstruction_error", f, statics, args, kwargs)
     program = f if isinstance(f, Program) else trace(f, *args, **kwargs)
     kept = leaves_of(program, chosen("reconstruction_error", "keep", program, keep))
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, kept, strict=True)])

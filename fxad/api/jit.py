@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
 
 from fxad import tree
-from fxad.api.lift import check_function
+from fxad.api.lift import check_function, check_no_statics
 from fxad.api.news import news
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import Recent
-from fxad.errors import ArgumentError, ParameterError
+from fxad.errors import ParameterError
 from fxad.execution.calls import Calls, type_of_arrays, usual
 from fxad.execution.donation import Donate, Donation, asked, donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
@@ -25,7 +25,7 @@ from fxad.tracing import placement
 from fxad.tracing.array import Array
 from fxad.tracing.context import Surroundings, Watch, ask, surroundings, told, watching
 from fxad.tracing.program import Program, name_of, parameter_names, trace_tree, types_of
-from fxad.tracing.static_args import Argnames, Argnums, Statics, parameters
+from fxad.tracing.static_args import Argnames, Argnums, Statics, carry, parameters, statics_of
 from fxad.tracing.tracer import Tracer, active, binding
 from fxad.tree import Structure
 
@@ -162,6 +162,7 @@ class Jitted(Generic[P, R]):
         self._compiled = compiled
         self._call_with(lambda *args, **kwargs: general(args, kwargs))
         functools.update_wrapper(self, fn)
+        carry(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, how))
 
     def _call_with(self, call: Callable[..., R]) -> None:
         object.__setattr__(self, "__call__", call)
@@ -214,6 +215,7 @@ class StaticJitted(Generic[P, R]):
         self._others = replace(how, donation=how.donation and self._without_statics(how.donation))
         self._jitted: Recent[Hashable, Jitted[..., R]] = Recent(512)
         functools.update_wrapper(self, fn)
+        carry(self, self._statics, lambda numbers, names: StaticJitted(fn, numbers, names, how))
 
     def _without_statics(self, given_up: Donation) -> Donation:
         """Return the donation in terms of the remaining arguments. Raises: ParameterError for a static argument."""
@@ -325,11 +327,12 @@ def jit(
 ) -> Any:
     """Compile a function when it is called, or a `Program` at once.
 
-    Static arguments are hashable values, which the function gets as they are; it is compiled for each of them. Donated
-    arguments are invalid after a call: results reuse their memory. Give donated arguments by position or name, or map
-    names to tree prefixes of bools, as in `donate={"state": (True, False)}`. Without a function `jit` returns a
-    decorator: `@jit(static_argnames="n", donate="state")`. Repeated parts of a program are compiled once: `units` and
-    `passes` are those of `lower`.
+    Static arguments are hashable values, given to the function as they are: it is compiled for each of them. So are those
+    that `f` declares itself, as `grad(g, static_argnums=0)`. Donated
+    arguments are gone after a call, and results are written where they were: name them by position or name, or map
+    names to tree prefixes of bools, as in `donate={"state": (True, False)}`. Without a function it is a decorator:
+    `@jit(static_argnames="n", donate="state")`. What repeats in it is compiled once: `units` and `passes`
+    are those of `lower`.
 
     Rule:   the function must be pure: it runs once per types of arguments, and reads the values that it closes over at
             that time. Inside a trace there is no donation: the outer program decides.
@@ -348,19 +351,13 @@ def jit(
         return functools.partial(jit, **given)
     check_choice("jit", units)
     check_passes("jit", passes)
-    static = static_argnums not in ((), []) or static_argnames not in ((), [])
     if isinstance(f, Program):
-        if static:
-            raise ArgumentError(
-                f"jit: {f.name} is a Program, which has no static arguments",
-                remedy="jit the function, or give them to trace as static_argnames",
-            )
+        check_no_statics("jit", f, static_argnums, static_argnames)
         return lower(f, units, passes).compile(donate=donate)
     check_function("jit", f)
     how = _How(donation(f"jit of {name_of(f)}", donate, *parameters(f)) if asked(donate) else None, units, passes)
-    if static:
-        return StaticJitted(f, static_argnums, static_argnames, how)
-    return Jitted(f, how)
+    statics = statics_of(f"jit of {name_of(f)}", f, static_argnums, static_argnames)
+    return Jitted(f, how) if statics is None else StaticJitted(f, static_argnums, static_argnames, how)
 
 
 __all__ = ["Jitted", "StaticJitted", "jit"]

@@ -13,28 +13,70 @@ from fxad.ir import Aval, Jaxpr
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing.context import differentiated
 from fxad.tracing.program import Program, counted, name_of, trace
+from fxad.tracing.static_args import Argnames, Argnums, Statics, carry, statics_of
 from fxad.tree import Structure
 
-Argnums = int | Sequence[int]
 
+def lift(
+    what: str,
+    f: Any,
+    transform: Callable[[Program[Any, Any]], Program[Any, Any]],
+    orders: int = 0,
+    argnums: Argnums | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
+    """`transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result.
 
-def lift(what: str, f: Any, transform: Callable[[Program[Any, Any]], Program[Any, Any]], orders: int = 0) -> Any:
-    """Return `transform(f)` for a program. For a callable, return a function that traces it, transforms it and calls
-    the result.
-
-    `orders`: how often the transformation differentiates.
+    `orders`: how often the transformation differentiates; `argnums`: by which arguments, none of them static.
     """
     if isinstance(f, Program):
+        check_no_statics(what, f, static_argnums, static_argnames)
         return transform(f)
     check_function(what, f)
+    statics = statics_of(f"{what} of {name_of(f)}", f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
     def transformed(*args: Any, **kwargs: Any) -> Any:
-        program = traced(f, args, kwargs, orders) if orders else trace(f, *args, **kwargs)
+        g, args, kwargs = settled(what, f, statics, args, kwargs, argnums)
+        program = traced(g, args, kwargs, orders) if orders else trace(g, *args, **kwargs)
         return transform(program)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{name_of(f)}"
+    carry(
+        transformed,
+        statics,
+        lambda numbers, names: lift(what, f, transform, orders, argnums, tuple(numbers), tuple(names)),
+    )
     return transformed
+
+
+def settled(
+    what: str,
+    f: Any,
+    statics: Statics | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    argnums: Argnums | None = None,
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A function with the static values of a call, and the arguments, with None for those.
+
+    Raises: ArgumentError for a static value that is not hashable, and for argnums that choose one.
+    """
+    if statics is None:
+        return f, args, kwargs
+    if argnums is not None:
+        statics.check_chosen(what, argnums, len(args))
+    return statics.in_place(args, kwargs)
+
+
+def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, argnames: Argnames) -> None:
+    """Raises: ArgumentError for static arguments of a program."""
+    if argnums not in ((), []) or argnames not in ((), []):
+        raise ArgumentError(
+            f"{what}: {program.name} is a Program, which has no static arguments",
+            remedy=f"{what} the function, or give them to trace as static_argnames",
+        )
 
 
 def traced(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], orders: int = 1) -> Program[Any, Any]:

@@ -7,11 +7,12 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from fxad import transforms, tree
-from fxad.api.lift import check_function
+from fxad.api.lift import check_function, check_no_statics, settled
 from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
 from fxad.ir import Aval
 from fxad.tracing.context import mapped_over
 from fxad.tracing.program import Program, argument_path, counted, name_of, parameter_names, trace_tree, types_of
+from fxad.tracing.static_args import Argnames, Argnums, carry, statics_of
 from fxad.tree import Structure
 
 P = ParamSpec("P")
@@ -24,9 +25,23 @@ Axes = Any  # an int, None, or a tree prefix of them
 def vmap(f: Program[P, R], in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int) -> Program[P, R]: ...
 @overload
 def vmap(
-    f: Callable[P, R], in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None = None
+    f: Callable[P, R],
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    *,
+    axis_size: int | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
-def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None = None) -> Any:
+def vmap(
+    f: Any,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    *,
+    axis_size: int | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
     """Map over a new axis of the arguments.
 
     `in_axes` is a tree prefix of the tuple of positional arguments: an int is the mapped axis of a leaf (negative:
@@ -34,11 +49,15 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None
     is a prefix of the results; None requires a result that does not vary. `axis_size` is the number of examples. A
     program needs it; for a callable it is read from the arguments.
 
+    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
+    itself. They have entries in `in_axes`, None or an int, which mean nothing.
+
     Law:    equals the stack of results for each index; identity, composition; commutes with jvp and grad.
     Cost:   no loop: each equation once, over the stack.
     Raises: AxisError, ShapeError, TreeError, ArgumentError naming the argument's path.
     """
     if isinstance(f, Program):
+        check_no_statics("vmap", f, static_argnums, static_argnames)
         if axis_size is None:
             raise ArgumentError(
                 f"vmap: {f.name} is a Program over one example, so the number of examples must be given",
@@ -47,9 +66,11 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None
         return _vmap(f, in_axes, out_axes, axis_size)
     check_function("vmap", f)
     name, names = name_of(f), parameter_names(f)
+    statics = statics_of(f"vmap of {name}", f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
+        g, args, kwargs = settled("vmap", f, statics, args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(f"vmap of {name}", f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]
@@ -60,10 +81,19 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None
         size = _size(name, axis_size, avals, dims, paths)
         single = [a if d is None else _without(a, d) for a, d in zip(avals, dims, strict=True)]
         with mapped_over(size):
-            program = trace_tree(f, in_tree, single, name, names)
+            program = trace_tree(g, in_tree, single, name, names)
         return _mapped(program, dims, out_axes, size)(*args, **kwargs)
 
     mapped.__name__ = f"vmap_{name}"
+
+    def declare(numbers: Sequence[int], names: Sequence[str]) -> Callable[..., Any]:
+        again: Any = vmap
+        made: Callable[..., Any] = again(
+            f, in_axes, out_axes, axis_size=axis_size, static_argnums=numbers, static_argnames=names
+        )
+        return made
+
+    carry(mapped, statics, declare)
     return mapped
 
 

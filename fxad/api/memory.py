@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from fxad import transforms, tree
-from fxad.api.lift import Argnums, args_tree, compose, leaf_ranges, mask_of, normalise, positional
+from fxad.api.lift import args_tree, compose, leaf_ranges, mask_of, normalise, positional
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, NotDifferentiableError
 from fxad.tracing.program import Program, counted
+from fxad.tracing.static_args import Argnums
 from fxad.transforms.inversion.second_order import without_derivative
 from fxad.transforms.memory.partial_eval import Halves, Passed
 from fxad.transforms.memory.residuals import Residuals

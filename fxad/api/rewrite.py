@@ -11,6 +11,7 @@ from fxad.api.lift import lift
 from fxad.errors import ArgumentError, described
 from fxad.passes import Passes, check_passes, run_passes
 from fxad.tracing.program import Program
+from fxad.tracing.static_args import Argnames, Argnums
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
 
@@ -30,16 +31,25 @@ class Rewrite(Protocol):
 @overload
 def remat(f: Program[P, R], *, policy: Policy = nothing, plan: Residuals | None = None) -> Program[P, R]: ...
 @overload
-def remat(f: Callable[P, R], *, policy: Policy = nothing) -> Callable[P, R]: ...
+def remat(
+    f: Callable[P, R], *, policy: Policy = nothing, static_argnums: Argnums = (), static_argnames: Argnames = ()
+) -> Callable[P, R]: ...
 @overload
-def remat(*, policy: Policy = nothing) -> Rewrite: ...
-def remat(f: Any = None, *, policy: Policy = nothing, plan: Residuals | None = None) -> Any:
-    """The same function; reverse mode stores its arguments and the values that `policy` selects, and recomputes the
-    rest.
+def remat(*, policy: Policy = nothing, static_argnums: Argnums = (), static_argnames: Argnames = ()) -> Rewrite: ...
+def remat(
+    f: Any = None,
+    *,
+    policy: Policy = nothing,
+    plan: Residuals | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
+    """The same function; reverse mode stores its arguments and what `policy` chooses, and computes the rest again.
 
-    Nestable. On a function used inside another one, it makes that call a segment. `remat(policy=...)` alone is a
-    decorator. Policies are values, in `fxad.policies`. `plan` is an edited result of `residuals(program)` for this
-    program.
+    Nestable; on a function used inside another it makes that call a segment. `remat(policy=...)` alone is a decorator.
+    Policies are values, in `fxad.policies`. `plan` is what `residuals(program)` gave for this very program, edited.
+    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
+    itself.
 
     Law:    same value and, bitwise, the same gradient, even if segments share values; the compiled program stores the
             residuals of the program (CPU). The last bits of a compiled program may differ if XLA contracts `a * b + c`
@@ -52,8 +62,14 @@ def remat(f: Any = None, *, policy: Policy = nothing, plan: Residuals | None = N
         _check_plan(f, policy, plan)
         return f.replace(transforms.planned(f.jaxpr, plan))
     if f is None:
-        return lambda g: remat(g, policy=policy)
-    return lift("remat", f, lambda p: p.replace(transforms.remat(p.jaxpr, policy)))
+        return lambda g: remat(g, policy=policy, static_argnums=static_argnums, static_argnames=static_argnames)
+    return lift(
+        "remat",
+        f,
+        lambda p: p.replace(transforms.remat(p.jaxpr, policy)),
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+    )
 
 
 def _check_plan(f: object, policy: Policy, plan: object) -> None:

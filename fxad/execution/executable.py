@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Generic, Literal, NoReturn, ParamSpec, Self, TypeAlias, TypeVar, final
 
 from fxad import runtime
 from fxad.core.dataclasses import dataclass
@@ -199,6 +199,19 @@ class Executable(Generic[P, R_co]):
     def cost(self) -> CostStats:
         """Flops, bytes accessed and transcendentals, as estimated by XLA."""
         return runtime.cost(self._loaded)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentError(
+            f"pickle: {self!r} is compiled for the devices of this process",
+            remedy="pickle executable.program and compile it there; fx.cache.configure(dir=...) keeps what it made."
+            " Or hand over the bytes of fx.lower(program).export()",
+        )
 
     def __repr__(self) -> str:
         return f"<Executable {self.program.name}>"

@@ -20,7 +20,7 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeEr
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
 from fxad.tracing.array import Array, aval_of, binder
-from fxad.tracing.static_args import Argnames, Statics
+from fxad.tracing.static_args import Argnames, statics_of
 from fxad.tracing.tracer import raised_in, trace_flat
 from fxad.tree import Structure
 
@@ -170,7 +170,8 @@ def trace(f: Callable[..., Any], /, *args: object, static_argnames: Any = (), **
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
     Arrays that `f` closes over become bound operands; Python scalars in it are literals. The arguments named in
-    `static_argnames` are given to `f` as they are, hashable values: the program is made for them, and takes the others.
+    `static_argnames` are given to `f` as they are, hashable values: the program is made for them, and takes the others;
+    so are those that `f` declares itself, as `jit(g, static_argnums=0)`.
 
     Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
     Cost:   one run of `f` on tracers.
@@ -179,8 +180,8 @@ def trace(f: Callable[..., Any], /, *args: object, static_argnames: Any = (), **
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
     name = name_of(f)
-    if static_argnames:
-        statics = Statics(f"trace of {name}", f, (), static_argnames)
+    statics = statics_of(f"trace of {name}", f, (), static_argnames)
+    if statics is not None:
         _, fixed, args, kwargs = statics.split(args, kwargs)
         f = statics.bound(fixed)
     names = parameter_names(f)

@@ -1,23 +1,92 @@
-"""Static arguments: which of a function's arguments are values that its program is made for, not operands of it."""
+"""Static arguments: which of a function's arguments are values that its program is made for, not operands of it.
+
+What a transformation makes of a function carries a `Declaration`. An outer transformation reads from it which arguments
+are static, and hands those of its own in: `jit(remat(f), static_argnums=0)` is `jit(remat(f, static_argnums=0))`.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Hashable, Sequence
+from types import MethodType
 from typing import Any, Final, final
 
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.tracing.array import _exact
 
 Argnums = int | Sequence[int]
 Argnames = str | Sequence[str]
 _PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_CARRIED: Final = "__fxad_static__"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The static arguments of what a transformation made: its own, and those of the function that it was made of.
+
+    `declare` makes the same with these static arguments: all of them, by number and by name.
+    """
+
+    numbers: frozenset[int]
+    names: frozenset[str]
+    declare: Callable[[Sequence[int], Sequence[str]], Callable[..., Any]]
+    of: Callable[[], object]
+
+
+def carry(
+    made: Callable[..., Any],
+    statics: Statics | None,
+    declare: Callable[[Sequence[int], Sequence[str]], Callable[..., Any]],
+) -> None:
+    """Let what a transformation made carry its static arguments."""
+    none: frozenset[Any] = frozenset()
+    numbers, names = (none, none) if statics is None else (statics.numbers, statics.names)
+    made.__dict__[_CARRIED] = Declaration(numbers, names, declare, weakref.ref(made))
+
+
+def _declaration(fn: Callable[..., Any]) -> Declaration | None:
+    """What a function declares; a method and a `functools.partial` declare what is left of it."""
+    if isinstance(fn, functools.partial):
+        return _without(fn.func, fn.args, fn.keywords)
+    if isinstance(fn, MethodType):
+        return _without(fn.__func__, (fn.__self__,), {})
+    carried = getattr(fn, "__dict__", {}).get(_CARRIED)
+    # `functools.wraps` copies what a function carries to functions that take other arguments
+    return carried if isinstance(carried, Declaration) and carried.of() is fn else None
+
+
+def _without(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Declaration | None:
+    inner, n = _declaration(fn), len(args)
+    if inner is None:
+        return None
+    numbers, names = inner.numbers, inner.names
+
+    def declare(more: Sequence[int], others: Sequence[str]) -> Callable[..., Any]:
+        whole = inner.declare(sorted(numbers | {k + n for k in more}), sorted(names | {*others}))
+        return functools.partial(whole, *args, **kwargs)
+
+    bound = {*kwargs, *parameters(fn)[0][:n]}
+    return Declaration(frozenset([k - n for k in numbers if k >= n]), names - bound, declare, inner.of)
+
+
+def statics_of(what: str, fn: Callable[..., Any], argnums: Argnums = (), argnames: Argnames = ()) -> Statics | None:
+    """The static arguments of a function, those that it declares itself included; None where there are none."""
+    if argnums in ((), []) and argnames in ((), []):
+        declared = _declaration(fn)
+        if declared is None or not (declared.numbers or declared.names):
+            return None
+    return Statics(what, fn, argnums, argnames)
 
 
 @final
 class Statics:
     """The static arguments of a function, given by number, by name, or either way where its signature says both.
+
+    Those that the function declares itself are among them.
 
     `what` is who asks, for messages, as in `jit of f`. Raises: ParameterError for a number or name that `fn` has not.
     """
@@ -25,7 +94,7 @@ class Statics:
     __slots__ = ("fn", "known", "names", "numbers", "placed", "what")
 
     def __init__(self, what: str, fn: Callable[..., Any], argnums: Argnums, argnames: Argnames) -> None:
-        self.what, self.fn = what, fn
+        self.what = what
         self.placed, known = parameters(fn)
         self.known = known
         numbers = set(self._checked(argnums, int, "static_argnums", "an int"))
@@ -49,9 +118,16 @@ class Statics:
                     remedy=f"its parameters are {', '.join([*self.placed, *sorted(known - {*self.placed})])}",
                 )
             numbers = {k % n for k in numbers}
+        declared = _declaration(fn)
+        if declared is not None:
+            numbers |= declared.numbers
+            names |= declared.names
         names |= {self.placed[k] for k in numbers if k < n}
         numbers |= {k for k, name in enumerate(self.placed) if name in names}
         self.numbers, self.names = frozenset(numbers), frozenset(names)
+        if declared is not None and (self.numbers, self.names) != (declared.numbers, declared.names):
+            fn = declared.declare(sorted(numbers), sorted(names))
+        self.fn = fn
 
     def _checked(self, given: Any, kind: type[Any], role: str, one: str) -> Sequence[Any]:
         out = (given,) if isinstance(given, kind) else given
@@ -74,6 +150,32 @@ class Statics:
         key = tuple([(k, self._key(k, v)) for k, v in fixed.items()])
         rest = tuple([a for k, a in enumerate(args) if k not in fixed])
         return key, fixed, rest, {k: v for k, v in kwargs.items() if k not in fixed}
+
+    def in_place(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """The function with the static values of a call, and the arguments, in which None stands for a static one: the
+        numbers of the others are theirs still.
+
+        Raises: ArgumentError for a static value that is not hashable.
+        """
+        _, fixed, _, named = self.split(args, kwargs)
+        fn, keywords = self.fn, {k: v for k, v in fixed.items() if isinstance(k, str)}
+
+        @functools.wraps(fn, updated=())
+        def of_all(*args: Any, **kwargs: Any) -> Any:
+            return fn(*[fixed.get(k, a) for k, a in enumerate(args)], **keywords, **kwargs)
+
+        return of_all, tuple([None if k in fixed else a for k, a in enumerate(args)]), named
+
+    def check_chosen(self, what: str, argnums: Argnums, n: int) -> None:
+        """Raises: ArgumentError for argnums, of `n` arguments, that choose a static one."""
+        for k in argnums if isinstance(argnums, Sequence) else (argnums,):
+            if isinstance(k, int) and -n <= k < n and k % n in self.numbers:
+                raise ArgumentError(
+                    f"{what}: argnums {argnums!r} chooses {self._name(k % n)}, which is a static argument",
+                    remedy="choose others: argnums=...; a static argument is a value that the program is made for",
+                )
 
     def described(self, fixed: dict[int | str, Any]) -> str:
         """Static values for a message: `n=3, mode='full'`."""

@@ -53,15 +53,15 @@ class Directory:
 
     Writers in several processes may exceed the bound, by a sixteenth each.
 
-    Rule:   `read` and `write` never raise: a failure is a warning, once for each kind, and a miss.
-    Raises: CacheError, from the constructor, for a directory that others can write to, or that cannot be made;
-            ParameterError if `path` is not a path.
+    Rule:   `read` and `write` never fail: what goes wrong is a warning, once for each kind, and a miss.
+    Raises: CacheError, when it is made, for a directory that others could write to, that cannot be made, or that is in
+            the home of nobody; ParameterError for what is no path.
     """
 
     __slots__ = ("_since", "_told", "max_bytes", "path")
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
-        self.path = os.path.abspath(os.path.expanduser(_checked(path)))
+        self.path = _absolute(_checked(path))
         self.max_bytes = max_bytes
         self._since: list[int] | None = None  # bytes written since the last scan of the directory
         self._told: dict[str, object] = {}
@@ -179,6 +179,17 @@ def _checked(path: object) -> str:
             remedy="name one of your own, or give None for none",
         )
     return given
+
+
+def _absolute(path: str) -> str:
+    """A path with homes written out, `~` and `~name`. Raises: CacheError for the home of nobody."""
+    whole = os.path.expanduser(path)
+    if whole.startswith("~"):
+        raise CacheError(
+            f"cache: {path} cannot be used: there is no home directory of {path.partition(os.sep)[0]}",
+            remedy=f"name a directory that you may make and write to; one in the working directory is .{os.sep}{path}",
+        )
+    return os.path.abspath(whole)
 
 
 def _unsafe(s: os.stat_result) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.errors import CompileError
+from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval
 from fxad.lower import LoweredModule
 from fxad.lowering.door import _jax
@@ -25,13 +25,57 @@ from fxad.xla.host_calls import Start, Waiting
 class CompileOptions:
     """Compile options, as a value: part of the key of the cache.
 
-    `donate` are the indices of operands whose memory results of the same type reuse; a call deletes these buffers.
-    `flags` are flags of XLA, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
+    `donate` numbers operands whose memory results of their type take over: the caller's buffer is gone after the call.
+    `flags` are XLA's own, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
+
+    Rule:   lists are made tuples. Flags of 1, 1.0 and True are three, as they are to XLA.
+    Raises: ParameterError for what has another type.
     """
 
     donate: tuple[int, ...] = ()
     optimization_level: int | None = None
     flags: tuple[tuple[str, str | bool | int | float], ...] = ()
+
+    def __post_init__(self) -> None:
+        donate, level = self.donate, self.optimization_level
+        if not isinstance(donate, tuple | list) or not all([_is_int(k) for k in donate]):
+            raise ParameterError(
+                f"CompileOptions: donate is {donate!r:.60}, not a sequence of ints", remedy="number operands from 0"
+            )
+        if level is not None and not _is_int(level):
+            raise ParameterError(
+                f"CompileOptions: optimization_level is {level!r:.60}, neither an int nor None",
+                remedy="XLA's levels are 0 to 3",
+            )
+        if not isinstance(self.flags, tuple | list) or not all([_is_flag(f) for f in self.flags]):
+            raise ParameterError(
+                f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
+                remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
+            )
+        object.__setattr__(self, "donate", tuple(donate))
+        object.__setattr__(self, "flags", tuple([(name, value) for name, value in self.flags]))
+
+    def _key(self) -> tuple[object, ...]:
+        # by what is written: 1 == True, 0.0 == -0.0, and nan is no nan
+        return self.donate, self.optimization_level, repr(self.flags)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, CompileOptions) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_flag(given: object) -> bool:
+    """Whether something is a flag of XLA's and its value."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        return False
+    name, value = given
+    return isinstance(name, str) and type(value) in (str, bool, int, float)
 
 
 DEFAULT: Final = CompileOptions()

@@ -96,7 +96,7 @@ def explained(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Expl
 def _key_difference(a: Key, b: Key) -> Difference:
     for f in fields(CompileOptions):
         left, right = (getattr(options, f.name) for options, _ in (a, b))
-        if left != right:
+        if repr(left) != repr(right):  # flags of 1 and True are two
             return Difference(("options", f.name), repr(left), repr(right))
     return Difference(("device",), str(a[1]), str(b[1]))
 

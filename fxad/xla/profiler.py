@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EEXIST, ENOTEMPTY
+from itertools import count
 from os import W_OK, X_OK, PathLike, access, fsdecode
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, final
 
 from fxad.core.weak import WeakTable
@@ -26,8 +29,9 @@ _running: Final[WeakTable[str, _Running]] = WeakTable()
 
 @contextmanager
 def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[None]:
-    """Write a profile of the block to a directory: `plugins/profile/<time>/`, as TensorBoard and XProf read it, with a
-    `trace.json.gz` that Perfetto (ui.perfetto.dev) and chrome://tracing open.
+    """Write a trace of what runs meanwhile under a directory: `plugins/profile/<time>/`, as TensorBoard and XProf read
+    it, with a `trace.json.gz` that Perfetto (ui.perfetto.dev) and chrome://tracing open. Profiles of one second are
+    `<time>`, `<time>_1` and so on.
 
     Rule:   wait for results inside the block with `block_until_ready`. One profile at a time in a process.
     Raises: ParameterError if another one is running; ArgumentError if `path` is not a path; ExecutionError if the trace
@@ -50,11 +54,34 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
         finally:
             data = session.stop()
         try:
-            session.export(data, folder)
+            _write(session, data, Path(folder))
         except (_jax.JaxRuntimeError, RuntimeError) as e:
             raise _not_written(folder, reason(e)) from e
+        except OSError as e:
+            raise _not_written(folder, e.strerror or str(e)) from e
     finally:
         del mine  # the traceback of an error would keep it alive
+
+
+def _write(session: _profiler.ProfilerSession, data: bytes, folder: Path) -> None:
+    """Write a trace under a name of its own. XLA names it by the second, and writes over what has the name."""
+    runs = folder / "plugins" / "profile"
+    runs.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=".profile-") as apart:
+        session.export(data, apart)
+        for written in (Path(apart) / "plugins" / "profile").iterdir():
+            _move(written, runs)
+
+
+def _move(written: Path, runs: Path) -> None:
+    """Move a directory to others: `name`, `name_1` where there is one, and so on."""
+    for k in count():
+        try:
+            written.rename(runs / (f"{written.name}_{k}" if k else written.name))
+            return
+        except OSError as e:
+            if e.errno not in (EEXIST, ENOTEMPTY):
+                raise
 
 
 def _check_place(folder: str) -> None:

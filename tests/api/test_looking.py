@@ -15,6 +15,7 @@ import pytest
 
 import fxad as fx
 from fxad.errors import ArgumentError, ExecutionError, FxadError, ParameterError
+from fxad.xla import profiler
 
 pytestmark = pytest.mark.smoke
 
@@ -115,6 +116,25 @@ def test_a_profile_is_a_trace_that_viewers_open(tmp_path: Path) -> None:
     (trace,) = tmp_path.rglob("*.trace.json.gz")
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     assert len(events) > 1
+
+
+def test_profiles_of_one_second_have_names_of_their_own(tmp_path: Path) -> None:
+    """The second was written over the first."""
+    for _ in range(4):
+        with fx.profile(tmp_path):
+            pass
+    assert len([*tmp_path.rglob("*.xplane.pb")]) == 4
+    assert [p.name for p in tmp_path.iterdir()] == ["plugins"]
+
+
+def test_a_name_that_is_taken_is_numbered(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for _ in range(3):
+        made = tmp_path / "now"
+        made.mkdir()
+        (made / "trace").touch()
+        profiler._move(made, tmp_path / "runs")
+    assert sorted([p.name for p in (tmp_path / "runs").iterdir()]) == ["now", "now_1", "now_2"]
 
 
 def test_an_error_ends_the_profile(tmp_path: Path) -> None:

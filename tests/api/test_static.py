@@ -197,3 +197,159 @@ def test_an_if_on_a_flag_says_how_to_make_it_static() -> None:
         " a flag that is no data can be made static: jit(f, static_argnames=...)"
     )
     np.testing.assert_array_equal(fx.jit(f, static_argnames="flag")(X, flag=False), -X)
+
+
+# --------------------------------------------------------------------------------------- static arguments compose
+
+
+def signed(square: bool, x: Any) -> Any:
+    return x * x if square else -x
+
+
+LOOSE: Any = fx  # for lambdas, whose types mypy does not find
+
+# a scalar function of (bool, scalar), and its slope in the second
+COMPOSED: dict[str, Any] = {
+    "jit of remat": lambda f: fx.jit(fx.grad(fx.remat(f), 1), static_argnums=0),
+    "jit of remat by name": lambda f: fx.jit(fx.grad(fx.remat(f), 1), static_argnames="square"),
+    "remat of jit": lambda f: fx.grad(fx.remat(fx.jit(f, static_argnums=0)), 1),
+    "jit of jit": lambda f: fx.grad(fx.jit(fx.jit(f), static_argnums=0), argnums=1),
+    "jit of grad of jit": lambda f: fx.jit(fx.grad(fx.jit(f, static_argnums=0), argnums=-1)),
+    "grad": lambda f: fx.grad(f, 1, static_argnums=0),
+    "value_and_grad": lambda f: lambda b, x: fx.value_and_grad(f, (1,), static_argnames="square")(b, x)[1][0],
+    "jacfwd": lambda f: fx.jacfwd(f, 1, static_argnums=0),
+    "jacrev": lambda f: fx.jit(fx.jacrev(fx.cse(f), 1), static_argnums=-2),
+    "remat": lambda f: fx.grad(fx.remat(f, static_argnums=0), 1),
+    "remat as a decorator": lambda f: fx.grad(fx.remat(static_argnums=0)(f), 1),
+    "invertible": lambda f: fx.grad(fx.invertible(f, keep=1, static_argnums=0), 1),
+    "vmap": lambda f: lambda b, x: fx.vmap(fx.grad(fx.jit(f, static_argnums=0), 1), (None, 0))(b, x[None])[0],
+    "vmap by name": lambda f: lambda b, x: fx.vmap(fx.grad(f, 1), static_argnames="square")(b, x[None])[0],
+    "jit of vmap": lambda f: lambda b, x: fx.jit(fx.vmap(fx.grad(f, 1), (None, 0)), static_argnums=0)(b, x[None])[0],
+    "grad of vmap": lambda f: (
+        lambda b, x: fx.grad(
+            lambda b, x: fx.vmap(fx.jit(f, static_argnums=0), (None, 0))(b, x).sum(), 1, static_argnums=0
+        )(b, x[None])[0]
+    ),
+    "jvp": lambda f: lambda b, x: fx.jvp(f, (b, x), (None, fnp.ones_like(x)), static_argnums=0)[1],
+    "jvp of jit": lambda f: lambda b, x: fx.jvp(fx.jit(f, static_argnums=0))((b, x), (None, fnp.ones_like(x)))[1],
+    "vjp": lambda f: lambda b, x: fx.vjp(f, b, x, static_argnums=0)[1](fnp.ones_like(x))[1],
+    "linearize": lambda f: lambda b, x: fx.linearize(f, b, x, static_argnums=0, argnums=1)[1](fnp.ones_like(x)),
+    "trace of jit": lambda f: lambda b, x: fx.grad(fx.trace(fx.jit(f, static_argnums=0), b, x))(x),
+    "partial": lambda f: lambda b, x: fx.grad(functools.partial(fx.jit(f, static_argnums=0), b))(x),
+    "static after a partial": lambda f: (
+        lambda b, x: LOOSE.grad(functools.partial(LOOSE.jit(lambda y, b, x: f(b, x) + y * 0, static_argnums=1), x), 1)(
+            b, x
+        )
+    ),
+    "jit of a partial of remat": lambda f: (
+        lambda b, x: LOOSE.jit(
+            functools.partial(LOOSE.remat(lambda y, b, x: LOOSE.grad(f, 1, static_argnums=0)(b, x)), x),
+            static_argnums=0,
+        )(b, x)
+    ),
+}
+
+
+@pytest.mark.parametrize("composed", COMPOSED.values(), ids=[k.replace(" ", "_") for k in COMPOSED])
+def test_static_arguments_compose(composed: Any) -> None:
+    f = composed(signed)
+    x = fnp.asarray(3.0)
+    assert [float(f(b, x)) for b in (True, False, True)] == [6.0, -1.0, 6.0]
+
+
+def test_a_second_derivative() -> None:
+    cube = fx.jit(lambda n, x: x**n if isinstance(n, int) else x, static_argnums=0)
+    assert fx.grad(fx.grad(cube, argnums=1), argnums=1)(3, 2.0).item() == 12.0
+    assert fx.hessian(cube, 1)(3, 2.0).item() == 12.0
+
+
+def test_static_arguments_by_keyword_and_by_default() -> None:
+    f = fx.grad(fx.jit(power, static_argnames=("n", "negate")))
+    assert [f(2.0, 3).item(), f(2.0, n=3).item(), f(2.0, n=3, negate=True).item()] == [12.0, 12.0, -12.0]
+    np.testing.assert_array_equal(fx.vmap(power, static_argnames=("n", "negate"))(X, n=2, negate=True), -(X**2))
+
+
+def test_transposed_and_inverted() -> None:
+    f = fx.jit(lambda n, x: x * n if isinstance(n, int) else x, static_argnums=0)
+    assert fx.transpose(f, 3, fx.Spec(()), argnums=1)(2.0, None).item() == 6.0
+    assert fx.inverse(f, 1)(fnp.asarray(6.0), 3).item() == 2.0
+    assert fx.reconstruction_error(f, 3, fnp.asarray(6.0), keep=()) < 1e-6
+
+
+def test_a_method_of_a_jitted_function() -> None:
+    class Model:
+        by = 2.0
+
+        @functools.partial(cast("Any", fx.jit), static_argnums=(0, 1))
+        def loss(self, square: bool, x: Any) -> Any:
+            return self.by * signed(square, x)
+
+        slope = fx.grad(loss, argnums=2)
+
+    assert LOOSE.grad(Model().loss, argnums=1)(True, 3.0).item() == 12.0
+    assert LOOSE.jit(Model().slope)(True, 3.0).item() == 12.0
+
+
+def test_what_wraps_copies_is_not_what_the_wrapper_takes() -> None:
+    inner = fx.remat(signed, static_argnums=0)
+
+    @functools.wraps(inner)
+    def outer(x: Any) -> Any:
+        return inner(True, x)
+
+    del outer.__dict__["__wrapped__"]
+    assert fx.grad(outer)(3.0).item() == 6.0
+
+
+def test_one_program_for_each_static_value() -> None:
+    traces: list[bool] = []
+
+    def f(square: bool, x: Any) -> Any:
+        traces.append(square)
+        return signed(square, x)
+
+    g = fx.jit(fx.remat(f), static_argnums=0)
+    for b in (True, False, True, False):
+        g(b, 3.0)
+    assert traces == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message", "remedy"),
+    [
+        (
+            lambda: fx.grad(fx.jit(signed, static_argnums=0))(True, 3.0),
+            ArgumentError,
+            "grad: argnums 0 chooses square, which is a static argument",
+            "choose others: argnums=...; a static argument is a value that the program is made for",
+        ),
+        (
+            lambda: fx.linearize(signed, True, 3.0, argnums=(1, -2), static_argnums=0),
+            ArgumentError,
+            "linearize: argnums (1, -2) chooses square, which is a static argument",
+            "choose others: argnums=...; a static argument is a value that the program is made for",
+        ),
+        (
+            lambda: fx.vmap(signed, (None, 0), static_argnums=0)(cast("Any", [True]), X),
+            ArgumentError,
+            "vmap of signed: static argument square is a list, which is not hashable: [True]",
+            "give a tuple in place of a list; an array is no static argument: leave it traced",
+        ),
+        (
+            lambda: fx.remat(signed, static_argnums=2),
+            ParameterError,
+            "remat of signed: static_argnums has 2, the function takes 2 positional arguments",
+            "number them from 0, or give static_argnames",
+        ),
+        (
+            lambda: fx.grad(fx.trace(fnp.sum, X), static_argnums=0),
+            ArgumentError,
+            "grad: sum is a Program, which has no static arguments",
+            "grad the function, or give them to trace as static_argnames",
+        ),
+    ],
+)
+def test_messages_of_compositions(call: Any, error: type[FxadError], message: str, remedy: str) -> None:
+    with pytest.raises(error) as e:
+        call()
+    assert (e.value.message, e.value.remedy) == (message, remedy)

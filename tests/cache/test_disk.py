@@ -306,6 +306,19 @@ def test_home_is_written_as_users_write_it(tmp_path: Path, monkeypatch: pytest.M
     assert Directory("~/cache", 1000).path == str(tmp_path / "cache")
 
 
+def test_the_home_of_nobody_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory of that name was made in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CacheError) as e:
+        Directory("~no_such_user/cache", 1000)
+    assert e.value.message == ("cache: ~no_such_user/cache cannot be used: there is no home directory of ~no_such_user")
+    assert e.value.remedy == (
+        "name a directory that you may make and write to; one in the working directory is ./~no_such_user/cache"
+    )
+    assert not [*tmp_path.iterdir()]
+    assert Directory("./~no_such_user/cache", 1000).path == str(tmp_path / "~no_such_user" / "cache")
+
+
 def test_budgets_are_numbers(home: Path) -> None:
     with pytest.raises(ParameterError) as e:
         fx.Cache(dir=home, disk_bytes=-1)
