@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import string
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Final, TypeVar, final
 
 import numpy as np
@@ -99,6 +100,15 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
 @final
 class _Formatter(string.Formatter):
     """`str.format`, except for numbers in 0-d arrays, which NumPy prints with the digits of a Python float."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+
+    def parse(self, format_string: str) -> Iterator[tuple[str, str | None, str | None, str | None]]:
+        """The fields, all numbered: `string.Formatter` numbers `{}`, but not `{[3]}` or `{.shape}`."""
+        for literal, field, spec, conversion in super().parse(format_string):
+            numbered = field is not None and field[:1] in ("", ".", "[")
+            yield literal, f"{next(self._numbers)}{field}" if numbered else field, spec, conversion
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if not format_spec and isinstance(value, np.ndarray) and value.ndim == 0:
