@@ -111,7 +111,7 @@ class _Formatter(string.Formatter):
             yield literal, f"{next(self._numbers)}{field}" if numbered else field, spec, conversion
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if not format_spec and isinstance(value, np.ndarray) and value.ndim == 0:
+        if not format_spec and isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
             return str(value[()])
         text: str = super().format_field(value, format_spec)
         return text
