@@ -112,7 +112,7 @@ class _Formatter(string.Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if not format_spec and isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
-            return str(value[()])
+            return str(np.asarray(value)[()])
         text: str = super().format_field(value, format_spec)
         return text
 
