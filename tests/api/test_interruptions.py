@@ -52,6 +52,7 @@ class Injector:
     def run(self, work: Callable[[], object]) -> bool:
         """Whether the work was interrupted."""
         before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # 3.12 looks for one such frame when tracing begins
         try:
             sys.settrace(self)
             try:
