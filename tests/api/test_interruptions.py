@@ -64,7 +64,8 @@ class Injector:
             return True
         except ExecutionError as e:
             # at the first instruction of what XLA calls back, before any `try`, XLA tells it in words of its own
-            assert "Interrupt" in str(e)
+            if "Interrupt" not in str(e):
+                raise
             return True
         return False
 
