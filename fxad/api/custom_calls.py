@@ -123,7 +123,7 @@ class _Kept:
     made: tuple[int, int]
 
     def serves(self, call: Call, stack: tuple[_Open, ...]) -> bool:
-        """Whether it is what another call would be made to."""
+        """Returns True if another call would become the same equation."""
         depends = self.reach < len(self.stack)
         same = not depends or (len(stack) == len(self.stack) and all(map(is_, stack, self.stack)))
         return same and self.around == surroundings() and self.call.same(call) and all(map(_reachable, self.operands))
@@ -146,13 +146,13 @@ _kept: Final[Scoped[list[_Kept] | None]] = Scoped("fxad_kept_rules", None)
 
 
 def _depend_on(level: int) -> None:
-    """What is being traced depends on the function number `level` of those around."""
+    """Records that the running trace depends on the enclosing function number `level`."""
     for reach in _reaches.get():
         reach.lowest = min(reach.lowest, level)
 
 
 def _reachable(operand: object) -> bool:
-    """Whether what was closed over in another rule may be used here: no tracer is, that is made in a rule."""
+    """Returns True if a value captured in another rule is valid here. A tracer made in a rule is not."""
     return not isinstance(operand, Tracer) or operand.reachable
 
 
@@ -407,7 +407,7 @@ class Call:
 
 
 def _or_raised(trace: Callable[Q, T], *args: Q.args, **kwargs: Q.kwargs) -> T | RuleError:
-    """What `trace` makes of a rule, or the error that the rule raised."""
+    """Returns the traced rule, or the error that the rule raised."""
     try:
         return trace(*args, **kwargs)
     except RuleError as e:

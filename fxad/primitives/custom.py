@@ -403,7 +403,7 @@ class CustomCall(Ruled, Linear):
 
     @property
     def has_derivative(self) -> bool:
-        """Whether the derivative is given: by rules, of which all may have raised an error."""
+        """Returns True if rules give the derivative, even if all of them raised an error."""
         return bool(self.jvp_rule or self.vjp_rule or self.partial or any([k != "inverse" for k, *_ in self.refused]))
 
     def _rule_for(self, moves: Sequence[bool], first: str) -> Given:
