@@ -226,7 +226,7 @@ class _Record:
 
 # The pickled form of an equation with bodies: class and parameters of its primitive, operands, results, source.
 _Carrier: TypeAlias = tuple[
-    type["Primitive"], tuple[object, ...], tuple[Atom, ...], tuple[Var, ...], "SourceLocation | None"
+    type["Primitive"], tuple[object, ...], tuple[Atom, ...], tuple[Var, ...], SourceLocation | None
 ]
 _Written: TypeAlias = Eqn | _Carrier
 
@@ -303,8 +303,8 @@ def distinct_jaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 
 
 def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
-    """The programs of `distinct_jaxprs(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr` itself, last. If a
-    program has the entry, its bodies are assumed to have it too."""
+    """The programs of `distinct_jaxprs(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr` itself, last.
+    If a program has the entry, its bodies are assumed to have it too."""
     done: dict[Jaxpr, None] = {}
     stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(subjaxprs(jaxpr)))]
     while stack:
@@ -369,7 +369,7 @@ class BatchCtx(Batching, Protocol):
 class JvpCtx(Batching, Protocol):
     """The context of a jvp rule: it adds equations to two programs.
 
-    A call of the context adds an equation to the primal program, which contains no tangents. `as_lin` adds one to the
+    A call of the context adds an equation to the primal program, which contains no tangents. `lin` adds one to the
     linear program: the equation must be linear in its `Lin` operands taken together. It may read primal values, which
     become residuals. So mypy rejects a tangent in a non-linear equation.
     """
@@ -379,7 +379,7 @@ class JvpCtx(Batching, Protocol):
         equation is added."""
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
-        """`as_lin` for an equation with a single result."""
+        """`lin` for an equation with a single result."""
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         """Sum of two tangents of one type; no equation if one is `Zero`."""
@@ -509,7 +509,7 @@ class HigherOrder(Primitive):
     @property
     @abstractmethod
     def layout(self) -> Layout:
-        """The relation of the bodies to operands and results, and the number of their runs, in order of `jaxprs_in_params`."""
+        """The relation of the bodies to operands and results, and the number of their runs, in order of `bodies`."""
 
     @abstractmethod
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Primitive:

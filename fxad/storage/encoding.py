@@ -34,7 +34,8 @@ def encode(what: str, program: Program[..., Any], more: Mapping[str, Json]) -> l
     if found is not None:
         body, k = found
         raise ArgumentError(
-            f"{what}: {program.name} calls the Python function {host_function_label(body, k)}, which a file cannot hold",
+            f"{what}: {program.name} calls the Python function {host_function_label(body, k)}, which a file cannot"
+            " hold",
             remedy="save the parts around it",
         ).located(equation=str(body.eqns[k]))
     values = [_value(what, program, b) for b in program.bound]
