@@ -13,7 +13,7 @@ from fxad.lax.shapes import rev
 from fxad.operations import windows
 from fxad.operations.axes import integer, integers, items
 from fxad.primitives.conv import ConvGeneralDilated
-from fxad.primitives.sliding import Padding, Sliding, span
+from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
@@ -168,7 +168,7 @@ def _named_padding(
             f"{op}: padding {padding!r} has no meaning with lhs_dilation {base}",
             remedy="give (low, high) pairs, or use conv_transpose",
         )
-    window = [span(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
+    window = [dilated_size(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
     return tuple(padtype_to_pads([x[a] for a in specs.lhs_spec[2:]], window, strides, padding))
 
 
@@ -234,7 +234,7 @@ def conv_transpose(
         dimension_numbers = _TRANSPOSED_LAYOUTS[len(x)]
     specs = conv_dimension_numbers(x, w, dimension_numbers)
     steps, dilation = steps_of(op, "strides", strides, n), steps_of(op, "rhs_dilation", rhs_dilation, n)
-    window = [span(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
+    window = [dilated_size(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
     pads = padding_of(op, padding, n)
     if pads is None:
         pads = tuple([_reaching(str(padding), k, s) for k, s in zip(window, steps, strict=True)])
@@ -298,7 +298,7 @@ def conv_general_dilated_patches(
 
     at = dict(zip(axes, pads, strict=True))
     padded = tuple([at.get(a, (0, 0)) for a in range(len(x))])
-    sliding = Sliding(placed(window), placed(strides), padded, placed(base), placed(dilation))
+    sliding = SlidingWindow(placed(window), placed(strides), padded, placed(base), placed(dilation))
     return binder().apply(
         windows.patches, (lhs,), (sliding, specs.lhs_spec, specs.out_spec, tuple([axes[k] for k in order]))
     )[0]

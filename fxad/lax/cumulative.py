@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxad.operations.axes import axis_of
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum
-from fxad.primitives.recurrence import LinearRecurrence
+from fxad.primitives.linear_recurrence import LinearRecurrence
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 

@@ -16,7 +16,7 @@ from fxad.operations import promotion, windows
 from fxad.operations.axes import integers
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
-from fxad.primitives.sliding import Sliding, span
+from fxad.primitives.sliding import SlidingWindow, dilated_size
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
 from fxad.tracing.tracer import Tracer
 
@@ -70,7 +70,7 @@ def sliding_of(
     padding: Pairs,
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
-) -> Sliding:
+) -> SlidingWindow:
     """Windows over an array of `shape`, from arguments as users give them."""
     n, dims = len(shape), integers(op, "window_dimensions", window)
     if len(dims) != n:
@@ -79,10 +79,10 @@ def sliding_of(
     steps, base, dilation = [steps_of(op, what, values, n) for what, values in given]
     pads = padding_of(op, padding, n)
     if pads is None:
-        full = [span(m, b) for m, b in zip(shape, base, strict=True)]
-        reach = [span(w, d) for w, d in zip(dims, dilation, strict=True)]
+        full = [dilated_size(m, b) for m, b in zip(shape, base, strict=True)]
+        reach = [dilated_size(w, d) for w, d in zip(dims, dilation, strict=True)]
         pads = tuple(padtype_to_pads(full, reach, steps, str(padding)))
-    return Sliding(dims, steps, pads, base, dilation)
+    return SlidingWindow(dims, steps, pads, base, dilation)
 
 
 def _prepared(

@@ -12,7 +12,7 @@ from fxad.lax.convolution import Pairs, padding_of
 from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
 from fxad.operations.axes import integers
-from fxad.primitives.reduce import extreme
+from fxad.primitives.reduce import extreme_value
 from fxad.tracing.array import Array, ArrayLike
 
 Sizes: TypeAlias = Sequence[int]
@@ -61,13 +61,13 @@ def _pooled(
 def max_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:
     """The greatest element of each window; padding does not count. The derivative is that of the first of equals."""
     x = as_array("max_pool", inputs)
-    return _pooled("max_pool", x, extreme(x.dtype, -1).value, lax.max, window_shape, strides, padding)
+    return _pooled("max_pool", x, extreme_value(x.dtype, -1).value, lax.max, window_shape, strides, padding)
 
 
 def min_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:
     """The least element of each window; padding does not count. The derivative is that of the first of equals."""
     x = as_array("min_pool", inputs)
-    return _pooled("min_pool", x, extreme(x.dtype, 1).value, lax.min, window_shape, strides, padding)
+    return _pooled("min_pool", x, extreme_value(x.dtype, 1).value, lax.min, window_shape, strides, padding)
 
 
 def avg_pool(

@@ -9,7 +9,7 @@ from fxad.operations.axes import axis_of
 from fxad.operations.promotion import convert
 from fxad.operations.reductions import wide
 from fxad.primitives.cumulative import CumProd, CumSum
-from fxad.primitives.shape import reshaped
+from fxad.primitives.shape import emit_reshape
 from fxad.primitives.slicing import Pad
 
 Results = tuple[Atom, ...]
@@ -18,7 +18,7 @@ Results = tuple[Atom, ...]
 def flat(emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None) -> Results:
     """NumPy's rule: for axis None the array is flattened."""
     if axis is None:
-        x, axis = reshaped(emit, x, (x.aval.size,)), 0
+        x, axis = emit_reshape(emit, x, (x.aval.size,)), 0
     return _along(emit, x, product, axis, dtype)
 
 

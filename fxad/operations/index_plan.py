@@ -22,8 +22,8 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
 from fxad.operations.promotion import common_shape
-from fxad.primitives.indexing import Gather
-from fxad.primitives.picking import Index, IndexVectors, place_dtype
+from fxad.primitives.gather import Gather
+from fxad.primitives.index import Index, IndexVectors, index_dtype
 from fxad.primitives.shape import ExpandDims, Reshape, Rev, Squeeze
 from fxad.primitives.slicing import Slice
 
@@ -275,7 +275,7 @@ class _Layout:
     def _point(self, i: int) -> None:
         n = self.shape[self.axis]
         if not -n <= i < n and not self.checked:
-            self._array(_Array((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), place_dtype((n,)))))
+            self._array(_Array((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
             return
         if not -n <= i < n:
             raise AxisError(
@@ -414,7 +414,7 @@ def _from_front(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
         raise AxisError(
             f"getitem: index {worst} is out of range for axis {axis} with size {n}", remedy=_INSIDE.format(n=n)
         )
-    dtype = place_dtype((n,))
+    dtype = index_dtype((n,))
     places = value.astype(np.int64)
     places[places < 0] += n
     return replace(e, dtype=dtype, value=places.astype(dtype), front=True)

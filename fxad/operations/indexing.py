@@ -16,12 +16,12 @@ from fxad.operations.axes import axis_of
 from fxad.operations.index_plan import Plan
 from fxad.operations.promotion import broadcast, common_shape
 from fxad.operations.shapes import moved
+from fxad.primitives.dimension_numbers import windows_in_range
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise import SELECT_N
-from fxad.primitives.indexing import Gather
-from fxad.primitives.picking import IndexVectors, from_front, place_dtype
+from fxad.primitives.gather import Gather
+from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import BroadcastInDim, Squeeze
-from fxad.primitives.windows import inside
 
 
 def getitem(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
@@ -47,7 +47,7 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
     out = emit.one(prim, x, vectors)
     last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
     batch = tuple([a for a in range(out.aval.ndim) if a not in prim.offset_dims])
-    holds = emit.one(BroadcastInDim(out.aval.shape, batch), inside(emit, vectors, last))
+    holds = emit.one(BroadcastInDim(out.aval.shape, batch), windows_in_range(emit, vectors, last))
     return emit(SELECT_N, holds, fill.with_aval(out.aval.shape), out)
 
 
@@ -109,9 +109,11 @@ def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[
     for a in atoms:
         if a.aval.dtype not in dtypes.INTEGER or a.aval.shape:
             raise DTypeError(f"dynamic_slice: a start index must be an integer without axes, got {a.aval}")
-    dtype, rest = place_dtype(shape), iter(atoms)
+    dtype, rest = index_dtype(shape), iter(atoms)
     place = Aval((), dtype)
     return [
-        from_front(emit, next(rest), n, dtype) if k is None else Lit.of(max(min(k, n), -n - 1) + n * (k < 0), place)
+        normalize_index(emit, next(rest), n, dtype)
+        if k is None
+        else Lit.of(max(min(k, n), -n - 1) + n * (k < 0), place)
         for k, n in zip(fixed, shape, strict=True)
     ]

@@ -44,7 +44,7 @@ from fxad.primitives.linalg import (
 from fxad.primitives.linalg import matrices as mx
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
-from fxad.primitives.slicing import Concatenate, Pad, sliced
+from fxad.primitives.slicing import Concatenate, Pad, emit_slice
 
 PINV: Final = Pinv()
 _EPS: Final = MappingProxyType({dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52})
@@ -181,7 +181,7 @@ def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
         raise ShapeError(f"cross: vectors must have 3 elements, axis {axis} of {x.aval} has {x.aval.shape[k]}")
 
     def turned(v: Atom, by: int) -> Atom:
-        return emit.one(Concatenate(k), sliced(emit, v, k, by, 3), sliced(emit, v, k, 0, by))
+        return emit.one(Concatenate(k), emit_slice(emit, v, k, by, 3), emit_slice(emit, v, k, 0, by))
 
     return emit(
         SUB,

@@ -25,10 +25,10 @@ from fxad.primitives.linalg import (
     Slogdet,
     Solve,
     TriangularSolve,
-    factored,
+    lu_factors,
 )
 from fxad.primitives.linalg import matrices as mx
-from fxad.primitives.linalg.family import numbers
+from fxad.primitives.linalg.family import check_lapack_dtype
 from fxad.primitives.shape import Reshape, Transpose
 
 Results: TypeAlias = tuple[Atom, ...]
@@ -40,7 +40,7 @@ Results: TypeAlias = tuple[Atom, ...]
 def promoted(op: str, emit: Emit, x: Atom) -> Atom:
     """Return `x`, integers and bools as float64. Raises: DTypeError for a dtype without LAPACK routines."""
     x = x if x.aval.dtype in dtypes.INEXACT else convert(emit, x, dtypes.float64)
-    numbers(op, x.aval)
+    check_lapack_dtype(op, x.aval)
     return x
 
 
@@ -88,12 +88,12 @@ def solve(emit: Emit, a: Atom, b: Atom) -> Results:
     if b.aval.ndim == 1:
         column = broadcast(emit, mx.column(one, b), (*a.aval.shape[:-2], *b.aval.shape, 1))
         _same_rows("solve", a, column, b)
-        return (mx.vector(one, one(Solve(False), a, *factored(emit, a), column)),)
+        return (mx.vector(one, one(Solve(False), a, *lu_factors(emit, a), column)),)
     _same_rows("solve", a, b, b)
     if a.aval.ndim == 2 and b.aval.ndim > 2:
         return (_one_matrix(emit, a, b),)
     a, b = batched("solve", emit, a, b)
-    return (one(Solve(False), a, *factored(emit, a), b),)
+    return (one(Solve(False), a, *lu_factors(emit, a), b),)
 
 
 def _same_rows(op: str, a: Atom, b: Atom, given: Atom) -> None:
@@ -108,7 +108,7 @@ def _one_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
     from_batch = (b.aval.ndim - 2, *range(b.aval.ndim - 2), b.aval.ndim - 1)
     wide = emit.one(Transpose(from_batch), b)
     flat = emit.one(Reshape((b.aval.shape[-2], b.aval.size // max(1, b.aval.shape[-2]))), wide)
-    x = emit.one(Reshape(wide.aval.shape), emit.one(Solve(False), a, *factored(emit, a), flat))
+    x = emit.one(Reshape(wide.aval.shape), emit.one(Solve(False), a, *lu_factors(emit, a), flat))
     back = (*range(1, b.aval.ndim - 1), 0, b.aval.ndim - 1)
     return emit.one(Transpose(back), x)
 
@@ -117,7 +117,7 @@ def inv(emit: Emit, a: Atom) -> Results:
     """The inverse: infinities and nan for a singular matrix."""
     a = promoted("inv", emit, a)
     square("inv", a)
-    return (emit.one(Solve(False), a, *factored(emit, a), mx.identity(emit, a.aval)),)
+    return (emit.one(Solve(False), a, *lu_factors(emit, a), mx.identity(emit, a.aval)),)
 
 
 def triangular_solve(
@@ -243,7 +243,7 @@ def det(emit: Emit, a: Atom) -> Results:
     _, n = square("det", a)
     if 0 < n <= _SMALL:
         return (_written_out(emit, a, n),)
-    return emit(DET, a, *factored(emit, a))
+    return emit(DET, a, *lu_factors(emit, a))
 
 
 def _written_out(emit: Emit, a: Atom, n: int) -> Atom:
@@ -269,7 +269,7 @@ def slogdet(emit: Emit, a: Atom) -> Results:
     """Sign and logarithm of the absolute value of the determinant."""
     a = promoted("slogdet", emit, a)
     square("slogdet", a)
-    return emit(SLOGDET, a, *factored(emit, a))
+    return emit(SLOGDET, a, *lu_factors(emit, a))
 
 
 DET: Final = Det()

@@ -36,7 +36,7 @@ from fxad.primitives.elementwise import (
     SQUARE,
     SUB,
 )
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, extreme
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, extreme_value
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 
 
@@ -163,7 +163,7 @@ def _combined(
                 f"{spec.name}: where needs an initial value: there is no {spec.kind} where the mask leaves nothing",
                 remedy="give initial, a value to begin from",
             )
-        nothing = extreme(x.aval.dtype, -1 if spec.kind == "max" else 1)
+        nothing = extreme_value(x.aval.dtype, -1 if spec.kind == "max" else 1)
     else:
         nothing = Lit.of(spec.kind == "prod", x.aval)
     y = reduced(emit, _kept(emit, x, mask, nothing), along, axes)

@@ -15,9 +15,9 @@ from fxad.operations.promotion import broadcast, common_shape, convert
 from fxad.operations.updates import fitting
 from fxad.primitives.cumulative import CumSum
 from fxad.primitives.elementwise import ADD, DIV, EQ, MAX, MIN, MUL, REM, SELECT_N, SUB
-from fxad.primitives.picking import IndexVectors, from_front, place_dtype
+from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.scatter import Scatter
-from fxad.primitives.shape import Iota, reshaped
+from fxad.primitives.shape import Iota, emit_reshape
 
 Results = tuple[Atom, ...]
 
@@ -45,16 +45,16 @@ def first_places(emit: Emit, x: Atom, size: int) -> Atom:
     Cost: one cumulative sum and one scatter over all elements.
     """
     n = x.aval.size
-    dtype = place_dtype((n + 1, size))
+    dtype = index_dtype((n + 1, size))
     (holds,) = truth(emit, x)
-    holds = reshaped(emit, holds, (n,))
+    holds = emit_reshape(emit, holds, (n,))
     none = Lit.of(n, Aval((size,), dtype))
     if not n or not size:
         return none
     rank = emit.one(CumSum(0, False), convert(emit, holds, dtype))
     at = emit.one(SELECT_N, holds, Lit.of(size, rank.aval), emit.one(SUB, rank, Lit.of(1, rank.aval)))
     scatter = Scatter((), (0,), (), (), (0,), "drop", False, False)
-    return emit.one(scatter, none, reshaped(emit, at, (n, 1)), emit.one(Iota((n,), dtype, 0)))
+    return emit.one(scatter, none, emit_reshape(emit, at, (n, 1)), emit.one(Iota((n,), dtype, 0)))
 
 
 def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Results:
@@ -62,7 +62,7 @@ def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Results:
     if x.aval.dtype not in dtypes.INTEGER:
         raise DTypeError(f"unravel_index: takes integers, got {x.aval}")
     n = _size(shape)
-    at = from_front(emit, x, n, place_dtype((n,)))
+    at = normalize_index(emit, x, n, index_dtype((n,)))
     at = emit.one(MIN, emit.one(MAX, at, Lit.of(0, at.aval)), Lit.of(max(n - 1, 0), at.aval))
     out: list[Atom] = []
     for m in reversed(shape):
@@ -79,7 +79,7 @@ def ravel_multi_index(emit: Emit, *args: object) -> Results:
     for k, p in enumerate(places):
         if p.aval.dtype not in dtypes.INTEGER:
             raise DTypeError(f"ravel_multi_index: array {k} must be integers, got {p.aval}")
-    dtype, out = place_dtype((_size(shape),)), None
+    dtype, out = index_dtype((_size(shape),)), None
     together = all_together("ravel_multi_index", emit, tuple(places)) if places else ()
     for p, n in zip(together, shape, strict=True):
         inside = _held(emit, p, n, cast(str, mode), dtype)

@@ -21,7 +21,7 @@ from fxad.operations.promotion import convert, inexact
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.elementwise import CONJ, DIV, MUL, REAL, SQRT, SQUARE, SUB
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd
-from fxad.primitives.shape import BroadcastInDim, ReduceSum, reshaped
+from fxad.primitives.shape import BroadcastInDim, ReduceSum, emit_reshape
 
 Results = tuple[Atom, ...]
 
@@ -42,7 +42,7 @@ def with_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: boo
     """Return the result `y` of a reduction of `x`, with axes of size 1 in place of the reduced ones for `keepdims`."""
     if not keepdims:
         return (y,)
-    return (reshaped(emit, y, tuple([1 if a in axes else n for a, n in enumerate(x.aval.shape)])),)
+    return (emit_reshape(emit, y, tuple([1 if a in axes else n for a, n in enumerate(x.aval.shape)])),)
 
 
 # The signature every reduction below has: x, then axis, keepdims and the rest as static values.
@@ -176,7 +176,7 @@ def _place(
         raise DTypeError(f"{op}: complex numbers have no order, got {x.aval}")
     if axis is None:
         axes = tuple(range(x.aval.ndim))
-        flat = reshaped(emit, x, (x.aval.size,))
+        flat = emit_reshape(emit, x, (x.aval.size,))
         k = 0
     else:
         k = axis_of(op, axis, x.aval.ndim)

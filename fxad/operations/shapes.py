@@ -17,8 +17,8 @@ from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape
 from fxad.operations.axes import Axes, axes_of, axis_of, distinct, integer
 from fxad.operations.promotion import broadcast, common, convert
 from fxad.primitives.elementwise import ADD, EQ, GE, SELECT_N
-from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, reshaped, spread
-from fxad.primitives.slicing import Concatenate, Pad, sliced
+from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast, emit_reshape
+from fxad.primitives.slicing import Concatenate, Pad, emit_slice
 
 Results = tuple[Atom, ...]
 
@@ -26,7 +26,7 @@ Results = tuple[Atom, ...]
 def moved(emit: Emit, prim: Primitive, x: Atom) -> Atom:
     """Apply `prim`, which only moves elements; a literal becomes the literal of the new shape."""
     if isinstance(prim, Reshape):
-        return reshaped(emit, x, prim.shape)
+        return emit_reshape(emit, x, prim.shape)
     if isinstance(x, Lit):
         (aval,) = prim.abstract_eval(x.aval)
         return x.with_aval(aval.shape)
@@ -38,7 +38,7 @@ def moved(emit: Emit, prim: Primitive, x: Atom) -> Atom:
 
 def reshape(emit: Emit, x: Atom, shape: Shape) -> Results:
     """x in row-major order in another shape; one size may be -1, which is inferred."""
-    return (reshaped(emit, x, complete("reshape", shape, x.aval)),)
+    return (emit_reshape(emit, x, complete("reshape", shape, x.aval)),)
 
 
 def complete(op: str, shape: Shape, x: Aval) -> Shape:
@@ -158,12 +158,12 @@ def _rolled(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
     cut = -integer("roll", "shift", shift) % n if n else 0
     if not cut or isinstance(x, Lit):
         return x
-    return emit.one(Concatenate(axis), sliced(emit, x, axis, cut, n), sliced(emit, x, axis, 0, cut))
+    return emit.one(Concatenate(axis), emit_slice(emit, x, axis, cut, n), emit_slice(emit, x, axis, 0, cut))
 
 
 def window(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
     """`x[start:limit]` along an axis; no equation for the whole axis."""
-    return x if (start, limit) == (0, x.aval.shape[axis]) else sliced(emit, x, axis, start, limit)
+    return x if (start, limit) == (0, x.aval.shape[axis]) else emit_slice(emit, x, axis, start, limit)
 
 
 # ----------------------------------------------------------------------------------------- putting arrays together
@@ -183,7 +183,7 @@ def concatenate(emit: Emit, *args: object) -> Results:
     *given, axis = args
     xs = _promoted("concatenate", emit, cast("list[Atom]", given))
     if axis is None:
-        xs, axis = [reshaped(emit, x, (x.aval.size,)) for x in xs], 0
+        xs, axis = [emit_reshape(emit, x, (x.aval.size,)) for x in xs], 0
     for k, x in enumerate(xs):
         if x.aval.ndim != xs[0].aval.ndim or not x.aval.ndim:
             raise ShapeError(f"concatenate: ranks must be equal and not 0: array 0 {xs[0].aval}, array {k} {x.aval}")
@@ -216,12 +216,12 @@ def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Results:
     if count < 0:
         raise ParameterError(f"repeat: {count} repetitions")
     if axis is None:
-        x, axis = reshaped(emit, x, (x.aval.size,)), 0
+        x, axis = emit_reshape(emit, x, (x.aval.size,)), 0
     k = axis_of("repeat", axis, x.aval.ndim)
     shape = x.aval.shape
     wide = (*shape[: k + 1], count, *shape[k + 1 :])
-    rows = spread(emit, x, wide, tuple([a for a in range(len(wide)) if a != k + 1]))
-    return (reshaped(emit, rows, (*shape[:k], shape[k] * count, *shape[k + 1 :])),)
+    rows = emit_broadcast(emit, x, wide, tuple([a for a in range(len(wide)) if a != k + 1]))
+    return (emit_reshape(emit, rows, (*shape[:k], shape[k] * count, *shape[k + 1 :])),)
 
 
 def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Results:
@@ -230,8 +230,8 @@ def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Results:
     counts = (1,) * (x.aval.ndim - len(reps)) + reps
     shape = (1,) * lead + x.aval.shape
     wide = tuple([m for pair in zip(counts, shape, strict=True) for m in pair])
-    copies = spread(emit, x, wide, tuple([2 * (a + lead) + 1 for a in range(x.aval.ndim)]))
-    return (reshaped(emit, copies, tuple([c * n for c, n in zip(counts, shape, strict=True)])),)
+    copies = emit_broadcast(emit, x, wide, tuple([2 * (a + lead) + 1 for a in range(x.aval.ndim)]))
+    return (emit_reshape(emit, copies, tuple([c * n for c, n in zip(counts, shape, strict=True)])),)
 
 
 def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -> Results:
@@ -285,5 +285,5 @@ def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Results:
     n = x.aval.size + abs(k)
     low, high = (max(-k, 0), max(k, 0))  # rows above and below the vector's
     rows = emit.one(Pad((low,), (high,), (0,)), x, Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(())))
-    wide = spread(emit, rows, (n, n), (0,))
+    wide = emit_broadcast(emit, rows, (n, n), (0,))
     return emit(SELECT_N, on_diagonal(emit, (n, n), 0, 1, k), Lit.of(0, wide.aval), wide)

@@ -23,11 +23,11 @@ from fxad.primitives.elementwise import (
     SUB,
     ConvertElementType,
 )
-from fxad.primitives.indexing import Gather
-from fxad.primitives.picking import place_dtype
-from fxad.primitives.shape import ExpandDims, Iota, ReduceSum, Rev, reshaped, spread
+from fxad.primitives.gather import Gather
+from fxad.primitives.index import index_dtype
+from fxad.primitives.shape import ExpandDims, Iota, ReduceSum, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate
-from fxad.primitives.sort import Sort, ordered
+from fxad.primitives.sort import Sort, order_preserving_bits
 from fxad.primitives.top_k import TopK
 
 Results = tuple[Atom, ...]
@@ -38,7 +38,7 @@ METHODS: Final = ("scan", "scan_unrolled", "sort", "compare_all")
 def _axis(op: str, emit: Emit, x: Atom, axis: int | None) -> tuple[Atom, int]:
     """Return the operand and the axis; for None the flattened operand."""
     if axis is None:
-        return reshaped(emit, x, (x.aval.size,)), 0
+        return emit_reshape(emit, x, (x.aval.size,)), 0
     return x, axis_of(op, axis, x.aval.ndim)
 
 
@@ -52,7 +52,7 @@ def sort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
 def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
     """The indices that sort the elements; equal elements keep their order, also when descending."""
     x, k = _axis("argsort", emit, x, axis)
-    places: Atom = emit.one(Iota(x.aval.shape, place_dtype(x.aval.shape), k))
+    places: Atom = emit.one(Iota(x.aval.shape, index_dtype(x.aval.shape), k))
     if not descending:
         return emit(Sort(k, 1), x, places)[1:]
     back = Rev((k,))
@@ -68,7 +68,7 @@ def lexsort(emit: Emit, *args: object) -> Results:
             raise ShapeError(f"lexsort: keys must have one shape, with axes: key 0 {keys[0].aval}, key {j} {key.aval}")
     shape = keys[0].aval.shape
     k = axis_of("lexsort", cast(int, axis), len(shape))
-    places = emit.one(Iota(shape, place_dtype(shape), k))
+    places = emit.one(Iota(shape, index_dtype(shape), k))
     return emit(Sort(k, len(keys)), *keys[::-1], places)[-1:]
 
 
@@ -94,11 +94,11 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Result
         raise ParameterError(f"searchsorted: method {method!r} is not one of {' '.join(METHODS)}")
     if dtype in dtypes.COMPLEX:
         raise DTypeError(f"searchsorted: complex numbers are not searched, got {a.aval} and {v.aval}")
-    index = place_dtype(a.aval.shape)
+    index = index_dtype(a.aval.shape)
     if not a.aval.size or not v.aval.size:
         return (Lit.of(0, v.aval.with_dtype(index)),)
     # as unsigned integers, in which nan is an ordinary greatest element
-    keys, wanted = [ordered(emit, _as(emit, x, dtype), True) for x in (a, v)]
+    keys, wanted = [order_preserving_bits(emit, _as(emit, x, dtype), True) for x in (a, v)]
     if method == "sort":
         return (_by_rank(emit, keys, wanted, side, index),)
     if method == "compare_all":
@@ -113,8 +113,8 @@ def _as(emit: Emit, x: Atom, dtype: DType) -> Atom:
 def _by_count(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
     """Count the preceding keys by comparing with all of them."""
     shape = (*wanted.aval.shape, keys.aval.size)
-    key = spread(emit, keys, shape, (len(shape) - 1,))
-    v = spread(emit, wanted, shape, tuple(range(len(shape) - 1)))
+    key = emit_broadcast(emit, keys, shape, (len(shape) - 1,))
+    v = emit_broadcast(emit, wanted, shape, tuple(range(len(shape) - 1)))
     before = emit.one(LT if side == "left" else LE, key, v)
     return emit.one(ReduceSum((len(shape) - 1,)), _as(emit, before, index))
 
@@ -145,12 +145,12 @@ def _halving(keys: Aval, wanted: Aval, places: Aval, side: str) -> Jaxpr:
 def _by_rank(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
     """Sort keys and wanted values together: the rank among all, minus the rank among the wanted ones."""
     n, m = keys.aval.size, wanted.aval.size
-    flat = reshaped(emit, wanted, (m,))
+    flat = emit_reshape(emit, wanted, (m,))
     # the sort is stable
     both = emit.one(Concatenate(0), *((flat, keys) if side == "left" else (keys, flat)))
     start = 0 if side == "left" else n
     place = emit.one(SUB, window(emit, _rank(emit, both, index), 0, start, start + m), _rank(emit, flat, index))
-    return reshaped(emit, place, wanted.aval.shape)
+    return emit_reshape(emit, place, wanted.aval.shape)
 
 
 def _rank(emit: Emit, x: Atom, index: DType) -> Atom:

@@ -19,15 +19,15 @@ from fxad.operations.index_plan import Plan
 from fxad.operations.indexing import gather, getitem
 from fxad.operations.promotion import broadcast, common_shape, convert, kind
 from fxad.operations.shapes import moved
+from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
 from fxad.primitives.elementwise import DIV, MAX, MIN, NEG, SELECT_N, SUB
-from fxad.primitives.indexing import Gather, ScatterAdd
-from fxad.primitives.picking import IndexVectors, place_dtype
+from fxad.primitives.gather import Gather, ScatterAdd
+from fxad.primitives.index import IndexVectors, index_dtype
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, dropped, put, reshaped
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, emit_reshape, insert_entry, remove_axes
 from fxad.primitives.slicing import Pad, Slice
-from fxad.primitives.windows import Windows
 
 Results: TypeAlias = tuple[Atom, ...]
 Combine: TypeAlias = Callable[[Emit, Atom, Atom], Results]
@@ -120,7 +120,7 @@ def fitting(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Atom:
 class _Places:
     """Elements at index vectors: the dimension numbers, the primitive that makes the vectors, and the windows."""
 
-    windows: Windows
+    windows: DimensionNumbers
     vectors: IndexVectors | None
     sizes: Shape
     once: bool  # the indices are unique and sorted
@@ -192,7 +192,7 @@ def _parted(p: Plan, shape: Shape) -> tuple[tuple[Primitive, ...], _Places | Non
     if not take.dynamic:
         return before, None, (*((Squeeze(take.dropped),) if take.dropped else ()), *p.after)
     stay = tuple(range(len(held) - len(take.dropped)))
-    windows = Windows(stay, take.dropped, (), (), take.dynamic)
+    windows = DimensionNumbers(stay, take.dropped, (), (), take.dynamic)
     vectors = IndexVectors(tuple([held[a] for a in take.dynamic]))
     return before, _Places(windows, vectors, take.sizes, once=True), p.after
 
@@ -218,18 +218,18 @@ def _undone(emit: Emit, prim: Primitive, value: Atom, view: Shape) -> Atom:
     """Return the value before `prim` changes the axes of the indexed elements."""
     shape = value.aval.shape
     if isinstance(prim, ExpandDims):
-        return reshaped(emit, value, dropped(shape, prim.axes))
+        return emit_reshape(emit, value, remove_axes(shape, prim.axes))
     if isinstance(prim, Squeeze):
         for a in prim.axes:
-            shape = put(shape, a, 1)
-        return reshaped(emit, value, shape)
-    return moved(emit, prim, value) if isinstance(prim, Rev) else reshaped(emit, value, view)
+            shape = insert_entry(shape, a, 1)
+        return emit_reshape(emit, value, shape)
+    return moved(emit, prim, value) if isinstance(prim, Rev) else emit_reshape(emit, value, view)
 
 
 def _written(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
     """x with a window replaced."""
     if max(window.strides) == 1:
-        dtype = place_dtype(x.aval.shape)
+        dtype = index_dtype(x.aval.shape)
         starts = [Lit.of(n, Aval((), dtype)) for n in window.starts]
         return emit.one(DYNAMIC_UPDATE_SLICE, x, new, *starts)
     high = tuple([n - end for n, end in zip(x.aval.shape, window.limits, strict=True)])

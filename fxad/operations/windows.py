@@ -13,11 +13,11 @@ from typing import Final, cast
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.fold import Reduce, ReduceWindow
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor, extreme
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor, extreme_value
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
-from fxad.primitives.shape import ExpandDims, ReduceSum, Transpose, reshaped, spread
+from fxad.primitives.shape import ExpandDims, ReduceSum, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.primitives.sliding import Sliding, span
+from fxad.primitives.sliding import SlidingWindow, dilated_size
 
 Results = tuple[Atom, ...]
 
@@ -56,7 +56,7 @@ def _neutral(prim: Primitive, x: Aval) -> Lit | None:
         case ew.Mul():
             return Lit.of(1, scalar)
         case ew.Max() | ew.Min():
-            return extreme(x.dtype, -1 if prim is ew.MAX else 1)
+            return extreme_value(x.dtype, -1 if prim is ew.MAX else 1)
         case _:
             return None
 
@@ -65,7 +65,7 @@ def _with_start(emit: Emit, prim: Primitive, y: Atom, init: Atom) -> Atom:
     """Return `y` combined with an initial value, if that can change it."""
     if init is _neutral(prim, y.aval):
         return y
-    return emit.one(prim, spread(emit, init, y.aval.shape, ()), y)
+    return emit.one(prim, emit_broadcast(emit, init, y.aval.shape, ()), y)
 
 
 def _starts(given: list[object], known: object) -> tuple[list[Atom], list[Atom]]:
@@ -93,7 +93,7 @@ def reduce_window(emit: Emit, *args: object) -> Results:
     """Reduce windows. Arguments: operands, dynamic initial values, body, windows, static initial values (or None)."""
     *given, body, sliding, known = args
     assert isinstance(body, Jaxpr)
-    assert isinstance(sliding, Sliding)
+    assert isinstance(sliding, SlidingWindow)
     xs, inits = _starts(given, known)
     prim = _single(body)
     # a hole that holds the initial value counts in a sum, and not in a maximum
@@ -104,7 +104,12 @@ def reduce_window(emit: Emit, *args: object) -> Results:
 
 
 def patches(
-    emit: Emit, x: Atom, sliding: Sliding, lhs_spec: tuple[int, ...], out_spec: tuple[int, ...], order: tuple[int, ...]
+    emit: Emit,
+    x: Atom,
+    sliding: SlidingWindow,
+    lhs_spec: tuple[int, ...],
+    out_spec: tuple[int, ...],
+    order: tuple[int, ...],
 ) -> Results:
     """The elements of each window as features: feature by feature, and in a window by axes in `order`.
 
@@ -120,10 +125,10 @@ def patches(
         at = dict(zip(order, place, strict=True))
         offset = [at.get(a, 0) for a in range(len(places))]
         first = [k * r if m else 0 for k, r, m in zip(offset, sliding.window_dilation, places, strict=True)]
-        limits = [a + span(m, s) for a, m, s in zip(first, places, sliding.strides, strict=True)]
+        limits = [a + dilated_size(m, s) for a, m, s in zip(first, places, sliding.strides, strict=True)]
         piece = emit.one(Slice(tuple(first), tuple(limits), sliding.strides), spread_out)
         rows.append(emit.one(ExpandDims((f + 1,)), piece))
     every = rows[0] if len(rows) == 1 else emit.one(Concatenate(f + 1), *rows)
-    y = reshaped(emit, every, (*places[:f], places[f] * len(rows), *places[f + 1 :]))
+    y = emit_reshape(emit, every, (*places[:f], places[f] * len(rows), *places[f + 1 :]))
     perm = tuple([lhs_spec[out_spec.index(a)] for a in range(len(out_spec))])
     return (y if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), y),)

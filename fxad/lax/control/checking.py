@@ -13,7 +13,7 @@ from fxad import dtypes, tree
 from fxad.errors import ArgumentError, CheckError, DTypeError, described
 from fxad.ir import place
 from fxad.lax.control.host import check_format, try_format
-from fxad.primitives.checking import Check
+from fxad.primitives.check import Check
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.tracer import Tracer, user_source
 

@@ -14,7 +14,7 @@ from fxad.lax.control.bodies import traced_loop
 from fxad.lax.control.scanning import slices_of, whole_number
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.naming import Name
+from fxad.primitives.marks import Name
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.tracing.array import aval_of, binder

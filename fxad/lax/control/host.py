@@ -19,7 +19,7 @@ from fxad.core.host_functions import HOST
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval
 from fxad.lax.placing import beside
-from fxad.primitives.host import IO, ORDERED, PURE, HostCall
+from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.context import same_again
 from fxad.tracing.program import name_of

@@ -22,7 +22,7 @@ from fxad.lax.implicit.maps import (
     solver,
     transposed_program,
 )
-from fxad.primitives.control.bodies import filled_linear, filled_outs, over, with_outs
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_operands, with_outs
 from fxad.primitives.implicit import Root
 from fxad.tracing.program import name_of
 from fxad.tracing.tracer import bind
@@ -63,7 +63,7 @@ class Problem:
         for (linear, _), body in zip(system, solvers, strict=True):
             has = (True,) * len(linear.ins) + (False,) * n
             avals = (*linear.out_avals, *known)
-            pieces += [over(linear, has, avals, (True,) * len(avals)), rotated(body, n)]
+            pieces += [with_operands(linear, has, avals, (True,) * len(avals)), rotated(body, n)]
         outs = bind(Root(equation, run, point, tuple(pieces), n), *operands, *self.guess)
         return forward.result(self.like, outs)
 
@@ -79,11 +79,11 @@ class Problem:
             fused, nonzero = jvp(jaxpr, mask)
             b = Builder()
             dots, known = b.inputs(self.like.direction.avals), b.inputs(jaxpr.in_avals)
-            linear = with_outs(fused, filled_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
+            linear = with_outs(fused, instantiate_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
             matvec = dce(b.build(b.inline(linear, (*known, *dots)), f"derivative_{jaxpr.name}"))
             at = with_outs(jaxpr, jaxpr.ins)
         else:
-            matvec = filled_linear(split, (True,) * m)
+            matvec = instantiate_linear_outs(split, (True,) * m)
             at = split.primal
             at = with_outs(at, at.outs[m:])
         return replace(self.equation, jaxpr=dce(at), numbers=(None,) * len(at.outs)), matvec
