@@ -39,7 +39,7 @@ _WINDOWS: Final[Mapping[Primitive, type[ReduceWindowSum | ReduceWindowProd | Red
 )
 
 
-def _single(body: Jaxpr) -> Primitive | None:
+def _single_primitive(body: Jaxpr) -> Primitive | None:
     """Return the primitive of a body that is one primitive of its two operands, in either order."""
     if len(body.ins) != 2 or len(body.eqns) != 1:
         return None
@@ -47,7 +47,7 @@ def _single(body: Jaxpr) -> Primitive | None:
     return eqn.prim if {*eqn.ins} == {*body.ins} and body.outs == eqn.outs else None
 
 
-def _neutral(prim: Primitive, x: Aval) -> Lit | None:
+def _identity_element(prim: Primitive, x: Aval) -> Lit | None:
     """Return the identity element of a sum, product, maximum or minimum."""
     scalar = x.with_shape(())
     match prim:
@@ -61,14 +61,14 @@ def _neutral(prim: Primitive, x: Aval) -> Lit | None:
             return None
 
 
-def _with_start(emit: Emit, prim: Primitive, y: Atom, init: Atom) -> Atom:
+def _combine_initial(emit: Emit, prim: Primitive, y: Atom, init: Atom) -> Atom:
     """Return `y` combined with an initial value, if that can change it."""
-    if init is _neutral(prim, y.aval):
+    if init is _identity_element(prim, y.aval):
         return y
     return emit.one(prim, emit_broadcast(emit, init, y.aval.shape, ()), y)
 
 
-def _starts(given: list[object], known: object) -> tuple[list[Atom], list[Atom]]:
+def _initial_values(given: list[object], known: object) -> tuple[list[Atom], list[Atom]]:
     """Return the operands and their initial values: static ones, or the operands that follow."""
     atoms, lits = cast("list[Atom]", given), cast("tuple[Lit | None, ...]", known)
     n = len(lits)
@@ -81,12 +81,12 @@ def reduce(emit: Emit, *args: object) -> Results:
     *given, body, axes, known = args
     assert isinstance(body, Jaxpr)
     axes = cast("tuple[int, ...]", axes)
-    xs, inits = _starts(given, known)
-    prim = _single(body)
+    xs, inits = _initial_values(given, known)
+    prim = _single_primitive(body)
     if prim is None or prim not in _AXES:
         return emit(Reduce(body, axes), *xs, *inits)
     y = emit.one(_AXES[prim](axes), xs[0]) if axes else xs[0]
-    return (_with_start(emit, prim, y, inits[0]),)
+    return (_combine_initial(emit, prim, y, inits[0]),)
 
 
 def reduce_window(emit: Emit, *args: object) -> Results:
@@ -94,12 +94,16 @@ def reduce_window(emit: Emit, *args: object) -> Results:
     *given, body, sliding, known = args
     assert isinstance(body, Jaxpr)
     assert isinstance(sliding, SlidingWindow)
-    xs, inits = _starts(given, known)
-    prim = _single(body)
+    xs, inits = _initial_values(given, known)
+    prim = _single_primitive(body)
     # a hole that holds the initial value counts in a sum, and not in a maximum
-    if prim is not None and prim in _WINDOWS and (prim in (ew.MAX, ew.MIN) or inits[0] is _neutral(prim, xs[0].aval)):
+    if (
+        prim is not None
+        and prim in _WINDOWS
+        and (prim in (ew.MAX, ew.MIN) or inits[0] is _identity_element(prim, xs[0].aval))
+    ):
         y = emit.one(_WINDOWS[prim](*sliding.fields), xs[0])
-        return (_with_start(emit, prim, y, inits[0]),)
+        return (_combine_initial(emit, prim, y, inits[0]),)
     return emit(ReduceWindow(body, *sliding.fields), *xs, *inits)
 
 
