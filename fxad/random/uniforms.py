@@ -24,8 +24,8 @@ from fxad.random.arguments import (
     shape_with,
 )
 from fxad.random.cipher import UNSIGNED, between, constant, mantissa_bits, random_bits, unit
+from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
-from fxad.random.staging import staged
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
 
@@ -39,7 +39,7 @@ def bits(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
     chosen = dtypes.uint32 if dtype is None else dtypes.as_dtype(dtype)
     if chosen not in dtypes.UNSIGNED:
         raise DTypeError(f"random.bits: dtype must be an unsigned integer, got {chosen.name}")
-    return staged(random_bits, (key_of("random.bits", key),), shape_of("random.bits", shape), chosen)
+    return jit_sampler(random_bits, (key_of("random.bits", key),), shape_of("random.bits", shape), chosen)
 
 
 def uniform(
@@ -57,10 +57,10 @@ def uniform(
     checked, sizes = key_of(name, key), shape_of(name, shape)
     chosen = float_dtype(name, dtype, minval=minval, maxval=maxval)
     if type(minval) in (int, float) and type(maxval) in (int, float) and (minval, maxval) == (0, 1):
-        return staged(unit, (checked,), sizes, chosen)
+        return jit_sampler(unit, (checked,), sizes, chosen)
     for which, bound in (("minval", minval), ("maxval", maxval)):
         check_fits(name, sizes, which, aval_of(bound, f"{name}: {which}").shape)
-    return staged(_uniform, (checked, parameter(minval, chosen), parameter(maxval, chosen)), sizes, chosen)
+    return jit_sampler(_uniform, (checked, parameter(minval, chosen), parameter(maxval, chosen)), sizes, chosen)
 
 
 def _uniform(key: Array, minval: Array, maxval: Array, shape: Shape, dtype: DType) -> Array:
@@ -92,7 +92,7 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
                 f"{name}: {which} must be an integer, got {aval}", remedy="round it and convert it with astype"
             )
         check_fits(name, sizes, which, aval.shape)
-    return staged(randints, (checked, _bound(minval, chosen), _bound(maxval, chosen)), sizes, chosen)
+    return jit_sampler(randints, (checked, _bound(minval, chosen), _bound(maxval, chosen)), sizes, chosen)
 
 
 def _bound(value: ArrayLike, dtype: DType) -> ArrayLike:
@@ -151,7 +151,7 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
     aval = aval_of(p, f"{name}: p")
     if aval.dtype not in FLOATS:
         raise DTypeError(f"{name}: p must be floating, got {aval}", remedy="a probability lies between 0.0 and 1.0")
-    return staged(_bernoulli, (checked, parameter(p, aval.dtype)), shape_with(name, shape, p=p), mode)
+    return jit_sampler(_bernoulli, (checked, parameter(p, aval.dtype)), shape_with(name, shape, p=p), mode)
 
 
 def _bernoulli(key: Array, p: Array, shape: Shape, mode: str) -> Array:
@@ -173,7 +173,7 @@ def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> A
     chosen = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
     if chosen not in dtypes.SIGNED | FLOATS | dtypes.COMPLEX:
         raise DTypeError(f"{name}: dtype must have a -1, got {chosen.name}")
-    return staged(signs, (key_of(name, key),), shape_of(name, shape), chosen)
+    return jit_sampler(signs, (key_of(name, key),), shape_of(name, shape), chosen)
 
 
 def signs(key: Array, shape: Shape, dtype: DType) -> Array:

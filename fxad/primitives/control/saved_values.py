@@ -10,11 +10,11 @@ from fxad.core.layout import Carry, Constant, Layout, Once, OneOf, Role, Slice, 
 from fxad.core.liveness import over
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
-from fxad.primitives.control.bodies import placed, shared_places, with_places_in, with_places_out
+from fxad.primitives.control.bodies import assign_slots, shared_slots, with_slot_operands, with_slot_results
 from fxad.primitives.control.call import Call
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise import ADD
-from fxad.primitives.naming import Keep, kept, sources
+from fxad.primitives.marks import Keep, kept_values, unmarked_values
 from fxad.primitives.shape import Squeeze
 
 _COUNT = Aval((), dtypes.int32)
@@ -22,12 +22,13 @@ _STACKS = Slice(0)  # the role of stacked values of any rank
 
 
 @by_value
-def keeps(jaxpr: Jaxpr) -> bool:
+def has_saved_values(jaxpr: Jaxpr) -> bool:
     """Return True if the program or one of its bodies keeps a value: a value marked with `keep`, or a result of an
     effect."""
     return bool(jaxpr.effects) or any(
         [
-            isinstance(e.prim, Keep) or (isinstance(e.prim, HigherOrder) and any([keeps(b) for b in e.prim.bodies]))
+            isinstance(e.prim, Keep)
+            or (isinstance(e.prim, HigherOrder) and any([has_saved_values(b) for b in e.prim.bodies]))
             for e in jaxpr.eqns
         ]
     )
@@ -45,14 +46,16 @@ def split_at_saved(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
 
     Law:  the second program, applied to the results of the first, gives the same results.
     """
-    if not keeps(jaxpr):
+    if not has_saved_values(jaxpr):
         return jaxpr, jaxpr
     saving, resuming = Builder.like(jaxpr), Builder.like(jaxpr)
     first: dict[Atom, Atom] = {}
     second: dict[Atom, Atom] = {}
-    chosen = {v: mark for v, mark in kept(jaxpr.eqns, level).items() if isinstance(v, Var) and v not in jaxpr.ins}
+    chosen = {
+        v: mark for v, mark in kept_values(jaxpr.eqns, level).items() if isinstance(v, Var) and v not in jaxpr.ins
+    }
     saved: list[tuple[bool, Var]] = []  # (False, a variable of the new program) or (True, a marked variable of `jaxpr`)
-    before = sources(jaxpr.eqns)
+    before = unmarked_values(jaxpr.eqns)
     for eqn in jaxpr.eqns:
         halves = split_bodies_at_saved(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
         a, b = renamed(eqn.ins, first), renamed(eqn.ins, second)
@@ -107,30 +110,30 @@ def split_bodies_at_saved(prim: HigherOrder, level: int) -> tuple[Primitive, Pri
     if any([layout.bodies[k].jaxpr.effects for k in layout.running if k not in stores]):
         return None  # the effects would happen twice
     if all([type(layout.bodies[k].runs) is OneOf for k in stores]):
-        return _branches(prim, layout, halves)
+        return _split_branches(prim, layout, halves)
     if len(stores) > 1:
         return None
-    return _run(prim, layout, stores[0], *halves[0])
+    return _split_single_body(prim, layout, stores[0], *halves[0])
 
 
-def _branches(
+def _split_branches(
     prim: HigherOrder, layout: Layout, halves: Sequence[tuple[Jaxpr, Jaxpr]]
 ) -> tuple[Primitive, Primitive] | None:
     body = layout.bodies[0]
     n_in, n_out = len(body.jaxpr.ins), len(body.jaxpr.outs)
-    places = shared_places([saving.out_avals[n_out:] for saving, _ in halves])
-    saving = [with_places_out(s, n_out, placed(s.outs[n_out:], places), places) for s, _ in halves]
-    resuming = [with_places_in(r, n_in, places) for _, r in halves]
-    operands, results = _sizes(layout, len(places))
+    places = shared_slots([saving.out_avals[n_out:] for saving, _ in halves])
+    saving = [with_slot_results(s, n_out, assign_slots(s.outs[n_out:], places), places) for s, _ in halves]
+    resuming = [with_slot_operands(r, n_in, places) for _, r in halves]
+    operands, results = _group_sizes(layout, len(places))
     if not _ends_with(layout, 0, Constant(), None):
         return None
     return (
-        prim.rebuild(tuple(saving), _sizes(layout)[0], results),
-        prim.rebuild(tuple(resuming), operands, _sizes(layout)[1]),
+        prim.rebuild(tuple(saving), _group_sizes(layout)[0], results),
+        prim.rebuild(tuple(resuming), operands, _group_sizes(layout)[1]),
     )
 
 
-def _run(
+def _split_single_body(
     prim: HigherOrder, layout: Layout, at: int, saving: Jaxpr, resuming: Jaxpr
 ) -> tuple[Primitive, Primitive] | None:
     """Split an equation with a single body that stores a value."""
@@ -140,7 +143,7 @@ def _run(
     if not _ends_with(layout, at, None, None if once else _STACKS):
         return None
     bodies = [b.jaxpr for b in layout.bodies]
-    plain, more = _sizes(layout), _sizes(layout, n_saved)
+    plain, more = _group_sizes(layout), _group_sizes(layout, n_saved)
     first = prim.rebuild((*bodies[:at], saving, *bodies[at + 1 :]), plain[0], more[1])
     if _ends_with(layout, at, Constant() if once else _STACKS, None):
         return first, prim.rebuild((*bodies[:at], resuming, *bodies[at + 1 :]), more[0], plain[1])
@@ -158,7 +161,7 @@ def _ends_with(layout: Layout, at: int, operands: Role | None, results: Role | N
     return operands is None or (ins.role == operands and takes_last)
 
 
-def _sizes(layout: Layout, further: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _group_sizes(layout: Layout, further: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the sizes of the groups of operands and results, with `further` added to the last group of each."""
     operands, results = [g.size for g in layout.operands], [g.size for g in layout.results]
     return (*operands[:-1], operands[-1] + further), (*results[:-1], results[-1] + further)
@@ -183,11 +186,11 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     groups = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
     groups[constants] += stacks
     groups[carry].insert(0, step)
-    types.update(_types(layout))
+    types.update(_whole_operand_types(layout))
     bodies = [over(b.jaxpr, layout.takes(k), b.operands, groups, types=types) for k, b in enumerate(layout.bodies)]
     b = Builder()
     ins: dict[int, Atom] = {p: b.input(types[p]) for g in body.operands for p in groups[g]}
-    saved = [_slice(b, ins[k], ins[step]) for k in stacks]
+    saved = [_read_row(b, ins[k], ins[step]) for k in stacks]
     outs = list(b.inline(resuming, (*[ins[p] for p in takes], *saved)))
     first = sum([1 if g < 0 else layout.results[g].size for g in body.results[: body.results.index(of_carry)]])
     outs.insert(first, b.one(ADD, ins[step], Lit.of(1, _COUNT)))
@@ -203,7 +206,7 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     return Call(b.build(found, body.jaxpr.name))
 
 
-def _types(layout: Layout) -> dict[int, Aval]:
+def _whole_operand_types(layout: Layout) -> dict[int, Aval]:
     """Return the types of the operands that bodies take whole."""
     return {
         p: v.aval
@@ -213,7 +216,7 @@ def _types(layout: Layout) -> dict[int, Aval]:
     }
 
 
-def _slice(b: Builder, stack: Atom, step: Atom) -> Atom:
+def _read_row(b: Builder, stack: Atom, step: Atom) -> Atom:
     first = Lit.of(0, _COUNT)
     row = b.one(DynamicSlice((1, *stack.aval.shape[1:])), stack, step, *[first] * (stack.aval.ndim - 1))
     return b.one(Squeeze((0,)), row)

@@ -16,10 +16,10 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
-from fxad.primitives.attrs import numbers
-from fxad.primitives.checks import axes_of, axis_of
 from fxad.primitives.elementwise import AND, EQ, GE, LE, MAX, MIN, SELECT_N, ConvertElementType
-from fxad.primitives.shape import Iota, ReduceSum, past, put
+from fxad.primitives.mlir_attributes import int_list
+from fxad.primitives.operand_checks import check_axes, check_axis
+from fxad.primitives.shape import Iota, ReduceSum, axes_after_insert, insert_entry
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -28,7 +28,7 @@ MODES: Final = ("clip", "drop", "promise_in_bounds")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Windows:
+class DimensionNumbers:
     """The dimension numbers shared by gather and scatter.
 
     offset:        axes of the gathered array (or the updates) that run over the window.
@@ -55,10 +55,10 @@ class Windows:
                 f"{name}: index vectors name {len(self.index_map)} operand axes {self.index_map}, "
                 f"the last axis of the indices {indices} must have that size"
             )
-        axes_of(name, self.collapsed, x.ndim)
-        axes_of(name, self.batched, x.ndim)
+        check_axes(name, self.collapsed, x.ndim)
+        check_axes(name, self.batched, x.ndim)
         for a in self.index_map:
-            axis_of(name, a, x.ndim)
+            check_axis(name, a, x.ndim)
         if {*self.collapsed, *self.index_map} & {*self.batched} or len({*self.index_map}) != len(self.index_map):
             raise ParameterError(
                 f"{name}: an operand axis has two roles: collapsed {self.collapsed}, batched {self.batched}, "
@@ -71,7 +71,7 @@ class Windows:
         window = len(self.axes(x.ndim))
         if len(self.offset) != window:
             raise ParameterError(f"{name}: {len(self.offset)} offset axes {self.offset} for a window of {window} axes")
-        axes_of(name, self.offset, indices.ndim - 1 + window)
+        check_axes(name, self.offset, indices.ndim - 1 + window)
 
     def _check_batched(self, name: str, x: Aval, indices: Aval) -> None:
         pairs = len(self.batched), len(self.index_batched)
@@ -134,7 +134,7 @@ class Windows:
             grid.append(np.broadcast_to(start.reshape(batch + (1,) * n) + offsets, batch + sizes))
         return tuple(grid), inside
 
-    def mapped(self, ndim: int, dim: int | None, indices: bool) -> tuple[Windows, int]:
+    def mapped(self, ndim: int, dim: int | None, indices: bool) -> tuple[DimensionNumbers, int]:
         """Return the numbers for an operand, of `ndim` axes without it, with a mapped axis at `dim`, or for indices
         mapped at 0.
 
@@ -142,33 +142,43 @@ class Windows:
         """
         if dim is None:
             more = tuple([a + 1 for a in self.index_batched])
-            return Windows(tuple([a + 1 for a in self.offset]), self.collapsed, self.batched, more, self.index_map), 0
-        collapsed, batched, index_map = past(self.collapsed, dim), past(self.batched, dim), past(self.index_map, dim)
+            return DimensionNumbers(
+                tuple([a + 1 for a in self.offset]), self.collapsed, self.batched, more, self.index_map
+            ), 0
+        collapsed, batched, index_map = (
+            axes_after_insert(self.collapsed, dim),
+            axes_after_insert(self.batched, dim),
+            axes_after_insert(self.index_map, dim),
+        )
         if indices:
             k = sum([a < dim for a in batched])
-            more = put(tuple([a + 1 for a in self.index_batched]), k, 0)
-            return Windows(tuple([a + 1 for a in self.offset]), collapsed, put(batched, k, dim), more, index_map), 0
+            more = insert_entry(tuple([a + 1 for a in self.index_batched]), k, 0)
+            return DimensionNumbers(
+                tuple([a + 1 for a in self.offset]), collapsed, insert_entry(batched, k, dim), more, index_map
+            ), 0
         k = sum([a < dim for a in self.axes(ndim)])
         at = self.offset[k - 1] + 1 if k else 0
-        return Windows(put(past(self.offset, at), k, at), collapsed, batched, self.index_batched, index_map), at
+        return DimensionNumbers(
+            insert_entry(axes_after_insert(self.offset, at), k, at), collapsed, batched, self.index_batched, index_map
+        ), at
 
     def attribute(self, kind: str, names: tuple[str, ...], index_vector_dim: int) -> str:
         """Return the numbers as an MLIR attribute, with the names used there."""
-        lists = [f"{name} = {numbers(v)}" for name, v in zip(names, self.numbers, strict=True) if v]
+        lists = [f"{name} = {int_list(v)}" for name, v in zip(names, self.numbers, strict=True) if v]
         return f"#stablehlo.{kind}<{', '.join([*lists, f'index_vector_dim = {index_vector_dim}'])}>"
 
 
 # ------------------------------------------------------------------------------- programs that lowerings are made of
 
 
-def widest(emit: Emit, indices: Atom) -> Atom:
+def widen_indices(emit: Emit, indices: Atom) -> Atom:
     """Return indices in a dtype that can hold every bound: XLA compares them with sizes in their own dtype."""
     if indices.aval.dtype.itemsize >= 4:
         return indices
     return emit.one(ConvertElementType(dtypes.int32), indices)
 
 
-def limits(emit: Emit, indices: Aval, last: tuple[int, ...]) -> Atom:
+def last_starts(emit: Emit, indices: Aval, last: tuple[int, ...]) -> Atom:
     """Return the last start at which a window is in range, for each entry of each index vector."""
     cases = [Lit.of(n, indices) for n in last]
     if len({*last}) == 1:
@@ -177,16 +187,16 @@ def limits(emit: Emit, indices: Aval, last: tuple[int, ...]) -> Atom:
     return emit.one(SELECT_N, entry, *cases)
 
 
-def inside(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
+def windows_in_range(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
     """Return a mask of the windows in range: bool, of the batch's shape."""
     aval = indices.aval
     lower = emit.one(GE, indices, Lit.of(0, aval))
-    both = emit.one(AND, lower, emit.one(LE, indices, limits(emit, aval, last)))
+    both = emit.one(AND, lower, emit.one(LE, indices, last_starts(emit, aval, last)))
     count = emit.one(ReduceSum((aval.ndim - 1,)), emit.one(ConvertElementType(dtypes.int32), both))
     return emit.one(EQ, count, Lit.of(len(last), count.aval))
 
 
-def moved_inside(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
+def clamp_starts(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
     """Return indices clamped so that every window is in range."""
     least = emit.one(MAX, indices, Lit.of(0, indices.aval))
-    return emit.one(MIN, least, limits(emit, indices.aval, last))
+    return emit.one(MIN, least, last_starts(emit, indices.aval, last))

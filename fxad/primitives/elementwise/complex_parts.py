@@ -25,9 +25,9 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise.arithmetic import NEG
-from fxad.primitives.elementwise.family import WIDE, Unary, batched, refused
+from fxad.primitives.elementwise.family import WIDE, Unary, batch_elementwise, operand_error
+from fxad.primitives.operand_checks import check_count
 
 
 @final
@@ -46,7 +46,7 @@ class Real(Unary, Linear):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise refused(self, self.takes, *operands(self, avals, 1))
+            raise operand_error(self, self.takes, *check_count(self, avals, 1))
         return (avals[0].with_dtype(dtypes.real_part(avals[0].dtype)),)
 
     def compute(self, x: NDArray) -> object:
@@ -81,7 +81,7 @@ class Imag(Unary, Linear):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise refused(self, self.takes, *operands(self, avals, 1))
+            raise operand_error(self, self.takes, *check_count(self, avals, 1))
         return (avals[0].with_dtype(dtypes.real_part(avals[0].dtype)),)
 
     def compute(self, x: NDArray) -> object:
@@ -152,7 +152,7 @@ class Complex(Linear):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) != 2 or avals[0] is not avals[1] or avals[0].dtype not in WIDE:
-            raise refused(self, WIDE, *operands(self, avals, 2))
+            raise operand_error(self, WIDE, *check_count(self, avals, 2))
         return (avals[0].with_dtype(dtypes.complex_of(avals[0].dtype)),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -170,7 +170,7 @@ class Complex(Linear):
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        return batched(self, ctx, args, dims)
+        return batch_elementwise(self, ctx, args, dims)
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]

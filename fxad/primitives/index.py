@@ -34,21 +34,21 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import axes_of, ranks_of
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise import ADD, LT, MAX, MIN, SELECT_N, ConvertElementType
-from fxad.primitives.indexing import Gather
-from fxad.primitives.reduce import discrete
+from fxad.primitives.gather import Gather
+from fxad.primitives.operand_checks import check_axes, check_ranks
+from fxad.primitives.reduce import zero_tangent_jvp
 from fxad.primitives.shape import (
     ExpandDims,
     Squeeze,
+    axes_after_insert,
     broadcast_to_axis,
-    dropped,
+    emit_broadcast,
+    emit_reshape,
+    insert_entry,
     move_axis,
-    past,
-    put,
-    reshaped,
-    spread,
+    remove_axes,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
@@ -58,23 +58,23 @@ INT32_MAX: Final = 2**31 - 1
 # ----------------------------------------------------------------------------------------------------------- places
 
 
-def place_dtype(sizes: Sequence[int]) -> DType:
+def index_dtype(sizes: Sequence[int]) -> DType:
     """Return the dtype of indices into axes of these sizes: int32 if it can hold them all."""
     return dtypes.int32 if max(sizes, default=0) <= INT32_MAX else dtypes.int64
 
 
-def _wider(given: DType, dtype: DType) -> bool:
+def _may_not_fit(given: DType, dtype: DType) -> bool:
     """Return True if an index of dtype `given` may not fit in `dtype`, which is int32 or int64."""
     return given.itemsize > dtype.itemsize or (given.itemsize == dtype.itemsize and given in dtypes.UNSIGNED)
 
 
-def from_front(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
+def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
     """Return indices into an axis of `size`, counted from its front, in `dtype`. An index out of range stays out of
     range."""
     if isinstance(i, Lit):
-        return Lit.of(int(counted(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))
+        return Lit.of(int(normalize_index_numpy(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))
     signed = i.aval.dtype not in dtypes.UNSIGNED
-    if _wider(i.aval.dtype, dtype):
+    if _may_not_fit(i.aval.dtype, dtype):
         i = emit.one(MIN, i, Lit.of(size, i.aval))
         i = emit.one(MAX, i, Lit.of(-size - 1, i.aval)) if signed else i
     if i.aval.dtype is not dtype:
@@ -84,9 +84,9 @@ def from_front(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
     return emit.one(SELECT_N, emit.one(LT, i, Lit.of(0, i.aval)), i, emit.one(ADD, i, Lit.of(size, i.aval)))
 
 
-def counted(i: NDArray, size: int, dtype: DType) -> NDArray:
-    """`from_front`, in NumPy."""
-    if _wider(i.dtype, dtype):
+def normalize_index_numpy(i: NDArray, size: int, dtype: DType) -> NDArray:
+    """`normalize_index`, in NumPy."""
+    if _may_not_fit(i.dtype, dtype):
         i = np.minimum(i, np.asarray(size, i.dtype))
         i = np.maximum(i, np.asarray(-size - 1, i.dtype)) if i.dtype not in dtypes.UNSIGNED else i
     held = i.astype(np.int64)
@@ -115,27 +115,27 @@ class IndexVectors(Primitive):
         if min(self.sizes) < 0:
             raise ParameterError(f"index_vectors: sizes {self.sizes} of axes are not negative")
         if len(avals) == 1:
-            return (Aval((*avals[0].shape, 1), place_dtype(self.sizes)),)
+            return (Aval((*avals[0].shape, 1), index_dtype(self.sizes)),)
         try:
             shape = np.broadcast_shapes(*[a.shape for a in avals])
         except ValueError:
             raise ShapeError(f"index_vectors: shapes do not broadcast: {', '.join(map(str, avals))}") from None
-        return (Aval((*shape, len(avals)), place_dtype(self.sizes)),)
+        return (Aval((*shape, len(avals)), index_dtype(self.sizes)),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        dtype = place_dtype(self.sizes)
-        columns = [counted(i, n, dtype) for i, n in zip(args, self.sizes, strict=True)]
+        dtype = index_dtype(self.sizes)
+        columns = [normalize_index_numpy(i, n, dtype) for i, n in zip(args, self.sizes, strict=True)]
         return (np.stack(np.broadcast_arrays(*columns), -1),)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        b, dtype, shape = Builder(), place_dtype(self.sizes), outs[0].shape[:-1]
+        b, dtype, shape = Builder(), index_dtype(self.sizes), outs[0].shape[:-1]
         columns = []
         for i, n in zip(b.inputs(ins), self.sizes, strict=True):
-            column = from_front(b, i, n, dtype)
+            column = normalize_index(b, i, n, dtype)
             lead = len(shape) - column.aval.ndim
-            columns.append(spread(b, column, (*shape, 1), tuple(range(lead, len(shape)))))
+            columns.append(emit_broadcast(b, column, (*shape, 1), tuple(range(lead, len(shape)))))
         out = columns[0] if len(columns) == 1 else b.one(Concatenate(len(shape)), *columns)
         return hlo.call(b.build((out,), "index_vectors"), args)
 
@@ -148,14 +148,14 @@ class IndexVectors(Primitive):
             if d is not None:
                 i = move_axis(ctx, i, d, 0)
                 own = i.aval.shape
-                i = reshaped(ctx, i, (own[0], *(1,) * (ndim + 1 - len(own)), *own[1:]))
+                i = emit_reshape(ctx, i, (own[0], *(1,) * (ndim + 1 - len(own)), *own[1:]))
             aligned.append(i)
         return ctx(self, *aligned), (0,)
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        return discrete(ctx, self, primals)
+        return zero_tangent_jvp(ctx, self, primals)
 
 
 # ------------------------------------------------------------------------------------------------------------ index
@@ -189,22 +189,22 @@ class Index(Linear):
             )
         x, sizes = avals[0], self.sizes
         if not len(x.shape) == len(self.starts) == len(sizes) == len(self.strides):
-            ranks_of("index", x, starts=self.starts, sizes=sizes, strides=self.strides)
+            check_ranks("index", x, starts=self.starts, sizes=sizes, strides=self.strides)
         for a, (start, m, stride, n) in enumerate(zip(self.starts, sizes, self.strides, x.shape, strict=True)):
             if m < 0 or start < 0 or start + ((m - 1) * stride + 1 if m else 0) > n:
                 raise ShapeError(f"index: {m} elements from {start} on do not lie in axis {a} of {x}, of size {n}")
             if stride < 1:
                 raise ParameterError(f"index: stride {stride} of axis {a} is not positive", remedy="use rev as well")
-        axes_of("index", self.dropped, x.ndim)
+        check_axes("index", self.dropped, x.ndim)
         for a in self.dropped:
             if sizes[a] != 1:
                 raise ParameterError(f"index: axis {a} is dropped, its window has size {sizes[a]}, not 1")
         if self.dynamic:
             self._check_places(x, avals[1:])
-        return (Aval(dropped(sizes, self.dropped), x.dtype),)
+        return (Aval(remove_axes(sizes, self.dropped), x.dtype),)
 
     def _check_places(self, x: Aval, places: tuple[Aval, ...]) -> None:
-        axes_of("index", self.dynamic, x.ndim)
+        check_axes("index", self.dynamic, x.ndim)
         for k, (a, i) in enumerate(zip(self.dynamic, places, strict=True)):
             if i.shape:
                 raise ShapeError(f"index: place {k} must be 0-d, got {i}")
@@ -218,11 +218,11 @@ class Index(Linear):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         x, *places = args
-        starts, dtype = list(self.starts), place_dtype(x.shape)
+        starts, dtype = list(self.starts), index_dtype(x.shape)
         for a, i in zip(self.dynamic, places, strict=True):
-            starts[a] = min(max(int(counted(i, x.shape[a], dtype)), 0), x.shape[a] - self.sizes[a])
+            starts[a] = min(max(int(normalize_index_numpy(i, x.shape[a], dtype)), 0), x.shape[a] - self.sizes[a])
         window = [slice(s, s + m * t, t) for s, m, t in zip(starts, self.sizes, self.strides, strict=True)]
-        return (x[tuple(window)].reshape(dropped(self.sizes, self.dropped)),)
+        return (x[tuple(window)].reshape(remove_axes(self.sizes, self.dropped)),)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
@@ -256,7 +256,7 @@ class Index(Linear):
             operand_batching_dims=() if dim is None else (dim,),
             start_indices_batching_dims=() if dim is None else (0,),
             start_index_map=prim.dynamic,
-            slice_sizes=prim.sizes if dim is None else put(self.sizes, dim, min(1, ctx.size)),
+            slice_sizes=prim.sizes if dim is None else insert_entry(self.sizes, dim, min(1, ctx.size)),
             mode="clip",
             indices_sorted=False,
             unique_indices=False,
@@ -264,8 +264,14 @@ class Index(Linear):
         return ctx(gather, x, vectors), (0,)
 
     def _mapped(self, size: int, dim: int) -> Index:
-        starts, strides = put(self.starts, dim, 0), put(self.strides, dim, 1)
-        return Index(starts, put(self.sizes, dim, size), strides, past(self.dropped, dim), past(self.dynamic, dim))
+        starts, strides = insert_entry(self.starts, dim, 0), insert_entry(self.strides, dim, 1)
+        return Index(
+            starts,
+            insert_entry(self.sizes, dim, size),
+            strides,
+            axes_after_insert(self.dropped, dim),
+            axes_after_insert(self.dynamic, dim),
+        )
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
@@ -284,7 +290,7 @@ class Index(Linear):
             return (Zero(x.aval) if isinstance(x, Hole) else None, *rest)
         zero = Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(()))
         if self.dropped:
-            ct = reshaped(ctx, ct, self.sizes) if isinstance(ct, Lit) else ctx.one(ExpandDims(self.dropped), ct)
+            ct = emit_reshape(ctx, ct, self.sizes) if isinstance(ct, Lit) else ctx.one(ExpandDims(self.dropped), ct)
         if self.dynamic:
             known = [i for i in places if not isinstance(i, Hole)]
             held = self.held(x.aval.shape)
@@ -317,10 +323,10 @@ class Index(Linear):
 
     def _starts(self, emit: Emit, shape: Shape, places: Sequence[Atom]) -> list[Atom]:
         """Return one start for each axis of that part, counted from the front."""
-        dtype = place_dtype(shape)
+        dtype = index_dtype(shape)
         starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)
         for a, i in zip(self.dynamic, places, strict=True):
-            starts[a] = from_front(emit, i, shape[a], dtype)
+            starts[a] = normalize_index(emit, i, shape[a], dtype)
         return starts
 
     def _without(self, emit: Emit, x: Atom) -> Atom:

@@ -34,11 +34,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import boolean, i64s
-from fxad.primitives.checks import operands, ranks_of
+from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
 from fxad.primitives.elementwise import SELECT_N
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Squeeze, broadcast_to_axis, move_axis, put
-from fxad.primitives.windows import Windows, inside, moved_inside, widest
+from fxad.primitives.mlir_attributes import bool_attribute, i64_array
+from fxad.primitives.operand_checks import check_count, check_ranks
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Squeeze, broadcast_to_axis, insert_entry, move_axis
 
 Positions: TypeAlias = tuple[npt.NDArray[np.int64], ...]
 
@@ -82,9 +82,9 @@ class Gather(Linear):
     unique_indices: bool
 
     @property
-    def windows(self) -> Windows:
+    def windows(self) -> DimensionNumbers:
         """The dimension numbers."""
-        return Windows(
+        return DimensionNumbers(
             self.offset_dims,
             self.collapsed_slice_dims,
             self.operand_batching_dims,
@@ -93,10 +93,10 @@ class Gather(Linear):
         )
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        x, indices = operands(self, avals, 2)
+        x, indices = check_count(self, avals, 2)
         windows = self.windows
         windows.check("gather", x, indices, self.mode)
-        ranks_of("gather", x, slice_sizes=self.slice_sizes)
+        check_ranks("gather", x, slice_sizes=self.slice_sizes)
         axes = windows.axes(x.ndim)
         for a, (m, n) in enumerate(zip(self.slice_sizes, x.shape, strict=True)):
             if not 0 <= m <= n:
@@ -129,8 +129,8 @@ class Gather(Linear):
             return hlo.call(self._composed(x, indices), args)
         attrs = {
             "dimension_numbers": self.windows.attribute("gather", _GATHER, indices.ndim - 1),
-            "slice_sizes": i64s(self.slice_sizes),
-            "indices_are_sorted": boolean(self.indices_sorted),
+            "slice_sizes": i64_array(self.slice_sizes),
+            "indices_are_sorted": bool_attribute(self.indices_sorted),
         }
         return hlo.op("stablehlo.gather", args, outs, attrs)
 
@@ -138,16 +138,16 @@ class Gather(Linear):
         """Return an equivalent program whose gather needs no rule for windows out of range."""
         b = Builder()
         operand, given = b.inputs((x, indices))
-        at = widest(b, given)
+        at = widen_indices(b, given)
         out = b.one(self._with(self.windows, self.slice_sizes, "clip"), operand, at)
         if self.mode == "drop" and self.start_index_map:
-            within = inside(b, at, tuple([x.shape[a] - self.slice_sizes[a] for a in self.start_index_map]))
+            within = windows_in_range(b, at, tuple([x.shape[a] - self.slice_sizes[a] for a in self.start_index_map]))
             batch = tuple([a for a in range(out.aval.ndim) if a not in self.offset_dims])
             mask = b.one(BroadcastInDim(out.aval.shape, batch), within)
             out = b.one(SELECT_N, mask, Zero(out.aval).instantiate(), out)
         return b.build((out,), "gather")
 
-    def _with(self, w: Windows, sizes: Shape, mode: str, *, stacked: bool = False) -> Gather:
+    def _with(self, w: DimensionNumbers, sizes: Shape, mode: str, *, stacked: bool = False) -> Gather:
         """Return the gather with other dimension numbers; `stacked`: its indices are no longer sorted as a whole."""
         unique = self.unique_indices and (not stacked or len(w.batched) > len(self.operand_batching_dims))
         return Gather(*w.numbers, sizes, mode, self.indices_sorted and not stacked, unique)
@@ -161,7 +161,7 @@ class Gather(Linear):
         sizes = self.slice_sizes
         if dim is not None:
             n = x.aval.shape[dim]
-            sizes = put(sizes, dim, min(1, n) if stacked else n)
+            sizes = insert_entry(sizes, dim, min(1, n) if stacked else n)
         if index_dim is not None:
             indices = move_axis(ctx, indices, index_dim, 0)
         return ctx(self._with(windows, sizes, self.mode, stacked=stacked), x, indices), (at,)
@@ -215,13 +215,13 @@ class ScatterFamily(Primitive):
         """Write `updates` into `out` at the positions `at`."""
 
     @abstractmethod
-    def remade(self, windows: Windows, mode: str, indices_sorted: bool, unique_indices: bool) -> Primitive:
+    def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> Primitive:
         """Return the same primitive with other parameters."""
 
     @property
-    def windows(self) -> Windows:
+    def windows(self) -> DimensionNumbers:
         """The dimension numbers."""
-        return Windows(
+        return DimensionNumbers(
             self.update_window_dims,
             self.inserted_window_dims,
             self.operand_batching_dims,
@@ -236,7 +236,7 @@ class ScatterFamily(Primitive):
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        x, indices, updates = operands(self, avals, 3)
+        x, indices, updates = check_count(self, avals, 3)
         windows = self.windows
         windows.check(self.name, x, indices, self.mode)
         if x.dtype not in self.takes:
@@ -286,8 +286,8 @@ class ScatterFamily(Primitive):
             return hlo.call(self._composed(x, indices, updates), args)
         attrs = {
             "scatter_dimension_numbers": self.windows.attribute("scatter", _SCATTER, indices.ndim - 1),
-            "indices_are_sorted": boolean(self.indices_sorted),
-            "unique_indices": boolean(self.unique_indices),
+            "indices_are_sorted": bool_attribute(self.indices_sorted),
+            "unique_indices": bool_attribute(self.unique_indices),
         }
         return hlo.op("stablehlo.scatter", args, outs, attrs, (self.applies or _second(x.with_shape(())),))
 
@@ -295,10 +295,10 @@ class ScatterFamily(Primitive):
         """Return an equivalent program whose scatter drops windows out of range."""
         b = Builder()
         operand, given, values = b.inputs((x, indices, updates))
-        at = widest(b, given)
+        at = widen_indices(b, given)
         if self.mode == "clip":
             sizes = self.sizes(x.shape, updates.shape)
-            at = moved_inside(b, at, tuple([x.shape[a] - sizes[a] for a in self.scatter_dims_to_operand_dims]))
+            at = clamp_starts(b, at, tuple([x.shape[a] - sizes[a] for a in self.scatter_dims_to_operand_dims]))
         scatter = self.remade(self.windows, "drop", self.indices_sorted, self.unique_indices)
         return b.build(b(scatter, operand, at, values), self.name)
 
@@ -309,7 +309,7 @@ class ScatterFamily(Primitive):
         operand, _, values = b.inputs((x, indices, updates))
         windows, _ = self.windows.mapped(x.ndim, 0, False)
         offset, index_map = self.windows.offset, (0, *windows.index_map)
-        windows = Windows(offset, (0, *windows.collapsed), windows.batched, windows.index_batched, index_map)
+        windows = DimensionNumbers(offset, (0, *windows.collapsed), windows.batched, windows.index_batched, index_map)
         scatter = self.remade(windows, "drop", self.indices_sorted, self.unique_indices)
         at = Lit.of(0, Aval((*indices.shape[:-1], 1), dtypes.int32))
         out = b.one(scatter, b.one(ExpandDims((0,)), operand), at, values)
@@ -373,7 +373,7 @@ class ScatterAdd(ScatterFamily, Linear):
         else:
             np.add.at(out, at, updates)
 
-    def remade(self, windows: Windows, mode: str, indices_sorted: bool, unique_indices: bool) -> ScatterAdd:
+    def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> ScatterAdd:
         return ScatterAdd(*windows.numbers, mode, indices_sorted, unique_indices)
 
     def jvp(

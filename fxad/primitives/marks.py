@@ -22,7 +22,7 @@ from fxad.ir import (
     Var,
     primitive,
 )
-from fxad.primitives.checks import operands
+from fxad.primitives.operand_checks import check_count
 
 
 class Mark(Linear):
@@ -36,7 +36,7 @@ class Mark(Linear):
     __slots__ = ()
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        return operands(self, avals, 1)
+        return check_count(self, avals, 1)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return args
@@ -94,7 +94,7 @@ class Keep(Mark):
         return (self.by, *self.outer)
 
 
-def sources(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
+def unmarked_values(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
     """Return a map from results of marks to the value before all marks."""
     out: dict[Atom, Atom] = {}
     for eqn in eqns:
@@ -103,10 +103,10 @@ def sources(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
     return out
 
 
-def kept(eqns: Sequence[Eqn], level: int) -> dict[Atom, Var]:
+def kept_values(eqns: Sequence[Eqn], level: int) -> dict[Atom, Var]:
     """Return the values that the `remat` with `level` others in between keeps: a map from each value (before all marks)
     to its first such mark."""
-    before = sources(eqns)
+    before = unmarked_values(eqns)
     out: dict[Atom, Var] = {}
     for eqn in eqns:
         if isinstance(eqn.prim, Keep) and len(eqn.prim.outer) >= level:

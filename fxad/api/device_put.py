@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from fxad import tree
 from fxad.errors import ArgumentError
-from fxad.lax.placing import committed_to
+from fxad.lax.placement import committed_to
 from fxad.runtime import Device
 from fxad.tracing import placement
 from fxad.tracing.array import Array, asarray

@@ -8,13 +8,13 @@ from typing import Any
 from fxad import dtypes, tree
 from fxad.lax.binary import max as maximum
 from fxad.lax.control import while_loop
-from fxad.lax.control.scanning import whole_number
+from fxad.lax.control.scanning import static_int
 from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
-from fxad.lax.implicit.krylov import precise, tolerance
-from fxad.lax.implicit.maps import LinearMap, Unknown, function_of, rotated, unknown
-from fxad.lax.implicit.report import Breakdown, Convergence
-from fxad.lax.implicit.vectors import chosen, norm, space_of
+from fxad.lax.implicit.convergence import Breakdown, Convergence
+from fxad.lax.implicit.krylov import attainable_tolerance, tolerance
+from fxad.lax.implicit.maps import LinearMap, Unknown, rotate_operands, trace_function, unknown_of
+from fxad.lax.implicit.vectors import norm, select_value, vector_space_of
 from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.program import name_of
 
@@ -35,13 +35,13 @@ def fixed_point_iteration(
     Raises: TreeError, ShapeError, DTypeError when `f` returns another type.
     """
     what = "fixed_point_iteration"
-    like, leaves = unknown(what, "x0", x0)
-    limit = whole_number(what, "maxiter", maxiter, 0)
-    body = function_of(what, "f", f, like, "x0")
-    space = space_of(what, like.direction)
+    like, leaves = unknown_of(what, "x0", x0)
+    limit = static_int(what, "maxiter", maxiter, 0)
+    body = trace_function(what, "f", f, like, "x0")
+    space = vector_space_of(what, like.direction)
     real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
     rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
-    step = LinearMap(name_of(f), rotated(body.jaxpr, len(body.captured)), body.captured, like)
+    step = LinearMap(name_of(f), rotate_operands(body.jaxpr, len(body.captured)), body.captured, like)
 
     def moving(x: Any) -> Array:
         parts = [leaf for leaf, moves in zip(tree.leaves(x), like.moving, strict=True) if moves]
@@ -66,21 +66,21 @@ def fixed_point_iteration(
     start = (full((), 0, dtypes.int32), first, fx, *left(first, fx))
     k, x, _, residual, target = while_loop(going, advance, start)
     finite = is_finite(residual)
-    broken = chosen(finite, full((), int(Breakdown.NONE), dtypes.int32), int(Breakdown.NOT_FINITE))
-    return _poisoned(like, x, finite), Convergence(k, residual, residual <= target, broken)
+    broken = select_value(finite, full((), int(Breakdown.NONE), dtypes.int32), int(Breakdown.NOT_FINITE))
+    return _nan_unless(like, x, finite), Convergence(k, residual, residual <= target, broken)
 
 
-def by_iteration(f: Callable[[Any], Any], x0: Any, has_aux: bool) -> Any:
+def solve_by_iteration(f: Callable[[Any], Any], x0: Any, has_aux: bool) -> Any:
     """Return the x with f(x) = x by iteration, at the precision of the dtype. If it does not converge, x is nan; with
     `has_aux` x is the last iterate, and the result is (x, `Convergence`)."""
-    like, _ = unknown("fixed_point_iteration", "x0", x0)
-    x, report = fixed_point_iteration(f, x0, tol=precise(like.avals))
-    return (x, report) if has_aux else _poisoned(like, x, report.converged)
+    like, _ = unknown_of("fixed_point_iteration", "x0", x0)
+    x, report = fixed_point_iteration(f, x0, tol=attainable_tolerance(like.avals))
+    return (x, report) if has_aux else _nan_unless(like, x, report.converged)
 
 
-def _poisoned(like: Unknown, x: Any, good: Array) -> Any:
+def _nan_unless(like: Unknown, x: Any, good: Array) -> Any:
     leaves = [
-        chosen(good, leaf, float("nan")) if moves else leaf
+        select_value(good, leaf, float("nan")) if moves else leaf
         for leaf, moves in zip(tree.leaves(x), like.moving, strict=True)
     ]
     return tree.unflatten(like.structure, leaves)

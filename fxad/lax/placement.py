@@ -21,7 +21,7 @@ def committed_to(x: Array, device: Device) -> Array:
     return wrapped(x.aval, transfer(x._buffer, device))
 
 
-def beside(what: str, given: Iterable[object], made: T) -> T:
+def place_like_operands(what: str, given: Iterable[object], made: T) -> T:
     """Place arrays that the host computed where a program would have placed them: committed to the device to which an
     operand is committed, uncommitted if there is none.
 

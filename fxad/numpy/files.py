@@ -12,7 +12,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.errors import DTypeError
 from fxad.ir import NDArray
-from fxad.numpy.dependent import known
+from fxad.numpy.value_dependent import concrete_value
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 File: TypeAlias = "str | PathLike[str] | BinaryIO"
@@ -34,7 +34,7 @@ def savez(file: File, *args: ArrayLike, **kwds: ArrayLike) -> None:
 
 
 def _value(name: str, x: ArrayLike, k: int) -> NDArray:
-    value = known(name, x, _OUTSIDE, k)
+    value = concrete_value(name, x, _OUTSIDE, k)
     if value.dtype in _NAMELESS:
         raise DTypeError(
             f"{name}: .npy files have no name for {value.dtype.name}", remedy="convert the array to float32 first"

@@ -16,29 +16,29 @@ from fxad.core.lru import Recent
 from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, equation
 from fxad.lax import full
-from fxad.numpy.calls import as_array
+from fxad.numpy.apply import as_array
 from fxad.operations import promotion
-from fxad.operations.indexing import pasted
+from fxad.operations.indexing import inline_program
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
 from fxad.tracing.tracer import trace_flat
 
-Written = Callable[..., Array]
+Composite = Callable[..., Array]
 _ARRAYS: Final = (Array, np.ndarray, np.generic)
 _SHORT: Final = 4
 _programs: Final[Recent[Hashable, Jaxpr]] = Recent(2048)
 
 
-def written(fn: Written, *args: object) -> Array:
+def jit_composite(fn: Composite, *args: object) -> Array:
     """`fn(*args)`: arrays are operands, all else (hashable) is part of the program."""
-    return _staged(fn, args)[0]
+    return _call_composite(fn, args)[0]
 
 
-def written_all(fn: Callable[..., tuple[Array, ...]], *args: object) -> tuple[Array, ...]:
+def jit_composite_all(fn: Callable[..., tuple[Array, ...]], *args: object) -> tuple[Array, ...]:
     """`fn(*args)` for a function with several results."""
-    return _staged(fn, args)
+    return _call_composite(fn, args)
 
 
-def _staged(fn: Callable[..., object], args: tuple[object, ...]) -> tuple[Array, ...]:
+def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tuple[Array, ...]:
     places = tuple([isinstance(a, _ARRAYS) for a in args])
     operands = tuple([a for a, is_array in zip(args, places, strict=True) if is_array])
     avals = tuple([aval_of(a) for a in operands])
@@ -47,14 +47,16 @@ def _staged(fn: Callable[..., object], args: tuple[object, ...]) -> tuple[Array,
     key = fn, avals, static
     program = _programs.get(key)
     if program is None:
-        program = _traced(fn, avals, static)
+        program = _trace_composite(fn, avals, static)
         _programs.put(key, program)
     if len(program.eqns) > _SHORT:
         return binder().call(program, operands)
-    return binder().apply(pasted, operands, (program,))
+    return binder().apply(inline_program, operands, (program,))
 
 
-def _traced(fn: Callable[..., object], avals: tuple[Aval, ...], static: tuple[tuple[object, str] | None, ...]) -> Jaxpr:
+def _trace_composite(
+    fn: Callable[..., object], avals: tuple[Aval, ...], static: tuple[tuple[object, str] | None, ...]
+) -> Jaxpr:
     def applied(arrays: list[Array]) -> list[Array]:
         given = iter(arrays)
         out = fn(*[next(given) if s is None else s[0] for s in static])
@@ -67,15 +69,15 @@ def _traced(fn: Callable[..., object], avals: tuple[Aval, ...], static: tuple[tu
     return Jaxpr(program.ins, tuple([equation(e.prim, e.ins, e.outs, None) for e in program.eqns]), program.outs, name)
 
 
-def met(name: str, *args: object, first: int = 0, dtype: DType | None = None) -> tuple[Array, ...]:
+def promote_arguments(name: str, *args: object, first: int = 0, dtype: DType | None = None) -> tuple[Array, ...]:
     """Arguments as arrays, the first of them number `first`: Python numbers in the dtype they take beside the arrays,
     or beside `dtype`."""
     kept = [a if is_scalar(a) else as_array(name, cast("ArrayLike", a), first + k) for k, a in enumerate(args)]
     for a in kept:
         if isinstance(a, Array):
-            dtype = a.dtype if dtype is None else promotion.common(name, dtype, a.dtype)
+            dtype = a.dtype if dtype is None else promotion.promote_dtypes(name, dtype, a.dtype)
     if dtype is None:
-        dtype = promotion.alone(args)
+        dtype = promotion.dtype_of_scalars(args)
     return tuple(
         [
             a

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from fxad import transforms, tree
-from fxad.api.lift import check_function, check_no_statics, settled
+from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
 from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
 from fxad.ir import Aval
 from fxad.tracing.context import mapped_over
@@ -70,7 +70,7 @@ def vmap(
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        g, args, kwargs = settled("vmap", f, statics, args, kwargs)
+        g, args, kwargs = bind_static_arguments("vmap", f, statics, args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(f"vmap of {name}", f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]

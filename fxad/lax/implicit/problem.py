@@ -16,13 +16,13 @@ from fxad.lax.implicit.maps import (
     LinearMap,
     Unknown,
     check_flag,
-    of_type,
-    rotated,
-    same_tree,
-    solver,
+    check_result_type,
+    check_same_tree,
+    rotate_operands,
+    trace_solver,
     transposed_program,
 )
-from fxad.primitives.control.bodies import filled_linear, filled_outs, over, with_outs
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_operands, with_outs
 from fxad.primitives.implicit import Root
 from fxad.tracing.program import name_of
 from fxad.tracing.tracer import bind
@@ -52,7 +52,7 @@ class Problem:
         Raises: TreeError, ShapeError, DTypeError for solvers that return another type.
         """
         check_flag(self.what, "has_aux", has_aux)
-        forward = solver(self.what, "solve", fn, solve, self.like, "initial_guess", has_aux)
+        forward = trace_solver(self.what, "solve", fn, solve, self.like, "initial_guess", has_aux)
         at, matvec = self._linearised()
         system = self._system(at, matvec, tangent_solve)
         bodies = [self.equation, forward.body, at, *[body for _, body in system]]
@@ -63,7 +63,7 @@ class Problem:
         for (linear, _), body in zip(system, solvers, strict=True):
             has = (True,) * len(linear.ins) + (False,) * n
             avals = (*linear.out_avals, *known)
-            pieces += [over(linear, has, avals, (True,) * len(avals)), rotated(body, n)]
+            pieces += [with_operands(linear, has, avals, (True,) * len(avals)), rotate_operands(body, n)]
         outs = bind(Root(equation, run, point, tuple(pieces), n), *operands, *self.guess)
         return forward.result(self.like, outs)
 
@@ -79,11 +79,11 @@ class Problem:
             fused, nonzero = jvp(jaxpr, mask)
             b = Builder()
             dots, known = b.inputs(self.like.direction.avals), b.inputs(jaxpr.in_avals)
-            linear = with_outs(fused, filled_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
+            linear = with_outs(fused, instantiate_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
             matvec = dce(b.build(b.inline(linear, (*known, *dots)), f"derivative_{jaxpr.name}"))
             at = with_outs(jaxpr, jaxpr.ins)
         else:
-            matvec = filled_linear(split, (True,) * m)
+            matvec = instantiate_linear_outs(split, (True,) * m)
             at = split.primal
             at = with_outs(at, at.outs[m:])
         return replace(self.equation, jaxpr=dce(at), numbers=(None,) * len(at.outs)), matvec
@@ -104,8 +104,8 @@ class Problem:
             args = tree.structure((like.structure.unflatten(range(m)), (0,) * len(avals)))
             fn = run if callable(tangent_solve) else tangent_solve
             body = traced_body(f"{self.what}: tangent_solve", fn, args, (*like.avals, *avals))
-            same_tree(self.what, called_as, body.out_tree, like, "y", aux=True)
-            return of_type(self.what, called_as, body, like, "y")
+            check_same_tree(self.what, called_as, body.out_tree, like, "y", aux=True)
+            return check_result_type(self.what, called_as, body, like, "y")
 
         name = f"derivative of {self.name}"
         forth = traced(matvec, name)
@@ -114,9 +114,9 @@ class Problem:
         if vecmat is None:
             return [(matvec, forth)]
         n = len(forth.captured)
-        derived = transposed_program(rotated(forth.jaxpr, n), m)
+        derived = transposed_program(rotate_operands(forth.jaxpr, n), m)
         if derived is not None:
-            back = replace(forth, jaxpr=rotated(derived, m + len(avals)))
+            back = replace(forth, jaxpr=rotate_operands(derived, m + len(avals)))
         elif used:
             back = traced(vecmat, f"transpose of {name}")
         else:

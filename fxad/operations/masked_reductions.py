@@ -17,9 +17,9 @@ from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Emit, Lit, Primitive
-from fxad.operations.axes import Axes, axes_of
-from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, kind, scalar_dtype
-from fxad.operations.reductions import Results, moment, reduced, wide, with_axes
+from fxad.operations.axes import Axes, normalize_axes
+from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
+from fxad.operations.reductions import Results, accumulation_dtype, reduce_axes, restore_axes, to_moment_dtype
 from fxad.primitives.elementwise import (
     ADD,
     AND,
@@ -36,13 +36,13 @@ from fxad.primitives.elementwise import (
     SQUARE,
     SUB,
 )
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, extreme
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, extreme_value
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Masked:
+class MaskedReduction:
     """The static description of a reduction, and which further operands follow the array: the initial value, the
     mask."""
 
@@ -59,12 +59,12 @@ class Masked:
         return self.name.removeprefix("nan")
 
 
-def plain(initial: object, where: object) -> bool:
+def is_unmasked(initial: object, where: object) -> bool:
     """Return True if a reduction has neither a mask nor an initial value, so it needs no `Masked`."""
     return initial is None and (where is None or where is True)
 
 
-def taken_off(name: str, correction: float, ddof: float | None) -> float:
+def degrees_of_freedom(name: str, correction: float, ddof: float | None) -> float:
     """Return the number subtracted from the count in a variance, from either of its names. Raises: ParameterError for
     both."""
     if ddof is not None and correction:
@@ -74,7 +74,7 @@ def taken_off(name: str, correction: float, ddof: float | None) -> float:
     return correction if ddof is None else ddof
 
 
-def planned(
+def plan_masked_reduction(
     name: str,
     x: DType,
     keepdims: bool,
@@ -83,42 +83,42 @@ def planned(
     where: object = None,
     dtype: DType | None = None,
     correction: float = 0,
-) -> tuple[tuple[object, ...], Masked]:
+) -> tuple[tuple[object, ...], MaskedReduction]:
     """Return the operands of `reduction` after an x of this dtype, and its last static argument."""
     if type(initial) in (bool, int, float, complex):  # in the dtype of the result, not in that of x
         value = cast("Scalar", initial)
-        initial = np.asarray(value, scalar_dtype(value, _result(name, x, dtype)))[()]
+        initial = np.asarray(value, scalar_dtype(value, _result_dtype(name, x, dtype)))[()]
     masks = where is not None and where is not True
-    spec = Masked(name, bool(keepdims), dtype, correction, initial is not None, masks)
+    spec = MaskedReduction(name, bool(keepdims), dtype, correction, initial is not None, masks)
     mask = np.bool_(False) if where is False else where  # a Python bool would take the dtype of x
     return (*[initial] * spec.starts, *[mask] * masks), spec
 
 
-def _result(name: str, x: DType, dtype: DType | None) -> DType:
-    return dtype or (wide(x) if name.removeprefix("nan") in ("sum", "prod") else x)
+def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
+    return dtype or (accumulation_dtype(x) if name.removeprefix("nan") in ("sum", "prod") else x)
 
 
-def reduction(emit: Emit, x: Atom, *rest: object) -> Results:
-    """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `Masked`."""
+def masked_reduction(emit: Emit, x: Atom, *rest: object) -> Results:
+    """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `MaskedReduction`."""
     *atoms, axis, last = rest
-    spec = cast("Masked", last)
+    spec = cast("MaskedReduction", last)
     given = cast("Iterator[Atom]", iter(atoms))
     initial = next(given) if spec.starts else None
-    mask = _fitted(emit, x, next(given), spec.name) if spec.masks else None
-    axes = axes_of(spec.name, cast("Axes", axis), x.aval.ndim)
+    mask = _fit_mask(emit, x, next(given), spec.name) if spec.masks else None
+    axes = normalize_axes(spec.name, cast("Axes", axis), x.aval.ndim)
     if spec.name != spec.kind and x.aval.dtype in dtypes.INEXACT:
         there = emit.one(EQ, x, x)
         mask = there if mask is None else emit.one(AND, mask, there)
     if spec.kind in ("any", "all"):
-        y = _logic(emit, x, mask, axes, spec)
+        y = _reduce_bool(emit, x, mask, axes, spec)
     elif spec.kind in ("mean", "var", "std"):
-        y = _moments(emit, x, mask, axes, spec)
+        y = _reduce_moments(emit, x, mask, axes, spec)
     else:
-        y = _combined(emit, x, initial, mask, axes, spec)
-    return with_axes(emit, y, x, axes, spec.keepdims)
+        y = _reduce_extremum_or_sum(emit, x, initial, mask, axes, spec)
+    return restore_axes(emit, y, x, axes, spec.keepdims)
 
 
-def _fitted(emit: Emit, x: Atom, where: Atom, name: str) -> Atom:
+def _fit_mask(emit: Emit, x: Atom, where: Atom, name: str) -> Atom:
     """The mask in the shape of x. Raises: DTypeError, ShapeError."""
     if where.aval.dtype is not dtypes.bool_:
         raise DTypeError(f"{name}: where must be bool, got {where.aval}", remedy="compare it, as in where=mask != 0")
@@ -130,16 +130,16 @@ def _fitted(emit: Emit, x: Atom, where: Atom, name: str) -> Atom:
     return broadcast(emit, where, x.aval.shape)
 
 
-def _kept(emit: Emit, x: Atom, mask: Atom | None, other: Lit) -> Atom:
+def _select_kept(emit: Emit, x: Atom, mask: Atom | None, other: Lit) -> Atom:
     """x where the mask holds, `other` elsewhere."""
     return x if mask is None else emit.one(SELECT_N, mask, other.with_aval(x.aval.shape), x)
 
 
-def _logic(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec: Masked) -> Atom:
+def _reduce_bool(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec: MaskedReduction) -> Atom:
     true = convert(emit, x, dtypes.bool_)
-    return reduced(
+    return reduce_axes(
         emit,
-        _kept(emit, true, mask, Lit.of(spec.kind == "all", true.aval)),
+        _select_kept(emit, true, mask, Lit.of(spec.kind == "all", true.aval)),
         ReduceAnd if spec.kind == "all" else ReduceOr,
         axes,
     )
@@ -152,26 +152,26 @@ _COMBINE: Final = MappingProxyType(
 )
 
 
-def _combined(
-    emit: Emit, x: Atom, initial: Atom | None, mask: Atom | None, axes: tuple[int, ...], spec: Masked
+def _reduce_extremum_or_sum(
+    emit: Emit, x: Atom, initial: Atom | None, mask: Atom | None, axes: tuple[int, ...], spec: MaskedReduction
 ) -> Atom:
     along, combine = cast("tuple[Callable[[tuple[int, ...]], Primitive], Primitive]", _COMBINE[spec.kind])
-    x = convert(emit, x, _result(spec.name, x.aval.dtype, spec.dtype))
+    x = convert(emit, x, _result_dtype(spec.name, x.aval.dtype, spec.dtype))
     if spec.kind in ("max", "min"):
         if initial is None:
             raise ParameterError(
                 f"{spec.name}: where needs an initial value: there is no {spec.kind} where the mask leaves nothing",
                 remedy="give initial, a value to begin from",
             )
-        nothing = extreme(x.aval.dtype, -1 if spec.kind == "max" else 1)
+        nothing = extreme_value(x.aval.dtype, -1 if spec.kind == "max" else 1)
     else:
         nothing = Lit.of(spec.kind == "prod", x.aval)
-    y = reduced(emit, _kept(emit, x, mask, nothing), along, axes)
+    y = reduce_axes(emit, _select_kept(emit, x, mask, nothing), along, axes)
     if initial is None:
         return y
     if initial.aval.shape != ():
         raise ShapeError(f"{spec.name}: initial must be one number, got {initial.aval}")
-    if kind(initial.aval.dtype) > kind(y.aval.dtype):
+    if dtype_kind(initial.aval.dtype) > dtype_kind(y.aval.dtype):
         raise DTypeError(
             f"{spec.name}: initial is {initial.aval.dtype.name}, the result {y.aval.dtype.name}",
             remedy="convert the array with astype, or initial",
@@ -182,14 +182,14 @@ def _combined(
 # --------------------------------------------------------------------------------------------------------- moments
 
 
-def _moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec: Masked) -> Atom:
-    x, dtype = moment(emit, x, spec.dtype)
+def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec: MaskedReduction) -> Atom:
+    x, dtype = to_moment_dtype(emit, x, spec.dtype)
     if mask is None:  # a nan reduction of integers
         mask = Lit.of(True, x.aval.with_dtype(dtypes.bool_))
     zero = Lit.of(0, x.aval)
-    kept = _kept(emit, x, mask, zero)
-    total = reduced(emit, kept, ReduceSum, axes)
-    count = reduced(emit, convert(emit, mask, dtypes.int32), ReduceSum, axes)
+    kept = _select_kept(emit, x, mask, zero)
+    total = reduce_axes(emit, kept, ReduceSum, axes)
+    count = reduce_axes(emit, convert(emit, mask, dtypes.int32), ReduceSum, axes)
     if spec.kind == "mean":
         return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
@@ -198,12 +198,12 @@ def _moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec
     if axes:
         stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
         center = emit.one(BroadcastInDim(x.aval.shape, stay), center)
-    off = _kept(emit, emit.one(SUB, kept, center), mask, zero)
+    off = _select_kept(emit, emit.one(SUB, kept, center), mask, zero)
     if off.aval.dtype in dtypes.COMPLEX:
         square = emit.one(REAL, emit.one(MUL, off, emit.one(CONJ, off)))
     else:
         square = emit.one(SQUARE, off)
-    squares = reduced(emit, square, ReduceSum, axes)
+    squares = reduce_axes(emit, square, ReduceSum, axes)
     real = squares.aval
     left = emit.one(SUB, convert(emit, count, real.dtype), Lit.of(spec.correction, real))
     left = emit.one(SELECT_N, emit.one(GT, left, Lit.of(0, real)), Lit.of(np.nan, real), left)

@@ -7,15 +7,15 @@ from fxad.lax.binary import max as maximum
 from fxad.lax.control import while_loop
 from fxad.lax.creation import full, full_like
 from fxad.lax.elementwise import is_finite
+from fxad.lax.implicit.convergence import Breakdown, Convergence
 from fxad.lax.implicit.methods import Method
-from fxad.lax.implicit.report import Breakdown, Convergence
-from fxad.lax.implicit.vectors import Map, chosen, first_of, norm, scale_of
+from fxad.lax.implicit.vectors import Map, first_true, norm, safe_divisor, select_value
 from fxad.tracing.array import Array
 
 _NONE, _STAGNATED = int(Breakdown.NONE), int(Breakdown.STAGNATED)
 
 
-def in_rounds(
+def solve_with_restarts(
     method: Method,
     apply: Map,
     precondition: Map,
@@ -36,11 +36,11 @@ def in_rounds(
     """
     size = norm(b)
     target = maximum(tol * size, atol)
-    start = full_like(b, 0) if x0 is None else chosen(size > 0, x0, 0)
+    start = full_like(b, 0) if x0 is None else select_value(size > 0, x0, 0)
     r = b if x0 is None else b - apply(start)
     left = norm(r)
     zero = full((), 0, dtypes.int32)
-    state: tuple[Array, ...] = (zero, zero, start, r, left, first_of((~is_finite(left), Breakdown.NOT_FINITE)))
+    state: tuple[Array, ...] = (zero, zero, start, r, left, first_true((~is_finite(left), Breakdown.NOT_FINITE)))
 
     def going(state: tuple[Array, ...]) -> Array:
         rounds, steps, _, _, left, why = state
@@ -48,7 +48,7 @@ def in_rounds(
 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         rounds, steps, x, r, left, _ = state
-        scale = scale_of(r)
+        scale = safe_divisor(r)
         unit = 1 / scale
         d, k, why = method(apply, precondition, unit * r, unit * target, max_steps - steps)
         x = x + scale * d
@@ -56,10 +56,10 @@ def in_rounds(
         after = norm(r)
         moved = (after <= target) | (after <= progress * left)
         spent = steps + k >= max_steps
-        stuck = chosen(why != _NONE, why, chosen(spent, _NONE, full((), _STAGNATED, dtypes.int32)))
-        why = chosen(is_finite(after), chosen(moved, _NONE, stuck), int(Breakdown.NOT_FINITE))
+        stuck = select_value(why != _NONE, why, select_value(spent, _NONE, full((), _STAGNATED, dtypes.int32)))
+        why = select_value(is_finite(after), select_value(moved, _NONE, stuck), int(Breakdown.NOT_FINITE))
         return rounds + 1, steps + k, x, r, after, why
 
     _, steps, x, _, left, why = while_loop(going, step, state)
-    x = chosen(why == int(Breakdown.NOT_FINITE), float("nan"), x)
+    x = select_value(why == int(Breakdown.NOT_FINITE), float("nan"), x)
     return x, Convergence(steps, left, left <= target, why)

@@ -19,7 +19,7 @@ Sampler = Callable[..., Array]
 _programs: Final[Recent[Hashable, Jaxpr]] = Recent(1024)
 
 
-def staged(sampler: Sampler, operands: Sequence[object], *static: Hashable) -> Array:
+def jit_sampler(sampler: Sampler, operands: Sequence[object], *static: Hashable) -> Array:
     """`sampler(*operands, *static)` as one program, called.
 
     Rule: `static` are shapes, dtypes and strings: equal ones must mean the same program (so no floats: 0.0 == -0.0).

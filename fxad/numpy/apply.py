@@ -10,7 +10,7 @@ import numpy as np
 from fxad.core.lru import Recent
 from fxad.ir import Atom, Primitive
 from fxad.lax import full
-from fxad.lax.placing import committed_to
+from fxad.lax.placement import committed_to
 from fxad.runtime import Device, LoadedProgram, Refused, collect, commitments, due, refused
 from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, applied, aval_of, binder
 from fxad.tracing.array import asarray as put
@@ -24,12 +24,12 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 _alone: Final[Recent[Hashable, tuple[LoadedProgram, Hashable]]] = Recent(512)
 
 
-def call(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
+def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
     """The single result of an operation. Raises: ArgumentError naming function, position and type."""
     if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
         known = _alone.peek((op, x._aval, id(static[0]))) if static else None
         if known is None or commitments.any:
-            return _run_alone(op, x, static)
+            return _run_and_remember(op, x, static)
         loaded, buffers = known[0], [x._buffer]
         if next(due):
             collect()
@@ -42,11 +42,11 @@ def call(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...
         return made
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
-            _refuse(name, args)
+            _raise_argument_error(name, args)
     return applied(op, args, static)
 
 
-def _run_alone(op: Callable[..., tuple[Atom, ...]], x: Array, static: tuple[Hashable, ...]) -> Array:
+def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tuple[Hashable, ...]) -> Array:
     """An operation of one array, in the way of all; what it runs is remembered for the shortest way."""
     (out,) = EAGER.run(op, (x,), static)
     if len(static) == 1 and isinstance(prim := static[0], Primitive):
@@ -56,17 +56,17 @@ def _run_alone(op: Callable[..., tuple[Atom, ...]], x: Array, static: tuple[Hash
     return out
 
 
-def calls(
+def apply_op_all(
     name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable
 ) -> tuple[Array, ...]:
     """All results of an operation."""
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
-            _refuse(name, args)
+            _raise_argument_error(name, args)
     return binder().apply(op, args, static)
 
 
-def _refuse(name: str, args: tuple[object, ...]) -> None:
+def _raise_argument_error(name: str, args: tuple[object, ...]) -> None:
     for k, a in enumerate(args):
         aval_of(a, f"{name}: argument {k}")
 
@@ -84,7 +84,7 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
     return put(x) if trace is None else Tracer(trace, trace.lift(name, k, x))
 
 
-def placed(name: str, x: Array, device: Device | None) -> Array:
+def to_device(name: str, x: Array, device: Device | None) -> Array:
     """An array on a device, committed to it; where it is for None."""
     if device is None:
         return x

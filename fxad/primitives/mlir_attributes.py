@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def i64s(values: Iterable[int]) -> str:
+def i64_array(values: Iterable[int]) -> str:
     """A list of axes or sizes: `array<i64: 0, 1>`."""
     text = ", ".join(map(str, values))
     return f"array<i64: {text}>" if text else "array<i64>"
 
 
-def i64(value: int) -> str:
+def i64_attribute(value: int) -> str:
     """One axis or size: `0 : i64`."""
     return f"{value} : i64"
 
 
-def numbers(values: Iterable[int]) -> str:
+def int_list(values: Iterable[int]) -> str:
     """A list inside a StableHLO structure attribute: `[0, 1]`."""
     return f"[{', '.join(map(str, values))}]"
 
 
-def boolean(value: bool) -> str:
+def bool_attribute(value: bool) -> str:
     """`true` or `false`."""
     return "true" if value else "false"

@@ -31,17 +31,17 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import axis_of, operands
+from fxad.primitives.cumulative_lowering import Parts, cumulative_program
 from fxad.primitives.elementwise import ADD, MUL
-from fxad.primitives.elementwise.family import widened
-from fxad.primitives.running import Parts, running
+from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.primitives.slicing import Pad
 
 SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
 
 
-def shifted(emit: Emit, x: Atom, axis: int, reverse: bool, first: Lit) -> Atom:
+def predecessors(emit: Emit, x: Atom, axis: int, reverse: bool, first: Lit) -> Atom:
     """Return each element's predecessor along an axis; the predecessor of the first is `first`."""
     if not x.aval.shape[axis]:
         return x
@@ -50,21 +50,21 @@ def shifted(emit: Emit, x: Atom, axis: int, reverse: bool, first: Lit) -> Atom:
     return emit.one(Pad(back, here, none) if reverse else Pad(here, back, none), x, first)
 
 
-def zero_of(x: Aval) -> Lit:
+def zero_scalar(x: Aval) -> Lit:
     """Return a 0-d zero of a type's dtype."""
     return Lit(bytes(x.dtype.itemsize), x.with_shape(()))
 
 
-def compose(emit: Emit, left: Parts, right: Parts) -> Parts:
+def compose_affine(emit: Emit, left: Parts, right: Parts) -> Parts:
     """Return the map y -> right(left(y)) for maps y -> a y + b."""
     (a, b), (c, d) = left, right
     return emit.one(MUL, a, c), emit.one(ADD, emit.one(MUL, c, b), d)
 
 
-def check_alike(prim: Primitive, axis: int, takes: frozenset[DType], *avals: Aval) -> None:
+def check_same_type(prim: Primitive, axis: int, takes: frozenset[DType], *avals: Aval) -> None:
     """Check that operands have one type that `prim` takes, and the axis. Raises: AxisError, DTypeError, ShapeError."""
     x = avals[0]
-    axis_of(prim.name, axis, x.ndim)
+    check_axis(prim.name, axis, x.ndim)
     for k, a in enumerate(avals):
         if a.dtype not in takes:
             raise DTypeError(f"{prim.name}: is not defined for {a}")
@@ -91,11 +91,11 @@ class LinearRecurrence(Linear):
     reverse: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        check_alike(self, self.axis, self.takes, *operands(self, avals, 2))
+        check_same_type(self, self.axis, self.takes, *check_count(self, avals, 2))
         return avals[:1]
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        a, b = [np.moveaxis(widened(x), self.axis, 0) for x in args]
+        a, b = [np.moveaxis(as_accumulated(x), self.axis, 0) for x in args]
         y, last = np.empty_like(b), np.zeros(b.shape[1:], b.dtype)
         for i in reversed(range(len(b))) if self.reverse else range(len(b)):
             y[i] = last = a[i] * last + b[i]
@@ -109,7 +109,7 @@ class LinearRecurrence(Linear):
             return args[1:]
         wide = x.with_dtype(dtypes.float32) if x.dtype.itemsize < 4 else x
         given = args if wide is x else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
-        program = running(self.name, (wide, wide), compose, (1.0, 0.0), self.axis, self.reverse)
+        program = cumulative_program(self.name, (wide, wide), compose_affine, (1.0, 0.0), self.axis, self.reverse)
         done = hlo.call(Jaxpr(program.ins, program.eqns, program.outs[1:], program.name), given)
         return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
 
@@ -126,7 +126,7 @@ class LinearRecurrence(Linear):
         (a, b), (ta, tb) = primals, tangents
         y = ctx.one(self, a, b)
         if not isinstance(ta, Zero):
-            ahead = shifted(ctx, y, self.axis, self.reverse, zero_of(y.aval))
+            ahead = predecessors(ctx, y, self.axis, self.reverse, zero_scalar(y.aval))
             tb = ctx.add(tb, ctx.lin_one(MUL, ta, ahead))
         return (y,), ctx.lin(self, a, tb)
 
@@ -141,5 +141,5 @@ class LinearRecurrence(Linear):
             raise AssertionError("transpose: a recurrence is linear in b only")
         if isinstance(ct, Zero):
             return None, Zero(b.aval)
-        behind = shifted(ctx, a, self.axis, not self.reverse, zero_of(a.aval))
+        behind = predecessors(ctx, a, self.axis, not self.reverse, zero_scalar(a.aval))
         return None, ctx.one(LinearRecurrence(self.axis, not self.reverse), behind, ct)

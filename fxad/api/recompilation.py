@@ -8,7 +8,7 @@ from typing import Any
 from fxad.tracing.program import Program, tree_error
 
 
-def news(program: Program[..., Any], known: Sequence[Program[..., Any]]) -> str:
+def recompilation_reason(program: Program[..., Any], known: Sequence[Program[..., Any]]) -> str:
     """Describe the difference between a program and the nearest known one: leaves of other types, or another tree."""
     if not known:
         given = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])

@@ -33,7 +33,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.host import IO, HostCall, custom_call
+from fxad.primitives.host_call import IO, HostCall, custom_call
 from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import broadcast_to_axis
 
@@ -150,14 +150,14 @@ NOTHING: Final = Builder().build((), "nothing")
 
 
 @by_value
-def checks(jaxpr: Jaxpr) -> bool:
+def has_check(jaxpr: Jaxpr) -> bool:
     """Return True if the program or one of its bodies contains a check."""
-    return any([checking(eqn.prim) for eqn in jaxpr.eqns])
+    return any([prim_has_check(eqn.prim) for eqn in jaxpr.eqns])
 
 
-def checking(prim: Primitive) -> bool:
+def prim_has_check(prim: Primitive) -> bool:
     """Return True if the equation is a check or has one in its bodies."""
-    return isinstance(prim, Check) or (isinstance(prim, HigherOrder) and any([checks(b) for b in prim.bodies]))
+    return isinstance(prim, Check) or (isinstance(prim, HigherOrder) and any([has_check(b) for b in prim.bodies]))
 
 
 CHECKING: Final = (Check,)

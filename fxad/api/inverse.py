@@ -10,7 +10,7 @@ import numpy as np
 
 from fxad import tree
 from fxad.api.custom import CustomFunction, made
-from fxad.api.lift import check_function, lift, positional, settled
+from fxad.api.lift import bind_static_arguments, check_function, lift, positional
 from fxad.api.rewrite import Rewrite
 from fxad.errors import ArgumentError
 from fxad.tracing.array import binder
@@ -27,7 +27,7 @@ R = TypeVar("R")
 Names: TypeAlias = int | str | Sequence[int | str]
 
 
-def chosen(what: str, role: str, program: Program[Any, Any], given: Names) -> tuple[int | str, ...]:
+def chosen_arguments(what: str, role: str, program: Program[Any, Any], given: Names) -> tuple[int | str, ...]:
     """Return chosen arguments as numbers of positional ones and names of keyword ones.
 
     Raises: ArgumentError for an argument that does not exist or is given twice.
@@ -60,7 +60,7 @@ def chosen(what: str, role: str, program: Program[Any, Any], given: Names) -> tu
     return tuple(out)
 
 
-def leaves_of(program: Program[Any, Any], which: Sequence[int | str]) -> tuple[bool, ...]:
+def leaf_mask(program: Program[Any, Any], which: Sequence[int | str]) -> tuple[bool, ...]:
     """Return a mask of the leaves of the chosen arguments."""
     places = [(where.entry if kind.entry == 0 else str(where.entry)) for kind, where, *_ in program.in_tree.accessors()]
     return tuple([p in which for p in places])
@@ -105,14 +105,14 @@ def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, lo
 
     @wraps(f, updated=())
     def inverted(results: Any, *held: Any, **kwargs: Any) -> Any:
-        program, held, kwargs = _as_results(f, argnums, results, held, kwargs)
+        program, held, kwargs = _trace_from_results(f, argnums, results, held, kwargs)
         return _inverse(program, argnums, log_det)(results, *held, **kwargs)
 
     inverted.__name__ = f"inverse_{name_of(f)}"
     return inverted
 
 
-def _as_results(
+def _trace_from_results(
     f: Callable[..., Any], argnums: Names, results: Any, held: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Program[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Trace a function with chosen arguments like its results. The program, and what it takes besides the results: None
@@ -133,7 +133,9 @@ def _as_results(
     rest = iter(held)
     args = [like[k] if k in like else next(rest) for k in range(len(held) + len(given))]
     statics = statics_of(f"inverse of {name_of(f)}", f)
-    g, put, kwargs = settled("inverse", f, statics, tuple(args), kwargs, [k for k in given if isinstance(k, int)])
+    g, put, kwargs = bind_static_arguments(
+        "inverse", f, statics, tuple(args), kwargs, [k for k in given if isinstance(k, int)]
+    )
     program = trace(g, *put, **kwargs)
     leaves, found = tree.flatten(results)
     have = [x.aval for x in trace(lambda *a: a, *leaves).jaxpr.ins]
@@ -145,11 +147,11 @@ def _as_results(
 
 
 def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Program[..., Any]:
-    which = chosen("inverse", "argnums", program, argnums)
-    wanted = leaves_of(program, which)
+    which = chosen_arguments("inverse", "argnums", program, argnums)
+    wanted = leaf_mask(program, which)
     n_bound, n_out = len(program.bound), len(program.out_avals)
     marks = (False,) * n_bound + wanted
-    jaxpr = inverse_of(program.jaxpr, marks, log_det, labels_of(program))
+    jaxpr = inverse_of(program.jaxpr, marks, log_det, operand_labels(program))
     # the new trees, over numbers of leaves: arguments from 0, then results
     n = len(wanted)
     args, kwargs = tree.unflatten(program.in_tree, range(n))
@@ -170,7 +172,7 @@ def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Progr
     return Program(jaxpr, in_tree, out_tree, program.bound, names, f"inverse_{program.name}")
 
 
-def labels_of(program: Program[..., Any]) -> tuple[str, ...]:
+def operand_labels(program: Program[..., Any]) -> tuple[str, ...]:
     """Return the names of a program's operands in messages."""
     return (*["a value closed over"] * len(program.bound), *[f"argument {p}" for p in program.paths])
 
@@ -235,9 +237,9 @@ def invertible(
         )
 
     def transform(program: Program[Any, Any]) -> Program[Any, Any]:
-        kept = leaves_of(program, chosen("invertible", "keep", program, keep))
+        kept = leaf_mask(program, chosen_arguments("invertible", "keep", program, keep))
         marks = (True,) * len(program.bound) + kept
-        jaxpr = invertible_of(program.jaxpr, marks, labels_of(program), float(tolerance or 0))
+        jaxpr = invertible_of(program.jaxpr, marks, operand_labels(program), float(tolerance or 0))
         return Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
 
     return lift("invertible", f, transform, static_argnums=static_argnums, static_argnames=static_argnames)
@@ -253,12 +255,12 @@ def reconstruction_error(
     """
     if not isinstance(f, Program):
         statics = statics_of(f"reconstruction_error of {name_of(f)}", f)
-        f, args, kwargs = settled("reconstruction_error", f, statics, args, kwargs)
+        f, args, kwargs = bind_static_arguments("reconstruction_error", f, statics, args, kwargs)
     program = f if isinstance(f, Program) else trace(f, *args, **kwargs)
-    kept = leaves_of(program, chosen("reconstruction_error", "keep", program, keep))
+    kept = leaf_mask(program, chosen_arguments("reconstruction_error", "keep", program, keep))
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, kept, strict=True)])
     marks = (False,) * len(program.bound) + wanted
-    back = inverse_of(program.jaxpr, marks, False, labels_of(program))
+    back = inverse_of(program.jaxpr, marks, False, operand_labels(program))
     leaves = tree.leaves((args, kwargs))
     results = tree.leaves(program(*args, **kwargs))
     held = [*program.bound, *[x for x, w in zip(leaves, wanted, strict=True) if not w]]
