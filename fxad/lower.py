@@ -26,7 +26,7 @@ from fxad.ir import Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, so
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
-from fxad.primitives.checking import Called
+from fxad.primitives.check import Called
 
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]

@@ -17,7 +17,7 @@ from fxad.errors import CompileError, FxadError
 from fxad.ir import NDArray
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.ordered_effects import DONE
-from fxad.primitives.checking import Called
+from fxad.primitives.check import Called
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 from fxad.xla.in_flight import call_host_function, execute_with_host_calls
