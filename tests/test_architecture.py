@@ -36,7 +36,7 @@ TREE_ROOMS = (
     "fxad/tracing/array.py",
     "fxad/operations/conversions.py",
     "fxad/core/atoms.py",
-    "fxad/execution/calls.py",
+    "fxad/execution/dispatch.py",
     "fxad/storage/decoding.py",
     "fxad/storage/encoding.py",
     "fxad/storage/exported.py",

@@ -24,7 +24,7 @@ from fxad import dtypes, tree
 from fxad.core.atomic_file import FOLLOWING, UNFINISHED, sync_directory
 from fxad.errors import ArgumentError, DTypeError, FileFormatError, FxadError, ShapeError, described
 from fxad.storage.programs import absolute_path
-from fxad.storage.tree_structure import Json, describe, rebuild
+from fxad.storage.tree_structure import Json, structure_from_json, structure_to_json
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.tracer import Tracer
 from fxad.tree import Structure
@@ -69,7 +69,7 @@ def save(path: str | os.PathLike[str], values: object) -> None:
             stored[name] = np.ascontiguousarray(array).reshape(array.shape)
     head = {
         "version": _VERSION,
-        "tree": describe(shape, "tree.save"),
+        "tree": structure_to_json(shape, "tree.save"),
         "names": names,
         "dtypes": as_bytes,
     }
@@ -162,7 +162,7 @@ def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
         return tree.unflatten(shape, _leaves(file, _names(shape), flat))
     if file.head is None:
         return {name: file.read(name) for name in sorted(file.names)}
-    structure, names = rebuild(file.head["tree"], what, trusted), file.head["names"]
+    structure, names = structure_from_json(file.head["tree"], what, trusted), file.head["names"]
     if len(names) != structure.num_leaves:
         raise FileFormatError(
             f"{what}: the tree has {structure.num_leaves} leaves and {len(names)} names", remedy=_WROTE
