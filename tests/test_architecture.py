@@ -37,6 +37,7 @@ TREE_ROOMS = (
     "fxad/operations/conversions.py",
     "fxad/core/atoms.py",
     "fxad/execution/dispatch.py",
+    "fxad/storage/arrays.py",
     "fxad/storage/decoding.py",
     "fxad/storage/encoding.py",
     "fxad/storage/exported.py",
