@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -27,9 +27,23 @@ from fxad.transforms import vmap
 from fxad.tree import Structure
 
 C = TypeVar("C")
+X = TypeVar("X")
 Y = TypeVar("Y")
 
 
+# What may become an Array in the carry.
+_HostValue: TypeAlias = "complex | np.ndarray[Any, Any] | np.generic | tuple[object, ...] | list[Any] | dict[Any, Any]"
+
+
+# A slice has the type of `xs`. The last overload is for an `init` with numbers or NumPy arrays, which become Arrays.
+# fmt: off
+@overload
+def scan(f: Callable[[C, None], tuple[C, Y]], init: C, xs: None = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+@overload
+def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+@overload
+def scan(f: Callable[[C, Any], tuple[C, Y]], init: _HostValue, xs: object = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+# fmt: on
 def scan(
     f: Callable[[C, Any], tuple[C, Y]],
     init: object,
