@@ -1,4 +1,7 @@
-"""Transposition: the adjoint of a linear program, by one backward walk."""
+"""Transposition: the adjoint of a linear program, by one backward walk.
+
+One equation may compute linear values and others, as the call of a `jit` under `jvp` does. `separated` splits it first.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotLinearError
 from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive, Var, Zero, place
 from fxad.primitives.elementwise import ADD
-from fxad.primitives.linearity import linear_with_zeros
+from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
+from fxad.transforms.cleanup.simplify import simplify
 from fxad.transforms.locate import describe
+from fxad.transforms.memory.partial_eval import partial_eval
 
 
 class BackwardCtx(Builder):
@@ -88,7 +93,6 @@ class Known(Protocol):
 def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bars: dict[Atom, Atom]) -> None:
     """Emits the adjoint of one equation. Removes the cotangents of its results from `bars` and adds those of its
     operands."""
-    mask = _linear_places(eqn, reached)
     cts: tuple[Cotangent, ...]
     if len(eqn.outs) == 1:  # the common case
         ct = bars.pop(eqn.outs[0], None)
@@ -100,6 +104,7 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bar
         if given.count(None) == len(given):
             return
         cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(given, eqn.outs, strict=True)])
+    mask = _linear_places(eqn, reached)
     args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, mask, strict=True)])
     ctx.source = eqn.source
     prim = cast(Linear, eqn.prim)
@@ -156,14 +161,50 @@ def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     (cotangents of all results, then the operands not marked) -> cotangents of the marked operands.
 
     Law:    <y_bar, A x_dot> = <A^T y_bar, x_dot>; transposing twice gives a program of the same meaning.
-    Rule:   complex numbers are not conjugated: A^T, not A^H.
+    Rule:   complex numbers are not conjugated: A^T, not A^H. An integer has no cotangent, so a conversion to integers
+            gives none to its operand.
     Raises: NotLinearError that names the equation.
     """
+    form = separated(jaxpr, linear)
     b = BackwardCtx()
     cts = b.inputs(jaxpr.out_avals)
     known = b.inputs([v.aval for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
-    bars = backward(b, jaxpr, linear, known, cts)
+    bars = backward(b, form, linear, known, cts)
     return b.build([ct.instantiate() if isinstance(ct, Zero) else ct for ct in bars], f"transpose_{jaxpr.name}")
+
+
+@by_value
+def separated(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
+    """Returns the same program with other equations: values that do not depend on the marked operands are computed
+    apart from those that do, also in bodies, and zeros are literals. The program itself if it is linear as it stands.
+    """
+    if is_linear(jaxpr, linear):
+        return jaxpr
+    halves = partial_eval(simplify(jaxpr), tuple([not lin for lin in linear]))
+    b = Builder.like(jaxpr)
+    values = b.inline(halves.known, [v for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
+    moving = [v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
+    reached: set[Atom] = set(moving)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+        here = tuple([a in reached for a in ins])
+        outs = b.copy(eqn, ins, _separated_bodies(eqn.prim, ins, here) if any(here) else None)
+        reached.update(outs if any(here) else ())
+        return outs
+
+    n = sum(halves.out_known)
+    known, rest = iter(values[:n]), iter(b.inline(halves.unknown, (*values[n:], *moving), rule))
+    return b.build([next(known) if k else next(rest) for k in halves.out_known], jaxpr.name)
+
+
+def _separated_bodies(prim: Primitive, ins: tuple[Atom, ...], here: tuple[bool, ...]) -> Primitive | None:
+    if not isinstance(prim, HigherOrder) or prim.layout.has_rules:
+        return None
+    layout = prim.layout
+    # a carry of zeros is linear in every step
+    starts = {k for k in layout.carries if is_zero(ins[k])}
+    marks = [tuple([here[p] or p in starts for p in layout.takes(k)]) for k in range(len(layout.bodies))]
+    return prim.with_bodies(tuple([separated(body, mask) for body, mask in zip(prim.bodies, marks, strict=True)]))
 
 
 def instantiate(bars: list[Cotangent]) -> list[Atom]:

@@ -76,18 +76,21 @@ def apart(prim: Primitive, have: Marks, halve: Halve) -> Apart | None:
     Not split are a loop that ends by a predicate, a branch on an unknown index, a function with custom rules, and an
     equation with an effect.
     """
-    if prim.effects or not any(have) or all(have) or not isinstance(prim, HigherOrder):
+    if prim.effects or all(have) or not isinstance(prim, HigherOrder):
         return None
     layout = prim.layout
     decides = [h for h, role in zip(have, layout.operand_roles, strict=True) if isinstance(role, BranchIndex | Count)]
     if not layout.transparent or not all(decides) or layout.depends:
         return None
-    if layout.once is not None:
-        return _once(prim, layout, have, halve)
     runs = [layout.bodies[k].runs for k in layout.running]
-    if all([isinstance(r, OneOf) for r in runs]):
-        return _branches(prim, layout, have, halve)
-    return _loop(prim, layout, have, halve) if len(runs) == 1 else None
+    if layout.once is not None:
+        found = _once(prim, layout, have, halve)
+    elif all([isinstance(r, OneOf) for r in runs]):
+        found = _branches(prim, layout, have, halve)
+    else:
+        found = _loop(prim, layout, have, halve) if len(runs) == 1 else None
+    # without a known operand, only known results are worth an equation of their own
+    return found if found is None or any(have) or any(found.out_known) else None
 
 
 def _places(marks: Sequence[bool], wanted: bool) -> list[int]:
