@@ -210,8 +210,8 @@ def test_without_a_bound_there_is_no_reverse_mode() -> None:
         "known before the loop runs"
     )
     assert caught.value.remedy == (
-        "give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan or forward mode (jvp, jacfwd, "
-        "linearize)"
+        "give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan or forward mode "
+        "(jvp, jacfwd, linearize)"
     )
 
 

@@ -330,8 +330,8 @@ class While(HigherOrder):
         return results, spread_tangents(found, both.outs, [v.aval for v in results])
 
     def _rerun(self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]) -> tuple[Tangent, ...]:
-        """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs the
-        loop of forward mode. The number of steps is not known, so the values of the steps are not stored."""
+        """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs
+        the loop of forward mode. The number of steps is not known, so the values of the steps are not stored."""
         b = Builder()
         alone = unchecked(silent(b.build(b(self, *b.inputs([a.aval for a in primals])), self.body.name)))
         of_cond, *moved = self.parts([isinstance(t, Lin) for t in tangents])
