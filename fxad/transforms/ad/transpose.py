@@ -5,13 +5,13 @@ One equation may compute linear values and others, as the call of a `jit` under 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol, cast
 
 from fxad.core.builder import Builder, renamed
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotLinearError
-from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive, Var, Zero, place
+from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Lit, Primitive, Var, Zero, place
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
 from fxad.transforms.cleanup.simplify import simplify
@@ -176,30 +176,58 @@ def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
 @by_value
 def separated(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     """Returns the same program with other equations: values that do not depend on the marked operands are computed
-    apart from those that do, also in bodies, and zeros are literals. The program itself if it is linear as it stands.
-    """
+    apart from those that do, also in bodies. Zeros among them are literals where an equation is only linear with a zero
+    in that place. The program itself if it is linear as it stands."""
     if is_linear(jaxpr, linear):
         return jaxpr
     halves = partial_eval(simplify(jaxpr), tuple([not lin for lin in linear]))
     b = Builder.like(jaxpr)
     values = b.inline(halves.known, [v for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
+    zeros = _zeros(b.eqns)
     moving = [v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
     reached: set[Atom] = set(moving)
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        here = tuple([a in reached for a in ins])
-        outs = b.copy(eqn, ins, _separated_bodies(eqn.prim, ins, here) if any(here) else None)
+        prim, here = eqn.prim, tuple([a in reached for a in ins])
+        if any(here) and not (isinstance(prim, Linear) and prim.linear_in(here)):
+            ins = tuple([_literal(a, zeros) for a in ins])
+            prim = _separated_bodies(prim, ins, here)
+        outs = b.copy(eqn, ins, prim)
         reached.update(outs if any(here) else ())
         return outs
 
     n = sum(halves.out_known)
-    known, rest = iter(values[:n]), iter(b.inline(halves.unknown, (*values[n:], *moving), rule))
+    known, rest = (
+        iter([_literal(a, zeros) for a in values[:n]]),
+        iter(b.inline(halves.unknown, (*values[n:], *moving), rule)),
+    )
     return b.build([next(known) if k else next(rest) for k in halves.out_known], jaxpr.name)
 
 
-def _separated_bodies(prim: Primitive, ins: tuple[Atom, ...], here: tuple[bool, ...]) -> Primitive | None:
+def _zeros(eqns: Sequence[Eqn]) -> set[Atom]:
+    """Returns the results of equations that are linear in their zero operands: tangents that vanish. An equation with
+    bodies may compute values and tangents together; if an operand is zero, all its results may be tangents that vanish.
+    """
+    zeros: set[Atom] = set()
+    for eqn in eqns:
+        none = tuple([a in zeros or is_zero(a) for a in eqn.ins])
+        whole = tuple([z or (isinstance(a, Lit) and not any(a.bits)) for z, a in zip(none, eqn.ins, strict=True)])
+        prim, vanish = eqn.prim, False
+        if isinstance(prim, HigherOrder):
+            vanish = any(none)
+        elif isinstance(prim, Linear):
+            vanish = any([any(mask) and prim.linear_in(mask) for mask in (none, whole)])
+        zeros.update([v for v in eqn.outs if v.aval.inexact] if vanish else ())
+    return zeros
+
+
+def _literal(a: Atom, zeros: Container[Atom]) -> Atom:
+    return Zero(a.aval).instantiate() if a in zeros else a
+
+
+def _separated_bodies(prim: Primitive, ins: tuple[Atom, ...], here: tuple[bool, ...]) -> Primitive:
     if not isinstance(prim, HigherOrder) or prim.layout.has_rules:
-        return None
+        return prim
     layout = prim.layout
     # a carry of zeros is linear in every step
     starts = {k for k in layout.carries if is_zero(ins[k])}

@@ -32,17 +32,18 @@ class Body:
         return self.known.outs[sum(self.out_known) :]
 
     def without(self, out_known: Marks) -> Body:
-        """Returns the two parts with fewer known results. The removed ones become residuals, which `unknown`
-        returns."""
+        """Returns the two parts with fewer known results. `unknown` returns the removed ones: literals as they are, the
+        others as further residuals."""
         if out_known == self.out_known:
             return self
         given = dict(zip([k for k, known in enumerate(self.out_known) if known], self.known.outs, strict=False))
-        later = [k for k in given if not out_known[k]]
+        removed = {k: a for k, a in given.items() if not out_known[k]}
+        later = [k for k, a in removed.items() if isinstance(a, Var)]
         outs = [given[k] for k, known in enumerate(out_known) if known]
         first = with_outs(self.known, (*outs, *self.residuals, *[given[k] for k in later]))
         n, b = len(self.residuals), Builder()
         held = b.inputs(self.unknown.in_avals[:n])
-        late = dict(zip(later, b.inputs([given[k].aval for k in later]), strict=True))
+        late = {**removed, **dict(zip(later, b.inputs([given[k].aval for k in later]), strict=True))}
         rest = iter(b.inline(self.unknown, (*held, *b.inputs(self.unknown.in_avals[n:]))))
         results = [late[k] if k in late else next(rest) for k, known in enumerate(out_known) if not known]
         return Body(first, b.build(results, self.unknown.name), out_known)
