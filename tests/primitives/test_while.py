@@ -13,7 +13,7 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, Zero
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, COS, EXP, GT, LT, MUL, SIN, SQRT, SUB
-from fxad.primitives.host import ORDERED, HostCall
+from fxad.primitives.host_call import ORDERED, HostCall
 from fxad.primitives.shape import ReduceSum
 from fxad.testing.effect_laws import Log
 from fxad.text import parse, to_text

@@ -14,7 +14,6 @@ from fxad.errors import FxadError, NotLinearError
 from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Lit, Primitive, Var, Zero, place
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
-from fxad.transforms.cleanup.simplify import simplify
 from fxad.transforms.locate import describe
 from fxad.transforms.memory.partial_eval import partial_eval
 
@@ -180,7 +179,7 @@ def separated(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     in that place. The program itself if it is linear as it stands."""
     if is_linear(jaxpr, linear):
         return jaxpr
-    halves = partial_eval(simplify(jaxpr), tuple([not lin for lin in linear]))
+    halves = partial_eval(jaxpr, tuple([not lin for lin in linear]))
     b = Builder.like(jaxpr)
     values = b.inline(halves.known, [v for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
     zeros = _zeros(b.eqns)
