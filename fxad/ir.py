@@ -392,8 +392,8 @@ class JvpCtx(Batching, Protocol):
         """Linearize a body with respect to the operands marked in `nonzero`. For `split` contexts."""
 
     def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
-        """Forward mode of a body. For contexts that are not `split`. The new body takes the operands, then the tangents
-        of those marked. It returns the results, then the tangents of those that the returned mask marks."""
+        """Forward mode of a body. The new body takes the operands, then the tangents of those marked. It returns the
+        results, then the tangents of those that the returned mask marks."""
 
 
 @final
