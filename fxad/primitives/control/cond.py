@@ -35,6 +35,7 @@ from fxad.ir import (
 )
 from fxad.primitives.checking import checks
 from fxad.primitives.checks import FITTING, TOGETHER
+from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import (
     either,
     filled_linear,
@@ -146,6 +147,7 @@ class Cond(HigherOrder, Linear):
         if at is None:
             branches, out_dims = joined_dims(ctx, self.branches, tuple(where))
             return ctx(self.with_bodies(branches), *args), out_dims
+        check_uniform(ctx, self)
         if self.batched == LOOP or self.effects:  # effects of a branch that is not chosen must not happen
             return one_by_one(ctx, self, args, dims)
         n_out = len(self.branches[0].outs)

@@ -36,6 +36,7 @@ from fxad.ir import (
 )
 from fxad.primitives.checking import checks
 from fxad.primitives.checks import FITTING, TOGETHER, mistyped
+from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control import scan_lowering as loops
 from fxad.primitives.control.bodies import select_by_mask, spread_tangents
 from fxad.primitives.control.effects import guarded
@@ -229,6 +230,7 @@ class Scan(HigherOrder, Linear):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         """Batch a scan whose count differs between examples. The loop runs to the largest count, and each step is
         guarded by a branch."""
+        check_uniform(ctx, self)
         (counts, *operands), (_, *where) = args, dims
         guard = guarded(self.body) if checks(self.body) else None
         if self.effects or (guard is None and checks(self.body)):  # effects beyond the count must not happen

@@ -31,6 +31,7 @@ from fxad.ir import (
 )
 from fxad.primitives.checking import checks
 from fxad.primitives.checks import FITTING, TOGETHER
+from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import either, over, select_by_mask, spread_tangents
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guarded
@@ -232,6 +233,7 @@ class While(HigherOrder):
         if not varies:
             loop = While(cond, body, self.n_cond, self.n_body, self.max_steps)
             return ctx(loop, *args[:n], *inits), out_dims
+        check_uniform(ctx, self)
         guard = guarded(self.body) if checks(self.body) else None
         if self.effects or (guard is None and checks(self.body)):  # an example that has stopped must have no effects
             return one_by_one(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
