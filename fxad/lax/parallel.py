@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 from fxad import tree
 from fxad.errors import AxisNameError, ShapeError
 from fxad.ir import Atom, Emit, Primitive
-from fxad.operations.axes import axis_of, integers, items
+from fxad.operations.axes import normalize_axis_index, to_ints, to_tuple
 from fxad.primitives.collectives import (
     AllGather,
     AllToAll,
@@ -41,7 +41,7 @@ AxisGroups: TypeAlias = Sequence[Sequence[int]] | None
 
 def _axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
     """The axes with their sizes. Raises: AxisNameError, ArgumentError."""
-    names = (axis_name,) if isinstance(axis_name, str) else items(op, "axis_name", axis_name)
+    names = (axis_name,) if isinstance(axis_name, str) else to_tuple(op, "axis_name", axis_name)
     sizes = tuple([size_of_axis(op, name) for name in names])
     if len(set(names)) != len(names):
         raise AxisNameError(f"{op}: axis_name {names} names an axis twice", remedy="name each axis once")
@@ -51,7 +51,7 @@ def _axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
 def _groups(op: str, groups: AxisGroups) -> Groups:
     if groups is None:
         return ()
-    return tuple([integers(op, "axis_index_groups", g) for g in items(op, "axis_index_groups", groups)])
+    return tuple([to_ints(op, "axis_index_groups", g) for g in to_tuple(op, "axis_index_groups", groups)])
 
 
 def _each(prim: Primitive, x: T) -> T:
@@ -110,7 +110,7 @@ def all_gather(
 
     def one(leaf: ArrayLike) -> Array:
         ndim = aval_of(leaf, "all_gather: x").ndim
-        at = axis_of("all_gather", axis, ndim + (not tiled))
+        at = normalize_axis_index("all_gather", axis, ndim + (not tiled))
         (y,) = (leaf,) if tiled else binder().bind(ExpandDims((at,)), (leaf,))
         return binder().bind(AllGather(names, sizes, at, groups), (y,))[0]
 
@@ -134,7 +134,7 @@ def psum_scatter(
 
     def one(leaf: ArrayLike) -> Array:
         aval = aval_of(leaf, "psum_scatter: x")
-        at = axis_of("psum_scatter", scatter_dimension, aval.ndim)
+        at = normalize_axis_index("psum_scatter", scatter_dimension, aval.ndim)
         prim = PsumScatter(names, sizes, at, groups)
         if not tiled:
             _check_exact("psum_scatter", "scatter_dimension", at, aval.shape, prim.width)
@@ -164,8 +164,8 @@ def all_to_all(
 
     def one(leaf: ArrayLike) -> Array:
         aval = aval_of(leaf, "all_to_all: x")
-        split = axis_of("all_to_all", split_axis, aval.ndim)
-        concat = axis_of("all_to_all", concat_axis, aval.ndim)
+        split = normalize_axis_index("all_to_all", split_axis, aval.ndim)
+        concat = normalize_axis_index("all_to_all", concat_axis, aval.ndim)
         if tiled:
             return binder().bind(AllToAll(names, sizes, split, concat, groups), (leaf,))[0]
         prim = AllToAll(names, sizes, split, split, groups)
@@ -190,14 +190,14 @@ def ppermute(x: T, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> T:
     """Each index has the value of another one, for each leaf: `perm` lists pairs `(source, target)`. An index that is
     no target has zeros."""
     names, sizes = _axes("ppermute", axis_name)
-    pairs = [integers("ppermute", "perm", p) for p in items("ppermute", "perm", perm)]
+    pairs = [to_ints("ppermute", "perm", p) for p in to_tuple("ppermute", "perm", perm)]
     return _each(Ppermute(names, sizes, tuple([(s, d) for s, d in pairs])), x)
 
 
 def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
     """Index k has the value of index `perm[k]`, for each leaf."""
     names, sizes = _axes("pshuffle", axis_name)
-    sources = integers("pshuffle", "perm", perm)
+    sources = to_ints("pshuffle", "perm", perm)
     if sorted(sources) != list(range(prod(sizes))):
         raise ShapeError(
             f"pshuffle: perm {sources} is not a permutation of the {prod(sizes)} indices of"

@@ -41,21 +41,21 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64, numbers
-from fxad.primitives.checks import axis_of, operands
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise import ADD, DIV, EQ, MUL, ConvertElementType
+from fxad.primitives.mlir_attributes import i64_attribute, int_list
+from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import ORDERED, ReduceMax, ReduceMin
 from fxad.primitives.shape import (
     Iota,
     ReduceSum,
     Transpose,
+    axes_after_insert,
     broadcast_to_axis,
+    emit_reshape,
     move_axis,
-    past,
-    reshaped,
 )
-from fxad.primitives.slicing import Concatenate, sliced
+from fxad.primitives.slicing import Concatenate, emit_slice
 
 Names: TypeAlias = tuple[str, ...]
 Sizes: TypeAlias = tuple[int, ...]
@@ -86,7 +86,7 @@ class Collective(Primitive):
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         check_axes(self.name, self.names, self.sizes)
         return (self.result(x),)
 
@@ -173,8 +173,8 @@ class Grouped(Collective):
         # (groups, members, ...) -> (groups, members, ...)
         n, (order, back) = len(self.groups), orders(self.groups)
         rows = taken(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, 0), order)
-        done = self.in_groups(ctx, reshaped(ctx, rows, (n, self.width, *rows.aval.shape[1:])))
-        return taken(ctx, reshaped(ctx, done, (ctx.size, *done.aval.shape[2:])), back), 0
+        done = self.in_groups(ctx, emit_reshape(ctx, rows, (n, self.width, *rows.aval.shape[1:])))
+        return taken(ctx, emit_reshape(ctx, done, (ctx.size, *done.aval.shape[2:])), back), 0
 
     @abstractmethod
     def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
@@ -269,7 +269,7 @@ def taken(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
         else:
             runs.append([k])
     parts = [
-        sliced(emit, x, 0, run[0], run[-1] + 1)
+        emit_slice(emit, x, 0, run[0], run[-1] + 1)
         if run[0] >= 0
         else Zero(x.aval.with_shape((len(run), *x.aval.shape[1:]))).instantiate()
         for run in runs
@@ -280,13 +280,13 @@ def taken(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
 def _merged(emit: Emit, x: Atom, axis: int) -> Atom:
     """Axes `axis` and `axis + 1` as one."""
     shape = x.aval.shape
-    return reshaped(emit, x, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+    return emit_reshape(emit, x, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
 
 
 def _parted(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
     """Axis `axis` as two, the first of size `n`."""
     shape = x.aval.shape
-    return reshaped(emit, x, (*shape[:axis], n, shape[axis] // n, *shape[axis + 1 :]))
+    return emit_reshape(emit, x, (*shape[:axis], n, shape[axis] // n, *shape[axis + 1 :]))
 
 
 def _swapped(emit: Emit, x: Atom, a: int, b: int) -> Atom:
@@ -324,7 +324,7 @@ def rows_of(hlo: Hlo, op: str, names: Names, sizes: Sizes, groups: Groups = ()) 
 
 
 def _table(rows: Sequence[Sequence[int]]) -> str:
-    text = ", ".join([numbers(row) for row in rows])
+    text = ", ".join([int_list(row) for row in rows])
     return f"dense<[{text}]> : tensor<{len(rows)}x{len(rows[0]) if rows else 2}xi64>"
 
 
@@ -515,7 +515,7 @@ class AllGather(Grouped, Adjoint):
     groups: Groups = ()
 
     def shape_of(self, x: Aval) -> Aval:
-        axis_of(self.name, self.dim, x.ndim)
+        check_axis(self.name, self.dim, x.ndim)
         return _resized(x, self.dim, x.shape[self.dim] * self.width)
 
     def combine(self, xs: list[NDArray], at: int) -> object:
@@ -525,7 +525,7 @@ class AllGather(Grouped, Adjoint):
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         return hlo.op(
-            "stablehlo.all_gather", args, outs, {"all_gather_dim": i64(self.dim), **_communicating(hlo, self)}
+            "stablehlo.all_gather", args, outs, {"all_gather_dim": i64_attribute(self.dim), **_communicating(hlo, self)}
         )
 
     def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
@@ -578,7 +578,7 @@ class PsumScatter(Grouped, Adjoint):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        attrs = {"scatter_dimension": i64(self.dim), **_communicating(hlo, self)}
+        attrs = {"scatter_dimension": i64_attribute(self.dim), **_communicating(hlo, self)}
         return hlo.op("stablehlo.reduce_scatter", args, outs, attrs, ("stablehlo.add",))
 
     def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
@@ -622,7 +622,7 @@ class AllToAll(Grouped, Adjoint):
 
     def shape_of(self, x: Aval) -> Aval:
         part = _part(self.name, x, self.split, self)
-        axis_of(self.name, self.concat, x.ndim)
+        check_axis(self.name, self.concat, x.ndim)
         out = _resized(x, self.split, part)
         return _resized(out, self.concat, out.shape[self.concat] * self.width)
 
@@ -633,16 +633,16 @@ class AllToAll(Grouped, Adjoint):
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         attrs = {
-            "split_dimension": i64(self.split),
-            "concat_dimension": i64(self.concat),
-            "split_count": i64(self.width),
+            "split_dimension": i64_attribute(self.split),
+            "concat_dimension": i64_attribute(self.concat),
+            "split_count": i64_attribute(self.width),
             **_communicating(hlo, self),
         }
         del attrs["use_global_device_ids"]  # the operation has no such attribute: the channel says it
         return hlo.op("stablehlo.all_to_all", args, outs, attrs)
 
     def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
-        split, concat = past((self.split, self.concat), dim)
+        split, concat = axes_after_insert((self.split, self.concat), dim)
         return emit.one(AllToAll(self.names, self.sizes, split, concat, self.groups), x)
 
     def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
@@ -650,7 +650,7 @@ class AllToAll(Grouped, Adjoint):
         # the parts as axes of their own, one for each named axis; then each axis exchanges in place
         at = 1 + self.split
         shape = x.aval.shape
-        x = reshaped(ctx, x, (*shape[:at], *self.sizes, shape[at] // self.count, *shape[at + 1 :]))
+        x = emit_reshape(ctx, x, (*shape[:at], *self.sizes, shape[at] // self.count, *shape[at + 1 :]))
         for j, (name, size) in enumerate(zip(self.names, self.sizes, strict=True)):
             where = at + j
             x = _swapped(ctx, x, 0, where) if j == k else ctx.one(AllToAll((name,), (size,), where, where), x)
@@ -670,7 +670,7 @@ class AllToAll(Grouped, Adjoint):
         if order != sorted(order):
             x = emit.one(Transpose(tuple(order)), x)
         at, shape = lead + self.concat, x.aval.shape
-        return reshaped(emit, x, (*shape[:at], prod(shape[at : at + n + 1]), *shape[at + n + 1 :]))
+        return emit_reshape(emit, x, (*shape[:at], prod(shape[at : at + n + 1]), *shape[at + n + 1 :]))
 
     def in_groups(self, emit: Emit, x: Atom) -> Atom:
         n, at = x.aval.shape[1], 2 + self.split
@@ -687,7 +687,7 @@ def _resized(x: Aval, dim: int, size: int) -> Aval:
 
 def _part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
     """The size of a part of axis `dim`. Raises: AxisError, ShapeError."""
-    axis_of(op, dim, x.ndim)
+    check_axis(op, dim, x.ndim)
     if x.shape[dim] % prim.width:
         raise ShapeError(
             f"{op}: axis {dim} of {x} has size {x.shape[dim]}, which {prim.width} indices of"
@@ -752,17 +752,17 @@ class Ppermute(Collective, Adjoint):
         rest = [j for j in range(len(self.names)) if j != k]
         names, sizes = tuple([self.names[j] for j in rest]), tuple([self.sizes[j] for j in rest])
         gathered = ctx.one(AllGather(names, sizes, 0), broadcast_to_axis(ctx, x, None, 1, 0))
-        table = reshaped(ctx, gathered, (self.count, *x.aval.shape[1:]))
+        table = emit_reshape(ctx, gathered, (self.count, *x.aval.shape[1:]))
         # by (the others, the mapped axis), as the table is
         order = [*rest, k]
         places = np.arange(self.count).reshape(self.sizes).transpose(order).ravel().tolist()
         where = {place: row for row, place in enumerate(places)}
         rows = taken(ctx, table, [where.get(sources[place], -1) for place in places])
-        rows = reshaped(ctx, rows, (prod(sizes), *x.aval.shape))
+        rows = emit_reshape(ctx, rows, (prod(sizes), *x.aval.shape))
         start = [Lit.of(0, INDEX)] * rows.aval.ndim
         sliced_at = [flat_index(ctx, names, sizes), *start[1:]]
         mine = ctx.one(DynamicSlice((1, *x.aval.shape)), rows, *sliced_at)
-        return reshaped(ctx, mine, x.aval.shape)
+        return emit_reshape(ctx, mine, x.aval.shape)
 
     def adjoint(self) -> Ppermute:
         return Ppermute(self.names, self.sizes, tuple([(d, s) for s, d in self.perm]))
@@ -797,7 +797,7 @@ class AxisIndex(Primitive):
         return frozenset({(self.axis, self.size)})
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        operands(self, avals, 0)
+        check_count(self, avals, 0)
         check_axes(self.name, (self.axis,), (self.size,))
         return (INDEX,)
 
