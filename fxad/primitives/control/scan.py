@@ -38,6 +38,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.check import has_check
+from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import select_by_mask, spread_tangents
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
@@ -247,6 +248,7 @@ class Scan(HigherOrder, Linear):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         """Batch a scan whose count differs between examples. The loop runs to the largest count, and each step is
         guarded by a branch."""
+        check_uniform(ctx, self)
         (counts, *operands), (_, *where) = args, dims
         guard = guard_checks(self.body) if has_check(self.body) else None
         if self.effects or (guard is None and has_check(self.body)):  # effects beyond the count must not happen
