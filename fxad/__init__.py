@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from fxad.api.rewrite import remat as remat
     from fxad.api.rewrite import reroll as reroll
     from fxad.api.rewrite import simplify as simplify
+    from fxad.api.rewrite import specialize as specialize
     from fxad.api.symbolic import CustomVJPPrimal as CustomVJPPrimal
     from fxad.api.symbolic import SymbolicZero as SymbolicZero
     from fxad.lax import checkpoint_name as checkpoint_name
@@ -103,7 +104,7 @@ else:
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.nans": "NanExplanation explain_nan",
             "fxad.api.placing": "device_put",
-            "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify",
+            "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.storage.programs": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",

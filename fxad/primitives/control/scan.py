@@ -11,6 +11,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Slice, Times, UpTo
+from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -269,7 +270,7 @@ class Scan(HigherOrder, Linear):
         tangents: tuple[Tangent, ...],
         nonzero: tuple[bool, ...],
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        apart = self.upto or self.length > self.unroll
+        apart = self.upto or type(self.length) is Size or self.length > self.unroll
         outside = Outside(ctx, primals, self.length, self.reverse, apart, self.upto)
         both = halves(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
