@@ -169,7 +169,7 @@ def test_a_program_is_saved(tmp_path: Path) -> None:
         (lambda p: fx.lower(p), SizeError, "lower: f is of symbolic shape: it takes f32[n,(m>0)], f32[(m>0),3]"),
         (lambda p: fx.specialize(p, k=3), ArgumentError, "specialize: k is not a size of the program, which has m, n"),
         (lambda p: fx.specialize(p, m=0), ShapeError, "specialize: m is 0, the program assumes m >= 1"),
-        (lambda p: fx.specialize(p, m=1.5), ArgumentError, "specialize: m is 1.5, not an int"),
+        (lambda p: fx.specialize(p, m=cast("int", 1.5)), ArgumentError, "specialize: m is 1.5, not an int"),
         (
             lambda p: p(np.ones((5, 0), "float32"), np.ones((0, 3), "float32")),
             ShapeError,

@@ -1,8 +1,8 @@
 """The interface of mask rules: a rule writes one equation of symbolic shape over padded arrays.
 
-A value of shape (n, 3) becomes an array of the padded shape, and its elements beyond n are the padding. Padding may hold
-anything, nan included. A rule must give results whose valid elements depend on valid elements only, in the derivatives of
-every order too. Therefore:
+A value of shape (n, 3) becomes an array of the padded shape, and its elements beyond n are the padding. Padding may
+hold anything, nan included. A rule must give results whose valid elements depend on valid elements only, in the
+derivatives of every order too. Therefore:
 
 - A lane is an index along an axis of symbolic size. A primitive whose results in a lane depend on the operands in that
   lane only is applied as it is (`lanewise`).
@@ -28,7 +28,7 @@ from fxad.core.sizes import Name, Size, most, named, names_of, substituted
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives.elementwise import ADD, AND, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
-from fxad.primitives.shape import Iota, spread
+from fxad.primitives.shape import Iota, emit_broadcast
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -129,7 +129,7 @@ class MaskCtx(Builder):
         value = self.count(a.size)
         if a.aval.dtype is not dtypes.int32:
             value = self.one(ConvertElementType(a.aval.dtype), value)
-        return spread(self, value, shape, ())
+        return emit_broadcast(self, value, shape, ())
 
     # ------------------------------------------------------------------------------------------------------ padding
 
@@ -140,8 +140,8 @@ class MaskCtx(Builder):
     def below(self, shape: Shape, axis: int, count: Atom) -> Atom:
         """True at the indices less than `count` along an axis of a padded shape: bool."""
         n = shape[axis]
-        row = self.one(LT, self.line((n,), 0), spread(self, count, (n,), ()))
-        return row if len(shape) == 1 else spread(self, row, shape, (axis,))
+        row = self.one(LT, self.line((n,), 0), emit_broadcast(self, count, (n,), ()))
+        return row if len(shape) == 1 else emit_broadcast(self, row, shape, (axis,))
 
     def inside(self, shape: Shape, axes: Sequence[int] | None = None) -> Atom | None:
         """True at the valid elements of an array, along `axes` (default: all). None if there is no padding."""
@@ -175,14 +175,14 @@ class MaskCtx(Builder):
         if known is None:
             inside = self.inside(shape, [a for a, _ in ragged])
             assert inside is not None
-            known = self.one(SELECT_N, inside, spread(self, fill, x.aval.shape, ()), x)
+            known = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
             self._filled[x, fill, ragged] = known
             if zero:
                 self._clean[known] = over | self._clean.get(x, frozenset())
         return known
 
     def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
-        """`x` with zeros in the padding along `axes`, if it can have a tangent: its cotangents in the padding are zero."""
+        """`x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then zero."""
         return self.filled(x, shape, 0, axes) if x.aval.inexact else x
 
     def neutral(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:

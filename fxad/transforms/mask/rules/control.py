@@ -8,12 +8,12 @@ from typing import Final
 from fxad.core.builder import Builder
 from fxad.core.layout import Constant
 from fxad.ir import Atom, HigherOrder, Jaxpr
-from fxad.primitives.checking import Check
+from fxad.primitives.check import Check
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.scan_parts import Steps
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import MIN
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row

@@ -10,7 +10,7 @@ from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.elementwise.bessel import BESSEL
 from fxad.primitives.elementwise.beta import BETA
 from fxad.primitives.elementwise.gamma import GAMMA
-from fxad.primitives.naming import NAMING
+from fxad.primitives.marks import NAMING
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
 from fxad.transforms.mask.contract import MaskRule, lanewise, row

@@ -8,7 +8,7 @@ from typing import Final
 from fxad.ir import Atom
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative
-from fxad.primitives.recurrence import LinearRecurrence
+from fxad.primitives.linear_recurrence import LinearRecurrence
 from fxad.primitives.reduce import (
     ReduceAnd,
     ReduceMax,
@@ -17,7 +17,7 @@ from fxad.primitives.reduce import (
     ReduceProd,
     ReduceXor,
     Reduction,
-    extreme,
+    extreme_value,
 )
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import Softmax
@@ -33,11 +33,11 @@ def _reduction(ctx: MaskCtx, prim: Reduction, args: Atoms, ins: Avals, outs: Ava
 
 
 def _argmax(ctx: MaskCtx, prim: ArgMax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme(ins[0].dtype, -1), (prim.axis,)))
+    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -1), (prim.axis,)))
 
 
 def _argmin(ctx: MaskCtx, prim: ArgMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme(ins[0].dtype, 1), (prim.axis,)))
+    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, 1), (prim.axis,)))
 
 
 def _cumulative(ctx: MaskCtx, prim: Cumulative, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -52,7 +52,7 @@ def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, o
 
 
 def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    x = ctx.filled(args[0], ins[0].shape, extreme(ins[0].dtype, -1), prim.axes)
+    x = ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes)
     return (ctx.cleared(ctx.one(prim, x), outs[0].shape, prim.axes),)
 
 

@@ -10,8 +10,8 @@ from fxad.core.sizes import Size, lower, maximum
 from fxad.ir import Atom, Aval, Lit, Shape
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise import ADD, DIV, MAX, MIN, MUL, REM, SUB
-from fxad.primitives.indexing import Gather
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, reshaped, spread
+from fxad.primitives.gather import Gather
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
 
@@ -47,7 +47,7 @@ def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom
 
 def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), shape = args, outs[0].shape
-    out = spread(ctx, x, ctx.padded(shape), prim.dims)
+    out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
     return (ctx.cleared(out, shape, [a for a in range(len(shape)) if a not in kept]),)
 
@@ -136,7 +136,7 @@ def _rev(ctx: MaskCtx, prim: Rev, args: Atoms, ins: Avals, outs: Avals) -> Seque
 def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), old, new = args, ins[0].shape, outs[0].shape
     if isinstance(x, Lit) or _in_place(ctx, old, new):
-        return (reshaped(ctx, x, ctx.padded(new)),)
+        return (emit_reshape(ctx, x, ctx.padded(new)),)
     return (_regrouped(ctx, x, old, new),)
 
 
@@ -166,18 +166,18 @@ def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
     shape = ctx.padded(new)
     flat: Atom = _int(0).with_aval(shape)
     for a in range(len(new)):  # the number of each element in row-major order, at the true sizes
-        stride = spread(ctx, ctx.count(prod(new[a + 1 :])), shape, ())
+        stride = emit_broadcast(ctx, ctx.count(prod(new[a + 1 :])), shape, ())
         flat = ctx.one(ADD, flat, ctx.one(MUL, ctx.line(shape, a), stride))
     one = _int(1).with_aval(shape)
     place: Atom = _int(0).with_aval(shape)
     room = x.aval.shape
     for a in range(len(old)):
-        size = ctx.one(MAX, spread(ctx, ctx.count(old[a]), shape, ()), one)
-        stride = ctx.one(MAX, spread(ctx, ctx.count(prod(old[a + 1 :])), shape, ()), one)
+        size = ctx.one(MAX, emit_broadcast(ctx, ctx.count(old[a]), shape, ()), one)
+        stride = ctx.one(MAX, emit_broadcast(ctx, ctx.count(prod(old[a + 1 :])), shape, ()), one)
         at = ctx.one(REM, ctx.one(DIV, flat, stride), size)
         place = ctx.one(ADD, place, ctx.one(MUL, at, _int(prod(room[a + 1 :])).with_aval(shape)))
     total = prod(room)
-    line = padded_to(ctx, reshaped(ctx, x, (total,)), 0, 1)
+    line = padded_to(ctx, emit_reshape(ctx, x, (total,)), 0, 1)
     place = ctx.one(MAX, ctx.one(MIN, place, _int(maximum(total - 1, 0)).with_aval(shape)), _int(0).with_aval(shape))
     gather = Gather(
         offset_dims=(),
