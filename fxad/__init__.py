@@ -70,6 +70,10 @@ if TYPE_CHECKING:
     from fxad.api.inverse import inverse as inverse
     from fxad.api.inverse import invertible as invertible
     from fxad.api.inverse import reconstruction_error as reconstruction_error
+    from fxad.api.mask import bucketed as bucketed
+    from fxad.api.mask import mask as mask
+    from fxad.api.mask import ragged_batches as ragged_batches
+    from fxad.api.mask import shapecheck as shapecheck
     from fxad.api.memory import Partial as Partial
     from fxad.api.memory import partial_eval as partial_eval
     from fxad.api.memory import residuals as residuals
@@ -102,6 +106,7 @@ else:
             "fxad.api.directional": "Linearized jvp linearize transpose vjp",
             "fxad.api.exported": "Exported load_exported",
             "fxad.api.inverse": "custom_inverse custom_ivjp inverse invertible reconstruction_error",
+            "fxad.api.mask": "bucketed mask ragged_batches shapecheck",
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.explain_nan": "NanExplanation explain_nan",
             "fxad.api.device_put": "device_put",
