@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
@@ -62,7 +63,7 @@ class Applied:
         return f"{self.function}({self.a}, {self.b})"
 
 
-_WORD: Final[Mapping[str, str]] = {"//": "div", "max": "max", "min": "min"}
+_WORD: Final[Mapping[str, str]] = MappingProxyType({"//": "div", "max": "max", "min": "min"})
 
 Part: TypeAlias = Name | Applied
 Monomial: TypeAlias = tuple[tuple[Part, int], ...]  # atoms with their powers, in the order of their text
@@ -548,7 +549,9 @@ def substituted(size: int, values: Mapping[str, int]) -> int:
     return evaluated(size, lambda n: values[n.name] if n.name in values else _part(n), _APPLY)
 
 
-_APPLY: Final[Mapping[str, Callable[[int, int], int]]] = {"//": lambda a, b: a // b, "max": maximum, "min": minimum}
+_APPLY: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
+    {"//": lambda a, b: a // b, "max": maximum, "min": minimum}
+)
 
 
 def evaluated(size: int, value: Callable[[Name], int], apply: Mapping[str, Callable[[int, int], int]] = _APPLY) -> int:
