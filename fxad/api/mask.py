@@ -173,14 +173,15 @@ def _traced(
         path = argument_path(accessor, parameters)
         if shape is not None and len(shape) != aval.ndim:
             raise ShapeError(
-                f"{what} of {name}: in_shapes says {_shown(shape)} for argument {path}, which has {counted(aval.ndim, 'axis', 'axes')}: "
-                f"{aval}"
+                f"{what} of {name}: in_shapes says {_shown(shape)} for argument {path}, which is {aval}",
+                remedy=_FITTING,
             )
         dims: list[int] = []
         for k, (n, have) in enumerate(zip(shape or [None] * aval.ndim, aval.shape, strict=True)):
             if type(n) is int and n != have:
                 raise ShapeError(
-                    f"{what} of {name}: in_shapes says {n} for size {k} of argument {path}, which is {have}"
+                    f"{what} of {name}: in_shapes says {n} for size {k} of argument {path}, which is {have}",
+                    remedy=_FITTING,
                 )
             dims.append(have if n is None else substituted(n, {a.name: b for a, b in renamed.items()}))
         avals.append(Aval(dims, aval.dtype))
@@ -245,7 +246,8 @@ def _applied(
         if in_tree != program.in_tree:
             raise TreeError(
                 f"mask of {name}: the arguments are {tree.shape_text(in_tree)}, the program takes "
-                f"{tree.shape_text(program.in_tree)}"
+                f"{tree.shape_text(program.in_tree)}",
+                remedy="a masked program takes the arguments of the program, padded, and sizes",
             )
         arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
         padding = _bounds(program, [x.aval for x in arrays])
@@ -267,11 +269,16 @@ def _bounds(program: Program[Any, Any], found: Sequence[Aval]) -> Padding:
     places: list[tuple[int, int, str]] = []
     for aval, want, path in zip(found, program.in_avals, program.paths, strict=True):
         if aval.dtype is not want.dtype:
-            raise DTypeError(f"{what}: argument {path} has dtype {aval.dtype.name}, not {want.dtype.name}")
+            raise DTypeError(
+                f"{what}: argument {path} has dtype {aval.dtype.name}, not {want.dtype.name}",
+                remedy="convert it with astype; nothing is converted silently",
+            )
         if aval.ndim != want.ndim or any(
             [type(n) is int and n != m for n, m in zip(want.shape, aval.shape, strict=True)]
         ):
-            raise ShapeError(f"{what}: argument {path} is {aval}, its shape should be {_text(want.shape)}")
+            raise ShapeError(
+                f"{what}: argument {path} is {aval}, its shape should be {_text(want.shape)}", remedy=_FITTING
+            )
         places += [
             (n, m, f"size {k} of argument {path}")
             for k, (n, m) in enumerate(zip(want.shape, aval.shape, strict=True))
@@ -289,7 +296,9 @@ def _padding_of(program: Program[Any, Any], padding: Mapping[str, int]) -> Paddi
                 remedy="give the sizes that its shapes name",
             )
         if not isinstance(bound, int) or isinstance(bound, bool):
-            raise ArgumentError(f"mask: the padding of {name} is {bound!r:.60}, not an int")
+            raise ArgumentError(
+                f"mask: the padding of {name} is {bound!r:.60}, not an int", remedy="give the largest size, as an int"
+            )
     return tuple(sorted(padding.items()))
 
 
@@ -316,7 +325,10 @@ def _sizes(
 ) -> list[Array]:
     """The operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
     if not isinstance(given, Mapping):
-        raise ArgumentError(f"{what}: sizes is {described(given)}, not a mapping of names to sizes: {given!r:.60}")
+        raise ArgumentError(
+            f"{what}: sizes is {described(given)}, not a mapping of names to sizes: {given!r:.60}",
+            remedy='sizes={"n": n}',
+        )
     own = {n.name: n.least for n in names(program.jaxpr)}
     written = {said.get(name, name): name for name, _ in padding}
     for name in given:
@@ -331,7 +343,9 @@ def _sizes(
             raise ArgumentError(f"{what}: the size {word} is missing", remedy=f'sizes={{"{word}": ...}}')
         value, bound, least = given[word], dict(padding)[name], own.get(name, 0)
         if isinstance(value, bool) or (not isinstance(value, int | Array | np.ndarray | np.generic)):
-            raise ArgumentError(f"{what}: the size {word} is {described(value)}, not an integer: {value!r:.60}")
+            raise ArgumentError(
+                f"{what}: the size {word} is {described(value)}, not an integer: {value!r:.60}", remedy=_MAPPED
+            )
         if not isinstance(value, Array) and type(value) is not Size:
             number = np.asarray(value)
             if number.dtype.kind not in "iu" or number.ndim:
@@ -349,6 +363,7 @@ def _sizes(
     return out
 
 
+_FITTING: Final = "one size for each axis; _ is the size that the array has"
 _MAPPED: Final = "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
 
 

@@ -626,14 +626,17 @@ def solved(what: str, places: Iterable[Place]) -> dict[str, int]:
                 have = substituted(size, values)
                 if have != found:
                     known = ", ".join([f"{n.name} = {values[n.name]} by {origin[n.name]}" for n in names_of(size)])
-                    raise ShapeError(f"{what}: {where} is {found}, but {size} is {have}: {known}")
+                    raise ShapeError(f"{what}: {where} is {found}, but {size} is {have}: {known}", remedy=_AGREEING)
                 continue
             value = _inverse(size, name, found, values)
             if value is None:
                 later.append((size, found, where))
                 continue
             if value is False or (type(value) is int and not least(value, name.least)):
-                raise ShapeError(f"{what}: {where} is {found}, which is not {size} for any {name.name} >= {name.least}")
+                raise ShapeError(
+                    f"{what}: {where} is {found}, which is not {size} for any {name.name} >= {name.least}",
+                    remedy=_AGREEING,
+                )
             values[name.name], origin[name.name] = value, where
         if len(later) == len(left):
             size, found, where = later[0]
@@ -643,6 +646,9 @@ def solved(what: str, places: Iterable[Place]) -> dict[str, int]:
             )
         left = later
     return values
+
+
+_AGREEING: Final = "a name stands for one number: give arrays, or padding, whose sizes agree"
 
 
 def _unknown(size: int, values: Mapping[str, int]) -> Name | None:

@@ -72,12 +72,7 @@ _ELIDED: Final = (BroadcastInDim, Reshape)
 def _add(b: Builder, eqn: Eqn, prim: Primitive, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> Sequence[Atom]:
     b.source = eqn.source
     made = b(prim, *ins)
-    if tuple([v.aval for v in made]) != outs:
-        raise ShapeError(
-            f"specialize: {prim.name} gives {', '.join([str(v.aval) for v in made])}, of symbolic shape it gives "
-            f"{', '.join([str(a) for a in outs])}",
-            remedy="give sizes that the assumptions allow",
-        )
+    assert tuple([v.aval for v in made]) == outs, f"specialize: {prim.name} gives other types than of symbolic shape"
     return made
 
 
@@ -136,7 +131,10 @@ def checked_sizes(what: str, known: Sequence[Name], values: dict[str, object]) -
         if type(value) is Size:
             continue
         if not hasattr(type(value), "__index__") or isinstance(value, bool):
-            raise ArgumentError(f"{what}: {name} is {value!r:.60}, not an int")
+            raise ArgumentError(f"{what}: {name} is {value!r:.60}, not an int", remedy="give a number of elements")
         if int(value) < least[name]:  # type: ignore[call-overload]
-            raise ShapeError(f"{what}: {name} is {value}, the program assumes {name} >= {least[name]}")
+            raise ShapeError(
+                f"{what}: {name} is {value}, the program assumes {name} >= {least[name]}",
+                remedy="trace it with a weaker assumption, if it has a meaning there",
+            )
     return tuple(sorted([(n, v if type(v) is Size else int(v)) for n, v in values.items()]))  # type: ignore[call-overload]
