@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from fxad.api.inverse import reconstruction_error as reconstruction_error
     from fxad.api.mask import bucketed as bucketed
     from fxad.api.mask import mask as mask
+    from fxad.api.mask import padded_size as padded_size
     from fxad.api.mask import ragged_batches as ragged_batches
     from fxad.api.mask import shapecheck as shapecheck
     from fxad.api.memory import Partial as Partial
@@ -106,7 +107,7 @@ else:
             "fxad.api.directional": "Linearized jvp linearize transpose vjp",
             "fxad.api.exported": "Exported load_exported",
             "fxad.api.inverse": "custom_inverse custom_ivjp inverse invertible reconstruction_error",
-            "fxad.api.mask": "bucketed mask ragged_batches shapecheck",
+            "fxad.api.mask": "bucketed mask padded_size ragged_batches shapecheck",
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.explain_nan": "NanExplanation explain_nan",
             "fxad.api.device_put": "device_put",

@@ -21,6 +21,7 @@ from fxad.errors import (
     SizeError,
     TreeError,
 )
+from fxad.lower import lower_jaxpr
 
 X = np.ones((4, 3), "float32")
 V = np.ones(4, "float32")
