@@ -31,7 +31,11 @@ def attention(w: Any, x: Any) -> Any:
 
 def batched(f: Any) -> Any:
     masked = fx.mask(f, (None, "(n, _)"))
-    return fx.vmap(lambda w, x, n: masked(w, x, sizes={"n": n}), in_axes=(None, 0, 0))
+
+    def one(w: Any, x: Any, n: Any) -> Any:
+        return masked(w, x, sizes={"n": n})
+
+    return fx.vmap(one, in_axes=(None, 0, 0))
 
 
 def example_by_example(f: Any, w: Any) -> Any:
