@@ -22,8 +22,8 @@ from fxad.tracing.program import (
     Program,
     argument_path,
     assumed,
-    counted,
-    name_of,
+    count_text,
+    function_name,
     parameter_names,
     spec_of,
     trace_tree,
@@ -76,7 +76,7 @@ def mask(
     check_function("mask", f)
     if in_shapes is None or padding is not None:
         raise ArgumentError(
-            f"mask: the shapes of {name_of(f)} are not known",
+            f"mask: the shapes of {function_name(f)} are not known",
             remedy="mask(f, in_shapes=...) for a function; padding=... is for a Program",
         )
 
@@ -115,7 +115,7 @@ def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes =
             avals.append(Aval([n for n in shape if n is not None], "float32"))
         else:
             avals.append(spec_of(x, "shapecheck: in_shapes"))
-    program = trace_tree(f, in_tree, assumed(avals), name_of(f), parameter_names(f))
+    program = trace_tree(f, in_tree, assumed(avals), function_name(f), parameter_names(f))
     _check_results(program, out_shapes)
     return program.out_tree.unflatten([_text(a.shape) for a in program.out_avals])
 
@@ -149,7 +149,7 @@ def _traced(
     what: str, f: Callable[..., Any], in_shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Program[Any, Any], Mapping[str, str]]:
     """The program of symbolic shape for padded arguments, and the user's names of sizes that it has by other names."""
-    name, parameters = name_of(f), parameter_names(f)
+    name, parameters = function_name(f), parameter_names(f)
     leaves, in_tree = tree.flatten((args, kwargs))
     positional, keywords = in_tree.children()
     prefix = tuple(in_shapes) if isinstance(in_shapes, list) else in_shapes
@@ -159,8 +159,8 @@ def _traced(
         prefix = (prefix,) * positional.num_children
     if isinstance(prefix, tuple) and len(prefix) != positional.num_children:
         raise ArgumentError(
-            f"{what} of {name}: in_shapes has {counted(len(prefix), 'entry', 'entries')} for "
-            f"{counted(positional.num_children, 'positional argument')}",
+            f"{what} of {name}: in_shapes has {count_text(len(prefix), 'entry', 'entries')} for "
+            f"{count_text(positional.num_children, 'positional argument')}",
             remedy="give one entry per positional argument; None for an array without named sizes",
         )
     entries = tree.broadcast_prefix(prefix, positional, f"{what} of {name}: in_shapes", _is_shape)
@@ -238,7 +238,7 @@ def _applied(
     program_of: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Program[Any, Any], Mapping[str, str]]],
     check: bool,
 ) -> Callable[..., Any]:
-    name = f.name if isinstance(f, Program) else name_of(f)
+    name = f.name if isinstance(f, Program) else function_name(f)
 
     def masked(*args: Any, sizes: Mapping[str, object], **kwargs: Any) -> Any:
         program, said = program_of(args, kwargs)
@@ -424,7 +424,7 @@ def bucketed(
                 for x, want, path in zip(arrays, program.in_avals, program.paths, strict=True)
                 for k, (n, m) in enumerate(zip(want.shape, x.shape, strict=True))
             ]
-            known = cache[key] = program, MappingProxyType(solved(f"bucketed {name_of(f)}", places))
+            known = cache[key] = program, MappingProxyType(solved(f"bucketed {function_name(f)}", places))
         program, sizes = known
         room = {n: padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [

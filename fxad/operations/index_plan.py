@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.lru import Recent
+from fxad.core.lru import LRUCache
 from fxad.core.sizes import Size, maximum, minimum
 from fxad.core.sizes import least as at_least
 from fxad.dtypes import DType
@@ -67,7 +67,7 @@ _INSIDE: Final = "static indices run from -{n} to {n} - 1; where an index is a t
 _NAME_OF_NONE: Final = "None"
 _FIRST: Final = Squeeze((0,))
 # plans of static indices are cached
-_plans: Final[Recent[Hashable, tuple[Plan, tuple[object, ...]]]] = Recent(2048)
+_plans: Final[LRUCache[Hashable, tuple[Plan, tuple[object, ...]]]] = LRUCache(2048)
 _PLAIN: Final = frozenset({int, Size, slice})
 _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
 

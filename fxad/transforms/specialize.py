@@ -9,7 +9,7 @@ from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.core.sizes import Name, Size, names_of, substituted
 from fxad.errors import ArgumentError, ShapeError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, carried, params
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, params, subjaxprs
 from fxad.primitives.shape import BroadcastInDim, Reshape
 
 Values = tuple[tuple[str, int], ...]  # names of sizes with ints, or other sizes, in order
@@ -114,7 +114,7 @@ def names(jaxpr: Jaxpr) -> tuple[Name, ...]:
     for a in jaxpr.outs:
         if isinstance(a, Lit):
             add(a)
-    for body in carried(jaxpr):
+    for body in subjaxprs(jaxpr):
         found.update(dict.fromkeys(names(body)))
     return tuple(sorted(found, key=lambda n: (n.name, n.least)))
 

@@ -44,13 +44,16 @@ def example_by_example(f: Any, w: Any) -> Any:
 
 @pytest.mark.parametrize("f", [rnn, attention])
 def test_a_ragged_batch_equals_its_examples(f: Any) -> None:
-    run = fx.jit(lambda w, xs, ns: batched(f)(w, xs, ns))
+    run = fx.jit(batched(f))
     np.testing.assert_allclose(run(W, XS, LENGTHS), example_by_example(f, W), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("f", [rnn, attention])
 def test_gradients_of_a_ragged_batch(f: Any) -> None:
-    run = fx.jit(fx.grad(lambda w, xs: batched(f)(w, xs, LENGTHS).sum(), argnums=(0, 1)))
+    def total(w: Any, xs: Any) -> Any:
+        return batched(f)(w, xs, LENGTHS).sum()
+
+    run = fx.jit(fx.grad(total, argnums=(0, 1)))
     have_w, have_x = run(W, XS)
     want = fx.grad(lambda w: example_by_example(f, w).sum())(W)
     np.testing.assert_allclose(have_w, want, rtol=1e-3, atol=1e-4)

@@ -8,7 +8,7 @@ from fxad import dtypes
 from fxad.core.memo import by_value
 from fxad.core.sizes import Size, names_of
 from fxad.errors import FxadError, SizeError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, bodies, params, place
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, jaxprs_in_params, params, source_location
 from fxad.transforms.locate import describe
 from fxad.transforms.mask.contract import MaskCtx, MaskRules, Padding, not_masked
 from fxad.transforms.mask.rules import MASK_RULES
@@ -68,13 +68,13 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> l
             types = tuple([a.aval for a in eqn.ins]), tuple([v.aval for v in eqn.outs])
             outs = tuple(row.write(b, eqn.prim, ins, *types))
         except FxadError as e:
-            raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+            raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
         for v, out in zip(eqn.outs, outs, strict=True):
             if out.aval is not b.type(v.aval):
                 raise SizeError(
                     f"mask: the rule of {eqn.prim.name} gives {out.aval} for {v.aval}, not {b.type(v.aval)}",
                     equation=describe(eqn),
-                    where=str(place(eqn.source) or ""),
+                    where=str(source_location(eqn.source) or ""),
                 )
             env[v] = out
     return [atom(a) for a in jaxpr.outs]
@@ -85,7 +85,7 @@ def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
     if any([a.aval.symbolic and b.ragged(a.aval.shape) for a in (*eqn.ins, *eqn.outs)]):
         return True
     if isinstance(eqn.prim, HigherOrder):
-        return any([n.name in b.bounds for body in bodies(eqn.prim) for n in names(body)]) or _named(b, eqn)
+        return any([n.name in b.bounds for body in jaxprs_in_params(eqn.prim) for n in names(body)]) or _named(b, eqn)
     return _named(b, eqn)
 
 
