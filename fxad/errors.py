@@ -150,6 +150,10 @@ class ShapeError(FxadError, ValueError):
     """Shapes, ranks or axes do not fit."""
 
 
+class SizeError(FxadError, TypeError):
+    """A named size is used where a number is needed, or its assumptions do not decide a comparison."""
+
+
 class DTypeError(FxadError, TypeError):
     """A dtype is not one the operation takes."""
 

@@ -159,6 +159,14 @@ class Jaxpr:
         return tuple([a.aval for a in self.outs])
 
     @property
+    def symbolic(self) -> bool:
+        """Returns True if the type of an operand has a dimension that is not a number."""
+        found = self._memo.get("symbolic")
+        if found is None:
+            found = self._memo["symbolic"] = any([v.aval.symbolic for v in self.ins])
+        return cast(bool, found)
+
+    @property
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
         if "effects" not in self._memo:
