@@ -26,9 +26,8 @@ from fxad.api.lift import (
 )
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, DTypeError, NotLinearError, described
+from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
-from fxad.primitives.linearity import is_linear
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.reorder import reorder_ins
@@ -433,12 +432,6 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
             )
     mask = mask_of(program, chosen)
     jaxpr = transforms.dce(program.jaxpr)  # an unused result may be nonlinear
-    if not is_linear(jaxpr, mask):
-        transforms.transpose(jaxpr, mask)  # its error names the equation, if there is one
-        raise NotLinearError(
-            f"transpose: {program.name} is not linear in the chosen arguments",
-            remedy="choose others: argnums=..., or linearize the program first",
-        )
     adjoint = transforms.transpose(jaxpr, mask)
     # operands: cotangents, then bound and other arguments -> bound, cotangents, other arguments
     n_ct, n_bound = len(program.out_avals), len(program.bound)
