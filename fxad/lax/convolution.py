@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from fxad import dtypes
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.shapes import rev
 from fxad.operations import windows
 from fxad.operations.axes import to_int, to_ints, to_tuple
+from fxad.operations.promotion import optional_dtype
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
@@ -146,7 +146,7 @@ def conv_general_dilated(
     pads = padding_pairs(op, padding, n)
     if pads is None:
         pads = _named_padding(op, str(padding), x, w, specs, strides, base, dilation)
-    preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    preferred = optional_dtype(preferred_element_type)
     groups = to_int(op, "feature_group_count", feature_group_count)
     batch_groups = to_int(op, "batch_group_count", batch_group_count)
     prim = ConvGeneralDilated(strides, pads, base, dilation, *specs, groups, batch_groups, preferred)

@@ -9,6 +9,7 @@ from fxad.errors import ParameterError
 from fxad.operations import contractions
 from fxad.operations.axes import to_ints, to_tuple
 from fxad.operations.methods import sizes_argument
+from fxad.operations.promotion import optional_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
@@ -88,13 +89,13 @@ def dot_general(
             remedy="write ((lhs contracting, rhs contracting), (lhs batch, rhs batch))",
         )
     axes = [to_ints(op, what, a) for pair in pairs for a in pair]
-    preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    preferred = optional_dtype(preferred_element_type)
     return binder().bind(DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred), (lhs, rhs))[0]
 
 
 def dot(lhs: ArrayLike, rhs: ArrayLike, *, preferred_element_type: object = None) -> Array:
     """Vectors and matrices: the sum over the last axis of lhs and the first of rhs."""
-    preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    preferred = optional_dtype(preferred_element_type)
     return binder().apply(contractions.matmul, (lhs, rhs), (preferred,))[0]
 
 

@@ -1,4 +1,4 @@
-"""Averages, orders and how things vary together. Of integers and bools they are float32, as `mean` is."""
+"""Averages, quantiles and covariances. For integers and bools the results are float32, as for `mean`."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
 from fxad.operations.axes import Axes, hashable_axis, normalize_axes
+from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
 
 Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
 
 
 def computed(x: Array) -> Array:
-    """x in the dtype that its statistics are computed in: float64 for integers and bools, at least float32."""
+    """Return x in the dtype in which its statistics are computed: float64 for integers and bools, at least float32."""
     return x.astype(dtypes.accumulated(x.dtype) if x.dtype in dtypes.INEXACT else dtypes.float64)
 
 
 def stated(x: Array) -> DType:
-    """The dtype of statistics of x: float32 for integers and bools."""
+    """Return the dtype of the statistics of x: float32 for integers and bools."""
     return x.dtype if x.dtype in dtypes.INEXACT else dtypes.float32
 
 
@@ -51,9 +52,9 @@ def stated(x: Array) -> DType:
 def average(
     x: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, *, keepdims: bool = False
 ) -> Array | tuple[Array, Array]:
-    """The mean over axes, weighted where there are `weights`; with the sum of the weights if `returned`.
+    """Return the mean over axes, weighted by `weights`; with `returned` also the sum of the weights.
 
-    Type:   weights of the shape of x, or of its sizes along `axis`.
+    Type:   weights have the shape of x, or its sizes along `axis`.
     Rule:   weights that sum to 0 give nan or infinities.
     """
     array = as_array("average", x)
@@ -96,10 +97,10 @@ def cov(
     *,
     dtype: object = None,
 ) -> Array:
-    """The covariances of the rows of m (and of y), each of which is a variable, its columns the observations.
+    """Return the covariances of the rows of m (and of y). A row is a variable, a column an observation.
 
-    Rule: columns are the variables unless `rowvar`. Sums of products are divided by the number of observations less 1,
-          less 0 with `bias`, less `ddof`; `fweights` says how often each was made, `aweights` how much it counts.
+    Rule:   without `rowvar` columns are variables. Sums of products are divided by the number of observations less
+            `ddof`, by default 1, or 0 with `bias`. `fweights` are counts of observations, `aweights` their weights.
     """
     rows = [_variables("cov", k, v, rowvar) for k, v in ((0, m), (1, y)) if v is not None]
     n = rows[0].shape[1]
@@ -113,8 +114,8 @@ def cov(
 
 
 def _asked(name: str, dtype: object) -> DType | None:
-    """The dtype that was asked for. Raises: DTypeError for one that cannot hold a part of a whole."""
-    want = None if dtype is None else dtypes.as_dtype(dtype)
+    """Return the requested dtype. Raises: DTypeError for a dtype that cannot hold fractions."""
+    want = optional_dtype(dtype)
     if want is not None and want not in dtypes.INEXACT:
         raise DTypeError(
             f"{name}: dtype must be floating or complex, got {want.name}",
@@ -165,7 +166,7 @@ def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, les
 
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: object = None) -> Array:
-    """The correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
+    """Return the correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
     want = _asked("corrcoef", dtype)
     found = want or result_type(*[stated(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None])
     # a covariance may be out of the range of a narrow dtype, a correlation is not
@@ -211,13 +212,13 @@ def quantile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Array:
-    """The value below which a part q of the elements over axes lies, 0 <= q <= 1; nan where one is nan.
+    """Return the quantiles of the elements over axes, for probabilities q; nan if an element is nan.
 
-    Type:   the axes of q first. `method` "lower", "higher", "nearest", "inverted_cdf", "closest_observation" give
-            elements, in the dtype of x; the others lie between two of them.
-    Rule:   nan for a q outside [0, 1]; a Python number that is, is an error. `weights`, of the shape of x or of its
-            size along `axis`, are for "inverted_cdf", and say how much each element counts.
-    Cost:   a sort; its derivative is a gather.
+    Type:   the result has the axes of q first. `method` "lower", "higher", "nearest", "inverted_cdf" and
+            "closest_observation" return elements, in the dtype of x; the others interpolate between two elements.
+    Rule:   nan for an array element of q outside [0, 1]; an error for such a Python number. `weights` (only for
+            "inverted_cdf") have the shape of x, or its size along `axis`.
+    Cost:   a sort; the derivative is a gather.
     Raises: ParameterError, DTypeError for complex x.
     """
     return _quantile("quantile", x, q, 1, axis, method, keepdims, False, weights)
@@ -245,7 +246,7 @@ def nanquantile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Array:
-    """`quantile` of the elements that are not nan; nan where there are none."""
+    """`quantile` without nans; nan if all are nan."""
     return _quantile("nanquantile", x, q, 1, axis, method, keepdims, True, weights)
 
 
@@ -263,12 +264,12 @@ def nanpercentile(
 
 
 def median(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
-    """The element in the middle over axes, or the mean of the two; nan where one is nan."""
+    """Return the middle element over axes, or the mean of the two middle ones; nan if any is nan."""
     return _quantile("median", x, 0.5, 1, axis, "midpoint", keepdims, False, None)
 
 
 def nanmedian(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
-    """`median` of the elements that are not nan; nan where there are none."""
+    """`median` without nans; nan if all are nan."""
     return _quantile("nanmedian", x, 0.5, 1, axis, "midpoint", keepdims, True, None)
 
 
@@ -304,7 +305,7 @@ def _quantile(
 
 
 def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
-    """q: a Python number as part of the program, so that its places are known; else an array."""
+    """Return q: static for a Python number, so that the indices are static; else an array."""
     given = q if isinstance(q, Array) else np.asarray(q)
     if isinstance(given, Array) or isinstance(q, np.ndarray | np.generic):
         if given.dtype not in dtypes.FLOATING and given.dtype not in dtypes.INTEGER:
@@ -318,7 +319,7 @@ def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | t
 
 
 def _last(x: Array, axes: tuple[int, ...]) -> Array:
-    """The axes as a single last one."""
+    """Return x with the axes merged into a last one."""
     if len(axes) == 1:
         return moveaxis(x, axes[0], -1)
     stay = [a for a in range(x.ndim) if a not in axes]
@@ -326,14 +327,14 @@ def _last(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _placed(y: Array, x: Array, q: Array | float, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Results with the axis of q last, as the caller wants them: the axes of q first."""
+    """Return the quantiles `y`, whose last axis is that of q, with the axes of q first."""
     rest = [1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes]
     shape = q.shape if isinstance(q, Array) else ()
     return moveaxis(y, -1, 0).reshape([*shape, *rest])
 
 
 def _real(q: Array | float, whole: int) -> Array:
-    """q as a vector of parts, in its own precision, at least float32."""
+    """Return q as a vector, at least float32."""
     if not isinstance(q, Array):
         return full((1,), q / whole, dtypes.float64)
     q = q.reshape(-1)
@@ -365,7 +366,7 @@ def _ordered(
 
 
 def _element(y: Array, at: Array) -> Array:
-    """The elements at places, which are whole numbers, of a last axis."""
+    """Return the elements at integral indices along the last axis."""
     places = at.astype(dtypes.int32)
     if places.ndim == 1:
         return y[..., places]
@@ -373,7 +374,7 @@ def _element(y: Array, at: Array) -> Array:
 
 
 def _places(n: Array, q: Array, method: str) -> Array:
-    """Where part q of n elements in order is; whole numbers for methods that pick an element."""
+    """Return the position of quantile q among n sorted elements; integral for methods that select an element."""
     if method in _PLOTTED:
         a, b = _PLOTTED[method]
         return n * q + (a + q * (1 - a - b)) - 1
@@ -391,7 +392,7 @@ def _places(n: Array, q: Array, method: str) -> Array:
 
 
 def _share(at: Array, method: str) -> Array:
-    """How much of the next element there is in the result."""
+    """Return the weight of the next element in the result."""
     share = at - floor(at)
     return where(share == 0, 0.5, 1.0).astype(at.dtype) if method == "averaged_inverted_cdf" else share
 

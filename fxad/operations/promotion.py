@@ -102,6 +102,11 @@ def common_shape(op: str, a: Shape, b: Shape) -> Shape:
     return tuple(out)
 
 
+def optional_dtype(dtype: object) -> DType | None:
+    """Return a `dtype` argument as a dtype, or None if it is None. Raises: DTypeError."""
+    return None if dtype is None else dtypes.as_dtype(dtype)
+
+
 def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
     """`x` in another dtype; no equation when it has it, or when it is a literal."""
     if x.aval.dtype is dtype:

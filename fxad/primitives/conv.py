@@ -17,18 +17,24 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
     HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     NDArray,
+    Operands,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -173,9 +179,7 @@ class ConvGeneralDilated(Linear):
         y = y.transpose(1, 0, 3, 2).reshape([rows, o, *sizes])
         return (y.transpose(np.argsort(self.out_spec)).astype(dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not all([a.size for a in (*ins, *outs)]):
             return (hlo.constant(Zero(outs[0]).instantiate()),)
         # Use the axis order of the fast convolution in XLA's CPU backend. XLA permutes axes itself only in the entry
@@ -208,9 +212,7 @@ class ConvGeneralDilated(Linear):
 
     # ---------------------------------------------------------------------------------------------------- batching
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (lhs, rhs), (left, right), size = args, dims, ctx.size
         (b, f, *_), o, (out_b, out_f, *_) = self.lhs_spec, self.rhs_spec[0], self.out_spec
         if not size:
@@ -233,9 +235,7 @@ class ConvGeneralDilated(Linear):
         y = ctx.one(self, lhs, _merged(ctx, rhs, right, o, groups))
         return (_parted(ctx, y, out_f, groups, size),), (out_f,)
 
-    def _none(
-        self, lhs: Aval, rhs: Aval, left: int | None, right: int | None
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def _none(self, lhs: Aval, rhs: Aval, left: int | None, right: int | None) -> tuple[Atoms, Dims]:
         """Return the result for an empty batch."""
         one = [a if d is None else a.with_shape(a.shape[:d] + a.shape[d + 1 :]) for a, d in ((lhs, left), (rhs, right))]
         (out,) = self.abstract_eval(*one)
@@ -255,9 +255,7 @@ class ConvGeneralDilated(Linear):
 
     # ------------------------------------------------------------------------------------------------- derivatives
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
         t = ctx.add(ctx.lin_one(self, lhs_dot, rhs), ctx.lin_one(self, lhs, rhs_dot))
         return ctx(self, *primals), (t,)
@@ -265,9 +263,7 @@ class ConvGeneralDilated(Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask in ((True, False), (False, True))
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (lhs, rhs) = cts, args
         if isinstance(ct, Zero) or not all([a.aval.size for a in (ct, lhs, rhs)]):
             return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -11,17 +10,22 @@ from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     NDArray,
+    Operands,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -60,7 +64,7 @@ def _window(x: NDArray, starts: tuple[NDArray, ...], sizes: Shape) -> tuple[slic
     return tuple([slice(first, first + m) for first, m in zip(firsts, sizes, strict=True)])
 
 
-def _wide_starts(hlo: Hlo, starts: Sequence[HloValue], avals: Sequence[Aval]) -> Sequence[HloValue]:
+def _wide_starts(hlo: Hlo, starts: HloValues, avals: Avals) -> HloValues:
     """Return start indices in a dtype that can hold every bound: XLA compares them with sizes in their own dtype."""
     if not avals or avals[0].dtype.itemsize >= 4:
         return starts
@@ -69,7 +73,7 @@ def _wide_starts(hlo: Hlo, starts: Sequence[HloValue], avals: Sequence[Aval]) ->
     ]
 
 
-def _stacked(ctx: BatchCtx, starts: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Atom:
+def _stacked(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
     """Start indices as one array [mapped axis, index]."""
     rows = [
         emit_reshape(ctx, broadcast_to_axis(ctx, s, d, ctx.size, 0), (ctx.size, 1))
@@ -78,7 +82,7 @@ def _stacked(ctx: BatchCtx, starts: tuple[Atom, ...], dims: tuple[int | None, ..
     return ctx.one(Concatenate(1), *rows)
 
 
-def _with_zero(starts: tuple[Atom, ...], at: int) -> tuple[Atom, ...]:
+def _with_zero(starts: Atoms, at: int) -> Atoms:
     """Start indices with a zero put in for the mapped axis at `at`."""
     zero = Zero(starts[0].aval if starts else Aval((), dtypes.int32)).instantiate()
     return (*starts[:at], zero, *starts[at:])
@@ -110,15 +114,11 @@ class DynamicSlice(Linear):
         x, *starts = args
         return (x[_window(x, tuple(starts), self.sizes)],)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         operands = (args[0], *_wide_starts(hlo, args[1:], ins[1:]))
         return hlo.op("stablehlo.dynamic_slice", operands, outs, {"slice_sizes": i64_array(self.sizes)})
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, *starts), (dim, *start_dims) = args, dims
         ndim = len(self.sizes)
         if dim is not None and start_dims.count(None) == ndim:
@@ -139,17 +139,13 @@ class DynamicSlice(Linear):
         )
         return ctx(gather, x, indices), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask[0] and not any(mask[1:])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, *starts) = cts, args
         rest = (None,) * len(starts)
         if isinstance(ct, Zero) or not isinstance(x, Hole):
@@ -190,14 +186,10 @@ class DynamicUpdateSlice(Linear):
         out[_window(x, tuple(starts), update.shape)] = update
         return (out,)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.dynamic_update_slice", (*args[:2], *_wide_starts(hlo, args[2:], ins[2:])), outs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, update, *starts), (dim, update_dim, *start_dims) = args, dims
         at = dim if dim is not None else update_dim if update_dim is not None else 0
         x = broadcast_to_axis(ctx, x, dim, ctx.size, at)
@@ -219,17 +211,13 @@ class DynamicUpdateSlice(Linear):
         )
         return ctx(scatter, x, _stacked(ctx, tuple(starts), tuple(start_dims)), update), (at,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents[:2], *primals[2:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return all(mask[:2]) and not any(mask[2:])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, update, *starts) = cts, args
         rest = (None,) * len(starts)
         if isinstance(ct, Zero):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final, TypeAlias, final
@@ -13,18 +13,22 @@ from fxad import dtypes
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
-    Hole,
+    HloValues,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -91,33 +95,25 @@ class Fft(Linear):
         axes = tuple(range(-len(self.lengths), 0))
         return (np.asarray(_NUMPY[self.kind](x, self.lengths, axes)).astype(out.dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not ins[0].size:
             return (hlo.constant(Zero(outs[0]).instantiate()),)
         attrs = {"fft_type": f"#stablehlo<fft_type {self.kind}>", "fft_length": i64_array(self.lengths)}
         return hlo.op("stablehlo.fft", args, outs, attrs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
         if dim is None or dim < x.aval.ndim - len(self.lengths):
             return ctx(self, x), (dim,)
         return ctx(self, move_axis(ctx, x, dim, 0)), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True,)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         if isinstance(ct, Zero):
             return (Zero(x.aval),)

@@ -19,18 +19,21 @@ from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Emit,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lit,
     NDArray,
     Shape,
-    Tangent,
+    Tangents,
     Zero,
     primitive,
 )
@@ -101,9 +104,7 @@ class Fold(HigherOrder):
         return xs
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         raise NotDifferentiableError(
             f"{self.name}: the derivative of a reduction by {self.body.name} is not known: {len(self.body.eqns)} "
             "equations may combine elements in any order",
@@ -155,12 +156,10 @@ class Reduce(Fold):
         size = int(np.prod([args[0].shape[a] for a in self.axes], dtype=np.int64))
         return self.folded(args[n:], [x.transpose(*kept, *self.axes).reshape(*lead, size) for x in args[:n]])
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.reduce", args, outs, {"dimensions": i64_array(self.axes)}, (self.body,))
 
-    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Results:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> Results:
         n = len(args) // 2
         xs = _fronted(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):
@@ -210,12 +209,10 @@ class ReduceWindow(Fold):
         size = int(np.prod(self.window, dtype=np.int64))
         return self.folded(args[n:], [w.reshape(*w.shape[:ndim], size) for w in windows])
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.reduce_window", args, outs, self.sliding.attributes(), (self.body,))
 
-    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Results:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> Results:
         n, sliding = len(args) // 2, self.sliding.mapped(0)
         xs = _fronted(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):
@@ -230,7 +227,7 @@ class ReduceWindow(Fold):
 # ------------------------------------------------------------------------------- initial values that differ by example
 
 
-def _fronted(ctx: BatchCtx, args: Iterable[Atom], dims: Iterable[int | None]) -> tuple[Atom, ...]:
+def _fronted(ctx: BatchCtx, args: Iterable[Atom], dims: Iterable[int | None]) -> Atoms:
     return tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)])
 
 
@@ -252,9 +249,7 @@ def _guarded(body: Jaxpr) -> Jaxpr:
     return b.build([b.one(OR, p, q), *outs], f"{body.name}_guarded")
 
 
-def _from_each(
-    emit: Emit, body: Jaxpr, xs: tuple[Atom, ...], axes: Axes, inits: tuple[Atom, ...], flags: Atom | None
-) -> tuple[Atom, ...]:
+def _from_each(emit: Emit, body: Jaxpr, xs: Atoms, axes: Axes, inits: Atoms, flags: Atom | None) -> Atoms:
     """Reduce `axes` of `xs` (mapped at axis 0) from initial values that differ between examples: these become elements
     in front.
 

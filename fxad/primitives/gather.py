@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, Final, TypeAlias, final
 
 import numpy as np
@@ -15,21 +14,26 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -119,9 +123,7 @@ class Gather(Linear):
             out = found.reshape(parts)
         return (out.transpose(windows.order(out.ndim)),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x, indices = ins
         if x.size == 0 or outs[0].size == 0:
             return (hlo.constant(Zero(outs[0]).instantiate()),)
@@ -152,9 +154,7 @@ class Gather(Linear):
         unique = self.unique_indices and (not stacked or len(w.batched) > len(self.operand_batching_dims))
         return Gather(*w.numbers, sizes, mode, self.indices_sorted and not stacked, unique)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, indices), (dim, index_dim) = args, dims
         stacked = index_dim is not None
         windows, at = self.windows.mapped(len(self.slice_sizes), dim, stacked)
@@ -166,17 +166,13 @@ class Gather(Linear):
             indices = move_axis(ctx, indices, index_dim, 0)
         return ctx(self._with(windows, sizes, self.mode, stacked=stacked), x, indices), (at,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True, False)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, indices) = cts, args
         if not isinstance(x, Hole):
             return None, None
@@ -274,9 +270,7 @@ class ScatterFamily(Primitive):
         return (out.reshape(x.shape),)
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x, indices, updates = ins
         if x.size == 0 or updates.size == 0:
             return (args[0],)
@@ -316,9 +310,7 @@ class ScatterFamily(Primitive):
         return b.build((b.one(Squeeze((0,)), out),), self.name)
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, indices, updates), (dim, index_dim, update_dim) = args, dims
         ndim = x.aval.ndim - (dim is not None)
         dim, x = (0, broadcast_to_axis(ctx, x, None, ctx.size, 0)) if dim is None else (dim, x)
@@ -376,17 +368,13 @@ class ScatterAdd(ScatterFamily, Linear):
     def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> ScatterAdd:
         return ScatterAdd(*windows.numbers, mode, indices_sorted, unique_indices)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1], tangents[2])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True, False, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, indices, updates) = cts, args
         x_bar = ct if isinstance(x, Hole) else None
         if not isinstance(updates, Hole):

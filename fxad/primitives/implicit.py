@@ -8,22 +8,27 @@ bodies: the equation, and its solver. Their rules emit the same primitives, so t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, final
 
 from fxad.core.layout import Layout
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
+    Operands,
     Primitive,
     Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -33,8 +38,6 @@ from fxad.primitives.control.call import Applied, Call, call_primal, check_opera
 from fxad.primitives.elementwise import NEG
 from fxad.primitives.linear_call import check_body_type, drop_unused_residuals
 from fxad.primitives.shape import broadcast_to_axis
-
-Dims: TypeAlias = tuple[int | None, ...]
 
 
 @final
@@ -103,18 +106,14 @@ class LinearSolve(Applied, Linear):
     def _maps(self) -> tuple[Jaxpr, ...]:
         return self.matvec, *self.adjoint
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         n = self.size
         b = _stacked(ctx, args[:n], dims[:n])
         known, at = dims[n:], (0,) * n
         made, aux = _batched_system(ctx, self.bodies, at, known)
         return ctx(LinearSolve(made[0], made[1], made[2:]), *b, *args[n:]), (*at, *aux)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n = self.size
         outs = ctx(self, *primals)
         rhs = tangents[:n]
@@ -129,9 +128,7 @@ class LinearSolve(Applied, Linear):
         alone = len(self.solve.outs) == self.size  # not linear with auxiliary results; unused ones are removed before
         return alone and all(mask[: self.size]) and not any(mask[self.size :])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         if not self.adjoint:
             raise NotDifferentiableError(
                 f"{self.name}: {self.solve.name} has no transpose, which reverse mode needs",
@@ -208,9 +205,7 @@ class Root(Applied):
         check_operands(self.name, self.solve, avals)
         return self.solve.out_avals
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         c, n = self.captured, self.size
         guess = _stacked(ctx, args[c:], dims[c:])
         known, at = dims[:c], (0,) * n
@@ -222,9 +217,7 @@ class Root(Applied):
         made, _ = _batched_system(ctx, self.system, system, (*found, *known))
         return ctx(Root(equation, solve, kept, made, c), *args[:c], *guess), out_dims
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         c, n = self.captured, self.size
         outs = ctx(self, *primals)
         point = (*primals[:c], *outs[:n])

@@ -1,9 +1,9 @@
-"""`linear_call`: a linear map given together with its adjoint; and what rules of derivatives do to linear maps."""
+"""`linear_call`: a linear map with a given adjoint. Also helpers for linear maps in the rules of derivatives."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeAlias, final
+from typing import ClassVar, final
 
 from fxad.core.builder import Builder
 from fxad.core.layout import Layout
@@ -11,15 +11,19 @@ from fxad.core.liveness import narrow, sweep
 from fxad.errors import ParameterError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -33,18 +37,16 @@ from fxad.primitives.operand_checks import TRACE_AGAIN
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.slicing import Slice
 
-Dims: TypeAlias = tuple[int | None, ...]
-
 
 @final
 @primitive
 class LinearCall(Applied, Linear):
-    """`body` applied to the operands, of which it is linear in the first `n_linear`; `adjoint` is its transpose there.
+    """Apply `body`, which is linear in its first `n_linear` operands. `adjoint` is its transpose in these operands.
 
-    Type: (linear operands, then others) -> results of `body`, where
-          `adjoint`: (cotangents of the results, then the others) -> cotangents of the linear operands.
-    Rule: transposed, the two change places. With respect to the other operands, the derivative is that of `body`.
-          Effects happen where the operands are values, and not once more where they are tangents.
+    Type:   (linear operands, other operands) -> results of `body`. `adjoint`: (cotangents of the results, other
+            operands) -> cotangents of the linear operands.
+    Rule:   the transpose exchanges `body` and `adjoint`. The derivative in the other operands is that of `body`.
+            Effects happen for primal values, and not again for tangents.
     """
 
     name: ClassVar[str] = "linear_call"
@@ -62,7 +64,7 @@ class LinearCall(Applied, Linear):
 
     @property
     def linear_bodies(self) -> tuple[int, ...]:
-        """Of how many of its first operands each body is a linear map."""
+        """For each body, the number of its first operands in which it is linear."""
         return self.n_linear, len(self.body.outs)
 
     @property
@@ -91,17 +93,13 @@ class LinearCall(Applied, Linear):
         check_operands(self.name, self.body, avals)
         return outs
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         linear, known = dims[: self.n_linear], dims[self.n_linear :]
         body, out_dims = ctx.recur(self.body, dims)
         adjoint = batch_adjoint(ctx, self.adjoint, out_dims, known, linear)
         return ctx(LinearCall(body, adjoint, self.n_linear), *args), out_dims
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n, quiet = self.n_linear, without_checks(without_effects(self.body))
         outs, known = ctx(self, *primals), primals[n:]
         dots = ctx.lin(LinearCall(quiet, self.adjoint, n), *tangents[:n], *known)
@@ -114,9 +112,7 @@ class LinearCall(Applied, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return all(mask[: self.n_linear]) and not any(mask[self.n_linear :])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         known = [a for a in args if not isinstance(a, Hole)]
         bars = ctx(LinearCall(self.adjoint, self.body, len(given)), *given, *known)
@@ -124,8 +120,8 @@ class LinearCall(Applied, Linear):
 
 
 def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
-    """Linear maps over the same residuals without those that none of them reads; and which residuals are left. `counts`
-    are the numbers of their linear operands."""
+    """Return linear maps over the same residuals without the residuals that no map reads, and a mask of the remaining
+    residuals. `counts` are the numbers of linear operands of the maps."""
     slim = [narrow(m) for m in maps]
     masks = [mask[n:] for (_, mask), n in zip(slim, counts, strict=True)]
     needed = tuple([any(ms) for ms in zip(*masks, strict=True)])
@@ -136,8 +132,8 @@ def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple
 
 
 def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
-    """A map of cotangents, which are its first operands, to cotangents, batched: those of operands that are the same
-    for all examples are summed. What a result that is the same for all contributes to them is counted once."""
+    """Return a batched map from cotangents (its first operands) to cotangents. The cotangent of an operand that is not
+    batched is summed over the examples. The contribution of a result that is not batched is counted once."""
     found = ctx.recur(pull, (*cts, *known))[1]
     at = tuple([(None if d is None else 0) if w is None else w for d, w in zip(found, wants, strict=True)])
     jaxpr, _ = ctx.recur(pull, (*cts, *known), at)
@@ -154,7 +150,7 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
         ]
         for k in sums:
             total, (one, dim) = _sum_stack(b, *stacks[0][k]), stacks[1][k]
-            if dim is not None:  # the rule reads what is mapped for a result that does not
+            if dim is not None:  # the adjoint reads a batched operand for an unbatched result
                 one = _sum_stack(b, b.one(_first_row(one.aval), one), 0)
             outs[k] = one if is_zero(total) else total if is_zero(one) else b.one(ADD, total, one)
     else:
@@ -166,7 +162,8 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
 def _batch_some_cotangents(
     ctx: BatchCtx, b: Builder, pull: Jaxpr, live: tuple[bool, ...], cts: Dims, known: Dims, ins: Sequence[Atom]
 ) -> list[tuple[Atom, int | None]]:
-    """What a map of cotangents, batched, makes of some of them alone; and which results are stacks."""
+    """Return the results of a batched map of cotangents, applied to the cotangents in `live` alone, and the batch axes
+    of these results."""
     n = len(live)
     alone, _ = with_zero_operands(pull, live)
     dims = (*select_by_mask(cts, live), *known)
@@ -177,13 +174,14 @@ def _batch_some_cotangents(
 
 
 def _sum_stack(b: Builder, a: Atom, dim: int | None) -> Atom:
-    """The sum of a stack along its first axis. What is none is zero, as no stack went in."""
+    """Return the sum of a stack along its first axis. If `dim` is None, `a` is zero and is returned unchanged."""
     if dim is None:
         return a
     return Zero(a.aval.with_shape(a.aval.shape[1:])).instantiate() if is_zero(a) else b.one(ReduceSum((0,)), a)
 
 
 def _first_row(stack: Aval) -> Slice:
+    """Return the slice of the first row of a stack."""
     ones = (1,) * stack.ndim
     return Slice((0,) * stack.ndim, (min(1, stack.shape[0]), *stack.shape[1:]), ones)
 

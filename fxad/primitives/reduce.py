@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from math import prod
 from typing import ClassVar, Final, final
 
@@ -15,15 +14,19 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     JvpCtx,
     Lit,
     NDArray,
     Primitive,
     Tangent,
+    Tangents,
     Zero,
     primitive,
 )
@@ -100,16 +103,12 @@ class Reduction(Primitive):
         return (np.asarray(self.ufunc.reduce(wide, self.axes, wide.dtype, initial=start[()])).astype(x.dtype),)
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         start = self.start(dtypes.accumulated(ins[0].dtype) if self.rounds else ins[0].dtype)
         return lower_reduce(hlo, self.applies, self.axes, start, args, ins[0], outs)
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
         if dim is None:
             return ctx(self, *args), (None,)
@@ -152,9 +151,7 @@ class ReduceMax(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceMax:
         return ReduceMax(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
         return (y,), (t,)
 
@@ -181,9 +178,7 @@ class ReduceMin(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceMin:
         return ReduceMin(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
         return (y,), (t,)
 
@@ -212,9 +207,7 @@ class ReduceProd(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceProd:
         return ReduceProd(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y = ctx.one(self, *primals)
         return (y,), (product_tangent(ctx, self.axes, primals[0], tangents[0], y.aval),)
 
@@ -246,9 +239,7 @@ def _leading_slice(y: Aval, start: int, limit: int) -> Slice:
     return Slice((start, *[0] * y.ndim), (limit, *y.shape), (1,) * (y.ndim + 1))
 
 
-def zero_tangent_jvp(
-    ctx: JvpCtx, prim: Primitive, primals: tuple[Atom, ...]
-) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+def zero_tangent_jvp(ctx: JvpCtx, prim: Primitive, primals: Atoms) -> tuple[Atoms, Tangents]:
     """The jvp of a primitive whose results have no tangent."""
     outs = ctx(prim, *primals)
     return outs, tuple([Zero(v.aval) for v in outs])
@@ -275,9 +266,7 @@ class ReduceAnd(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceAnd:
         return ReduceAnd(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 
@@ -302,9 +291,7 @@ class ReduceOr(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceOr:
         return ReduceOr(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 
@@ -329,9 +316,7 @@ class ReduceXor(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceXor:
         return ReduceXor(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 

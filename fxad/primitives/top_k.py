@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -12,18 +11,21 @@ from fxad.core.builder import Builder
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lin,
     Lit,
     NDArray,
     Primitive,
-    Tangent,
+    Tangents,
     Zero,
     primitive,
 )
@@ -71,9 +73,7 @@ class TopK(Primitive):
         order = n - 1 - np.flip(np.lexsort((np.flip(as_accumulated(x), -1),), -1), -1)[..., : self.k]
         return np.take_along_axis(x, order, -1), order.astype(np.int32)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (values, places) = ins, outs
         if not values.size:
             return [hlo.constant(Zero(a).instantiate()) for a in outs]
@@ -84,17 +84,13 @@ class TopK(Primitive):
         found = hlo.op("chlo.top_k", hlo.call(_plain(x), args), top, {"k": i64_attribute(self.k)})
         return hlo.call(_picked(x, places), (*args, found[1]))
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
         if dim is not None and dim == x.aval.ndim - 1:
             x, dim = move_axis(ctx, x, dim, 0), 0
         return ctx(self, x), (dim, dim)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         values, places = ctx(self, x)
         if not isinstance(t, Lin) or not values.aval.size:

@@ -58,12 +58,12 @@ _ROUGH: Final = (
 _SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, _ROUGH)])
 
 
-def applied(g: Growth, _: Atom) -> None:
+def primitive_step(g: Growth, _: Atom) -> None:
     """Any primitive, to values inside its domain."""
     _apply(g, g.draw(st.sampled_from(_SMOOTH if g.smooth else _APPLIED)))
 
 
-def kernel(g: Growth, _: Atom) -> None:
+def kernel_step(g: Growth, _: Atom) -> None:
     """A convolution, a sum over windows, a transform, a running total: too rare among all primitives."""
     kinds: list[type[Primitive]] = [ConvGeneralDilated, ReduceWindowSum, Fft, CumSum]
     _apply(g, g.draw(st.sampled_from(kinds)))
@@ -87,17 +87,17 @@ def _apply(g: Growth, kind: type[Primitive]) -> None:
     prim, operands = SPECS[kind](g.draw, g.smooth)
     # on a bound, the derivative of clamp is 0 by convention: clamp(x, x, high) would be no smooth program
     fixed = [kind is ew.Clamp and k != 1 for k in range(len(operands))]
-    args = [_suiting(g, aval, domain, f) for (aval, domain), f in zip(operands, fixed, strict=True)]
+    args = [_draw_operand(g, aval, domain, f) for (aval, domain), f in zip(operands, fixed, strict=True)]
     for v in g.builder(prim, *args):
         g.add(v, Fact(-1e6, 1e6, False))
 
 
-def _suiting(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
+def _draw_operand(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
     if aval.inexact and g.smooth and not fixed and domain.low < domain.high:
-        return _moved_inside(g, g.like(aval), domain)
+        return _map_into_domain(g, g.like(aval), domain)
     if not aval.inexact and domain.whole is None:
         return g.like(aval)
-    there = [a for a in g.pool if a.aval is aval and g.facts[a].exact and _lies_in(g.facts[a], domain)]
+    there = [a for a in g.pool if a.aval is aval and g.facts[a].exact and _in_domain(g.facts[a], domain)]
     if there and aval.inexact:
         return g.one_of(there)
     # one element of the domain, for all elements alike
@@ -105,18 +105,18 @@ def _suiting(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
     return Lit(value.tobytes(), aval)
 
 
-def _lies_in(fact: Fact, domain: Domain) -> bool:
+def _in_domain(fact: Fact, domain: Domain) -> bool:
     return not domain.signs and domain.low <= fact.low and fact.high <= domain.high
 
 
-def _moved_inside(g: Growth, x: Atom, domain: Domain) -> Atom:
+def _map_into_domain(g: Growth, x: Atom, domain: Domain) -> Atom:
     """`x` where it lies in the domain, else low + (high - low) logistic(x); for complex numbers, of both parts."""
-    if _lies_in(g.facts[x], domain):
+    if _in_domain(g.facts[x], domain):
         return x
     if x.aval.dtype in dtypes.COMPLEX:
         size = g.facts[x].size
         parts = [g.emit(Fact(-size, size, False), part, x) for part in (ew.REAL, ew.IMAG)]
-        both = [_moved_inside(g, part, domain) for part in parts]
+        both = [_map_into_domain(g, part, domain) for part in parts]
         return g.emit(Fact(domain.low, domain.high, False), ew.COMPLEX, *both)
     emit = g.builder.one
     scaled = emit(ew.MUL, emit(ew.LOGISTIC, x), Lit.of(domain.high - domain.low, x.aval))

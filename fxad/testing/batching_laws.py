@@ -7,12 +7,12 @@ import numpy as np
 from fxad.core.interpreter import run
 from fxad.testing.compare import (
     differ,
-    directions,
     fail,
-    filled,
-    slack,
+    instantiate_tangents,
+    program_tolerance,
+    random_tangents,
 )
-from fxad.testing.derivative_laws import wrt
+from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms import jvp, vjp_fused, vmap
@@ -29,7 +29,7 @@ def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int
     stacked = [np.stack([r[k] for r in rows], d) if d is not None else args[k] for k, d in enumerate(at)]
     batched = check_transform(lambda f: vmap(f, size, at)[0], program)
     out_dims = vmap(program, size, at)[1]
-    room = max([slack(program, r) for r in rows])
+    room = max([program_tolerance(program, r) for r in rows])
     wants = [run(program, r) for r in rows]
     found = run(batched, stacked)
     for k, (have, d) in enumerate(zip(found, out_dims, strict=True)):
@@ -56,7 +56,7 @@ def check_vmap_identity(case: Case) -> None:
         fail("vmap over no operand is not the program", program, (), vmap(program, 3, (None,) * len(args))[0])
     one, _ = vmap(program, 1, (0,) * len(args), (0,) * len(program.outs))
     have, want = run(one, [a[None] for a in args]), run(program, args)
-    if problem := differ([y[0] for y in have], want, slack=slack(program, args)):
+    if problem := differ([y[0] for y in have], want, slack=program_tolerance(program, args)):
         fail(f"vmap over one example: {problem}", program, args, one)
 
 
@@ -69,31 +69,31 @@ def check_vmap_nested(case: Case) -> None:
     columns, _ = vmap(vmap(program, 2, ins, outs)[0], 3, tuple([1] * len(args)), outs)
     have = run(columns, grid)
     want = [np.swapaxes(y, 0, 1) for y in run(rows, grid)]
-    if problem := differ(have, want, slack=slack(rows, grid)):
+    if problem := differ(have, want, slack=program_tolerance(rows, grid)):
         fail(f"nested vmap: {problem}", program, args, columns)
 
 
 def check_vmap_commutes(case: Case) -> None:
     """`vmap(jvp f) = jvp(vmap f)` and `vmap(vjp f) = vjp(vmap f)`, all operands mapped."""
-    program, args, mask = case.program, case.args, wrt(case)
+    program, args, mask = case.program, case.args, differentiable_mask(case)
     if not any(mask):
         return
     size, outs = 2, (0,) * len(program.outs)
     stacked = [np.stack([a, np.roll(a, 1)]) for a in args]
     batched, _ = vmap(program, size, (0,) * len(args), outs)
-    dots = directions([a for a, m in zip(batched.in_avals, mask, strict=True) if m], 0)
-    room = slack(batched, stacked)
+    dots = random_tangents([a for a, m in zip(batched.in_avals, mask, strict=True) if m], 0)
+    room = program_tolerance(batched, stacked)
     forward, inner_nonzero = jvp(program, mask)
     inner, _ = vmap(forward, size, (0,) * len(forward.ins), (0,) * len(forward.outs))
     outer, nonzero = jvp(batched, mask)
     n = len(program.outs)
     one, other = run(inner, [*stacked, *dots]), run(outer, [*stacked, *dots])
-    have = filled(one[n:], inner_nonzero, batched.out_avals)
-    want = filled(other[n:], nonzero, batched.out_avals)
+    have = instantiate_tangents(one[n:], inner_nonzero, batched.out_avals)
+    want = instantiate_tangents(other[n:], nonzero, batched.out_avals)
     if problem := differ([*one[:n], *have], [*other[:n], *want], slack=room):
         fail(f"vmap of jvp differs from jvp of vmap: {problem}", program, args, inner)
     backward = vjp_fused(program, mask)
-    cts = directions([a for a in batched.out_avals if a.inexact], 1)
+    cts = random_tangents([a for a in batched.out_avals if a.inexact], 1)
     inner, _ = vmap(backward, size, (0,) * len(backward.ins), (0,) * len(backward.outs))
     outer = vjp_fused(batched, mask)
     if problem := differ(run(inner, [*stacked, *cts]), run(outer, [*stacked, *cts]), slack=room):

@@ -75,15 +75,15 @@ def differ(have: Values, want: Values, *, slack: float = 0.0, exact: bool = Fals
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"result {k} is {Aval(a.shape, a.dtype)}, expected {Aval(b.shape, b.dtype)}"
         exactly = exact or a.dtype not in dtypes.INEXACT
-        same = _identical(a, b, signs) if exactly else close(a, b, max(tolerance(a.dtype), slack))
+        same = _same_bits(a, b, signs) if exactly else close(a, b, max(tolerance(a.dtype), slack))
         if not same:
             return f"result {k}: got {a.tolist()}, expected {b.tolist()}"
     return ""
 
 
-def _identical(a: NDArray, b: NDArray, signs: bool) -> bool:
+def _same_bits(a: NDArray, b: NDArray, signs: bool) -> bool:
     if a.dtype in dtypes.COMPLEX:
-        return _identical(np.real(a), np.real(b), signs) and _identical(np.imag(a), np.imag(b), signs)
+        return _same_bits(np.real(a), np.real(b), signs) and _same_bits(np.imag(a), np.imag(b), signs)
     if a.dtype not in dtypes.FLOATING:
         return bool(np.array_equal(a, b))
     bits = f"u{a.dtype.itemsize}"
@@ -94,7 +94,7 @@ def _identical(a: NDArray, b: NDArray, signs: bool) -> bool:
 
 def close(a: NDArray, b: NDArray, tol: float) -> bool:
     """Equal within `tol`, relative to 1 and to the largest finite magnitude; infinities and nans in equal places."""
-    x, y = wide(a), wide(b)
+    x, y = to_widest_dtype(a), to_widest_dtype(b)
     return _parts_close(x.real, y.real, tol) and _parts_close(x.imag, y.imag, tol)
 
 
@@ -106,7 +106,7 @@ def _parts_close(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], tol: fl
     return bool(np.all(np.abs(x[finite] - y[finite]) <= tol * size))
 
 
-def slack(jaxpr: Jaxpr, args: Values) -> float:
+def program_tolerance(jaxpr: Jaxpr, args: Values) -> float:
     """How far two ways to compute a program may be apart: by the coarsest dtype and the largest finite magnitude met
     while it runs."""
     coarsest, top = tolerance(dtypes.float64), 1.0
@@ -116,7 +116,7 @@ def slack(jaxpr: Jaxpr, args: Values) -> float:
         for x in values:
             if x.dtype in dtypes.INEXACT and x.size:
                 coarsest = max(coarsest, tolerance(x.dtype))
-                size = np.abs(wide(x))
+                size = np.abs(to_widest_dtype(x))
                 top = max(top, float(np.max(size, initial=0.0, where=np.isfinite(size))))
 
     look(args)
@@ -129,41 +129,44 @@ def slack(jaxpr: Jaxpr, args: Values) -> float:
 # ------------------------------------------------------------------------------------------------------- derivatives
 
 
-def wide(a: NDArray) -> Wide:
+def to_widest_dtype(a: NDArray) -> Wide:
     """In the dtype that holds all others."""
     with np.errstate(invalid="ignore"):  # a signalling nan, as bit patterns may be, is a nan there too
         return a.astype(np.complex128)
 
 
-def narrow(a: Wide, dtype: DType) -> NDArray:
+def to_dtype(a: Wide, dtype: DType) -> NDArray:
     """Back in `dtype`, which may be real."""
     return a.astype(dtype) if dtype in dtypes.COMPLEX else a.real.astype(dtype)
 
 
-def directions(avals: Sequence[Aval], seed: int) -> tuple[NDArray, ...]:
+def random_tangents(avals: Sequence[Aval], seed: int) -> tuple[NDArray, ...]:
     """Tangents or cotangents of these types."""
     rng = np.random.default_rng((seed, 7))
     draws = [rng.standard_normal(a.shape) + 1j * rng.standard_normal(a.shape) for a in avals]
-    return tuple([narrow(np.asarray(x, np.complex128), a.dtype) for x, a in zip(draws, avals, strict=True)])
+    return tuple([to_dtype(np.asarray(x, np.complex128), a.dtype) for x, a in zip(draws, avals, strict=True)])
 
 
 def slopes(f: Callable[[float], Values], h: float) -> list[Wide]:
     """The derivative of `f` at 0, by central differences of fourth order."""
-    at = [[wide(y) for y in f(k * h)] for k in (1, -1, 2, -2)]
+    at = [[to_widest_dtype(y) for y in f(k * h)] for k in (1, -1, 2, -2)]
     with np.errstate(all="ignore"):
         return [(8 * (a - b) - (c - d)) / (12 * h) for a, b, c, d in zip(*at, strict=True)]
 
 
-def filled(tangents: Values, nonzero: Sequence[bool], avals: Sequence[Aval]) -> list[NDArray]:
+def instantiate_tangents(tangents: Values, nonzero: Sequence[bool], avals: Sequence[Aval]) -> list[NDArray]:
     """Tangents of all results, zeros where they vanish."""
     given = iter(tangents)
     return [next(given) if nz else np.zeros(a.shape, a.dtype) for nz, a in zip(nonzero, avals, strict=True)]
 
 
-def along(args: Values, dots: Values, mask: Sequence[bool], t: float) -> list[NDArray]:
+def step_along(args: Values, dots: Values, mask: Sequence[bool], t: float) -> list[NDArray]:
     """The operands, those in `mask` moved by `t` in the direction of their tangents."""
     given = iter(dots)
-    return [narrow(wide(a) + t * wide(next(given)), a.dtype) if m else a for a, m in zip(args, mask, strict=True)]
+    return [
+        to_dtype(to_widest_dtype(a) + t * to_widest_dtype(next(given)), a.dtype) if m else a
+        for a, m in zip(args, mask, strict=True)
+    ]
 
 
 # Small steps see less of what bends, large ones less of what rounds.
@@ -179,37 +182,37 @@ def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1
     found: list[Wide] = []
     for h in _STEPS:
         found = slopes(f, h)
-        bad = [k for k in bad if not _between(tangents[k], found[k], found[k], tol)]
+        bad = [k for k in bad if not _lies_between_slopes(tangents[k], found[k], found[k], tol)]
         if not bad:
             return ""
     # the slopes of what bends differ by the step times the curvature: at the smallest step that is next to nothing
     left, right = one_sided(f, _STEPS[-1])
     for k in bad:
-        if not _between(tangents[k], left[k], right[k], tol):
-            slope, *sides = [narrow(x[k], tangents[k].dtype).tolist() for x in (found, left, right)]
+        if not _lies_between_slopes(tangents[k], left[k], right[k], tol):
+            slope, *sides = [to_dtype(x[k], tangents[k].dtype).tolist() for x in (found, left, right)]
             return f"tangent {k}: got {tangents[k].tolist()}, central difference {slope}, on the two sides {sides}"
     return ""
 
 
 def one_sided(f: Callable[[float], Values], h: float) -> tuple[list[Wide], list[Wide]]:
     """The slopes of `f` on the left and on the right of 0."""
-    at = [[wide(y) for y in f(k * h)] for k in (-1, 0, 1)]
+    at = [[to_widest_dtype(y) for y in f(k * h)] for k in (-1, 0, 1)]
     with np.errstate(all="ignore"):
         pairs = [((y - a) / h, (b - y) / h) for a, y, b in zip(*at, strict=True)]
     return [left for left, _ in pairs], [right for _, right in pairs]
 
 
-def _between(t: NDArray, one: Wide, other: Wide, tol: float) -> bool:
+def _lies_between_slopes(t: NDArray, one: Wide, other: Wide, tol: float) -> bool:
     """Whether a derivative lies between two slopes, within `tol` relative to 1 and to the largest of them. Where the
     function is infinite (the maximum of nothing), a difference says nothing."""
-    x = wide(t)
+    x = to_widest_dtype(t)
     return all([
-        _parts_between(x.real, one.real, other.real, tol),
-        _parts_between(x.imag, one.imag, other.imag, tol),
+        _part_lies_between(x.real, one.real, other.real, tol),
+        _part_lies_between(x.imag, one.imag, other.imag, tol),
     ])  # fmt: skip
 
 
-def _parts_between(
+def _part_lies_between(
     x: npt.NDArray[np.float64], one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], tol: float
 ) -> bool:
     known = np.isfinite(one) & np.isfinite(other)
@@ -218,15 +221,17 @@ def _parts_between(
     return bool(np.all((low - room <= x[known]) & (x[known] <= high + room)))
 
 
-def pairing(xs: Values, ys: Values) -> float:
+def real_inner_product(xs: Values, ys: Values) -> float:
     """The real part of the sum of products, not conjugated: `real` and `conj` are linear over the reals only."""
-    return float(np.real(sum([np.sum(wide(x) * wide(y)) for x, y in zip(xs, ys, strict=True)])))
+    return float(np.real(sum([np.sum(to_widest_dtype(x) * to_widest_dtype(y)) for x, y in zip(xs, ys, strict=True)])))
 
 
-def pairing_error(xs: Values, ys: Values, us: Values, vs: Values, tol: float = 1e-8) -> str:
+def inner_product_error(xs: Values, ys: Values, us: Values, vs: Values, tol: float = 1e-8) -> str:
     """Whether <xs, ys> and <us, vs> differ, relative to the sum of the magnitudes of the products."""
-    left, right = pairing(xs, ys), pairing(us, vs)
+    left, right = real_inner_product(xs, ys), real_inner_product(us, vs)
     pairs = [*zip(xs, ys, strict=True), *zip(us, vs, strict=True)]
-    size = max(sum([float(np.sum(np.abs(wide(x) * wide(y)))) for x, y in pairs]), 1.0)  # in this order nan is kept
+    size = max(
+        sum([float(np.sum(np.abs(to_widest_dtype(x) * to_widest_dtype(y)))) for x, y in pairs]), 1.0
+    )  # in this order nan is kept
     # where a value is infinite or nan, both sides are
     return "" if not np.isfinite(size) or abs(left - right) <= tol * size else f"{left} differs from {right}"

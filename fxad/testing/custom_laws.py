@@ -13,7 +13,7 @@ from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, described
 from fxad.ir import NDArray
 from fxad.lax.linear import linear_call
-from fxad.testing.compare import differ, directions, pairing_error
+from fxad.testing.compare import differ, inner_product_error, random_tangents
 from fxad.tracing.array import aval_of
 from fxad.tracing.context import mapped_over
 from fxad.tracing.program import Program, name_of, trace
@@ -67,8 +67,8 @@ def _found(
     moving = tuple([a.inexact for a in program.in_avals])
     if "jvp" in rules or "vjp" in rules:
         mask = (False,) * len(program.bound) + moving
-        dots = directions([a for a in program.in_avals if a.inexact], seed)
-        cts = directions([a for a in program.out_avals if a.inexact], seed + 1)
+        dots = random_tangents([a for a in program.in_avals if a.inexact], seed)
+        cts = random_tangents([a for a in program.out_avals if a.inexact], seed + 1)
         fused, nonzero = transforms.jvp(jaxpr, mask)
         pushed = iter(run(fused, [*operands, *dots])[n:])
         for path, aval, moves in zip(paths, program.out_avals, nonzero, strict=True):
@@ -105,10 +105,10 @@ def check_adjoint(
 
     program = trace(both, linear_args)
     bound = [np.asarray(x) for x in program.bound]
-    xs = directions([aval_of(x) for x in tree.leaves(linear_args)], seed)
-    ys = directions(program.out_avals, seed + 1)
+    xs = random_tangents([aval_of(x) for x in tree.leaves(linear_args)], seed)
+    ys = random_tangents(program.out_avals, seed + 1)
     mask = (False,) * len(bound) + (True,) * len(xs)
     bars = run(transforms.transpose(program.jaxpr, mask), [*ys, *bound])
     tolerance = 1e-8 if all([x.dtype.itemsize in (8, 16) for x in xs]) else 1e-3
-    if problem := pairing_error(ys, run(program.jaxpr, [*bound, *xs]), bars, xs, tolerance):
+    if problem := inner_product_error(ys, run(program.jaxpr, [*bound, *xs]), bars, xs, tolerance):
         raise AssertionError(f"linear_call: {name_of(fun_transpose)} is not the adjoint of {name_of(fun)}: {problem}")

@@ -19,8 +19,8 @@ from fxad.core.interpreter import run
 from fxad.ir import NDArray
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.testing.batching_laws import mapped_dims
-from fxad.testing.compare import differ, fail, filled, slack
-from fxad.testing.derivative_laws import check_same_derivatives, wrt
+from fxad.testing.compare import differ, fail, instantiate_tangents, program_tolerance
+from fxad.testing.derivative_laws import check_same_derivatives, differentiable_mask
 from fxad.testing.inversions import Inversion
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
@@ -41,7 +41,7 @@ def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
     wanted = tuple([not k for k in case.kept])
     back = check_transform(lambda f: inverse(f, wanted), program)
     given = [*run(program, args), *select_by_mask(args, case.kept)]
-    room = max(rtol, slack(program, args))
+    room = max(rtol, program_tolerance(program, args))
     if problem := differ(run(back, given), select_by_mask(args, wanted), slack=room):
         fail(f"inverse(f)(f(x)) is not x: {problem}", program, args, back)
     if case.measured:
@@ -66,7 +66,7 @@ def dense_log_det(case: Inversion) -> NDArray:
             for i in range(x.size):
                 dots = [np.zeros(a.shape, a.dtype) for a in moving]
                 dots[k].reshape(-1)[i] = unit
-                found = filled(run(forward, [*args, *dots])[len(outs) :], nonzero, outs)
+                found = instantiate_tangents(run(forward, [*args, *dots])[len(outs) :], nonzero, outs)
                 columns.append(_numbers([y for y, a in zip(found, outs, strict=True) if a.inexact]))
     n = len(columns)
     matrix = np.array(columns, np.float64).reshape(n, n)
@@ -112,7 +112,9 @@ def _mapped(case: Inversion, dims: Sequence[int | None]) -> Case:
 def _check_stored(case: Inversion) -> None:
     """Residuals are operands that are held, and no more than the results, but for the sketches."""
     bare, lean = [invertible(case.program, case.kept, (), tolerance) for tolerance in (math.inf, 0.0)]
-    stored, more = [[row.aval for row in residuals(f, wrt(case.case)) if not row.is_argument] for f in (bare, lean)]
+    stored, more = [
+        [row.aval for row in residuals(f, differentiable_mask(case.case)) if not row.is_argument] for f in (bare, lean)
+    ]
     most = case.program.out_avals
     if len(stored) > len(most) or any([stored.count(a) > most.count(a) for a in stored]):
         fail(f"stored is {stored}, of results {most}", case.program, case.args, bare)

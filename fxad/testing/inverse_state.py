@@ -15,7 +15,7 @@ State: TypeAlias = tuple[Array, ...]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldArrays:
     """Operands that are not reconstructed: an array like the state, a matrix, and a bool."""
 
     w: Array
@@ -34,11 +34,11 @@ class Move:
     bodies: tuple[tuple[Move, ...], ...] = ()
 
 
-Apply: TypeAlias = Callable[[State, Held, Move], State]
+Apply: TypeAlias = Callable[[State, HeldArrays, Move], State]
 Function: TypeAlias = Callable[[Array], Array]
 
 
-def moving(x: Array) -> bool:
+def has_tangent(x: Array) -> bool:
     """Whether an array has a tangent."""
     return x.dtype in dtypes.INEXACT
 
@@ -48,22 +48,22 @@ def is_complex(x: Array) -> bool:
     return x.dtype in dtypes.COMPLEX
 
 
-def alike(x: Array, like: Array) -> Array:
+def cast_like(x: Array, like: Array) -> Array:
     """In the dtype of another array; of complex numbers the real part, where that is real."""
     if is_complex(x) and not is_complex(like):
         x = fnp.real(x)
     return x if x.dtype == like.dtype else x.astype(like.dtype)
 
 
-def by_parts(function: Function) -> Function:
+def on_complex_parts(function: Function) -> Function:
     """A function of real numbers, of complex ones part by part."""
     return lambda x: lax.complex(function(fnp.real(x)), function(fnp.imag(x))) if is_complex(x) else function(x)
 
 
-sine: Final = by_parts(fnp.sin)
-squashed: Final = by_parts(fnp.tanh)
+sine: Final = on_complex_parts(fnp.sin)
+squashed: Final = on_complex_parts(fnp.tanh)
 
 
-def slope(x: Array) -> Array:
+def factor_from(x: Array) -> Array:
     """A factor between 1/2 and 3/2, that depends on x; a complex one about as large."""
     return 1.0 + 0.5 * sine(x)

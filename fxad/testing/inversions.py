@@ -16,8 +16,8 @@ from hypothesis.vendor.pretty import RepresentationPrinter
 from fxad import dtypes, tree
 from fxad.api.inverse import Names, chosen_arguments, leaf_mask
 from fxad.ir import Aval, Jaxpr, NDArray
-from fxad.testing.inverse_state import Held, Move, State
-from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, through
+from fxad.testing.inverse_state import HeldArrays, Move, State
+from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, run_steps
 from fxad.testing.programs import Case
 from fxad.testing.values import SEEDS, Domain, sample
 from fxad.tracing.array import Array
@@ -138,7 +138,7 @@ def inversion(
     """The program of a chain at operands: `count` that move, then three that are held; `turn` results come last."""
 
     def f(*given: Array) -> State:
-        results = through(chain, given[:count], Held(*given[count:]))
+        results = run_steps(chain, given[:count], HeldArrays(*given[count:]))
         k = turn % len(results)
         return results[k:] + results[:k]
 

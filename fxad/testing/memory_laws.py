@@ -19,10 +19,10 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.linear_call import LinearCall
-from fxad.testing.compare import differ, directions, fail
-from fxad.testing.derivative_laws import wrt
+from fxad.testing.compare import differ, fail, random_tangents
+from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.programs import Case
-from fxad.testing.unit_laws import in_stretches
+from fxad.testing.unit_laws import split_into_calls
 from fxad.transforms import inline, linearize, partial_eval, planned, remat, residuals, vjp_fused
 from fxad.transforms.memory import policies
 from fxad.transforms.memory.policies import Policy
@@ -62,7 +62,7 @@ def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> Non
     lean = remat(case.program if inner is None else remat(case.program, inner), policy)
     typecheck(lean)
     _check_same("a policy", case, lean)
-    mask = wrt(case)
+    mask = differentiable_mask(case)
     if any(mask):
         if inner is None:
             _check_work(case, lean, policy)
@@ -78,7 +78,7 @@ def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> Non
 def check_segments(case: Case, seed: int) -> None:
     """Whatever stretches of a program are segments of their own, one in another too: same results, same gradients, bit
     for bit, also of what many of them read."""
-    _check_same("segments", case, in_stretches(case.program, seed, segments=1.0))
+    _check_same("segments", case, split_into_calls(case.program, seed, segments=1.0))
 
 
 # Operations that no rule adds to a program to move values around.
@@ -102,7 +102,7 @@ def work(jaxpr: Jaxpr, times: int = 1) -> Counter[str]:
 
 def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
     """Nothing is computed more than once more, and with `everything` nothing at all."""
-    mask = wrt(case)
+    mask = differentiable_mask(case)
     # linearize moves what is the same in all steps out of a loop; a policy may leave the loop as the user wrote it
     plain = work(vjp_fused(case.program, mask)) | work(case.program)
     found = work(vjp_fused(lean, mask))
@@ -116,7 +116,7 @@ def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
 def check_plan(case: Case, choose: Sequence[bool]) -> None:
     """Whatever of its residuals a plan computes again: same results, and the gradients of the program with its calls
     inlined, bit for bit. Nothing is stored but what the plan says."""
-    mask = wrt(case)
+    mask = differentiable_mask(case)
     table = residuals(case.program, mask)
     dropped = [k for k, (row, c) in enumerate(zip(table, [*choose, *[False] * len(table)], strict=False)) if c]
     plan = table.without(*[k for k in dropped if not table[k].is_argument])
@@ -137,11 +137,11 @@ def _check_stored(plan: Residuals, after: Residuals) -> None:
 
 
 def _check_same(what: str, case: Case, lean: Jaxpr) -> None:
-    program, args, mask = case.program, case.args, wrt(case)
+    program, args, mask = case.program, case.args, differentiable_mask(case)
     if problem := differ(run(lean, args), run(program, args), exact=True):
         fail(f"{what} changed the results: {problem}", program, args, lean)
     if any(mask):
-        operands = [*args, *directions([a for a in program.out_avals if a.inexact], 1)]
+        operands = [*args, *random_tangents([a for a in program.out_avals if a.inexact], 1)]
         plain, again = vjp_fused(program, mask), vjp_fused(lean, mask)
         have, want = run(again, operands), run(plain, operands)
         problem = differ(have[: len(program.outs)], want[: len(program.outs)], exact=True)

@@ -28,12 +28,12 @@ from fxad.primitives.linearity import is_linear
 from fxad.testing.applications import Application
 from fxad.testing.compare import (
     Values,
-    along,
     differ,
-    directions,
     fail,
-    filled,
-    pairing_error,
+    inner_product_error,
+    instantiate_tangents,
+    random_tangents,
+    step_along,
     tangent_error,
     xla,
 )
@@ -86,7 +86,7 @@ def check_jvp(application: Application, seed: int = 0) -> None:
     """
     program, args = application.program, application.args
     for mask in _masks(application):
-        dots = directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], seed)
+        dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], seed)
         try:
             forward, nonzero = jvp(program, mask)
         except NotDifferentiableError:
@@ -106,10 +106,10 @@ def _difference_error(
 ) -> str:
     """How the tangents of the results differ from differences of those results in which they can be seen."""
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
-    every = filled(tangents, nonzero, program.out_avals)
+    every = instantiate_tangents(tangents, nonzero, program.out_avals)
 
     def moved(t: float) -> list[NDArray]:
-        outs = run(program, along(args, dots, mask, t))
+        outs = run(program, step_along(args, dots, mask, t))
         return [outs[k] for k in seen]
 
     return tangent_error(moved, [every[k] for k in seen])
@@ -139,7 +139,7 @@ def check_transpose(application: Application) -> None:
     for mask in _masks(application):
         if prim.linear_in(mask):
             known = tuple([a for a, m in zip(args, mask, strict=True) if not m])
-            dots = directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], 1)
+            dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], 1)
             given = iter(dots)
             outs = run(program, [next(given) if m else a for a, m in zip(args, mask, strict=True)])
             _check_adjoint(program, program, mask, dots, known, outs)
@@ -155,9 +155,9 @@ def _check_adjoint(
 ) -> None:
     adjoint = transpose(linear, mask)
     typecheck(adjoint)
-    cts = directions(linear.out_avals, 2)
+    cts = random_tangents(linear.out_avals, 2)
     bars = run(adjoint, [*cts, *known])
-    if problem := pairing_error(cts, outs, bars, dots):
+    if problem := inner_product_error(cts, outs, bars, dots):
         fail(f"transpose is not the adjoint in operands {mask}: {problem}", program, (*dots, *known)[:0], adjoint)
     again = transpose(adjoint, (True,) * len(cts) + (False,) * len(known))
     typecheck(again)

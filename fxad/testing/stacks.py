@@ -20,7 +20,7 @@ from fxad.ir import Jaxpr, distinct
 from fxad.primitives.custom import CustomCall
 from fxad.testing import batching_laws, derivative_laws
 from fxad.testing import transform_laws as laws
-from fxad.testing.compare import differ, directions, fail, slack
+from fxad.testing.compare import differ, fail, program_tolerance, random_tangents
 from fxad.testing.programs import Case
 from fxad.transforms import (
     cse,
@@ -62,15 +62,17 @@ def _same(transform: laws.Transform) -> Callable[[Case], Case | None]:
 
 
 def _jvp(case: Case) -> Case | None:
-    mask = derivative_laws.wrt(case)
-    return Case(jvp(case.program, mask)[0], (*case.args, *derivative_laws.dots_of(case)), case.seed + 1, case.smooth)
+    mask = derivative_laws.differentiable_mask(case)
+    return Case(
+        jvp(case.program, mask)[0], (*case.args, *derivative_laws.random_dots(case)), case.seed + 1, case.smooth
+    )
 
 
 def _linear(case: Case) -> Case | None:
     """The linear program, at a tangent and the residuals."""
-    mask = derivative_laws.wrt(case)
+    mask = derivative_laws.differentiable_mask(case)
     split = linearize(case.program, mask)
-    dots = derivative_laws.dots_of(case)
+    dots = derivative_laws.random_dots(case)
     residuals = run(split.primal, case.args)[len(case.program.outs) :]
     # a derivative that is stated for residuals together is no derivative where one of them is moved alone
     return Case(split.linear, (*dots, *residuals), case.seed + 1, case.smooth and not _states(split.linear))
@@ -84,21 +86,29 @@ def _states(program: Jaxpr) -> bool:
 def _adjoint(case: Case) -> Case | None:
     linear = _linear(case)
     assert linear is not None
-    n = sum(derivative_laws.wrt(case))
+    n = sum(derivative_laws.differentiable_mask(case))
     adjoint = transpose(linear.program, (True,) * n + (False,) * (len(linear.args) - n))
     return Case(
-        adjoint, (*directions(linear.program.out_avals, case.seed + 6), *linear.args[n:]), case.seed + 1, linear.smooth
+        adjoint,
+        (*random_tangents(linear.program.out_avals, case.seed + 6), *linear.args[n:]),
+        case.seed + 1,
+        linear.smooth,
     )
 
 
 def _vjp(case: Case) -> Case | None:
-    cts = directions([a for a in case.program.out_avals if a.inexact], case.seed + 7)
-    return Case(vjp_fused(case.program, derivative_laws.wrt(case)), (*case.args, *cts), case.seed + 1, case.smooth)
+    cts = random_tangents([a for a in case.program.out_avals if a.inexact], case.seed + 7)
+    return Case(
+        vjp_fused(case.program, derivative_laws.differentiable_mask(case)),
+        (*case.args, *cts),
+        case.seed + 1,
+        case.smooth,
+    )
 
 
 def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable[[Case], Case | None]:
     def apply(case: Case) -> Case | None:
-        program, mask = derivative_laws.scalarized(case.program), derivative_laws.wrt(case)
+        program, mask = derivative_laws.scalarized(case.program), derivative_laws.differentiable_mask(case)
         if not derivative_laws.has_gradient(program, mask):
             return None
         return Case(transform(program, mask), case.args, case.seed + 1, case.smooth)
@@ -133,7 +143,7 @@ STEPS: Final = MappingProxyType(
             Step("grad", _gradient(grad), derivative_laws.check_grad),
             Step("value_and_grad", _gradient(value_and_grad), derivative_laws.check_grad),
             _rewrite("remat", remat, derivative_laws.check_remat),
-            _rewrite("call", laws.called, _nothing),
+            _rewrite("call", laws.as_one_call, _nothing),
             _rewrite("dce", dce, laws.check_dce),
             _rewrite("cse", cse, laws.check_cse),
             _rewrite("simplify", simplify, laws.check_simplify),
@@ -172,7 +182,7 @@ def check_stack(stack: Sequence[str], case: Case, *, compiled: bool = False) -> 
     if plain is not None:
         have, want = run(case.program, case.args), run(plain.program, plain.args)
         if len(have) == len(want):  # which tangents vanish may differ
-            problem = differ(have, want, slack=slack(plain.program, plain.args))
+            problem = differ(have, want, slack=program_tolerance(plain.program, plain.args))
             if problem:
                 fail(f"{' > '.join(stack)} differs from the stack without rewritings: {problem}", case.program)
     if compiled:

@@ -32,8 +32,8 @@ from fxad.primitives.shape import (
     Transpose,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.testing.applied_steps import applied, kernel, random_numbers
-from fxad.testing.control_steps import RESULT, branch, fitting, loop, scan
+from fxad.testing.applied_steps import kernel_step, primitive_step, random_numbers
+from fxad.testing.control_steps import RESULT, branch_step, draw_fitting_operand, scan_step, while_step
 from fxad.testing.draw_custom import ruled
 from fxad.testing.growth import MOST, UNKNOWN, Fact, Growth
 from fxad.testing.matrix_steps import decomposition
@@ -322,7 +322,7 @@ def _call(g: Growth, _: Atom) -> None:
     if not g.bodies:
         return
     body = g.bodies[g.draw(st.integers(0, len(g.bodies) - 1))]
-    args = [fitting(g, v.aval) for v in body.ins]
+    args = [draw_fitting_operand(g, v.aval) for v in body.ins]
     kind = g.draw(st.sampled_from(["call", "remat", "opaque", "jvp", "vjp"]))
     prim: Primitive = Call(body) if kind == "call" else Remat(body, kind == "opaque")
     if kind in ("jvp", "vjp"):
@@ -342,11 +342,11 @@ STEPS: Final[tuple[Step, ...]] = (
     _move,
     _reduce,
     _call,
-    branch,
-    scan,
-    loop,
+    branch_step,
+    scan_step,
+    while_step,
     decomposition,
-    kernel,
+    kernel_step,
     random_numbers,
     _dot,
     _select,
@@ -362,5 +362,5 @@ STEPS: Final[tuple[Step, ...]] = (
     _again,
     _unit,
     _undo,
-    applied,
+    primitive_step,
 )

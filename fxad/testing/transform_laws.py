@@ -24,7 +24,7 @@ from fxad.runtime import cache_in_force
 from fxad.testing.compare import (
     differ,
     fail,
-    slack,
+    program_tolerance,
     xla,
 )
 from fxad.testing.programs import Case
@@ -66,23 +66,23 @@ def check_rewrite(transform: Transform, case: Case, *, shrinks: bool = True) -> 
         fail(f"the results changed: {problem}", case.program, case.args, out)
     if transform(out) is not out:
         fail(f"not idempotent: applied twice gives {transform(out)}", case.program, (), out)
-    if shrinks and total(out) > total(case.program):
-        fail(f"{total(out)} equations, there were {total(case.program)}", case.program, (), out)
+    if shrinks and total_eqns(out) > total_eqns(case.program):
+        fail(f"{total_eqns(out)} equations, there were {total_eqns(case.program)}", case.program, (), out)
 
 
-def total(jaxpr: Jaxpr) -> int:
+def total_eqns(jaxpr: Jaxpr) -> int:
     """Equations, with those of bodies as often as they run."""
     counts: dict[Jaxpr, int] = {}
     for body in distinct(jaxpr):
-        counts[body] = sum([1 + sum([counts[b] for b in _bodies(e.prim)]) for e in body.eqns])
+        counts[body] = sum([1 + sum([counts[b] for b in _bodies_with_runs(e.prim)]) for e in body.eqns])
     return counts[jaxpr]
 
 
-def _bodies(prim: object) -> Sequence[Jaxpr]:
+def _bodies_with_runs(prim: object) -> Sequence[Jaxpr]:
     return getattr(prim, "bodies", ())
 
 
-def to_compile(jaxpr: Jaxpr) -> float:
+def eqns_to_compile(jaxpr: Jaxpr) -> float:
     """Equations to compile when each body that is called is compiled once."""
     called = {e.prim.body for body in distinct(jaxpr) for e in body.eqns if isinstance(e.prim, Call)}
     return sum([equations(e) for body in {jaxpr, *called} for e in body.eqns])
@@ -95,7 +95,7 @@ def check_lower(case: Case) -> None:
     """`run(lower f) = interpret f`; a program is compiled once."""
     program, args = case.program, case.args
     have, want = xla(program, args), run(program, args)
-    if problem := differ(have, want, slack=slack(program, args)):
+    if problem := differ(have, want, slack=program_tolerance(program, args)):
         fail(f"XLA differs from the interpreter: {problem}", program, args)
     before = cache_in_force().stats().compilations
     xla(Jaxpr(program.ins, program.eqns, program.outs, "another name"), args)
@@ -103,7 +103,7 @@ def check_lower(case: Case) -> None:
         fail("an equal program was compiled again", program)
 
 
-def called(program: Jaxpr) -> Jaxpr:
+def as_one_call(program: Jaxpr) -> Jaxpr:
     """The program as one `call`."""
     b = Builder.like(program)
     return b.build(b(Call(program), *program.ins), program.name)
@@ -137,9 +137,14 @@ def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> Non
     those with effects in their order (and some that nothing needs)."""
     check_rewrite(lambda f: outline(f, min_cost, waste), case, shrinks=False)
     out = outline(case.program, min_cost, waste)
-    if to_compile(out) > to_compile(case.program):
-        fail(f"{to_compile(out)} equations to compile, there were {to_compile(case.program)}", case.program, (), out)
-    if dataflow(sweep(inline(out))) != dataflow(sweep(inline(case.program))):
+    if eqns_to_compile(out) > eqns_to_compile(case.program):
+        fail(
+            f"{eqns_to_compile(out)} equations to compile, there were {eqns_to_compile(case.program)}",
+            case.program,
+            (),
+            out,
+        )
+    if dataflow_key(sweep(inline(out))) != dataflow_key(sweep(inline(case.program))):
         fail("inlined, it is another program", case.program, (), out)
 
 
@@ -148,7 +153,7 @@ def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
     out = check_transform(lambda f: outline_before_ad(f, 0, lasts), case.program)
     if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
         fail(f"the results changed: {problem}", case.program, case.args, out)
-    if dataflow(sweep(inline(out))) != dataflow(sweep(inline(case.program))):
+    if dataflow_key(sweep(inline(out))) != dataflow_key(sweep(inline(case.program))):
         fail("inlined, it is another program", case.program, (), out)
 
 
@@ -157,7 +162,7 @@ def check_reroll(case: Case) -> None:
     check_rewrite(reroll, case, shrinks=False)
 
 
-def dataflow(jaxpr: Jaxpr) -> tuple[object, ...]:
+def dataflow_key(jaxpr: Jaxpr) -> tuple[object, ...]:
     """What a program computes, whatever the order of its equations and those of its bodies: equal for two programs with
     the same equations over the same operands, where `x[3]` is written in either way. The equations as a set with
     counts, those with effects in their order, and the results."""
@@ -170,15 +175,15 @@ def dataflow(jaxpr: Jaxpr) -> tuple[object, ...]:
     effects: list[int] = []
     for eqn in jaxpr.eqns:
         prim, ins = settled(eqn.prim, eqn.ins)
-        how = hash((type(prim), tuple([_flowing(value) for _, value in params(prim)]), tuple([name(a) for a in ins])))
+        how = hash((type(prim), tuple([_param_key(value) for _, value in params(prim)]), tuple([name(a) for a in ins])))
         made[how] += 1
         effects += [how] if eqn.prim.effects else []
         names |= {v: (how, k) for k, v in enumerate(eqn.outs)}
     return frozenset(made.items()), tuple(effects), jaxpr.in_avals, tuple([name(a) for a in jaxpr.outs])
 
 
-def _flowing(value: object) -> Hashable:
+def _param_key(value: object) -> Hashable:
     """A parameter, its bodies by their dataflow."""
     if isinstance(value, tuple):
-        return tuple([_flowing(v) for v in value])
-    return hash(dataflow(sweep(value))) if isinstance(value, Jaxpr) else value
+        return tuple([_param_key(v) for v in value])
+    return hash(dataflow_key(sweep(value))) if isinstance(value, Jaxpr) else value

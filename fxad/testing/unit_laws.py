@@ -13,7 +13,7 @@ from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, Var
 from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
-from fxad.testing.compare import differ, fail, slack
+from fxad.testing.compare import differ, fail, program_tolerance
 from fxad.testing.programs import Case
 from fxad.units.blocks import chosen
 from fxad.units.min_cut_recompute import CHEAP, plain
@@ -22,7 +22,7 @@ from fxad.units.plan import Choice, Plan
 from fxad.units.recompute import recompute
 
 
-def in_stretches(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
+def split_into_calls(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
     """The program with arbitrary stretches of its equations as calls, `segments` of them `remat`, and some nested."""
     rng = np.random.default_rng(seed)
     b = Builder.like(program)
@@ -34,16 +34,16 @@ def in_stretches(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
         if rng.random() < 0.3:
             b.extend(stretch, env)
             continue
-        body, ins = _body(stretch, literals=bool(rng.random() < 0.5))
+        body, ins = _stretch_body(stretch, literals=bool(rng.random() < 0.5))
         if rng.random() < 0.3:
-            body = in_stretches(body, seed + 1, segments)
+            body = split_into_calls(body, seed + 1, segments)
         prim = Remat(body, bool(rng.random() < 0.5)) if rng.random() < segments else Call(body)
         outs = b(prim, *renamed(ins, env))
         env.update(zip([v for e in stretch for v in e.outs], outs, strict=True))
     return b.build(renamed(program.outs, env), program.name)
 
 
-def _body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom]]:
+def _stretch_body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom]]:
     """A stretch as a program of what it reads, and that; constants are operands too where `literals` says so."""
     made = {v for e in stretch for v in e.outs}
     read = dict.fromkeys([a for e in stretch for a in e.ins if a not in made and (literals or isinstance(a, Var))])
@@ -53,7 +53,7 @@ def _body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom
     return b.build([env[v] for e in stretch for v in e.outs], "stretch"), list(read)
 
 
-def arbitrary(program: Jaxpr, seed: int) -> Choice:
+def arbitrary_units(program: Jaxpr, seed: int) -> Choice:
     """An arbitrary choice of units among the calls of a program; it depends on the value of their bodies alone."""
     return chosen(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
 
@@ -61,8 +61,8 @@ def arbitrary(program: Jaxpr, seed: int) -> Choice:
 def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
     """With an arbitrary choice of units: `check_linkage`; the results of a linked run are those of the interpreter,
     twice, and the operands are as they were. `stretches`: the program is cut into arbitrary calls first."""
-    program = in_stretches(case.program, seed) if stretches else case.program
-    plan = plan_of(program, arbitrary(program, seed))
+    program = split_into_calls(case.program, seed) if stretches else case.program
+    plan = plan_of(program, arbitrary_units(program, seed))
     check_linkage(plan, program)
     (device, *_) = runtime.devices("cpu")
     linked = runtime.link(plan, device)
@@ -70,7 +70,7 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
     buffers = [runtime.to_buffer(a, v, device) for a, v in zip(before, program.in_avals, strict=True)]
     have = tuple(map(runtime.to_numpy, linked.execute(buffers)))
     again = tuple(map(runtime.to_numpy, linked.execute(buffers)))
-    if problem := differ(have, run(program, case.args), slack=slack(program, case.args)):
+    if problem := differ(have, run(program, case.args), slack=program_tolerance(program, case.args)):
         fail(f"a linked run differs from the interpreter: {problem}\n{plan}", program, case.args)
     if problem := differ(have, again, exact=True):
         fail(f"a second run differs: {problem}\n{plan}", program, case.args)
@@ -84,28 +84,28 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
 def check_recompute(case: Case, seed: int) -> int:
     """Of arbitrary pieces: with less that waits between them, they give the very same; equal ones stay equal; none does
     more of what is not cheap. Returns how many bodies changed."""
-    program = in_stretches(case.program, seed)
-    units = arbitrary(program, seed)
+    program = split_into_calls(case.program, seed)
+    units = arbitrary_units(program, seed)
     assert not isinstance(units, str)
     pieces = partition(program, units)
     new = recompute(pieces)
-    if problem := differ(in_order(pieces, case.args), in_order(new, case.args), exact=True):
+    if problem := differ(run_pieces(pieces, case.args), run_pieces(new, case.args), exact=True):
         fail(f"recomputed pieces differ: {problem}", program, case.args)
     bodies: dict[Jaxpr, Jaxpr] = {}
     for a, b in zip(pieces.pieces, new.pieces, strict=True):
         if bodies.setdefault(a.body, b.body) is not b.body:
             fail(f"equal pieces became different ones:\n{a.body}\n{b.body}", program)
-        if again := _dear(b.body) - _dear(a.body):
+        if again := _costly_eqns(b.body) - _costly_eqns(a.body):
             fail(f"{again} is computed again:\n{a.body}\n{b.body}", program)
     return sum([a is not b for a, b in bodies.items()])
 
 
-def _dear(body: Jaxpr) -> Counter[str]:
+def _costly_eqns(body: Jaxpr) -> Counter[str]:
     """How often a body computes what is not cheap."""
     return Counter([e.prim.name for e in plain(body).eqns if type(e.prim) not in CHEAP])
 
 
-def in_order(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
+def run_pieces(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
     """The results of pieces, run one after the other."""
     env: dict[Atom, NDArray] = dict(zip(pieces.ins, args, strict=True))
     for p in pieces.pieces:

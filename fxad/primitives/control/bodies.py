@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fxad.core.builder import Builder
-from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, LinearizedBody, Lit, Tangent, Var, Zero
+from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, LinearizedBody, Lit, Tangent, Tangents, Var, Zero
 from fxad.primitives.linearity import is_zero
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ def with_slot_operands(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxp
     return b.build(b.inline(branch, [args[v] for v in branch.ins]), branch.name)
 
 
-def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Sequence[Aval]) -> tuple[Tangent, ...]:
+def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Sequence[Aval]) -> Tangents:
     """Return tangents of all results: the given ones for marked results, zeros for the others."""
     given = iter(dots)
     return tuple([next(given) if nz else Zero(a) for nz, a in zip(nonzero, avals, strict=True)])
@@ -121,9 +121,7 @@ def is_zero_in_all(adjoints: Sequence[Jaxpr], at: int) -> bool:
     return all([is_zero(j.outs[at]) for j in adjoints])
 
 
-def batch_alike(
-    ctx: BatchCtx, bodies: Sequence[Jaxpr], dims: tuple[int | None, ...]
-) -> tuple[tuple[Jaxpr, ...], tuple[int | None, ...]]:
+def batch_alike(ctx: BatchCtx, bodies: Sequence[Jaxpr], dims: Dims) -> tuple[tuple[Jaxpr, ...], Dims]:
     """Batch bodies of one type, with the mapped axis at the same place in their results."""
     batched = [ctx.recur(body, dims) for body in bodies]
     first = batched[0][1]

@@ -12,12 +12,16 @@ from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, 
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -26,8 +30,9 @@ from fxad.ir import (
     LinearizedBody,
     Lit,
     NDArray,
+    Operands,
     Region,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Var,
     Zero,
@@ -120,9 +125,7 @@ class Cond(HigherOrder, Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return run(self.pick(int(args[0])), args[1:])
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if len(self.branches) == 1:
             return hlo.call(self.branches[0], args[1:])
         # StableHLO runs the last branch for every index out of range, also below 0
@@ -139,9 +142,7 @@ class Cond(HigherOrder, Linear):
 
     # ---------------------------------------------------------------------------------------------------- batching
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (index, *operands), (at, *where) = args, dims
         if at is None:
             branches, out_dims = batch_alike(ctx, self.branches, tuple(where))
@@ -190,9 +191,7 @@ class Cond(HigherOrder, Linear):
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         nonzero = tuple([isinstance(t, Lin) for t in tangents[1:]])
         lins = [t for t in tangents if isinstance(t, Lin)]
         avals = self.branches[0].out_avals
@@ -211,8 +210,8 @@ class Cond(HigherOrder, Linear):
         return both[:n], spread_tangents([Lin(v) for v in both[n:]], reached, avals)
 
     def _split(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], lins: Sequence[Lin], splits: Sequence[LinearizedBody]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], splits: Sequence[LinearizedBody]
+    ) -> tuple[Atoms, Tangents]:
         avals = self.branches[0].out_avals
         reached = splits[0].out_nonzero
         for split in splits[1:]:
@@ -230,9 +229,7 @@ class Cond(HigherOrder, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return not mask[0] and all([is_linear(branch, mask[1:]) for branch in self.branches])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         index, *operands = args
         assert not isinstance(index, Hole), "cond is not linear in its index"
         mask = tuple([isinstance(a, Hole) for a in operands])

@@ -17,7 +17,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import narrow, sweep
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var, Zero
+from fxad.ir import Atom, Atoms, Aval, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.check import prim_has_check
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_outs
@@ -405,7 +405,7 @@ def _counter_values(outside: LoopContext, steps: Steps, v: Var, step: Lit) -> At
     return emit.one(ADD, emit_broadcast(emit, first, index.shape, ()), count)
 
 
-def _without_known(steps: Steps, known: dict[Atom, Atom], outs: tuple[Atom, ...]) -> tuple[Steps, tuple[Atom, ...]]:
+def _without_known(steps: Steps, known: dict[Atom, Atom], outs: Atoms) -> tuple[Steps, Atoms]:
     """Return the steps with other results and without the equations whose results are in `known`, and the values of the
     further constants: the known values that the remaining equations read."""
     body = steps.body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeAlias, TypeVar, final
+from typing import ClassVar, TypeVar, final
 
 import numpy as np
 
@@ -15,13 +15,17 @@ from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -29,10 +33,11 @@ from fxad.ir import (
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
     Region,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -60,7 +65,6 @@ from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, broadcast_to_axis, emit_reshape, move_axis
 from fxad.primitives.slicing import Concatenate, emit_slice
 
-Dims: TypeAlias = tuple[int | None, ...]
 T = TypeVar("T")
 
 
@@ -178,9 +182,7 @@ class Scan(HigherOrder, Linear):
                 y[i] = row
         return *carry, *ys
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         count, operands = self.counted(args)
         consts, carry, xs = self.steps.split(operands)
         n, counts = self.length, (self.n_consts, self.n_carry)
@@ -220,9 +222,7 @@ class Scan(HigherOrder, Linear):
 
     # ---------------------------------------------------------------------------------------------------- batching
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if self.upto and dims[0] is not None:
             return self._batch_counted(ctx, args, dims)
         count, args = self.counted(args)
@@ -242,9 +242,7 @@ class Scan(HigherOrder, Linear):
         outs = ctx(self.with_bodies((body,)), *count, *consts, *carry, *xs)
         return outs, (*of_state, *[None if d is None else d + 1 for d in out_dims[self.n_carry :]])
 
-    def _batch_counted(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def _batch_counted(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         """Batch a scan whose count differs between examples. The loop runs to the largest count, and each step is
         guarded by a branch."""
         (counts, *operands), (_, *where) = args, dims
@@ -260,9 +258,7 @@ class Scan(HigherOrder, Linear):
 
     # ---------------------------------------------------------------------------------------------- differentiation
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         count, primals = self.counted(primals)
         tangents = tangents[len(count) :]
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
@@ -282,11 +278,11 @@ class Scan(HigherOrder, Linear):
     def _split(
         self,
         ctx: JvpCtx,
-        count: tuple[Atom, ...],
-        primals: tuple[Atom, ...],
-        tangents: tuple[Tangent, ...],
+        count: Atoms,
+        primals: Atoms,
+        tangents: Tangents,
         nonzero: tuple[bool, ...],
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    ) -> tuple[Atoms, Tangents]:
         apart = self.upto or self.length > self.unroll
         outside = LoopContext(ctx, primals, self.length, self.reverse, apart, self.upto)
         both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
@@ -307,9 +303,7 @@ class Scan(HigherOrder, Linear):
         count, operands = self.counted(mask)
         return not any(count) and is_linear_body(self.body, self.n_consts, self.n_carry, operands)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         bound, args = self.counted(args)
         count = [a for a in bound if not isinstance(a, Hole)]
         mask = tuple([isinstance(a, Hole) for a in args])
@@ -344,9 +338,7 @@ class Scan(HigherOrder, Linear):
         return (*[None for _ in count], *found)
 
 
-def scan_over_examples(
-    ctx: BatchCtx, prim: Primitive, args: tuple[Atom, ...], dims: Dims
-) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+def scan_over_examples(ctx: BatchCtx, prim: Primitive, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
     """Apply an equation to a stack of operands with a scan over the examples."""
     same = [k for k, d in enumerate(dims) if d is None]
     varied = [k for k, d in enumerate(dims) if d is not None]
@@ -463,11 +455,11 @@ def _static_row(emit: Emit, x: Atom, k: int) -> Atom:
 
 def _emit_step(
     emit: Emit, steps: Steps, consts: Sequence[Atom], xs: Sequence[Atom], state: Sequence[Atom], slot: Atom
-) -> tuple[Atom, ...]:
+) -> Atoms:
     """Run one step: read slot `slot`, apply the body, write the slot. `state` is the carry and the written arrays."""
     zero = Lit.of(0, slot.aval)
 
-    def at(shape: Shape) -> tuple[Atom, ...]:
+    def at(shape: Shape) -> Atoms:
         return slot, *[zero] * (len(shape) - 1)
 
     carry, ys = state[: steps.n_carry], state[steps.n_carry :]

@@ -15,18 +15,21 @@ from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lin,
     Lit,
     NDArray,
     Region,
-    Tangent,
+    Tangents,
     Zero,
     distinct,
     primitive,
@@ -169,9 +172,7 @@ class While(HigherOrder):
             step += 1
         return *carry, *stacks
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         of_cond, of_body, carry = self.parts(args)
         if self.max_steps is None:
             regions = (Region(self.cond, of_cond), Region(self.body, of_body))
@@ -218,9 +219,7 @@ class While(HigherOrder):
 
     # ---------------------------------------------------------------------------------------------------- batching
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args = tuple(
             [a if d is None else broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
         )
@@ -268,9 +267,7 @@ class While(HigherOrder):
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         still = unchanged_carries(self.steps)
         if any(still):
             return self._jvp_of_moving(ctx, primals, tangents, still)
@@ -281,9 +278,7 @@ class While(HigherOrder):
             return ctx(self, *primals), spread_tangents((), reached, outs)
         return (self._split if ctx.split else self._fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
 
-    def _jvp_of_moving(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], still: Marks
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def _jvp_of_moving(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, still: Marks) -> tuple[Atoms, Tangents]:
         """Differentiate a loop with some unchanged carries: they become constants, and so do their tangents."""
         at = self.n_cond + self.n_body
         loop, order = self.with_constants(still)
@@ -306,9 +301,7 @@ class While(HigherOrder):
             carry = wider
         return (*carry, *rows)
 
-    def _fused(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: Marks
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def _fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Marks) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts([t.var if isinstance(t, Lin) else t.instantiate() for t in tangents])
@@ -334,9 +327,7 @@ class While(HigherOrder):
         has = (True,) * len(self.cond.ins) + (False,) * (len(avals) - len(self.cond.ins))
         return with_operands(self.cond, has, avals, (True,) * len(avals))
 
-    def _split(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: Marks
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def _split(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Marks) -> tuple[Atoms, Tangents]:
         if self.max_steps is None:
             raise NotDifferentiableError(
                 f"while: reverse mode goes backward through the steps, and how many steps {self.body.name} takes has "
@@ -368,7 +359,7 @@ class While(HigherOrder):
         return results, spread_tangents(dots, both.outs, [v.aval for v in results])
 
 
-def _dims(mapped: Sequence[bool]) -> tuple[int | None, ...]:
+def _dims(mapped: Sequence[bool]) -> Dims:
     return tuple([0 if m else None for m in mapped])
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.ir import Atom, Aval, Emit, Hlo, HloValue, Jaxpr, Lit, Primitive
+from fxad.ir import Atom, Aval, Emit, Hlo, HloValue, HloValues, Jaxpr, Lit, Primitive
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -242,7 +242,7 @@ def iterate_until_converged(
 
 
 def lower_in_float32(
-    hlo: Hlo, args: Sequence[HloValue], x: Aval, meaning: Callable[[Sequence[HloValue], Aval], HloValue]
+    hlo: Hlo, args: HloValues, x: Aval, meaning: Callable[[HloValues, Aval], HloValue]
 ) -> tuple[HloValue, ...]:
     """Lower `meaning` over operands of type `x`; those below 32 bits are computed in float32."""
     if x.dtype.itemsize >= 4:

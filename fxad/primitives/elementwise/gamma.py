@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
+from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG
 from fxad.primitives.elementwise.family import WIDER, Binary, literal_like
@@ -177,9 +176,7 @@ class Incomplete(Binary):
         """The function in StableHLO, for floats of at least 32 bits."""
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return lower_in_float32(hlo, args, ins[0], lambda wide, t: self.meaning(hlo, wide[0], wide[1], t))
 
 

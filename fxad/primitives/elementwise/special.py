@@ -7,7 +7,7 @@ the rest of fxad.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import WIDER, Binary, Unary, emit_compare, literal_like
@@ -155,9 +155,7 @@ class Polygamma(Binary):
     def compute(self, x: NDArray, y: NDArray) -> object:
         return _mapped(_polygamma, x, y)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (out,) = outs
         wide = out.with_dtype(dtypes.accumulated(out.dtype))
         given = args if wide is out else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]

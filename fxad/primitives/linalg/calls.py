@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
-from fxad.ir import Aval, Hlo, HloValue, Lit, Shape, Zero
+from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit, Shape, Zero
 from fxad.primitives.elementwise.family import emit_compare
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 
@@ -23,9 +23,9 @@ def char(letter: str) -> str:
 def call(
     hlo: Hlo,
     routine: str,
-    args: Sequence[HloValue],
-    ins: Sequence[Aval],
-    outs: Sequence[Aval],
+    args: HloValues,
+    ins: Avals,
+    outs: Avals,
     options: Mapping[str, str] = _NONE,
     *,
     overwrite: Sequence[tuple[int, int]] = (),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, primitive
+from fxad.ir import Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangents, primitive
 from fxad.primitives.elementwise import REAL
 from fxad.primitives.linalg.calls import call, char, empty, or_nan, triangle, zeros
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
@@ -53,9 +52,7 @@ class Cholesky(Matrixwise):
         (x,) = args
         return apply_to_each(_factor, (Aval(x.shape, x.dtype),), x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins
         if empty(x):
             return (zeros(hlo, x),)
@@ -64,9 +61,7 @@ class Cholesky(Matrixwise):
         factor, info = call(hlo, "potrf", args, ins, results, {"uplo": char("L")}, overwrite=[(0, 0)])
         return (or_nan(hlo, info, triangle(hlo, factor, x, lower=True), x, batch),)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (factor,) = ctx(self, *primals)
         t = hermitian(ctx, ctx.lin_one, tangents[0])
         t = ctx.lin_one(TriangularSolve(True, True, False, False, False), factor, t)

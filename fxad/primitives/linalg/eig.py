@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, final
 
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, primitive
+from fxad.ir import Atom, Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Tangents, primitive
 from fxad.primitives.elementwise import CONJ
 from fxad.primitives.linalg.calls import call, char, empty, or_nan, zeros
 from fxad.primitives.linalg.eigh import inverse_gaps
@@ -64,9 +63,7 @@ class Eig(Matrixwise):
 
         return apply_to_each(decomposed, outs, x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), w = ins, outs[0]
         if empty(x):
             return [zeros(hlo, a) for a in outs]
@@ -83,9 +80,7 @@ class Eig(Matrixwise):
         found = [*values, *([left] if self.left else []), *([right] if self.right else [])]
         return [or_nan(hlo, info, value, a, batch) for value, a in zip(found, outs, strict=True)]
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         w, *vectors = ctx(Eig(self.left, True), *primals)
         lin, t = ctx.lin_one, as_complex(ctx.lin_one, tangents[0], vectors[-1].aval)
         right = vectors[-1]

@@ -8,7 +8,19 @@ from typing import ClassVar, Literal, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, primitive
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Aval,
+    Avals,
+    Hlo,
+    HloValues,
+    JvpCtx,
+    Lit,
+    NDArray,
+    Tangents,
+    primitive,
+)
 from fxad.primitives.elementwise import DIV, REAL, SELECT_N
 from fxad.primitives.linalg.calls import call, char, empty, or_nan, zeros
 from fxad.primitives.linalg.cholesky import hermitian
@@ -71,9 +83,7 @@ class Eigh(Matrixwise):
 
         return apply_to_each(decomposed, outs, x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), w = ins, outs[0]
         if empty(x):
             return [zeros(hlo, a) for a in outs]
@@ -83,9 +93,7 @@ class Eigh(Matrixwise):
         v, values, info = call(hlo, "syevd", args, ins, results, options, overwrite=[(0, 0)])
         return [or_nan(hlo, info, value, a, batch) for value, a in zip((values, v), outs, strict=False)]
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         w, v = ctx(Eigh(self.lower_a, True), *primals)
         one, lin = ctx.one, ctx.lin_one
         t = hermitian(ctx, lin, tangents[0], lower=self.lower_a)

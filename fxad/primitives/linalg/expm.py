@@ -15,18 +15,23 @@ from fxad.core.interpreter import run
 from fxad.errors import ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -104,14 +109,10 @@ class Expm(Matrixwise):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return _computed(args)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return (_lowered(hlo, args, ins)[0],)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(EXPM_FRECHET, *primals, *tangents)
 
 
@@ -141,19 +142,13 @@ class ExpmFrechet(Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return _computed(args)[1:]
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return _lowered(hlo, args, ins)[1:]
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, e), (a_dot, e_dot) = primals, tangents
         outs, n = ctx(self, a, e), a.aval.shape[-1]
         if isinstance(a_dot, Zero):
@@ -169,9 +164,7 @@ class ExpmFrechet(Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (False, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (a, e) = cts, args
         if isinstance(ct, Zero) or isinstance(a, Hole):
             return None, Zero(e.aval)
@@ -296,7 +289,7 @@ def _squared(carry: Sequence[Aval]) -> Jaxpr:
     return b.build([b.one(ADD, done, Lit.of(1, done.aval)), counts, *y], "squared")
 
 
-def _lowered(hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval]) -> Sequence[HloValue]:
+def _lowered(hlo: Hlo, args: HloValues, ins: Avals) -> HloValues:
     if empty(ins[0]):
         return [zeros(hlo, a) for a in ins]
     body = _approximated(ins)

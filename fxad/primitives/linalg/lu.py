@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -10,7 +9,21 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.errors import DTypeError, ParameterError, ShapeError
-from fxad.ir import Atom, Aval, Hlo, HloValue, Jaxpr, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Aval,
+    Avals,
+    Hlo,
+    HloValues,
+    Jaxpr,
+    JvpCtx,
+    Lit,
+    NDArray,
+    Tangents,
+    Zero,
+    primitive,
+)
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ADD, EQ, GE, LT, SELECT_N
 from fxad.primitives.linalg.calls import call, empty, zeros
@@ -59,9 +72,7 @@ class Lu(Matrixwise):
         (x,) = args
         return apply_to_each(_factored, self.abstract_eval(Aval(x.shape, x.dtype)), x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), pivots = ins, outs[1]
         if empty(x):
             return zeros(hlo, x), zeros(hlo, pivots)
@@ -72,9 +83,7 @@ class Lu(Matrixwise):
         from_zero = hlo.op("stablehlo.subtract", (exchanged, hlo.constant(Lit.of(1, pivots))), (pivots,))
         return factors, *from_zero
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         lu, pivots = ctx(self, *primals)
         m = lu.aval.shape[-2]
         one = ctx.lin_one
@@ -170,9 +179,7 @@ class LuPivotsToPermutation(Matrixwise):
                 order[at][[i, j]] = order[at][[j, i]]
         return (order,)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (pivots,), (order,) = ins, outs
         (start,) = hlo.op("stablehlo.iota", (), outs, {"iota_dimension": f"{order.ndim - 1} : i64"})
         if empty(pivots, order):
@@ -183,9 +190,7 @@ class LuPivotsToPermutation(Matrixwise):
         _, out, _ = hlo.op("stablehlo.while", (first, start, *args), carry, regions=bodies)
         return (out,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (order,) = ctx(self, *primals)
         return (order,), (Zero(order.aval),)
 

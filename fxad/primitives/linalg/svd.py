@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Aval,
+    Avals,
+    Hlo,
+    HloValues,
+    JvpCtx,
+    Lit,
+    NDArray,
+    Tangent,
+    Tangents,
+    Zero,
+    primitive,
+)
 from fxad.primitives.elementwise import ADD, DIV, MUL, REAL, SELECT_N, SUB
 from fxad.primitives.linalg.calls import call, char, empty, identity, or_nan, zeros
 from fxad.primitives.linalg.family import (
@@ -82,9 +95,7 @@ class Svd(Matrixwise):
 
         return apply_to_each(decomposed, outs, x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), s = ins, outs[0]
         *batch, m, n = x.shape
         if empty(x):
@@ -95,9 +106,7 @@ class Svd(Matrixwise):
         _, *values, info = call(hlo, "gesdd", args, ins, results, {"mode": char(mode)}, overwrite=[(0, 0)])
         return [or_nan(hlo, info, v, a, tuple(batch)) for v, a in zip(values, outs, strict=False)]
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         m, n = x.aval.shape[-2:]
         if self.vectors and self.full_matrices and m != n:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, final
 
 import numpy as np
@@ -11,16 +10,22 @@ from fxad import dtypes
 from fxad.errors import ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     NDArray,
+    Operands,
     Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -86,9 +91,7 @@ class TriangularSolve(Linear):
         x = _substitute(as_entries(m), as_entries(rhs), forward=self.lower_a != flip)
         return (x if self.left_side else np.swapaxes(x, -1, -2),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         a, b = args
         if empty(*ins):
             return (zeros(hlo, outs[0]),)
@@ -106,17 +109,13 @@ class TriangularSolve(Linear):
         }
         return call(hlo, "trsm", (a, b), ins, outs, options, overwrite=[(1, 0)])
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (a, b), (a_dim, b_dim) = args, dims
         if a_dim is None and b_dim is not None:
             return (more_columns(ctx, self, (a,), b, b_dim, left_side=self.left_side),), (0,)
         return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, _), (a_dot, t) = primals, tangents
         (x,) = ctx(self, *primals)
         if not isinstance(a_dot, Zero):
@@ -138,9 +137,7 @@ class TriangularSolve(Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (False, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (a, b) = cts, args
         if isinstance(ct, Zero) or isinstance(a, Hole):
             return None, Zero(b.aval)
@@ -150,7 +147,7 @@ class TriangularSolve(Linear):
         return None, ctx.one(other, a, ct)
 
 
-def more_columns(ctx: BatchCtx, prim: Linear, known: tuple[Atom, ...], b: Atom, dim: int, *, left_side: bool) -> Atom:
+def more_columns(ctx: BatchCtx, prim: Linear, known: Atoms, b: Atom, dim: int, *, left_side: bool) -> Atom:
     """Batch a solve with one matrix and mapped right-hand sides: they become columns (or rows) of one right-hand
     side."""
     # (..., n, size, m) and (..., size, m, n): the mapped axis next to the columns, or rows, that it joins
