@@ -1,4 +1,4 @@
-"""The steps by which programs get any primitive at all, applied inside its domain; and random numbers."""
+"""Growth steps that apply any primitive inside its domain, and random numbers."""
 
 from __future__ import annotations
 
@@ -59,18 +59,19 @@ _SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, _ROUGH)])
 
 
 def primitive_step(g: Growth, _: Atom) -> None:
-    """Any primitive, to values inside its domain."""
+    """Apply any primitive to values inside its domain."""
     _apply(g, g.draw(st.sampled_from(_SMOOTH if g.smooth else _APPLIED)))
 
 
 def kernel_step(g: Growth, _: Atom) -> None:
-    """A convolution, a sum over windows, a transform, a running total: too rare among all primitives."""
+    """Apply a convolution, a window reduction, a Fourier transform or a cumulative operation, which are rare among all
+    primitives."""
     kinds: list[type[Primitive]] = [ConvGeneralDilated, ReduceWindowSum, Fft, CumSum]
     _apply(g, g.draw(st.sampled_from(kinds)))
 
 
 def random_numbers(g: Growth, x: Atom) -> None:
-    """Uniform numbers in [0, 1), from a key that depends on a value: 24 bits of each word of the cipher."""
+    """Return uniform numbers in [0, 1) from a key that depends on a value: 24 bits of each word of the cipher."""
     emit, shape = g.builder.one, x.aval.shape
     word = Aval(shape, dtypes.uint32)
     key = emit(ew.ConvertElementType(dtypes.uint32), g.like(x.aval.with_dtype(dtypes.int32)))
@@ -83,7 +84,8 @@ def random_numbers(g: Growth, x: Atom) -> None:
 
 
 def _apply(g: Growth, kind: type[Primitive]) -> None:
-    """A primitive, to values inside its domain: ones that are there, moved inside, or literals."""
+    """Apply a primitive to values inside its domain: existing values, existing values mapped into the domain, or
+    literals."""
     prim, operands = SPECS[kind](g.draw, g.smooth)
     # on a bound, the derivative of clamp is 0 by convention: clamp(x, x, high) would be no smooth program
     fixed = [kind is ew.Clamp and k != 1 for k in range(len(operands))]
@@ -110,7 +112,8 @@ def _in_domain(fact: Fact, domain: Domain) -> bool:
 
 
 def _map_into_domain(g: Growth, x: Atom, domain: Domain) -> Atom:
-    """`x` where it lies in the domain, else low + (high - low) logistic(x); for complex numbers, of both parts."""
+    """Return `x` where it lies in the domain, else low + (high - low) logistic(x); for complex numbers, part by
+    part."""
     if _in_domain(g.facts[x], domain):
         return x
     if x.aval.dtype in dtypes.COMPLEX:

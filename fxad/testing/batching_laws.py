@@ -1,4 +1,4 @@
-"""The laws of batching, at one program and operands for it. See `fxad.testing.transform_laws`."""
+"""The laws of batching, for one program and its operands. See `fxad.testing.transform_laws`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fxad.transforms import jvp, vjp_fused, vmap
 
 
 def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int = 2) -> None:
-    """vmap = the loop, stacked, where each operand is mapped at `dims` (chosen by the case's seed unless given); a
-    result that carries no mapped axis is the same for all; `out_dims` are kept."""
+    """vmap equals the stacked loop, for operands mapped at `dims` (by default drawn from the case's seed). A result
+    without a mapped axis is equal for all examples. `out_dims` are respected."""
     program, args = case.program, case.args
     at = dims if dims is not None else mapped_dims(case)
     if all([d is None for d in at]):
@@ -44,13 +44,13 @@ def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int
 
 
 def mapped_dims(case: Case) -> tuple[int | None, ...]:
-    """Where each operand is mapped, if anywhere, as the seed of the case has it."""
+    """Return the mapped axis of each operand, or None, drawn from the seed of the case."""
     rng = np.random.default_rng((case.seed, 11))
     return tuple([int(rng.integers(0, a.ndim + 1)) if rng.random() < 0.75 else None for a in case.args])
 
 
 def check_vmap_identity(case: Case) -> None:
-    """Mapped over nothing, a program is itself; mapped over one example, it is itself with one axis more."""
+    """With nothing mapped, vmap returns the program itself. Mapped over one example, the results have one more axis."""
     program, args = case.program, case.args
     if vmap(program, 3, (None,) * len(args))[0] is not program:
         fail("vmap over no operand is not the program", program, (), vmap(program, 3, (None,) * len(args))[0])
@@ -61,7 +61,7 @@ def check_vmap_identity(case: Case) -> None:
 
 
 def check_vmap_nested(case: Case) -> None:
-    """vmap of vmap with the axes swapped is the same, with the axes swapped."""
+    """Nested vmap with exchanged axes equals nested vmap, with exchanged axes in the results."""
     program, args = case.program, case.args
     ins, outs = (0,) * len(args), (0,) * len(program.outs)
     grid = [np.stack([np.stack([np.roll(a, i + 2 * j) for j in range(3)]) for i in range(2)]) for a in args]
@@ -74,7 +74,7 @@ def check_vmap_nested(case: Case) -> None:
 
 
 def check_vmap_commutes(case: Case) -> None:
-    """`vmap(jvp f) = jvp(vmap f)` and `vmap(vjp f) = vjp(vmap f)`, all operands mapped."""
+    """`vmap(jvp f) = jvp(vmap f)` and `vmap(vjp f) = vjp(vmap f)`, with all operands mapped."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     if not any(mask):
         return

@@ -39,7 +39,7 @@ from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
 
 def _body(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, Sequence[tuple[Aval, Domain]]]:
-    """A body that uses its operands, and returns one of them and a literal beside what it computes."""
+    """Draw a body that uses its operands and returns a computed value, an operand and a literal."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.int32]))
     aval = Aval(draw(shapes(2)), dtype)
     b = Builder()

@@ -1,8 +1,8 @@
-"""The steps by which programs get control flow: a body that is there, run by `cond`, `scan` or `while`.
+"""Growth steps that add control flow: an existing body, run by `cond`, `scan` or `while`.
 
-A body takes operands of the bounds in `INPUT` and gives results of bounds that are known, so a carry is brought back
-into the bounds before the next step: through sin where the program is smooth. Elsewhere bodies may compare their
-operands, so that a carry must stay exact: it is negated, or clamped.
+A body takes operands within the bounds of `INPUT`, and the bounds of its results are known. So each step maps a carry
+back into the bounds: by sin in a smooth program. In other programs a body may compare its operands, so a carry must
+stay exact: it is negated or clamped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEP: Final = Aval((), dtypes.int32)
 
 
 def draw_fitting_operand(g: Growth, aval: Aval) -> Atom:
-    """An operand for a body: within the bounds it was grown for, and exact where it may compare it."""
+    """Draw an operand for a body: within the bounds the body was grown for, and exact if the body may compare it."""
     if g.smooth:
         return g.within(g.like(aval), INPUT.size)
     return g.like(aval, lambda f: f.exact and (f.size <= INPUT.size or f is UNKNOWN))
@@ -38,7 +38,7 @@ def _draw_body(g: Growth) -> Jaxpr | None:
 
 
 def branch_step(g: Growth, _: Atom) -> None:
-    """One of two or three programs, as a value says that is there; or as a literal does."""
+    """Add a `cond` over two or three bodies, selected by an existing value or by a literal."""
     body = _draw_body(g)
     if body is None:
         return
@@ -51,7 +51,8 @@ def branch_step(g: Growth, _: Atom) -> None:
 
 
 def _body_of_type(g: Growth, body: Jaxpr) -> Jaxpr:
-    """A program of the types of `body`: its results where it has them, else operands, else constants."""
+    """Return a body of the type of `body`, made of its own results where they fit, else of operands, else of
+    constants."""
     b = Builder.like(body)
     outs: list[Atom] = []
     again: bool = g.draw(st.booleans())
@@ -69,7 +70,7 @@ def _body_of_type(g: Growth, body: Jaxpr) -> Jaxpr:
 
 
 def scan_step(g: Growth, _: Atom) -> None:
-    """Steps over a body whose operands are constants, carries and slices, as drawn."""
+    """Add a `scan` over a body, with its operands drawn as constants, carries or slices."""
     body = _draw_body(g)
     if body is None:
         return
@@ -87,7 +88,7 @@ def scan_step(g: Growth, _: Atom) -> None:
 
 
 def reordered_step(g: Growth, body: Jaxpr, order: Sequence[int], n_consts: int, n_carry: int) -> Jaxpr:
-    """`body` with its operands in another order, giving the next carry before its results."""
+    """Return `body` with its operands in another order and the next carry before its results."""
     b = Builder()
     args = b.inputs([body.ins[k].aval for k in order])
     by_place = dict(zip(order, args, strict=True))
@@ -97,7 +98,7 @@ def reordered_step(g: Growth, body: Jaxpr, order: Sequence[int], n_consts: int, 
 
 
 def _next_carry(g: Growth, emit: Callable[..., Atom], old: Atom, results: Sequence[Atom]) -> Atom:
-    """The carry after `old`, in the bounds of an operand."""
+    """Return the carry after `old`, within the bounds of an operand."""
     same = [r for r in results if r.aval is old.aval]
     new = same[g.draw(st.integers(0, len(same) - 1))] if same else old
     match g.draw(st.sampled_from(["new", "both", "old"])):
@@ -118,7 +119,7 @@ def _next_carry(g: Growth, emit: Callable[..., Atom], old: Atom, results: Sequen
 
 
 def while_step(g: Growth, _: Atom) -> None:
-    """A loop over a body some of whose operands are the carry; it counts, and stops at a number that is there."""
+    """Add a `while` over a body with some operands as carries. It counts up to an existing number."""
     body = _draw_body(g)
     if body is None:
         return

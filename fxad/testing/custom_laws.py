@@ -1,4 +1,4 @@
-"""Rules that users give, held against what they stand for."""
+"""Checks of users' rules against the functions that they belong to."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _SIZE: Final = 3  # of the stack on which a rule for any size is tried
 
 
 def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rtol: float = 0.0) -> None:
-    """The rules of a function agree, at `args` and along drawn directions, with what is derived from the function.
+    """Check that the rules of a function agree, at `args` and along random directions, with the derivatives of the
+    function itself.
 
-    Compares results, tangents, cotangents and, for each size of `def_vmap` (3, where it is for any), stacks. Arguments
-    of `nondiff_argnums` are passed as they are. `rtol`: what may differ beyond the tolerance of the dtype, relative to
-    the largest magnitude.
-
-    Raises: AssertionError naming what differs, its path and both values; ArgumentError for a function without rules.
+    Compares results, tangents, cotangents and, for each size of `def_vmap` (3 for a rule for any size), batches.
+    Arguments in `nondiff_argnums` are passed unchanged. `rtol` is the allowed difference beyond the tolerance of the
+    dtype, relative to the largest magnitude.
+    Raises: AssertionError naming the difference, its path and both values; ArgumentError for a function without rules.
     """
     if not isinstance(function, CustomFunction) or not function.rules:
         raise ArgumentError(
@@ -58,7 +58,7 @@ def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rto
 def _found(
     program: Program[..., object], args: Sequence[object], rules: Sequence[str], sizes: Sequence[int], seed: int
 ) -> dict[str, NDArray]:
-    """Results, tangents, cotangents and stacks of a program."""
+    """Return results, tangents, cotangents and batches of a program."""
     jaxpr, n = program.jaxpr, len(program.out_avals)
     values = (*program.bound, *tree.leaves(args))
     operands = [np.asarray(x, a.dtype) for x, a in zip(values, jaxpr.in_avals, strict=True)]
@@ -95,9 +95,10 @@ def check_adjoint(
     linear_args: object,
     seed: int = 0,
 ) -> None:
-    """The two functions of a `linear_call` are adjoint, along drawn directions: `<y_bar, A x> = <A^T y_bar, x>`.
+    """Check that the two functions of a `linear_call` are adjoint, along random directions: `<y_bar, A x> = <A^T y_bar,
+    x>`.
 
-    Raises: AssertionError with both values; what `linear_call` raises.
+    Raises: AssertionError with both values; the errors of `linear_call`.
     """
 
     def both(linear: object) -> object:

@@ -1,4 +1,4 @@
-"""The laws of differentiation, at one program and operands for it. See `fxad.testing.transform_laws`."""
+"""The laws of differentiation, for one program and its operands. See `fxad.testing.transform_laws`."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _TANGENT_DTYPES: Final = frozenset({dtypes.float64, dtypes.complex128})
 
 
 def differentiable_mask(case: Case) -> tuple[bool, ...]:
-    """The operands that have tangents."""
+    """Return a mask of the operands that have tangents."""
     return tuple([a.inexact for a in case.program.in_avals])
 
 
 def random_dots(case: Case) -> tuple[NDArray, ...]:
-    """Tangents of the operands that `wrt` marks."""
+    """Return random tangents of the operands that `differentiable_mask` marks."""
     return random_tangents(
         [a for a, m in zip(case.program.in_avals, differentiable_mask(case), strict=True) if m], case.seed
     )
 
 
 def check_program_jvp(case: Case) -> None:
-    """The results are those of the program, the tangents are its central differences and linear in the direction."""
+    """The results are those of the program. The tangents equal central differences and are linear in the direction."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     dots, n, room = random_dots(case), len(program.outs), program_tolerance(program, args)
     nonzero = jvp(program, mask)[1]
@@ -70,7 +70,8 @@ def check_program_jvp(case: Case) -> None:
 
 
 def check_linearize(case: Case) -> None:
-    """`linearize` = `jvp`; every equation of the linear program is linear; the primal program is the program."""
+    """`linearize` equals `jvp`. Every equation of the linear program is linear. The primal program equals the
+    program."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     dots, n, room = random_dots(case), len(program.outs), program_tolerance(program, args)
     split = linearize(program, mask)
@@ -92,7 +93,8 @@ def check_linearize(case: Case) -> None:
 
 
 def _has_both_rules(program: Jaxpr) -> bool:
-    """Whether a function has a rule for tangents and another for cotangents: one may know of a zero, the other not."""
+    """Return True if a function has rules for tangents and for cotangents: only one of them may use that a value is
+    zero."""
     every = [eqn.prim for body in distinct(program) for eqn in body.eqns]
     return any([isinstance(prim, CustomCall) and bool(prim.jvp_rule and prim.vjp_rule) for prim in every])
 
@@ -102,7 +104,7 @@ def _trailing_mask(n: int, rest: int) -> tuple[bool, ...]:
 
 
 def check_program_transpose(case: Case) -> None:
-    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program; transposing twice gives A."""
+    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program, and transposing twice gives A."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     split = linearize(program, mask)
     dots, residuals = random_dots(case), run(split.primal, args)[len(program.outs) :]
@@ -123,7 +125,8 @@ def check_program_transpose(case: Case) -> None:
 
 
 def check_vjp(case: Case) -> None:
-    """`<y_bar, J x_dot> = <backward(y_bar), x_dot>`, in two programs and in one; the results stay."""
+    """`<y_bar, J x_dot> = <backward(y_bar), x_dot>`, as two programs and as one; the results are those of the
+    program."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     dots, n, room = random_dots(case), len(program.outs), program_tolerance(program, args)
     forward, nonzero = jvp(program, mask)
@@ -142,7 +145,7 @@ def check_vjp(case: Case) -> None:
 
 
 def scalarized(program: Jaxpr) -> Jaxpr:
-    """A float64 scalar that all inexact results have a part in, then the results."""
+    """Return a program whose first result is a float64 scalar that depends on all inexact results; then the results."""
     b = Builder.like(program)
     outs = b.inline(program, program.ins)
     total: Atom | None = None
@@ -156,12 +159,12 @@ def scalarized(program: Jaxpr) -> Jaxpr:
 
 
 def has_gradient(program: Jaxpr, mask: tuple[bool, ...]) -> bool:
-    """Whether the first result is a float64 scalar, and an operand is marked."""
+    """Return True if the first result is a float64 scalar and an operand is marked."""
     return any(mask) and program.out_avals[:1] == (Aval((), dtypes.float64),)
 
 
 def check_grad(case: Case) -> None:
-    """The gradient is the derivative in every direction, by differences."""
+    """The gradient equals finite differences in random directions."""
     program, args, mask = scalarized(case.program), case.args, differentiable_mask(case)
     if not case.smooth or not has_gradient(program, mask):
         return
@@ -177,7 +180,8 @@ def check_grad(case: Case) -> None:
 
 
 def check_jacobian(case: Case) -> None:
-    """Forward and reverse mode give one Jacobian, and it times a direction is the tangent in that direction."""
+    """Forward and reverse mode give the same Jacobian, and its product with a direction is the tangent in that
+    direction."""
     program, args = case.program, case.args
     mask = tuple([a.dtype == dtypes.float64 for a in program.in_avals])
     outs = tuple([a for a in program.outs if a.aval.dtype == dtypes.float64])
@@ -226,11 +230,11 @@ def check_second_order(case: Case) -> None:
 
 
 def check_remat(case: Case, *, compiled: bool = False) -> None:
-    """Same results and same gradients, bit for bit but for the signs of zero cotangents; what is stored for the
-    backward program are operands.
+    """The results and gradients are equal bit for bit, except for signs of zero cotangents. Only operands are stored
+    for the backward program.
 
-    `compiled`: in XLA too, within rounding. It contracts a product and a sum of one fusion into one operation, and
-    where fusions end depends on what is recomputed.
+    `compiled` compares in XLA too, within rounding. XLA contracts a product and a sum of one fusion into one operation,
+    and where fusions end depends on what is recomputed.
     """
     program, args, mask = case.program, case.args, differentiable_mask(case)
     again = check_transform(remat, program)

@@ -1,4 +1,4 @@
-"""How to draw applications of the primitives that index, reduce and contract."""
+"""Draws applications of the primitives that index, reduce and contract."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
 
 def _windows(draw: st.DrawFn) -> tuple[Shape, Shape, DimensionNumbers, Shape, str]:
-    """Operand shape, shape of the indices, dimension numbers, window sizes and mode."""
+    """Draw the operand shape, the shape of the indices, dimension numbers, window sizes and mode."""
     x = draw(shapes(sizes=(2, 1, 3, 4)))
     roles = [draw(st.sampled_from(["window", "indexed", "collapsed", "batched", "open"])) for _ in x]
     batched = tuple([a for a, r in enumerate(roles) if r == "batched"])
@@ -69,7 +69,7 @@ def _gather(draw: st.DrawFn, smooth: bool) -> Spec:
 
 
 def _alone(indices: Shape, windows: DimensionNumbers) -> Shape:
-    """Indices with one vector at most beside the batched axes, so that no two windows meet."""
+    """Return indices with at most one vector beside the batched axes, so that no two windows overlap."""
     batch = [n if k in windows.index_batched else min(n, 1) for k, n in enumerate(indices[:-1])]
     return (*batch, indices[-1])
 

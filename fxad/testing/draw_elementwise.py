@@ -1,4 +1,5 @@
-"""How to draw applications of the elementwise primitives: types, and where their functions are defined and smooth."""
+"""Draws applications of the elementwise primitives: types, and the domains where their functions are defined and
+smooth."""
 
 from __future__ import annotations
 

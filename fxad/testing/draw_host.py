@@ -1,4 +1,4 @@
-"""How to draw calls of the host."""
+"""Draws calls of the host."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _host_call(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  integers
 
 
 def _check(draw: st.DrawFn, smooth: bool) -> Spec:
-    """A check that does not fail."""
+    """Draw a check that does not fail."""
     dtype = dtype_of(draw, ANY, smooth)
     xs = [Aval(draw(shapes()), dtype) for _ in range(draw(st.integers(1, 2)))]
     field = Aval((), dtypes.float64)

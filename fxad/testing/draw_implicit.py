@@ -1,4 +1,4 @@
-"""How to draw applications of equations that stand for a solution: systems and roots that are known in closed form."""
+"""Draws applications of `linear_solve` and `root` whose solutions have a closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to draw applications of the primitives that pick: `index` and `index_vectors`."""
+"""Draws applications of `index` and `index_vectors`."""
 
 from __future__ import annotations
 

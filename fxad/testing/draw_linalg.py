@@ -1,6 +1,6 @@
-"""How to draw applications of linear algebra.
+"""Draws applications of linear algebra.
 
-Matrices are drawn at random and so have an inverse, distinct eigenvalues and distinct singular values, all but surely.
+Matrices are random, so they are almost surely invertible, with distinct eigenvalues and distinct singular values.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _batch(draw: st.DrawFn) -> Shape:
 def _square(
     prim: Callable[[st.DrawFn], Primitive], domain: Domain = ORDINARY, smooth_in: frozenset[DType] = TAKES
 ) -> Specs:
-    """Square matrices; `smooth_in` are the dtypes whose results are unique, so that differences find the derivative."""
+    """Draw square matrices. `smooth_in` are the dtypes with unique results, for which finite differences give the
+    derivative."""
 
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         n = draw(_SIZES)
@@ -65,7 +66,7 @@ def _square(
 
 
 def _any(prim: Callable[[st.DrawFn, int, int, bool], Primitive], smooth_in: frozenset[DType] = TAKES) -> Specs:
-    """Matrices of any number of rows and columns."""
+    """Draw matrices of any number of rows and columns."""
 
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         m, n = draw(_SIZES), draw(_SIZES)
@@ -100,7 +101,7 @@ def _permutation(draw: st.DrawFn, _: bool) -> Spec:
 
 
 def _factors(draw: st.DrawFn, dtype: DType) -> tuple[Shape, int, list[tuple[Aval, Domain]]]:
-    """A matrix, and what may be the factors of some other one: values come from these, derivatives from the matrix."""
+    """Draw a matrix and factors that need not be its own: values depend on the factors, derivatives on the matrix."""
     batch, n = _batch(draw), draw(_SIZES)
     a = Aval((*batch, n, n), dtype)
     pivots = Aval((*batch, n), dtypes.int32), Domain(whole=(0, max(n - 1, 0)))

@@ -1,4 +1,4 @@
-"""How to draw applications of the primitives that rearrange, slice and put together."""
+"""Draws applications of the primitives that rearrange, slice and concatenate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fxad.testing.values import ORDINARY, SPECIAL, shapes
 
 
 def _moved(params: Callable[[st.DrawFn, Shape], tuple[Shape, Primitive]], takes: frozenset[DType] = ANY) -> Specs:
-    """One operand of any dtype: `params` may change the drawn shape, and makes the primitive."""
+    """Draw one operand of any dtype. `params` may change the drawn shape and returns the primitive."""
 
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         shape, prim = params(draw, draw(shapes()))

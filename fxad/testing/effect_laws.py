@@ -1,4 +1,4 @@
-"""Laws of effects: what a program does is done once and in its order, whatever transformation it went through."""
+"""Laws of effects: every transformation preserves the effects of a program, their number and their order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TAG: Final = Aval((), dtypes.int32)
 
 @final
 class EffectLog:
-    """What the calls of a program did, in order. Thread-safe; `number` is that of its function."""
+    """The log of the calls of a program, in order. Thread-safe; `number` identifies its function."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -50,14 +50,14 @@ class EffectLog:
         return (np.asarray(tag),)
 
     def of(self, runner: object, program: Jaxpr, args: Values) -> tuple[list[Entry], tuple[NDArray, ...]]:
-        """What a program does when it runs, and its results."""
+        """Run a program; return its log and its results."""
         self._entries.clear()
         outs = run(program, args) if runner is run else xla(program, args)
         return list(self._entries), outs
 
 
 def with_logged_calls(program: Jaxpr, log: EffectLog, seed: int) -> Jaxpr:
-    """The program with calls of `log` and with checks, between its equations and in its bodies."""
+    """Return the program with calls of `log` and with checks, added between its equations and in its bodies."""
     return _log_jaxpr(program, Lit.of(log.number, NUMBER), np.random.default_rng((seed, 23)))
 
 
@@ -84,7 +84,7 @@ def _log_bodies(prim: Primitive, number: Lit, rng: np.random.Generator) -> Primi
 def _bind_log_call(
     b: Builder, env: dict[Atom, Atom], eqn: Eqn, number: Lit, rng: np.random.Generator
 ) -> dict[Atom, Atom]:
-    """A call with an integer that is there, and perhaps a check behind what it gives."""
+    """Add a call with an existing integer, and sometimes a check of its result."""
     tag = Lit.of(int(rng.integers(0, 6)), _TAG)
     effect = IO if int(tag.value) % 2 else ORDERED
     whole = [a for a in (*eqn.ins, *eqn.outs) if isinstance(a, Var) and not a.aval.inexact]
@@ -100,9 +100,12 @@ _REWRITES: Final = (dce, cse, simplify, inline, outline, remat, as_one_call)
 
 
 def check_effects(case: Case, seed: int, *, compiled: bool = False) -> None:
-    """The log of a transformed program is that of the program: ordered calls in their order, the others as often.
-    Rewritings, jvp, the primal half of linearize, vjp, `remat` under vjp; the linear half does nothing. The halves of
-    partial evaluation do it one after the other. What vmap does is, for each example, what the example does."""
+    """The log of a transformed program equals that of the program: ordered calls in order, the others in any order.
+
+    Covers rewrites, jvp, the primal half of linearize, vjp, and `remat` under vjp. The linear half has no effects. The
+    halves of partial evaluation have the effects of the program when run one after the other. The log of vmap contains,
+    for each example, the log of that example.
+    """
     log = EffectLog()
     program, args = with_logged_calls(case.program, log, seed), case.args
     runner: object = xla if compiled else run

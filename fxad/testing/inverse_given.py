@@ -1,4 +1,4 @@
-"""Steps with rules of their own: inverses, gradients and derivatives that are given."""
+"""Steps with custom rules: inverses, gradients and derivatives."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fxad.tracing.array import Array
 
 
 def _root(x: Array) -> Array:
-    """The t for which t + t^3 / 4 is x, by the hyperbolic form of its root: no rule knows the way back. In this
-    direction numbers do not grow, however often the step is taken."""
+    """Return the t with t + t^3 / 4 = x, by the hyperbolic form of the root, which no inverse rule knows. Numbers stay
+    bounded when this step is repeated."""
     size: float = 2.0 / 3.0**0.5
     return 2.0 * size * fnp.sinh(fnp.arcsinh(x * (1.5 / size)) / 3.0)
 
@@ -21,7 +21,7 @@ def _power(t: Array) -> Array:
 
 
 def cubic(x: Array, held: HeldArrays, move: Move) -> Array:
-    """An inverse that is given; beside what is held, too."""
+    """Apply a function with a custom inverse, which may use held arrays."""
     if move.j % 2:
         function: CustomFunction[[Array], Array] = custom_inverse(_root, _power)
         return on_complex_parts(function)(x)
@@ -33,7 +33,7 @@ def cubic(x: Array, held: HeldArrays, move: Move) -> Array:
 
 
 def fused(x: Array, *_: object) -> Array:
-    """Inverse and gradient at once."""
+    """Apply a function with a custom inverse and gradient in one rule."""
 
     def both(y: Array, ct: Array) -> tuple[Array, tuple[Array]]:
         return _power(y), (ct / (1.0 + 0.75 * y * y),)
@@ -43,7 +43,7 @@ def fused(x: Array, *_: object) -> Array:
 
 
 def ruled(state: State, held: HeldArrays, _: Move) -> State:
-    """All arrays of the state as the arguments of one function with an inverse of its own, integers among them."""
+    """Apply one function with a custom inverse to all arrays of the state, including integers."""
     turns = tuple([has_tangent(x) for x in state])
 
     def ahead(given: State, w: Array) -> State:
@@ -67,7 +67,8 @@ def ruled(state: State, held: HeldArrays, _: Move) -> State:
 
 
 def bent(x: Array, held: HeldArrays, move: Move) -> Array:
-    """A derivative that is not the function's: of another function, scaled by what is held, or the operand's own."""
+    """Apply a function with a custom derivative that differs from its own: that of another function, scaled by a held
+    array, or the operand's."""
     if move.j % 3 == 2:
         passed = custom_vjp(_root)
         passed.defvjp(lambda x: (passed(x), x), lambda x, ct: (ct * fnp.cos(x),))

@@ -35,8 +35,8 @@ RTOL: Final = 1e-6
 
 
 def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
-    """The operands come back from the results, within `rtol`; what is composed is a program like any other; where the
-    log-determinant is known, it is that of the dense Jacobian."""
+    """The inverse returns the operands from the results, within `rtol`. The composed program satisfies the general
+    laws. A known log-determinant equals that of the dense Jacobian."""
     program, args = case.program, case.args
     wanted = tuple([not k for k in case.kept])
     back = check_transform(lambda f: inverse(f, wanted), program)
@@ -54,8 +54,8 @@ def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
 
 
 def dense_log_det(case: Inversion) -> NDArray:
-    """log|det| of the Jacobian of the results in the operands that are not held, complex ones as pairs of real ones;
-    integers and bools have no part in it."""
+    """Return log|det| of the Jacobian of the results in the operands that are not held. A complex number counts as two
+    real ones; integers and bools are ignored."""
     program, args = case.program, case.args
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, case.kept, strict=True)])
     forward, nonzero = jvp(program, wanted)
@@ -74,15 +74,16 @@ def dense_log_det(case: Inversion) -> NDArray:
 
 
 def _numbers(values: Sequence[NDArray]) -> npt.NDArray[np.float64]:
-    """All elements in a row, of complex ones both parts."""
+    """Return all elements as a vector, with both parts of complex ones."""
     wide = np.concatenate([y.reshape(-1).astype(np.complex128) for y in values])
     real = np.concatenate([np.full(y.size, y.dtype not in dtypes.COMPLEX) for y in values])
     return np.concatenate([wide.real, wide.imag[~real]])
 
 
 def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
-    """The same results, bit for bit; the gradient, its derivative and forward mode are those of the program, within
-    `rtol`; alone and batched, from inside and outside. Nothing is stored but results, sketches and what is held."""
+    """The results are equal bit for bit. The gradient, its derivative and forward mode equal those of the program
+    within `rtol`, for one example and batched, inside and outside of `invertible`. Only results, sketches and held
+    operands are stored."""
     program, args = case.program, case.args
     lean = check_transform(lambda f: invertible(f, case.kept), program)
     if problem := differ(run(lean, args), run(program, args), exact=True):
@@ -102,7 +103,7 @@ def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
 
 
 def _mapped(case: Inversion, dims: Sequence[int | None]) -> Case:
-    """The program mapped over two examples."""
+    """Return the program mapped over two examples."""
     stacks = [a if d is None else np.stack([a, np.roll(a, 1)], d) for a, d in zip(case.args, dims, strict=True)]
     return Case(
         vmap(case.program, 2, tuple(dims), (0,) * len(case.program.outs))[0], tuple(stacks), case.seed, case.case.smooth
@@ -110,7 +111,7 @@ def _mapped(case: Inversion, dims: Sequence[int | None]) -> Case:
 
 
 def _check_stored(case: Inversion) -> None:
-    """Residuals are operands that are held, and no more than the results, but for the sketches."""
+    """The residuals are held operands, and at most the bytes of the results besides the sketches."""
     bare, lean = [invertible(case.program, case.kept, (), tolerance) for tolerance in (math.inf, 0.0)]
     stored, more = [
         [row.aval for row in residuals(f, differentiable_mask(case.case)) if not row.is_argument] for f in (bare, lean)

@@ -1,4 +1,4 @@
-"""What the steps of programs that are run backwards share: their state, and functions of real and complex numbers."""
+"""The state of generated invertible programs, and functions of real and complex numbers for their steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HeldArrays:
 @final
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A step of a chain: its name, numbers that it is free to use, and the steps of its bodies."""
+    """One step of a chain: its name, numbers that parametrise it, and the steps of its bodies."""
 
     name: str
     i: int = 0
@@ -39,24 +39,24 @@ Function: TypeAlias = Callable[[Array], Array]
 
 
 def has_tangent(x: Array) -> bool:
-    """Whether an array has a tangent."""
+    """Return True if an array has a tangent."""
     return x.dtype in dtypes.INEXACT
 
 
 def is_complex(x: Array) -> bool:
-    """Whether it has complex numbers."""
+    """Return True for a complex array."""
     return x.dtype in dtypes.COMPLEX
 
 
 def cast_like(x: Array, like: Array) -> Array:
-    """In the dtype of another array; of complex numbers the real part, where that is real."""
+    """Return x in the dtype of another array; the real part if x is complex and the other is real."""
     if is_complex(x) and not is_complex(like):
         x = fnp.real(x)
     return x if x.dtype == like.dtype else x.astype(like.dtype)
 
 
 def on_complex_parts(function: Function) -> Function:
-    """A function of real numbers, of complex ones part by part."""
+    """Extend a function of real numbers to complex ones, part by part."""
     return lambda x: lax.complex(function(fnp.real(x)), function(fnp.imag(x))) if is_complex(x) else function(x)
 
 
@@ -65,5 +65,5 @@ squashed: Final = on_complex_parts(fnp.tanh)
 
 
 def factor_from(x: Array) -> Array:
-    """A factor between 1/2 and 3/2, that depends on x; a complex one about as large."""
+    """Return a factor between 1/2 and 3/2 that depends on x; for complex x, of similar magnitude."""
     return 1.0 + 0.5 * sine(x)

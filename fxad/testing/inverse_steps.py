@@ -1,8 +1,8 @@
-"""The steps that programs which are run backwards are made of: each takes some arrays to others that determine them.
+"""The steps of generated invertible programs. Each maps some arrays to arrays that determine them.
 
-The arrays have one shape and several dtypes: what computes takes those of real or complex numbers, what only moves
-elements takes integers and bools too. Each step is well conditioned, so that what comes back is what was there within a
-small tolerance; functions that grow where complex numbers do are applied to real and imaginary part.
+The arrays have one shape and several dtypes. Steps that compute take real or complex arrays; steps that only move
+elements take integers and bools too. Each step is well conditioned, so the inverse is accurate within a small
+tolerance. Functions that grow for complex arguments are applied to real and imaginary parts separately.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fxad.tracing.array import Array
 
 
 def run_steps(moves: Sequence[Move], state: State, held: HeldArrays) -> State:
-    """A chain of steps."""
+    """Apply a chain of steps."""
     for move in moves:
         state = APPLY[move.name](state, held, move)
     return state
@@ -64,7 +64,7 @@ Suits: TypeAlias = Callable[[Array], bool]
 
 
 def _on_one_array(function: Callable[[Array, HeldArrays, Move], Array | State], suits: Suits = has_tangent) -> Apply:
-    """A step that changes one array of the state, of those that suit it; no array where there are none."""
+    """Return a step that changes one suitable array of the state, or nothing if no array suits."""
 
     def apply(state: State, held: HeldArrays, move: Move) -> State:
         there = [k for k, x in enumerate(state) if suits(x)]
@@ -78,7 +78,8 @@ def _on_one_array(function: Callable[[Array, HeldArrays, Move], Array | State], 
 
 
 def _couple_arrays(function: Callable[[Array, Array], Array]) -> Apply:
-    """A step that changes one array by what another and the array held say; alone, by the latter."""
+    """Return a step that changes one array by a function of another and of the held array; if there is one array, of
+    the held array alone."""
 
     def apply(state: State, held: HeldArrays, move: Move) -> State:
         there = [k for k, x in enumerate(state) if has_tangent(x)]
@@ -93,7 +94,7 @@ def _couple_arrays(function: Callable[[Array, Array], Array]) -> Apply:
 def _along_last_axis(
     function: Callable[[Array, HeldArrays, Move], Array], alone: Function
 ) -> Callable[[Array, HeldArrays, Move], Array]:
-    """A step along the last axis; where there is none, another."""
+    """Return a step along the last axis; `alone` is applied to an array of shape ()."""
     return lambda x, held, move: function(x, held, move) if x.ndim else alone(x)
 
 
@@ -101,7 +102,7 @@ def _along_last_axis(
 
 
 def _couple_halves(x: Array, held: HeldArrays, move: Move) -> Array:
-    """A coupling of two slices of one array."""
+    """Couple two slices of one array."""
     cut, w = move.j % (x.shape[-1] + 1), cast_like(held.w, x)
     first, second = x[..., :cut], x[..., cut:]
     by = fnp.sum(sine(first), axis=-1, keepdims=True)
@@ -109,7 +110,7 @@ def _couple_halves(x: Array, held: HeldArrays, move: Move) -> Array:
 
 
 def _swap_parts(x: Array, _: HeldArrays, move: Move) -> Array:
-    """A coupling of two parts that come back in the other order."""
+    """Couple two slices and return them in exchanged order."""
     cut = move.j % (x.shape[-1] + 1)
     first, second = fnp.split(x, [cut], axis=-1)
     by = on_complex_parts(fnp.cos)(fnp.sum(second, axis=-1, keepdims=True))
@@ -117,7 +118,7 @@ def _swap_parts(x: Array, _: HeldArrays, move: Move) -> Array:
 
 
 def _update_in_place(x: Array, _: HeldArrays, move: Move) -> Array:
-    """The first or the last element changed by the one beside it, in its place."""
+    """Change the first or the last element by a function of its neighbour."""
     n = x.shape[-1]
     if n < 2:
         return x * 2.0
@@ -126,7 +127,7 @@ def _update_in_place(x: Array, _: HeldArrays, move: Move) -> Array:
 
 
 def _triangular_product(x: Array, held: HeldArrays, move: Move) -> Array:
-    """A product with a triangular matrix."""
+    """Multiply by a triangular matrix."""
     a = cast_like(held.a, x)
     one = fnp.eye(x.shape[-1], dtype=x.dtype)
     low = 0.3 * fnp.tril(a, -1) + one * 1.5
@@ -134,20 +135,20 @@ def _triangular_product(x: Array, held: HeldArrays, move: Move) -> Array:
 
 
 def _complex_rotation(x: Array, held: HeldArrays, move: Move) -> Array:
-    """A complex number multiplied by one of about the size 1, or its conjugate."""
+    """Multiply by a complex number of about size 1, or conjugate."""
     w = held.w.astype(x.dtype)
     return (x * fnp.exp(1j * fnp.real(w)).astype(x.dtype), fnp.conj(x), fnp.conj(x) / (2.0 + 1j * w))[move.j % 3]
 
 
 def _scale(x: Array, held: HeldArrays, move: Move) -> Array:
-    """By a factor that is chosen, or by one for each element."""
+    """Multiply by a selected factor, or by one factor for each element."""
     return (x * factor_from(cast_like(held.w, x)), x * fnp.where(held.flag, 2.0, 0.5).astype(x.dtype), -x / 1.5)[
         move.j % 3
     ]
 
 
 def _swap_where(state: State, held: HeldArrays, move: Move) -> State:
-    """Elements of two arrays change places where a bool of the state says so, or one that is held."""
+    """Exchange elements of two arrays where a bool of the state, or a held one, is True."""
     pairs = [
         (k, m)
         for k, x in enumerate(state)
@@ -164,7 +165,7 @@ def _swap_where(state: State, held: HeldArrays, move: Move) -> State:
 
 
 def _permute_arrays(state: State, _: HeldArrays, move: Move) -> State:
-    """Arrays of one dtype change places."""
+    """Permute the arrays of one dtype."""
     places = [k for k, x in enumerate(state) if x.dtype == state[move.i % len(state)].dtype]
     source = dict(zip(places, places[move.j % len(places) :] + places[: move.j % len(places)], strict=True))
     return tuple([state[source.get(k, k)] for k in range(len(state))])
@@ -174,7 +175,7 @@ def _permute_arrays(state: State, _: HeldArrays, move: Move) -> State:
 
 
 def _add_integers(x: Array, held: HeldArrays, move: Move) -> Array:
-    """Integers wrap: sums come back."""
+    """Add to integers, which wrap, so the sum is invertible."""
     shift = (cast_like(held.w, fnp.zeros((), "float64")) * 4.0).astype(x.dtype)
     return (x + 3, 5 - x, x - shift, fnp.bitwise_xor(x, 6), fnp.invert(x), x + held.flag.astype(x.dtype))[move.j]
 
@@ -191,7 +192,7 @@ def _toggle_bools(x: Array, held: HeldArrays, move: Move) -> Array:
 
 
 def _move_elements(x: Array, _: HeldArrays, move: Move) -> Array:
-    """Elements moved, by a reshape, by transposed axes or by a broadcast axis of size 1."""
+    """Move elements by a reshape, a transpose or a broadcast axis of size 1."""
     shape, n = x.shape, x.ndim
     if move.j % 3 == 0:
         return fnp.reshape(fnp.flip(fnp.reshape(x, (-1,)) if x.size else fnp.zeros((0,), x.dtype), 0), shape)
@@ -202,7 +203,7 @@ def _move_elements(x: Array, _: HeldArrays, move: Move) -> Array:
 
 
 def _add_discrete(state: State, _: HeldArrays, move: Move) -> State:
-    """A number changed by what an integer or a bool beside it says."""
+    """Change a number by a function of an integer or a bool."""
     whole, there = [x for x in state if not has_tangent(x)], [k for k, x in enumerate(state) if has_tangent(x)]
     if not whole:
         return state
@@ -233,12 +234,12 @@ _NUMBER: Final = MappingProxyType(
 
 
 def _widen(to: Mapping[dtypes.DType, tuple[dtypes.DType, ...]]) -> Apply:
-    """Into a dtype that holds all values of this one."""
+    """Convert to a dtype that holds all values of this one."""
     return _on_one_array(lambda x, _, move: x.astype(to[x.dtype][move.j % len(to[x.dtype])]), lambda x: x.dtype in to)
 
 
 def _join_complex(state: State, _: HeldArrays, move: Move) -> State:
-    """Two real arrays as one of complex numbers."""
+    """Join two real arrays into one complex array."""
     real = [k for k, x in enumerate(state) if x.dtype in (dtypes.float32, dtypes.float64)]
     pairs = [(k, m) for k in real for m in real if k != m and state[k].dtype == state[m].dtype]
     if not pairs:
@@ -249,7 +250,7 @@ def _join_complex(state: State, _: HeldArrays, move: Move) -> State:
 
 
 def _append_array(state: State, held: HeldArrays, move: Move) -> State:
-    """One array more, that the others tell or that has no derivative."""
+    """Append an array that the others determine, or that has no derivative."""
     whole = [x for x in state if not has_tangent(x)]
     x = next(x for x in state if has_tangent(x))
     k = whole[move.i % len(whole)] if whole else fnp.broadcast_to(held.flag, x.shape)
@@ -264,24 +265,24 @@ def _in_jit(state: State, held: HeldArrays, move: Move) -> State:
 
 
 def _in_remat(state: State, held: HeldArrays, move: Move) -> State:
-    """Around a `remat`."""
+    """Run the body in a `remat`."""
     return remat(lambda s, w: run_steps(move.bodies[0], s, HeldArrays(w, held.a, held.flag)))(state, held.w)
 
 
 def _in_invertible(state: State, held: HeldArrays, move: Move) -> State:
-    """An `invertible` inside."""
+    """Run the body in an `invertible`."""
     inner = invertible(lambda s, w, a: run_steps(move.bodies[0], s, HeldArrays(w, a, held.flag)), keep=(1, 2))
     return inner(state, held.w, held.a)
 
 
 def _in_cond(state: State, held: HeldArrays, move: Move) -> State:
-    """Branches on what is held."""
+    """Select a body by the held bool."""
     first, second = [lambda s, m=moves: run_steps(m, s, held) for moves in move.bodies]
     return lax.cond(held.flag, first, second, state)
 
 
 def _in_scan(state: State, held: HeldArrays, move: Move) -> State:
-    """A loop over rows of what is held."""
+    """Run the body in a loop over rows of the held array."""
 
     def step(carry: State, w: Array) -> tuple[State, None]:
         return run_steps(move.bodies[0], carry, HeldArrays(w, held.a, held.flag)), None
@@ -290,7 +291,7 @@ def _in_scan(state: State, held: HeldArrays, move: Move) -> State:
 
 
 def _in_fori_loop(state: State, held: HeldArrays, move: Move) -> State:
-    """A loop with a counter."""
+    """Run the body in a loop with a counter."""
     k = next(k for k, x in enumerate(state) if has_tangent(x))
 
     def step(i: Array, s: State) -> State:

@@ -45,8 +45,8 @@ Law: TypeAlias = Callable[[Case], None]
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A transformation of programs that come with operands: `apply` gives the next program and operands for it, or None
-    where it does not apply; `law` is what must hold of it here. `rewrites`: the results are to be the same."""
+    """A transformation of programs with operands. `apply` returns the next program and its operands, or None if it does
+    not apply. `law` must hold for it. `rewrites`: the results do not change."""
 
     name: str
     apply: Callable[[Case], Case | None]
@@ -69,7 +69,7 @@ def _jvp(case: Case) -> Case | None:
 
 
 def _linear(case: Case) -> Case | None:
-    """The linear program, at a tangent and the residuals."""
+    """Return the linear program with a tangent and the residuals as operands."""
     mask = derivative_laws.differentiable_mask(case)
     split = linearize(case.program, mask)
     dots = derivative_laws.random_dots(case)
@@ -124,7 +124,7 @@ def _mapped(case: Case) -> Case | None:
 
 
 def _nothing(case: Case) -> None:
-    """What the next step and the end of the stack check."""
+    """Return the program unchanged."""
 
 
 def _rewrite(name: str, transform: laws.Transform, law: Law) -> Step:
@@ -156,14 +156,14 @@ STEPS: Final = MappingProxyType(
 
 
 def stacks(depth: int = 4) -> st.SearchStrategy[tuple[str, ...]]:
-    """Names of up to `depth` steps; most have that many."""
+    """Draw names of up to `depth` steps; most stacks have that depth."""
     step = st.sampled_from([None, *STEPS])
     return st.tuples(*[step] * depth).map(lambda names: tuple([n for n in names if n]))
 
 
 def check_stack(stack: Sequence[str], case: Case, *, compiled: bool = False) -> Case:
-    """Every law of every step, at the program to which the steps before have led; and at the end the same results as
-    when the steps that only rewrite are left out. `compiled`: the end in XLA too. Returns the last program."""
+    """Check the law of every step for the program that the previous steps lead to. The final results equal those
+    without the rewriting steps. `compiled`: compare in XLA too. Returns the last program."""
     plain: Case | None = case
     for k, name in enumerate(stack):
         step = STEPS[name]

@@ -1,4 +1,4 @@
-"""The steps by which programs are grown: each adds an equation or a few that start from a value."""
+"""The basic growth steps: each adds one or a few equations that start from a value."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _to_complex(g: Growth, x: Atom) -> None:
 
 
 def _move(g: Growth, x: Atom) -> None:
-    """Rearrange without computing."""
+    """Rearrange elements."""
     shape, n = x.aval.shape, x.aval.ndim
     axis = g.draw(st.integers(0, n - 1)) if n else 0
     prims: list[Primitive] = [
@@ -243,7 +243,7 @@ def _pad(g: Growth, x: Atom) -> None:
 
 
 def _index(g: Growth, x: Atom) -> None:
-    """Gather rows and add some into others, at places that may lie outside."""
+    """Gather rows, and scatter-add rows at indices that may be out of range."""
     if not x.aval.ndim or x.aval.dtype == dtypes.bool_ or not x.aval.size:
         return
     n, rest = x.aval.shape[0], x.aval.shape[1:]
@@ -278,7 +278,7 @@ def _iota(g: Growth, _: Atom) -> None:
 
 
 def _again(g: Growth, _: Atom) -> None:
-    """An equation that is there already, over the same operands."""
+    """Repeat an existing equation with the same operands."""
     if g.builder.eqns:
         eqn = g.builder.eqns[-1 - g.draw(st.integers(0, len(g.builder.eqns) - 1))]
         for old, new in zip(eqn.outs, g.builder(eqn.prim, *eqn.ins), strict=True):
@@ -286,7 +286,7 @@ def _again(g: Growth, _: Atom) -> None:
 
 
 def _unit(g: Growth, x: Atom) -> None:
-    """An operation with an operand at which it does little, or nothing: what `simplify` looks for."""
+    """Apply an operation with a neutral or nearly neutral operand, which `simplify` looks for."""
     aval, fact = x.aval, g.facts[x]
     if aval.dtype == dtypes.bool_:
         prims: list[Binary] = [ew.AND, ew.OR, ew.XOR]
@@ -302,7 +302,7 @@ def _unit(g: Growth, x: Atom) -> None:
 
 
 def _undo(g: Growth, x: Atom) -> None:
-    """An operation and its inverse."""
+    """Apply an operation and its inverse."""
     n, fact = x.aval.ndim, g.facts[x]
     perm = tuple(g.draw(st.permutations(range(n))))
     pairs: list[tuple[Primitive, Primitive]] = [
@@ -318,7 +318,7 @@ def _undo(g: Growth, x: Atom) -> None:
 
 
 def _call(g: Growth, _: Atom) -> None:
-    """A body that is there, applied to values of its types within the bounds it was grown for."""
+    """Call an existing body on values of its types within the bounds it was grown for."""
     if not g.bodies:
         return
     body = g.bodies[g.draw(st.integers(0, len(g.bodies) - 1))]
@@ -332,7 +332,7 @@ def _call(g: Growth, _: Atom) -> None:
 
 
 def _nothing(_g: Growth, _: Atom) -> None:
-    """What steps shrink to."""
+    """Add nothing. Steps shrink to this one."""
 
 
 STEPS: Final[tuple[Step, ...]] = (

@@ -39,8 +39,8 @@ Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
 
 
 def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
-    """What holds for every transformation T: `typecheck(T(f))`; T(f) is the same object when it is computed anew; f is
-    as it was; `parse(to_text(T(f))) is T(f)`. Returns T(f)."""
+    """Laws of every transformation T: `typecheck(T(f))`; computing T(f) again returns the same object; f is unchanged;
+    `parse(to_text(T(f))) is T(f)`. Returns T(f)."""
     before = to_text(jaxpr)
     out = transform(jaxpr)
     typecheck(out)
@@ -60,7 +60,7 @@ def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
 
 
 def check_rewrite(transform: Transform, case: Case, *, shrinks: bool = True) -> None:
-    """A rewriting (dce, cse, simplify, inline): same results, bit for bit; idempotent; never more equations."""
+    """Laws of a rewrite (dce, cse, simplify, inline): equal results bit for bit; idempotent; never more equations."""
     out = check_transform(transform, case.program)
     if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
         fail(f"the results changed: {problem}", case.program, case.args, out)
@@ -71,7 +71,7 @@ def check_rewrite(transform: Transform, case: Case, *, shrinks: bool = True) -> 
 
 
 def total_eqns(jaxpr: Jaxpr) -> int:
-    """Equations, with those of bodies as often as they run."""
+    """Return the number of equations; those of bodies count once per run."""
     counts: dict[Jaxpr, int] = {}
     for body in distinct(jaxpr):
         counts[body] = sum([1 + sum([counts[b] for b in _bodies_with_runs(e.prim)]) for e in body.eqns])
@@ -83,7 +83,7 @@ def _bodies_with_runs(prim: object) -> Sequence[Jaxpr]:
 
 
 def eqns_to_compile(jaxpr: Jaxpr) -> float:
-    """Equations to compile when each body that is called is compiled once."""
+    """Return the number of equations to compile if each called body is compiled once."""
     called = {e.prim.body for body in distinct(jaxpr) for e in body.eqns if isinstance(e.prim, Call)}
     return sum([equations(e) for body in {jaxpr, *called} for e in body.eqns])
 
@@ -92,7 +92,7 @@ def eqns_to_compile(jaxpr: Jaxpr) -> float:
 
 
 def check_lower(case: Case) -> None:
-    """`run(lower f) = interpret f`; a program is compiled once."""
+    """`run(lower f) = interpret f`, and a program is compiled once."""
     program, args = case.program, case.args
     have, want = xla(program, args), run(program, args)
     if problem := differ(have, want, slack=program_tolerance(program, args)):
@@ -104,7 +104,7 @@ def check_lower(case: Case) -> None:
 
 
 def as_one_call(program: Jaxpr) -> Jaxpr:
-    """The program as one `call`."""
+    """Return the program as one `call`."""
     b = Builder.like(program)
     return b.build(b(Call(program), *program.ins), program.name)
 
@@ -133,8 +133,8 @@ def check_inline(case: Case) -> None:
 
 
 def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> None:
-    """outline: see `check_rewrite`; never more equations to compile; `inline` gives back the equations of the program,
-    those with effects in their order (and some that nothing needs)."""
+    """outline: see `check_rewrite`; never more equations to compile; `inline` of the result has the equations of the
+    program, those with effects in order (and possibly dead ones)."""
     check_rewrite(lambda f: outline(f, min_cost, waste), case, shrinks=False)
     out = outline(case.program, min_cost, waste)
     if eqns_to_compile(out) > eqns_to_compile(case.program):
@@ -149,7 +149,8 @@ def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> Non
 
 
 def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
-    """outline_before_ad, of programs of any length: same results, bit for bit; `inline` gives back the equations."""
+    """outline_before_ad, for programs of any length: equal results bit for bit; `inline` of the result has the
+    equations of the program."""
     out = check_transform(lambda f: outline_before_ad(f, 0, lasts), case.program)
     if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
         fail(f"the results changed: {problem}", case.program, case.args, out)
@@ -158,14 +159,14 @@ def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
 
 
 def check_reroll(case: Case) -> None:
-    """reroll: same results, bit for bit; idempotent."""
+    """reroll: equal results bit for bit; idempotent."""
     check_rewrite(reroll, case, shrinks=False)
 
 
 def dataflow_key(jaxpr: Jaxpr) -> tuple[object, ...]:
-    """What a program computes, whatever the order of its equations and those of its bodies: equal for two programs with
-    the same equations over the same operands, where `x[3]` is written in either way. The equations as a set with
-    counts, those with effects in their order, and the results."""
+    """Return a key of what a program computes, independent of the order of equations, also in bodies. Programs with the
+    same equations over the same operands have equal keys, with both forms of `x[3]`. The key is the multiset of
+    equations, those with effects in order, and the results."""
     names: dict[Atom, Hashable] = {}  # of results: by what computes them
 
     def name(a: Atom) -> Hashable:
@@ -183,7 +184,7 @@ def dataflow_key(jaxpr: Jaxpr) -> tuple[object, ...]:
 
 
 def _param_key(value: object) -> Hashable:
-    """A parameter, its bodies by their dataflow."""
+    """Return the key of a parameter; a body is replaced by its dataflow."""
     if isinstance(value, tuple):
         return tuple([_param_key(v) for v in value])
     return hash(dataflow_key(sweep(value))) if isinstance(value, Jaxpr) else value

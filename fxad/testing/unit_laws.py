@@ -1,4 +1,4 @@
-"""Laws of units: whatever parts of a program are compiled apart, the results are those of the program."""
+"""Laws of units: the results do not depend on which parts of a program are compiled separately."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from fxad.units.recompute import recompute
 
 
 def split_into_calls(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
-    """The program with arbitrary stretches of its equations as calls, `segments` of them `remat`, and some nested."""
+    """Return the program with random stretches of its equations as calls, `segments` of them `remat`, and some
+    nested."""
     rng = np.random.default_rng(seed)
     b = Builder.like(program)
     env: dict[Atom, Atom] = {}
@@ -44,7 +45,7 @@ def split_into_calls(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
 
 
 def _stretch_body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom]]:
-    """A stretch as a program of what it reads, and that; constants are operands too where `literals` says so."""
+    """Return a stretch as a program, and the values it reads. With `literals` constants are operands too."""
     made = {v for e in stretch for v in e.outs}
     read = dict.fromkeys([a for e in stretch for a in e.ins if a not in made and (literals or isinstance(a, Var))])
     b = Builder()
@@ -54,13 +55,13 @@ def _stretch_body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, l
 
 
 def arbitrary_units(program: Jaxpr, seed: int) -> Choice:
-    """An arbitrary choice of units among the calls of a program; it depends on the value of their bodies alone."""
+    """Return a random choice of units among the calls of a program. It depends only on the value of their bodies."""
     return chosen(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
 
 
 def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
-    """With an arbitrary choice of units: `check_linkage`; the results of a linked run are those of the interpreter,
-    twice, and the operands are as they were. `stretches`: the program is cut into arbitrary calls first."""
+    """For a random choice of units: `check_linkage`; two linked runs give the interpreter's results and leave the
+    operands unchanged. `stretches`: the program is first split into random calls."""
     program = split_into_calls(case.program, seed) if stretches else case.program
     plan = plan_of(program, arbitrary_units(program, seed))
     check_linkage(plan, program)
@@ -82,8 +83,8 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
 
 
 def check_recompute(case: Case, seed: int) -> int:
-    """Of arbitrary pieces: with less that waits between them, they give the very same; equal ones stay equal; none does
-    more of what is not cheap. Returns how many bodies changed."""
+    """For random pieces: with fewer stored values between pieces, the results are equal bit for bit, equal pieces stay
+    equal, and no piece runs more costly equations. Returns the number of changed bodies."""
     program = split_into_calls(case.program, seed)
     units = arbitrary_units(program, seed)
     assert not isinstance(units, str)
@@ -101,12 +102,12 @@ def check_recompute(case: Case, seed: int) -> int:
 
 
 def _costly_eqns(body: Jaxpr) -> Counter[str]:
-    """How often a body computes what is not cheap."""
+    """Return the number of costly equations of a body."""
     return Counter([e.prim.name for e in plain(body).eqns if type(e.prim) not in CHEAP])
 
 
 def run_pieces(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
-    """The results of pieces, run one after the other."""
+    """Run pieces one after the other and return their results."""
     env: dict[Atom, NDArray] = dict(zip(pieces.ins, args, strict=True))
     for p in pieces.pieces:
         ins = tuple([np.asarray(a.array) if isinstance(a, Lit) else env[a] for a in p.ins])
@@ -115,8 +116,8 @@ def run_pieces(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]
 
 
 def check_linkage(plan: Plan, program: Jaxpr) -> None:
-    """A plan is what it says: types fit, a value is read while it lives, given away when it dies, and freed once; no
-    operand is given away or handed out; every result is a slot of its own; bytes are those of what lives."""
+    """A plan is consistent: types match; a value is read while it is live, donated when it dies, and freed once; no
+    operand is donated or returned; every result has its own slot; the byte counts are those of the live values."""
     n_in = len(program.ins) + len(plan.constants)
     live = set(range(n_in))
     made = n_in
