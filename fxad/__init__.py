@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from fxad import lax as lax
     from fxad import nn as nn
     from fxad import numpy as numpy
+    from fxad import optim as optim
     from fxad import random as random
     from fxad import text as text
     from fxad.api.custom import CustomFunction as CustomFunction
@@ -111,5 +112,5 @@ else:
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "policies",
         },
-        "lax nn numpy random text",
+        "lax nn numpy optim random text",
     )
