@@ -1,4 +1,4 @@
-"""`linear_call`: a linear function given together with its transpose, or taken at its word."""
+"""`linear_call`: a linear function with a given transpose, or declared linear as a whole."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ def linear_call(
     *,
     as_whole: bool = False,
 ) -> R:
-    """`fun(residual_args, linear_args)`, linear in the second, whose transpose is
-    `fun_transpose(residual_args, cotangents)`, linear in the second.
+    """Call `fun(residual_args, linear_args)`, which is linear in the second argument. Its transpose is
+    `fun_transpose(residual_args, cotangents)`, linear in the second argument.
 
-    All are pytrees, of any two spaces. Transposing puts one function in the place of the other; the derivative with
-    respect to residuals, and to what the functions close over, is that of the function that runs. None for
-    `fun_transpose` asks for the transpose that the equations of `fun` have; where they have none, as those of a loop
-    without a bound, a function of the host, or anything `as_whole`, it is found by applying `fun` to unit vectors.
+    All arguments and results are pytrees. Transposing exchanges the two functions. The derivative with respect to
+    residuals, and to captured values, is that of the function that runs.
 
-    Both must be linear, equation by equation. A function that runs a loop, a branch or a function of the host on its
-    linear arguments may be linear as a whole only, as a solver is, and is taken at its word; so is any with `as_whole`.
-    That the two are adjoint is not checked here: `fxad.testing.check_adjoint` checks it at a point.
+    If `fun_transpose` is None, the equations of `fun` are transposed. If they have no transpose (a loop without a
+    bound, a host function) or with `as_whole`, `fun` is applied to unit vectors.
+
+    Both functions must be linear, equation by equation. A function with a loop, a branch or a host call on its linear
+    arguments may be linear only as a whole, as a solver is; this is not checked, and neither is any function with
+    `as_whole`. That the two are adjoint is not checked either: use `fxad.testing.check_adjoint`.
 
     Raises: DTypeError for a linear argument or a result that has no tangent; TreeError, ShapeError, DTypeError when the
-            transpose does not give what `fun` takes, naming the path and both types; NotLinearError naming the function
-            and its equation.
+            transpose does not return the type of the linear arguments, naming the path and both types; NotLinearError
+            naming the function and its equation.
     """
     what = "linear_call"
     if not isinstance(as_whole, bool):
@@ -109,7 +110,7 @@ def _bound(
 
 
 def _transposed(forward: Jaxpr, n: int, what: str, as_whole: bool) -> Jaxpr:
-    """The transpose of a program that is linear in its first `n` operands. Raises: NotLinearError."""
+    """Return the transpose of a program that is linear in its first `n` operands. Raises: NotLinearError."""
     if as_whole:
         return by_units(dce(without_checks(without_effects(forward))), n)
     return cotangent_maps(forward, n, what, "its linear arguments")[0]

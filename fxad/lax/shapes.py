@@ -1,4 +1,4 @@
-"""Shape functions, slices and windows at static and dynamic places."""
+"""Shape functions, slices, and windows at static and dynamic positions."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
 def slice(
     operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
-    """A static window."""
+    """Return a static slice."""
     starts = _ints(start_indices)
     steps = (1,) * len(starts) if strides is None else _ints(strides)
     return binder().bind(Slice(starts, _ints(limit_indices), steps), (operand,))[0]
@@ -122,7 +122,7 @@ def _bound(i: int, n: int) -> int:
 
 
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """The elements at a static position along an axis."""
+    """Return the elements at a static position along an axis."""
     shape = aval_of(operand, "index_in_dim: operand").shape
     k = normalize_axis_index("index_in_dim", axis, len(shape))
     at = normalize_axis_index("index_in_dim: index", index, shape[k])
@@ -158,9 +158,9 @@ StartIndices = Sequence[ArrayLike] | Array
 
 
 def dynamic_slice(operand: ArrayLike, start_indices: StartIndices, slice_sizes: Sequence[int]) -> Array:
-    """The window at start indices known at run time.
+    """Return the window at start indices known at run time.
 
-    Rule: negative indices count from the end; start indices are clamped so that the window is in range.
+    Rule:   negative indices count from the end; start indices are clamped so that the window is in range.
     """
     given, fixed = _starts("dynamic_slice", start_indices)
     return binder().apply(indexing.dynamic_slice, (operand, *given), (fixed, as_shape(slice_sizes), ()))[0]
@@ -213,7 +213,7 @@ def _at(index: Index, axis: int, ndim: int) -> list[Index | int]:
 
 
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True) -> Array:
-    """The elements at a run-time position along an axis."""
+    """Return the elements at a run-time position along an axis."""
     return _along("dynamic_index_in_dim", operand, index, 1, axis, not keepdims)
 
 

@@ -135,7 +135,7 @@ def solve_by_cg(g: Callable[[Any], Any], y: Any) -> Any:
 
 
 def solve_by_gmres(g: Callable[[Any], Any], y: Any) -> Any:
-    """Return the x with g(x) = y, as `by_cg`."""
+    """Return the x with g(x) = y for any g, with the precision and failures of `solve_by_cg`."""
     return _gmres(_tangents("gmres", g, y), 20, None)[0]
 
 

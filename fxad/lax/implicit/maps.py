@@ -220,7 +220,7 @@ class LinearMap:
 def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
     """Trace a linear function of the unknown into a program in which each equation is linear.
 
-    Raises: NotLinearError naming the equation; as `function_of`.
+    Raises: NotLinearError naming the equation; as `trace_function`.
     """
     body = trace_function(what, role, fn, like, name)
     n = len(body.captured)
