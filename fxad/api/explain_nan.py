@@ -145,18 +145,18 @@ class _Walker:
                 takes, gives = layout.takes(body), layout.gives(body)
                 args = [_slice(state[p], roles[p], k) for p in takes]
                 what = "predicate" if all([q is None for q in gives]) else "step"
-                found = self.run(layout.bodies[body].jaxpr, args, (*inside, f"{what} {k} of {eqn.prim.name}"))
+                step_outs = self.run(layout.bodies[body].jaxpr, args, (*inside, f"{what} {k} of {eqn.prim.name}"))
                 if self._done():
                     return []
                 more = True
-                for q, x in zip(gives, found, strict=True):
+                for q, x in zip(gives, step_outs, strict=True):
                     if q is None:
                         more = bool(x)
                     elif isinstance(role := outs_roles[q], Slice):
                         outs[q][(slice(None),) * role.axis + (k,)] = x
                 for p, q in carries.items():
                     if q in gives:
-                        state[p] = found[gives.index(q)]
+                        state[p] = step_outs[gives.index(q)]
                 if not more:
                     break
             else:
@@ -179,11 +179,11 @@ class _Walker:
                 if _any(has, out):
                     marks = has(_comparable(out))
                     at = tuple([int(k) for k in np.argwhere(marks)[0]])
-                    made = Made(what, describe(eqn), place(eqn.source), inside, tuple(ins), out, at, int(marks.sum()))
+                    origin = Made(what, describe(eqn), place(eqn.source), inside, tuple(ins), out, at, int(marks.sum()))
                     if what == "inf":
-                        self.inf = made
+                        self.inf = origin
                     else:
-                        self.nan = made
+                        self.nan = origin
                     break
 
 

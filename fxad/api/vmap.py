@@ -177,8 +177,8 @@ def _mapped(program: Program[Any, Any], dims: Sequence[int | None], out_axes: Ax
     )
     in_dims = (*[None] * len(program.bound), *dims)
     if None in out_dims:
-        _, found = transforms.vmap(program.jaxpr, size, in_dims)
-        for p, wanted, d in zip(paths, out_dims, found, strict=True):
+        _, result_dims = transforms.vmap(program.jaxpr, size, in_dims)
+        for p, wanted, d in zip(paths, out_dims, result_dims, strict=True):
             if wanted is None and d is not None:
                 raise ShapeError(
                     f"{what}: {p} varies with the mapped arguments, but its out_axes is None",

@@ -52,13 +52,13 @@ def conv_dimension_numbers(
     if dimension_numbers is None:
         axes = tuple(range(n))
         return ConvDimensionNumbers(axes, axes, axes)
-    given = to_tuple("conv", "dimension_numbers", dimension_numbers)
-    if len(given) != 3 or not all([isinstance(s, str) for s in given]):
+    triple = to_tuple("conv", "dimension_numbers", dimension_numbers)
+    if len(triple) != 3 or not all([isinstance(s, str) for s in triple]):
         raise ParameterError(
             f"conv: dimension_numbers {dimension_numbers!r} is not a triple of strings",
             remedy='write ("NHWC", "HWIO", "NHWC"), or ConvDimensionNumbers of axes',
         )
-    lhs, rhs, out = given
+    lhs, rhs, out = triple
     for text, letters in ((lhs, "NC"), (rhs, "OI"), (out, "NC")):
         if len(text) != n or len({*text}) != n or not {*letters} <= {*text}:
             raise ParameterError(

@@ -77,8 +77,8 @@ def sliding_window(
     n, dims = len(shape), to_ints(op, "window_dimensions", window)
     if len(dims) != n:
         raise ShapeError(f"{op}: window_dimensions {dims} has {len(dims)} entries for {n} axes")
-    given = (("window_strides", strides), ("base_dilation", base_dilation), ("window_dilation", window_dilation))
-    steps, base, dilation = [ints_per_axis(op, what, values, n) for what, values in given]
+    fields = (("window_strides", strides), ("base_dilation", base_dilation), ("window_dilation", window_dilation))
+    steps, base, dilation = [ints_per_axis(op, what, values, n) for what, values in fields]
     pads = padding_pairs(op, padding, n)
     if pads is None:
         full = [dilated_size(m, b) for m, b in zip(shape, base, strict=True)]

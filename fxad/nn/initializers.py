@@ -121,7 +121,7 @@ def variance_scaling(
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, found = as_shape(shape), dtypes.as_dtype(dtype)
+        sizes, want = as_shape(shape), dtypes.as_dtype(dtype)
         if len(sizes) < 2 and in_axis == -2:
             raise ShapeError(
                 f"variance_scaling: shape {sizes} has no axis of inputs and one of outputs",
@@ -131,7 +131,7 @@ def variance_scaling(
         fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}.get(
             mode, math.sqrt(fan_in * fan_out)
         )
-        return _draw_with_variance(key, sizes, found, scale / max(fan, 1e-300), distribution)
+        return _draw_with_variance(key, sizes, want, scale / max(fan, 1e-300), distribution)
 
     return init
 
@@ -215,13 +215,13 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, found = as_shape(shape), _inexact("orthogonal", dtype)
+        sizes, want = as_shape(shape), _inexact("orthogonal", dtype)
         if len(sizes) < 2:
             raise ShapeError(f"orthogonal: shape {sizes} has no rows and columns")
         k = normalize_axis_index("orthogonal", column_axis, len(sizes))
         columns, others = sizes[k], (*sizes[:k], *sizes[k + 1 :])
         rows = math.prod(others)
-        q = _orthonormal_columns(key, max(rows, columns), min(rows, columns), found)
+        q = _orthonormal_columns(key, max(rows, columns), min(rows, columns), want)
         matrix = q.T if rows < columns else q
         return fnp.moveaxis(matrix.reshape((*others, columns)), -1, k) * scale
 
@@ -229,10 +229,10 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes
 
 
 def _inexact(name: str, dtype: object) -> DType:
-    found = dtypes.as_dtype(dtype)
-    if found not in dtypes.INEXACT:
-        raise DTypeError(f"{name}: {found.name} holds no fractions", remedy="use a floating dtype")
-    return found
+    want = dtypes.as_dtype(dtype)
+    if want not in dtypes.INEXACT:
+        raise DTypeError(f"{name}: {want.name} holds no fractions", remedy="use a floating dtype")
+    return want
 
 
 def _orthonormal_columns(key: ArrayLike, rows: int, columns: int, dtype: DType) -> Array:
@@ -251,15 +251,15 @@ def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = 
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, found = as_shape(shape), _inexact("delta_orthogonal", dtype)
+        sizes, want = as_shape(shape), _inexact("delta_orthogonal", dtype)
         if not 3 <= len(sizes) <= 5 or sizes[-1] < sizes[-2]:
             raise ShapeError(
                 f"delta_orthogonal: shape {sizes} is not (*spatial, inputs, outputs) of 1 to 3 spatial axes and no "
                 "fewer outputs than inputs"
             )
         *space, inputs, outputs = sizes
-        middle = orthogonal(scale, column_axis)(key, (outputs, outputs), found)[:inputs]
+        middle = orthogonal(scale, column_axis)(key, (outputs, outputs), want)[:inputs]
         config = [((n - 1) // 2, n - 1 - (n - 1) // 2, 0) for n in space] + [(0, 0, 0)] * 2
-        return lax.pad(middle.reshape((*[1] * len(space), inputs, outputs)), fnp.zeros((), dtype=found), config)
+        return lax.pad(middle.reshape((*[1] * len(space), inputs, outputs)), fnp.zeros((), dtype=want), config)
 
     return init

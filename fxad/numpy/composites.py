@@ -58,8 +58,8 @@ def _trace_composite(
     fn: Callable[..., object], avals: tuple[Aval, ...], static: tuple[tuple[object, str] | None, ...]
 ) -> Jaxpr:
     def applied(arrays: list[Array]) -> list[Array]:
-        given = iter(arrays)
-        out = fn(*[next(given) if s is None else s[0] for s in static])
+        remaining = iter(arrays)
+        out = fn(*[next(remaining) if s is None else s[0] for s in static])
         return cast("list[Array]", list(out) if isinstance(out, tuple | list) else [out])
 
     name = fn.__name__.lstrip("_")

@@ -108,14 +108,14 @@ def arange(
     if d == 0:
         raise ParameterError("arange: step is 0")
     whole = isinstance(a, int) and isinstance(b, int) and isinstance(d, int)
-    given = dtypes.as_dtype(dtype) if dtype is not None else dtypes.int32 if whole else dtypes.float32
+    want = dtypes.as_dtype(dtype) if dtype is not None else dtypes.int32 if whole else dtypes.float32
     size = max(0, -((a - b) // d) if whole else math.ceil((b - a) / d))
     # counted in a dtype in which the positions are exact
-    counts = given in dtypes.INTEGER if whole else given in dtypes.FLOATING and given.itemsize >= 4
-    x = lax.iota(given if counts else dtypes.int32 if whole else dtypes.float32, int(size))
+    counts = want in dtypes.INTEGER if whole else want in dtypes.FLOATING and want.itemsize >= 4
+    x = lax.iota(want if counts else dtypes.int32 if whole else dtypes.float32, int(size))
     x = x if d == 1 else x * d
     x = x if a == 0 else x + a
-    return to_device("arange", x.astype(given) if x.dtype is not given else x, device)
+    return to_device("arange", x.astype(want) if x.dtype is not want else x, device)
 
 
 def _static_number(name: str, k: int, value: object) -> int | float:
@@ -174,9 +174,9 @@ def eye(
     device: Device | None = None,
 ) -> Array:
     """Return a matrix with ones on diagonal k and zeros elsewhere; square if `n_cols` is not given."""
-    given = dtypes.as_dtype(float if dtype is None else dtype)
+    want = dtypes.as_dtype(float if dtype is None else dtype)
     columns = n_rows if n_cols is None else n_cols
-    return to_device("eye", binder().apply(shapes.eye, (), (n_rows, columns, k, given))[0], device)
+    return to_device("eye", binder().apply(shapes.eye, (), (n_rows, columns, k, want))[0], device)
 
 
 def identity(n: int, dtype: object = None) -> Array:
@@ -259,12 +259,12 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 
 
 def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
-    found = list(_leaves(x))
-    dtype = want or _dtype_of(found)
-    if any([isinstance(leaf, Array) for leaf in found]):
+    leaves = list(_leaves(x))
+    dtype = want or _dtype_of(leaves)
+    if any([isinstance(leaf, Array) for leaf in leaves]):
         return _stack_scalars(x, dtype)
     try:
-        value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if found else None)
+        value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if leaves else None)
     except ValueError:
         raise ArgumentError("asarray: the rows of nested lists must have one length") from None
     except OverflowError as e:

@@ -30,8 +30,8 @@ def _transform_axis(name: str, kind: str, x: ArrayLike, n: int | None, axis: int
 
 
 def _transform_axes(name: str, kind: str, x: ArrayLike, s: Sizes, axes: Sizes, norm: str | None) -> Array:
-    given = [None if v is None else sizes_argument((tuple(v),)) for v in (s, axes)]
-    return apply_op(name, transforms.fft_transform, (x,), name, kind, given[0], given[1], norm)
+    sizes_and_axes = [None if v is None else sizes_argument((tuple(v),)) for v in (s, axes)]
+    return apply_op(name, transforms.fft_transform, (x,), name, kind, sizes_and_axes[0], sizes_and_axes[1], norm)
 
 
 def fft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:

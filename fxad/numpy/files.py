@@ -45,11 +45,11 @@ def _value(name: str, x: ArrayLike, k: int) -> NDArray:
 
 def load(file: File) -> Array | MappingProxyType[str, Array]:
     """Return the array in a .npy file, or a dict of the arrays in an .npz file."""
-    found = np.load(file, allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        return asarray(found)
-    with found:
-        return MappingProxyType({name: asarray(found[name]) for name in found.files})
+    contents = np.load(file, allow_pickle=False)
+    if isinstance(contents, np.ndarray):
+        return asarray(contents)
+    with contents:
+        return MappingProxyType({name: asarray(contents[name]) for name in contents.files})
 
 
 def frombuffer(

@@ -46,14 +46,14 @@ def vectorize(
     @wraps(pyfunc, updated=())
     def mapped(*args: object, **kwargs: object) -> Results:
         slots: list[int | str] = [*range(len(args)), *kwargs]
-        given = dict(zip(slots, (*args, *kwargs.values()), strict=True))
+        by_slot = dict(zip(slots, (*args, *kwargs.values()), strict=True))
         free = [k for k in slots if k not in excluded]
 
         def example(*xs: Array) -> object:
-            own = {**given, **dict(zip(free, xs, strict=True))}
+            own = {**by_slot, **dict(zip(free, xs, strict=True))}
             return pyfunc(*[own[k] for k in range(len(args))], **{k: own[k] for k in kwargs})
 
-        arrays = list(promote_arguments(f"vectorize: {name}", *[given[k] for k in free]))
+        arrays = list(promote_arguments(f"vectorize: {name}", *[by_slot[k] for k in free]))
         ins = [()] * len(free) if cores is None else cores[0]
         if len(ins) != len(free):
             raise ArgumentError(f"vectorize: {name} takes {len(ins)} arrays by {signature!r}, got {len(free)}")
@@ -170,15 +170,15 @@ def apply_over_axes(func: Callable[[Array, int], ArrayLike], a: ArrayLike, axes:
     """Apply a function of (array, axis) for each axis in turn. An axis that it removes is restored with size 1."""
     out = as_array("apply_over_axes", a, 1)
     n = out.ndim
-    given = hashable_axis(axes)
-    for axis in (given,) if isinstance(given, int) else given or ():
+    all_axes = hashable_axis(axes)
+    for axis in (all_axes,) if isinstance(all_axes, int) else all_axes or ():
         k = normalize_axis_index("apply_over_axes", axis, n)
-        found = as_array("apply_over_axes", func(out, k))
-        if found.ndim not in (n, n - 1):
+        applied = as_array("apply_over_axes", func(out, k))
+        if applied.ndim not in (n, n - 1):
             raise ShapeError(
-                f"apply_over_axes: the function makes {found.aval} of {out.aval}", remedy="keep or drop the axis"
+                f"apply_over_axes: the function makes {applied.aval} of {out.aval}", remedy="keep or drop the axis"
             )
-        out = found if found.ndim == n else found.reshape(out.shape[:k] + (1,) + out.shape[k + 1 :])
+        out = applied if applied.ndim == n else applied.reshape(out.shape[:k] + (1,) + out.shape[k + 1 :])
     return out
 
 

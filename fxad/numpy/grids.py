@@ -35,8 +35,8 @@ def _points(name: str, span: object) -> Array:
 
 def _lines(name: str, spans: Span) -> list[Array]:
     """Return the points along each axis, in shapes that broadcast together."""
-    given = spans if isinstance(spans, tuple) else (spans,)
-    lines = [_points(name, s) for s in given]
+    slices = spans if isinstance(spans, tuple) else (spans,)
+    lines = [_points(name, s) for s in slices]
     dtype = result_type(*lines) if lines else dtypes.int32
     n = len(lines)
     return [x.astype(dtype).reshape([-1 if a == k else 1 for a in range(n)]) for k, x in enumerate(lines)]
@@ -103,12 +103,12 @@ class _Together:
         return f"fxad.numpy.{self._name}"
 
     def __getitem__(self, items: object) -> Array:
-        given = list(items) if isinstance(items, tuple) else [items]
+        pieces = list(items) if isinstance(items, tuple) else [items]
         axis, ndim, where_ = self._axis, self._ndim, self._where
-        if given and isinstance(given[0], str):
-            axis, ndim, where_ = self._directive(given.pop(0))
+        if pieces and isinstance(pieces[0], str):
+            axis, ndim, where_ = self._directive(pieces.pop(0))
         # scalars take the dtype of arrays beside them
-        parts = [x if isinstance(x, bool | int | float | complex) else self._part(x, ndim, where_) for x in given]
+        parts = [x if isinstance(x, bool | int | float | complex) else self._part(x, ndim, where_) for x in pieces]
         dtype = result_type(*parts) if parts else dtypes.float32
         shaped = [x if isinstance(x, Array) else asarray(x, dtype).reshape((1,) * max(ndim, 1)) for x in parts]
         return concat([x.astype(dtype) for x in shaped], axis)

@@ -140,11 +140,11 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mod
     """Return indices into the flattened array, from an index along each axis. Indices out of range are clamped ("clip")
     or wrapped ("wrap")."""
     shape = as_shape(dims)
-    given = to_tuple("ravel_multi_index", "multi_index", multi_index)
-    if len(given) != len(shape):
-        raise ParameterError(f"ravel_multi_index: {len(given)} index arrays for the shape {shape}")
+    arrays = to_tuple("ravel_multi_index", "multi_index", multi_index)
+    if len(arrays) != len(shape):
+        raise ParameterError(f"ravel_multi_index: {len(arrays)} index arrays for the shape {shape}")
     _check_mode("ravel_multi_index", mode)
-    return apply_op("ravel_multi_index", index_arrays.ravel_multi_index, given, shape, mode)
+    return apply_op("ravel_multi_index", index_arrays.ravel_multi_index, arrays, shape, mode)
 
 
 def _check_mode(name: str, mode: str) -> None:
@@ -169,11 +169,11 @@ def ix_(*args: ArrayLike | Sequence[int] | Sequence[bool]) -> tuple[Array, ...]:
     selects its True places."""
     out = []
     for k, a in enumerate(args):
-        given = np.asarray(a) if isinstance(a, list | tuple) else cast("ArrayLike", a)
-        aval = aval_of(given, f"ix_: argument {k}")
+        vector = np.asarray(a) if isinstance(a, list | tuple) else cast("ArrayLike", a)
+        aval = aval_of(vector, f"ix_: argument {k}")
         if aval.ndim != 1:
             raise ShapeError(f"ix_: argument {k} must have one axis, got {aval}")
-        array = nonzero(given)[0] if aval.dtype == np.bool_ else as_array("ix_", given, k)
+        array = nonzero(vector)[0] if aval.dtype == np.bool_ else as_array("ix_", vector, k)
         out.append(array[tuple([slice(None) if j == k else None for j in range(len(args))])])
     return tuple(out)
 
@@ -237,10 +237,10 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, mode: str = "clip
     """Select for each element one of `choices` by the number in `a`. Numbers out of range are clamped ("clip") or
     wrapped ("wrap")."""
     _check_mode("choose", mode)
-    given = to_tuple("choose", "choices", choices)
-    if not given:
+    cases = to_tuple("choose", "choices", choices)
+    if not cases:
         raise ParameterError("choose: there is no choice", remedy="give at least one array")
-    return apply_op("choose", index_arrays.choose, (*given, a), mode)
+    return apply_op("choose", index_arrays.choose, (*cases, a), mode)
 
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
@@ -269,8 +269,8 @@ def piecewise(
     not finite where it does not count needs an argument that is safe there.
     """
     array = as_array("piecewise", x)
-    given = cast("Sequence[ArrayLike]", condlist if isinstance(condlist, list | tuple) else [condlist])
-    conditions = [as_array("piecewise", c, 1) for c in given]
+    condition_arrays = cast("Sequence[ArrayLike]", condlist if isinstance(condlist, list | tuple) else [condlist])
+    conditions = [as_array("piecewise", c, 1) for c in condition_arrays]
     functions = list(to_tuple("piecewise", "funclist", funclist))
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise ParameterError(f"piecewise: {len(functions)} functions for {len(conditions)} conditions")
@@ -293,10 +293,10 @@ def _piece(x: Array, fn: Callable[..., ArrayLike] | Scalar, args: tuple[object, 
 def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike) -> Array:
     """Return x with `values`, repeated as needed, at `indices` of the flattened array."""
     array, at = as_array("put", x), as_array("put", indices, 1).ravel()
-    given = as_array("put", values, 2).ravel()
-    if given.size != at.size and given.size:
-        given = take(given, np.arange(at.size) % given.size)
-    return array.ravel().at[at].set(given).reshape(array.shape)
+    flat_values = as_array("put", values, 2).ravel()
+    if flat_values.size != at.size and flat_values.size:
+        flat_values = take(flat_values, np.arange(at.size) % flat_values.size)
+    return array.ravel().at[at].set(flat_values).reshape(array.shape)
 
 
 def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /, axis: int | None = -1) -> Array:
@@ -304,8 +304,8 @@ def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /, axis:
     if axis is None:
         array = as_array("put_along_axis", x)
         return put_along_axis(array.ravel(), indices, values, 0).reshape(array.shape)
-    given = as_0d_scalar(values, aval_of(x, "put_along_axis: argument 0"))
-    return apply_op("put_along_axis", index_arrays.put_along_axis, (x, indices, given), axis)
+    scalar = as_0d_scalar(values, aval_of(x, "put_along_axis: argument 0"))
+    return apply_op("put_along_axis", index_arrays.put_along_axis, (x, indices, scalar), axis)
 
 
 def fill_diagonal(x: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
@@ -352,12 +352,12 @@ def _known(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
             f"{name}: the shape of the result depends on {obj!r}, which has no value in a traced function",
             remedy="use where or .at[...], which keep the shape, or a value from outside",
         )
-    found = np.asarray(obj)
-    if found.dtype == np.bool_ and found.shape == (n,):
-        return np.flatnonzero(found)
-    if found.size and found.dtype.kind not in "iu":
+    index = np.asarray(obj)
+    if index.dtype == np.bool_ and index.shape == (n,):
+        return np.flatnonzero(index)
+    if index.size and index.dtype.kind not in "iu":
         raise DTypeError(f"{name}: takes an int, a slice, an array of ints or {n} bools, got {obj!r:.60}")
-    at = found.astype(np.int64)
+    at = index.astype(np.int64)
     outside = at[(at < -n) | (at >= n + more)]
     if outside.size:
         raise AxisError(f"{name}: index {outside.flat[0]} is out of range for an axis of size {n}")
@@ -367,16 +367,16 @@ def _known(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
 def insert(x: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None) -> Array:
     """Return x with `values` inserted before the slices that an int, a slice or an array of ints selects along an axis;
     None flattens x."""
-    array, given = as_array("insert", x), as_array("insert", values, 2)
+    array, inserted = as_array("insert", x), as_array("insert", values, 2)
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("insert", axis, array.ndim)
     n = array.shape[k]
     at = _known("insert", obj, n, 1)
-    given = given.reshape((1,) * (array.ndim - given.ndim) + given.shape)
+    inserted = inserted.reshape((1,) * (array.ndim - inserted.ndim) + inserted.shape)
     if not at.ndim:  # one place, as in x[:, 0] = values: the axes of the values go on behind it
-        given = moveaxis(given, 0, k)
-    count = given.shape[k] if at.size == 1 else at.size
-    values = broadcast_to(given, (*array.shape[:k], count, *array.shape[k + 1 :]))
+        inserted = moveaxis(inserted, 0, k)
+    count = inserted.shape[k] if at.size == 1 else at.size
+    values = broadcast_to(inserted, (*array.shape[:k], count, *array.shape[k + 1 :]))
     order = np.insert(np.arange(n), at if at.ndim else int(at), np.arange(n, n + count))
     return take(concat([array, values.astype(array.dtype)], k), order, axis=k)

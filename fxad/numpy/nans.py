@@ -121,8 +121,8 @@ def _extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanmax", reductions.max) if greatest else ("nanmin", reductions.min)
     if x.dtype not in dtypes.INEXACT:
         return apply_op(name, op, (x,), axis, keepdims)
-    found = apply_op(name, op, (_replace_nan(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
-    return where(isnan(x).all(axis, keepdims=keepdims), float("nan"), found)
+    extremum = apply_op(name, op, (_replace_nan(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
+    return where(isnan(x).all(axis, keepdims=keepdims), float("nan"), extremum)
 
 
 def nanargmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
@@ -137,15 +137,15 @@ def nanargmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = Fals
 
 def _arg_extremum(x: Array, axis: int | None, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanargmax", reductions.argmax) if greatest else ("nanargmin", reductions.argmin)
-    found = apply_op(name, op, (_replace_nan(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
+    index = apply_op(name, op, (_replace_nan(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
     if x.dtype not in dtypes.INEXACT:
-        return found
+        return index
     missing = isnan(x)
     # an infinity of the wrong sign is as good as what stands in for a nan: take the first of those that are none
     first = apply_op(name, reductions.argmin, (missing.astype(dtypes.int32),), axis, keepdims)
     best = apply_op(name, reductions.max if greatest else reductions.min, (_fill_nan(x, greatest),), axis, keepdims)
     bound = -float("inf") if greatest else float("inf")
-    return where(missing.all(axis, keepdims=keepdims), -1, where(best == bound, first, found))
+    return where(missing.all(axis, keepdims=keepdims), -1, where(best == bound, first, index))
 
 
 def _fill_nan(x: Array, greatest: bool) -> Array:

@@ -190,8 +190,8 @@ def _frexp_parts(x: Array) -> tuple[Array, Array]:
     none = (size == 0) | isnan(x) | isinf(x)
     exponent = where(none, 0, exponent)
     shift = where(small, exponent + (most - 1 + fraction), exponent)
-    found = where(none, x, _ldexp(where(small, whole, x), -shift))
-    return found.astype(dtype), exponent.astype(dtypes.int32)
+    mantissa = where(none, x, _ldexp(where(small, whole, x), -shift))
+    return mantissa.astype(dtype), exponent.astype(dtypes.int32)
 
 
 def modf(x: ArrayLike, /) -> tuple[Array, Array]:

@@ -64,12 +64,12 @@ def pad(
     widths = _widths(pad_width, array)
     if mode not in MODES:
         raise ParameterError(f"pad: mode {mode!r} is not one of fxad's", remedy=f"use one of {' '.join(MODES)}")
-    given = {
+    options = {
         "constant_values": constant_values, "end_values": end_values, "stat_length": stat_length,
         "reflect_type": reflect_type,
     }  # fmt: skip
     for name, modes in _TAKEN_BY.items():
-        if given[name] is not None and mode not in modes:
+        if options[name] is not None and mode not in modes:
             raise ParameterError(
                 f"pad: mode {mode!r} takes no {name}", remedy=f"leave it out: it is for {' '.join(modes)}"
             )
@@ -195,8 +195,8 @@ def _pad_linear_ramp(x: Array, ends: Array, widths: Pairs) -> Array:
 
 
 def _pad_statistic(x: Array, widths: Pairs, mode: str, lengths: Pairs) -> Array:
-    found: dict[str, Callable[..., Array]] = {"maximum": amax, "minimum": amin, "mean": mean, "median": median}
-    of = found[mode]
+    statistics: dict[str, Callable[..., Array]] = {"maximum": amax, "minimum": amin, "mean": mean, "median": median}
+    of = statistics[mode]
     for axis, ((before, after), (few, many)) in enumerate(zip(widths, lengths, strict=True)):
         n = x.shape[axis]
         ends = [of(w, axis, keepdims=True) for w in (_slice_axis(x, axis, 0, few), _slice_axis(x, axis, n - many, n))]

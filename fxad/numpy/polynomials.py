@@ -169,8 +169,8 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     values = concrete_value("roots", p, "use roots(p, strip_zeros=False) where the first coefficient is not 0")
     there = values.reshape(-1).nonzero()[0]
     first, last = (int(there[0]), int(there[-1])) if there.size else (0, -1)
-    found = jit_composite(_companion_roots, array[first : last + 1])
-    return concat([found, full((values.size - 1 - last if there.size else 0,), 0, found.dtype)])
+    nonzero_roots = jit_composite(_companion_roots, array[first : last + 1])
+    return concat([nonzero_roots, full((values.size - 1 - last if there.size else 0,), 0, nonzero_roots.dtype)])
 
 
 def _companion_roots(p: Array) -> Array:
@@ -245,8 +245,8 @@ def _least_squares(x: Array, y: Array, w: Array | None, deg: int, rcond: float |
     powers, length = _scaled_vandermonde(x, w, deg)
     b = y if w is None else y * (w if y.ndim == 1 else w[:, None])
     least = x.size * finfo(dtype).eps if rcond is None else rcond
-    found = lstsq(powers, b, least)[0]
-    return found / (length if y.ndim == 1 else length[:, None])
+    solution = lstsq(powers, b, least)[0]
+    return solution / (length if y.ndim == 1 else length[:, None])
 
 
 def _covariance(x: Array, y: Array, w: Array | None, fitted: Array, deg: int, scaled: bool) -> Array:

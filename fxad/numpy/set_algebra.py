@@ -89,8 +89,8 @@ def intersect1d(
         )
         return outs if return_indices else outs[0]
     a, b = _flatten_pair("intersect1d", x1, x2)
-    found, there, first = _padded_set(a, None, b, "inside", size, fill_value)
-    return (found, first, jit_composite(_first_index, b, found, there)) if return_indices else found
+    common, there, first = _padded_set(a, None, b, "inside", size, fill_value)
+    return (common, first, jit_composite(_first_index, b, common, there)) if return_indices else common
 
 
 def _flatten_pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
@@ -109,8 +109,8 @@ def _padded_set(
     fill = None if fill_value is None else asarray(fill_value, x.dtype)
     if not x.size:
         return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
-    found, there, first = jit_composite_all(_select_distinct, x, one, other, which, size, fill)
-    return found, there, first
+    distinct, there, first = jit_composite_all(_select_distinct, x, one, other, which, size, fill)
+    return distinct, there, first
 
 
 def _select_distinct(

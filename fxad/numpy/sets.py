@@ -154,9 +154,9 @@ def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Array:
     """
     array, among = as_array("isin", x1), as_array("isin", x2, 1).ravel()
     if among.size <= _MANY or among.dtype in dtypes.COMPLEX or array.dtype in dtypes.COMPLEX:
-        found = equal(array[..., None], among).any(-1)
+        member = equal(array[..., None], among).any(-1)
     else:
         dtype = result_type(array, among)
         ordered, array = sort(among.astype(dtype)), array.astype(dtype)
-        found = ordered[minimum(searchsorted(ordered, array), among.size - 1)] == array
-    return ~found if invert else found
+        member = ordered[minimum(searchsorted(ordered, array), among.size - 1)] == array
+    return ~member if invert else member

@@ -165,24 +165,24 @@ def split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int =
     """Split x along an axis into equal parts, or at positions."""
     shape = aval_of(x, "split: argument 0").shape
     n = shape[normalize_axis_index("split", axis, len(shape))]
-    given = indices_or_sections
-    if isinstance(given, int) and (given <= 0 or n % given):
-        raise ShapeError(f"split: axis {axis} of size {n} does not divide into {given} equal parts")
-    return array_split(x, given, axis)
+    positions = indices_or_sections
+    if isinstance(positions, int) and (positions <= 0 or n % positions):
+        raise ShapeError(f"split: axis {axis} of size {n} does not divide into {positions} equal parts")
+    return array_split(x, positions, axis)
 
 
 def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """`split`, except that the last parts may be smaller by one element."""
     shape = aval_of(x, "array_split: argument 0").shape
     n = shape[normalize_axis_index("array_split", axis, len(shape))]
-    given = indices_or_sections
-    if isinstance(given, int):
-        if given <= 0:
-            raise ParameterError(f"array_split: {given} parts")
-        size, more = divmod(n, given)
-        at = [k * size + min(k, more) for k in range(1, given)]
+    positions = indices_or_sections
+    if isinstance(positions, int):
+        if positions <= 0:
+            raise ParameterError(f"array_split: {positions} parts")
+        size, more = divmod(n, positions)
+        at = [k * size + min(k, more) for k in range(1, positions)]
     else:
-        at = list(sizes_argument((given,)))
+        at = list(sizes_argument((positions,)))
     return list(apply_op_all("split", shapes.split, (x,), tuple(at), axis))
 
 
@@ -220,11 +220,11 @@ def diag(x: ArrayLike, /, k: int = 0) -> Array:
 def take(x: ArrayLike, indices: ArrayLike | Sequence[int], /, axis: int | None = None) -> Array:
     """Return the elements at `indices` along an axis; None flattens the array."""
     array = as_array("take", x)
-    given = np.asarray(indices) if isinstance(indices, list | tuple) else indices
-    aval = aval_of(given, "take: argument 1")
+    places = np.asarray(indices) if isinstance(indices, list | tuple) else indices
+    aval = aval_of(places, "take: argument 1")
     if aval.dtype not in dtypes.INTEGER and aval.size:
         raise DTypeError(f"take: indices must be integers, got {aval}", remedy="index with x[mask] for a mask")
-    at = given if aval.size else np.zeros(aval.shape, np.int32)  # an empty list is float64 to NumPy
+    at = places if aval.size else np.zeros(aval.shape, np.int32)  # an empty list is float64 to NumPy
     if axis is None:
         return array.ravel()[at]
     return array[(*[slice(None)] * normalize_axis_index("take", axis, array.ndim), at)]

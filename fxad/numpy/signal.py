@@ -146,11 +146,11 @@ def gradient(
     Rule:   `varargs` is the spacing: one for all axes, one for each axis, or the coordinates along each axis.
     """
     array = as_array("gradient", f)
-    given = (axis,) if isinstance(axis, int) else axis
+    axis_tuple = (axis,) if isinstance(axis, int) else axis
     axes = (
         tuple(range(array.ndim))
-        if given is None
-        else tuple([normalize_axis_index("gradient", a, array.ndim) for a in given])
+        if axis_tuple is None
+        else tuple([normalize_axis_index("gradient", a, array.ndim) for a in axis_tuple])
     )
     normalize_axes("gradient", axes, array.ndim)  # none is there twice
     if edge_order not in (1, 2):

@@ -34,13 +34,13 @@ def lexsort(keys: ArrayLike | tuple[ArrayLike, ...] | list[ArrayLike], axis: int
     """Return the indices that sort by the last key, ties by the key before it, and so on. The rows of an array are
     keys."""
     if isinstance(keys, tuple | list):
-        given = tuple(keys)
+        arrays = tuple(keys)
     else:
         array = as_array("lexsort", keys)
-        given = unstack(array) if array.ndim else ()
-    if not given:
+        arrays = unstack(array) if array.ndim else ()
+    if not arrays:
         raise ArgumentError("lexsort: takes at least one key")
-    return apply_op("lexsort", sorting.lexsort, given, axis)
+    return apply_op("lexsort", sorting.lexsort, arrays, axis)
 
 
 def partition(x: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Array:
@@ -77,5 +77,5 @@ def searchsorted(
     Cost:   `method` "scan": log2(x1.size) lookups in a loop; "scan_unrolled": the same without a loop; "sort": sorts
             both together; "compare_all": compares all pairs, best for a small x1.
     """
-    given = x1 if sorter is None else take(x1, sorter)
-    return apply_op("searchsorted", sorting.searchsorted, (given, x2), side, method)
+    ordered = x1 if sorter is None else take(x1, sorter)
+    return apply_op("searchsorted", sorting.searchsorted, (ordered, x2), side, method)

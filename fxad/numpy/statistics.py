@@ -64,8 +64,8 @@ def average(
         count = array.size / mean.size if mean.size else 0
         return (mean, full(mean.shape, count, mean.dtype)) if returned else mean
     w = as_array("average", weights, 2)
-    given = axes if axis is None else tuple(np.atleast_1d(np.asarray(hashable_axis(axis))).tolist())
-    order = [a % array.ndim for a in given] if array.ndim else []
+    reduced_axes = axes if axis is None else tuple(np.atleast_1d(np.asarray(hashable_axis(axis))).tolist())
+    order = [a % array.ndim for a in reduced_axes] if array.ndim else []
     if w.shape not in (array.shape, tuple([array.shape[a] for a in order])):
         raise ShapeError(
             f"average: weights of shape {w.shape} for axis {axis} of {array.aval}",
@@ -148,9 +148,9 @@ def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, les
     x = concat([computed(x) for x in both])
     x = x.astype(dtypes.accumulated(dtype)) if want is not None else x
     w = None
-    for given in (often, much):
-        if given is not None:
-            w = given.astype(dtypes.real_part(x.dtype)) * (1 if w is None else w)
+    for weights in (often, much):
+        if weights is not None:
+            w = weights.astype(dtypes.real_part(x.dtype)) * (1 if w is None else w)
     if w is None:
         count: Array | int = x.shape[1]
         center, norm = x.sum(1, keepdims=True) / (x.shape[1] or np.nan), full((), count - less, x.dtype)
@@ -168,10 +168,14 @@ def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, les
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: object = None) -> Array:
     """Return the correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
     want = _asked("corrcoef", dtype)
-    found = want or result_type(*[stated(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None])
+    result_dtype = want or result_type(
+        *[stated(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None]
+    )
     # a covariance may be out of the range of a narrow dtype, a correlation is not
-    inner = dtypes.accumulated(found)
-    return jit_composite(_correlations, cov(x, y, rowvar, dtype=inner if inner is not found else want)).astype(found)
+    inner = dtypes.accumulated(result_dtype)
+    return jit_composite(_correlations, cov(x, y, rowvar, dtype=inner if inner is not result_dtype else want)).astype(
+        result_dtype
+    )
 
 
 def _correlations(c: Array) -> Array:
@@ -306,16 +310,16 @@ def _quantile(
 
 def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
     """Return q: static for a Python number, so that the indices are static; else an array."""
-    given = q if isinstance(q, Array) else np.asarray(q)
-    if isinstance(given, Array) or isinstance(q, np.ndarray | np.generic):
-        if given.dtype not in dtypes.FLOATING and given.dtype not in dtypes.INTEGER:
-            raise DTypeError(f"{name}: q must be real, got {given.dtype.name}")
-        return asarray(given)
-    if given.dtype.kind not in "iuf":
+    probabilities = q if isinstance(q, Array) else np.asarray(q)
+    if isinstance(probabilities, Array) or isinstance(q, np.ndarray | np.generic):
+        if probabilities.dtype not in dtypes.FLOATING and probabilities.dtype not in dtypes.INTEGER:
+            raise DTypeError(f"{name}: q must be real, got {probabilities.dtype.name}")
+        return asarray(probabilities)
+    if probabilities.dtype.kind not in "iuf":
         raise DTypeError(f"{name}: q must be real, got {q!r:.60}")
-    if not ((given >= 0) & (given <= whole)).all():
+    if not ((probabilities >= 0) & (probabilities <= whole)).all():
         raise ParameterError(f"{name}: q must lie between 0 and {whole}, got {q!r:.60}")
-    return asarray(given.astype(np.float64)) if given.ndim else float(given)
+    return asarray(probabilities.astype(np.float64)) if probabilities.ndim else float(probabilities)
 
 
 def _last(x: Array, axes: tuple[int, ...]) -> Array:
@@ -411,8 +415,8 @@ def _by_weight(
     total = reached[..., -1:]
     # the first element that counts and up to which a part q lies
     here = (reached[..., None, :] >= (parts * total)[..., None]) & (reached[..., None, :] > 0)
-    found = here.argmax(-1)
-    out = take_along_axis(y, found)
+    index = here.argmax(-1)
+    out = take_along_axis(y, index)
     if y.dtype in dtypes.FLOATING:
         wrong = (parts < 0) | (parts > 1) | (total == 0 if skip else missing.any(-1, keepdims=True))
         out = where(wrong, np.nan, out)

@@ -51,10 +51,10 @@ class IntInfo:
 
 def finfo(type: object, /) -> FloatInfo:
     """Return the properties of a floating or complex dtype, or of an array's dtype. Raises: DTypeError."""
-    given = _dtype_of(type)
-    if given not in dtypes.INEXACT:
-        raise DTypeError(f"finfo: {given.name} is not floating", remedy="use iinfo")
-    real = dtypes.real_part(given)
+    dtype = _dtype_of(type)
+    if dtype not in dtypes.INEXACT:
+        raise DTypeError(f"finfo: {dtype.name} is not floating", remedy="use iinfo")
+    real = dtypes.real_part(dtype)
     info = ml_dtypes.finfo(real)  # type: ignore[no-untyped-call]
     values = [float(v) for v in (info.eps, info.max, info.min, info.smallest_normal, info.smallest_subnormal)]
     return FloatInfo(real, 8 * real.itemsize, *values)
@@ -62,17 +62,17 @@ def finfo(type: object, /) -> FloatInfo:
 
 def iinfo(type: object, /) -> IntInfo:
     """Return the properties of an integer dtype, or of an array's dtype. Raises: DTypeError."""
-    given = _dtype_of(type)
-    if given not in dtypes.INTEGER:
-        raise DTypeError(f"iinfo: {given.name} is not an integer dtype", remedy="use finfo")
-    bits = 8 * given.itemsize
-    signed = given in dtypes.SIGNED
-    return IntInfo(given, bits, (1 << (bits - signed)) - 1, -(1 << (bits - 1)) if signed else 0)
+    dtype = _dtype_of(type)
+    if dtype not in dtypes.INTEGER:
+        raise DTypeError(f"iinfo: {dtype.name} is not an integer dtype", remedy="use finfo")
+    bits = 8 * dtype.itemsize
+    signed = dtype in dtypes.SIGNED
+    return IntInfo(dtype, bits, (1 << (bits - signed)) - 1, -(1 << (bits - 1)) if signed else 0)
 
 
 def _dtype_of(value: object) -> DType:
-    found = getattr(value, "dtype", None)
-    return dtypes.as_dtype(found if isinstance(found, np.dtype) else value)
+    own = getattr(value, "dtype", None)
+    return dtypes.as_dtype(own if isinstance(own, np.dtype) else value)
 
 
 def result_type(*arrays_and_dtypes: object) -> DType:
@@ -120,12 +120,12 @@ _KINDS: Final = MappingProxyType(
 def isdtype(dtype: object, kind: object) -> bool:
     """Return True if a dtype is of a kind ("integral", "real floating", ...), equals a dtype, or matches one of a
     tuple."""
-    given = dtypes.as_dtype(dtype)
+    wanted = dtypes.as_dtype(dtype)
     if isinstance(kind, tuple):
-        return any([isdtype(given, k) for k in kind])
+        return any([isdtype(wanted, k) for k in kind])
     if isinstance(kind, str) and kind in _KINDS:
-        return given in _KINDS[kind]
-    return given is dtypes.as_dtype(kind)
+        return wanted in _KINDS[kind]
+    return wanted is dtypes.as_dtype(kind)
 
 
 # NumPy's classes of dtypes, and the dtypes of fxad in each: NumPy does not know that bfloat16 is floating.

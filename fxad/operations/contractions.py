@@ -259,8 +259,8 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Result
 
 def einsum(emit: Emit, *args: object) -> Results:
     """The sum of products over labelled axes: operands, then their labels, the result's, the path, the dtype."""
-    *given, labels, out, path, preferred = args
+    *arrays, labels, out, path, preferred = args
     named = cast("tuple[tuple[Label, ...], ...]", labels)
-    operands = _with_labels(*zip(cast("list[Atom]", given), named, strict=True))
+    operands = _with_labels(*zip(cast("list[Atom]", arrays), named, strict=True))
     steps = cast("tuple[tuple[int, ...], ...]", path)
     return (contract(emit, "einsum", operands, cast("tuple[Label, ...]", out), steps, cast("DType | None", preferred)),)

@@ -26,9 +26,9 @@ def fft_transform(
 ) -> Results:
     """One of the four kinds over any axes, resized to `sizes` first by truncation or zero padding."""
     at = _axes(name, x, sizes, axes)
-    given = tuple([x.aval.shape[a] for a in at])
+    current = tuple([x.aval.shape[a] for a in at])
     half = kind == "IRFFT"
-    lengths = (*given[:-1], 2 * (given[-1] - 1)) if sizes is None and half and at else sizes or given
+    lengths = (*current[:-1], 2 * (current[-1] - 1)) if sizes is None and half and at else sizes or current
     if any([n < 1 for n in lengths]):
         raise ShapeError(f"{name}: cannot transform {x.aval} to sizes {lengths}: all must be positive")
     y = convert(emit, x, _dtype(name, x, kind))

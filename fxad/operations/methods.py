@@ -279,8 +279,8 @@ class Methods(Operators):
 
 def sizes_argument(shape: tuple[int | Sequence[int], ...]) -> Shape:
     """Return sizes or axes given one by one or as one sequence; -1 is allowed. Raises: ArgumentError."""
-    given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
     try:
-        return tuple([n.__index__() for n in given])  # type: ignore[union-attr]
+        return tuple([n.__index__() for n in sizes])  # type: ignore[union-attr]
     except (AttributeError, TypeError):
-        raise ArgumentError(f"shape: {given!r} is not made of integers") from None
+        raise ArgumentError(f"shape: {sizes!r} is not made of integers") from None

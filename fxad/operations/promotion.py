@@ -39,17 +39,17 @@ def dtype_kind(dtype: DType) -> int:
 def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
     """Return the dtype of a Python scalar: that of the array operand, or its own. Raises: DTypeError (an int)."""
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
-    found = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
-    if own == 1 and found in dtypes.INTEGER:
-        least, most = dtypes.RANGES[found]
+    result = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
+    if own == 1 and result in dtypes.INTEGER:
+        least, most = dtypes.RANGES[result]
         if not least <= int(value.real) <= most:
             raise DTypeError(
-                f"scalar: {value} does not fit in {found.name}",
+                f"scalar: {value} does not fit in {result.name}",
                 remedy="convert the array to a wider dtype, or make the scalar an array of the dtype you mean",
             )
     elif own == 1 and int(value.real).bit_length() > 1023:
-        raise DTypeError(f"scalar: an int of {int(value.real).bit_length()} bits does not fit in {found.name}")
-    return found
+        raise DTypeError(f"scalar: an int of {int(value.real).bit_length()} bits does not fit in {result.name}")
+    return result
 
 
 def dtype_of_scalars(values: Sequence[object]) -> DType | None:

@@ -184,8 +184,8 @@ def _promote_arrays(op: str, emit: Emit, xs: Sequence[Atom]) -> list[Atom]:
 
 def concatenate(emit: Emit, *args: object) -> Results:
     """Join arrays along an axis, the last argument; flattened first for None."""
-    *given, axis = args
-    xs = _promote_arrays("concatenate", emit, cast("list[Atom]", given))
+    *arrays, axis = args
+    xs = _promote_arrays("concatenate", emit, cast("list[Atom]", arrays))
     if axis is None:
         xs, axis = [emit_reshape(emit, x, (x.aval.size,)) for x in xs], 0
     for k, x in enumerate(xs):
@@ -197,8 +197,8 @@ def concatenate(emit: Emit, *args: object) -> Results:
 
 def stack(emit: Emit, *args: object) -> Results:
     """Arrays of one shape along a new axis, which is the last argument."""
-    *given, axis = args
-    xs = _promote_arrays("stack", emit, cast("list[Atom]", given))
+    *arrays, axis = args
+    xs = _promote_arrays("stack", emit, cast("list[Atom]", arrays))
     for k, x in enumerate(xs):
         if x.aval.shape != xs[0].aval.shape:
             raise ShapeError(f"stack: shapes differ: array 0 {xs[0].aval}, array {k} {x.aval}")

@@ -53,15 +53,15 @@ class OptimizationBarrier(Linear):
         return ctx(self, *args), dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        found = iter(ctx.lin(self, *[t for t in tangents if isinstance(t, Lin)]))
-        return ctx(self, *primals), tuple([next(found) if isinstance(t, Lin) else t for t in tangents])
+        lins = iter(ctx.lin(self, *[t for t in tangents if isinstance(t, Lin)]))
+        return ctx(self, *primals), tuple([next(lins) if isinstance(t, Lin) else t for t in tangents])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return all(mask)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        found = iter(ctx(self, *[ct for ct in cts if not isinstance(ct, Zero)]))
-        bars = [ct if isinstance(ct, Zero) else next(found) for ct in cts]
+        remaining = iter(ctx(self, *[ct for ct in cts if not isinstance(ct, Zero)]))
+        bars = [ct if isinstance(ct, Zero) else next(remaining) for ct in cts]
         return tuple([bar if isinstance(a, Hole) else None for bar, a in zip(bars, args, strict=True)])
 
 

@@ -125,13 +125,13 @@ class Cumulative(Primitive):
         if x.size == 0 or n == 1:
             return args
         wide = x.with_dtype(dtypes.accumulated(x.dtype))
-        given = args if wide is x else hlo.op("stablehlo.convert", args, (wide,))
+        wide_args = args if wide is x else hlo.op("stablehlo.convert", args, (wide,))
         unit = self.unit(wide.dtype)
         if n <= _WINDOW and self.applies:
-            done = self._window(hlo, given[0], wide, hlo.constant(unit))
+            done = self._window(hlo, wide_args[0], wide, hlo.constant(unit))
         else:
             done = hlo.call(
-                cumulative_program(self.name, (wide,), self.join(), (unit.value,), self.axis, self.reverse), given
+                cumulative_program(self.name, (wide,), self.join(), (unit.value,), self.axis, self.reverse), wide_args
             )
         return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
 
@@ -263,8 +263,8 @@ class CumExtremum(Cumulative):
         same = emit.one(OR, nans, emit.one(EQ, y, ahead))
         at = emit.one(Iota(y.aval.shape, dtypes.int32, self.axis))
         first = n - 1 if self.reverse else 0
-        found = emit.one(SELECT_N, same, at, Lit.of(first, at.aval))
-        return emit.one((CumMin if self.reverse else CumMax)(self.axis, self.reverse), found)
+        latest = emit.one(SELECT_N, same, at, Lit.of(first, at.aval))
+        return emit.one((CumMin if self.reverse else CumMax)(self.axis, self.reverse), latest)
 
 
 @final

@@ -80,12 +80,15 @@ class Fft(Linear):
         if x.dtype not in takes:
             raise DTypeError(f"fft: {self.kind} takes {' or '.join([d.name for d in sorted(takes, key=str)])}, got {x}")
         half = (*self.lengths[:-1], self.lengths[-1] // 2 + 1)
-        given, made = (half if self.kind == "IRFFT" else self.lengths), (half if self.kind == "RFFT" else self.lengths)
-        lead = x.ndim - len(given)
-        if lead < 0 or x.shape[lead:] != given:
-            raise ShapeError(f"fft: {self.kind} of lengths {self.lengths} takes last axes {given}, got {x}")
+        lengths_in, lengths_out = (
+            (half if self.kind == "IRFFT" else self.lengths),
+            (half if self.kind == "RFFT" else self.lengths),
+        )
+        lead = x.ndim - len(lengths_in)
+        if lead < 0 or x.shape[lead:] != lengths_in:
+            raise ShapeError(f"fft: {self.kind} of lengths {self.lengths} takes last axes {lengths_in}, got {x}")
         dtype = dtypes.complex_of(x.dtype) if self.kind == "RFFT" else x.dtype
-        return (Aval((*x.shape[:lead], *made), dtypes.real_part(dtype) if self.kind == "IRFFT" else dtype),)
+        return (Aval((*x.shape[:lead], *lengths_out), dtypes.real_part(dtype) if self.kind == "IRFFT" else dtype),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args

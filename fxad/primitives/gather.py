@@ -117,10 +117,10 @@ class Gather(Linear):
             out = np.zeros(parts, x.dtype)
         else:
             grid, within = windows.grid(x.shape, indices, self.slice_sizes)
-            found = x[grid] if grid else np.broadcast_to(x, within.shape)
+            gathered = x[grid] if grid else np.broadcast_to(x, within.shape)
             if self.mode == "drop":
-                found = np.where(within.reshape(within.shape + (1,) * x.ndim), found, np.zeros((), x.dtype))
-            out = found.reshape(parts)
+                gathered = np.where(within.reshape(within.shape + (1,) * x.ndim), gathered, np.zeros((), x.dtype))
+            out = gathered.reshape(parts)
         return (out.transpose(windows.order(out.ndim)),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -139,8 +139,8 @@ class Gather(Linear):
     def _composed(self, x: Aval, indices: Aval) -> Jaxpr:
         """Return an equivalent program whose gather needs no rule for windows out of range."""
         b = Builder()
-        operand, given = b.inputs((x, indices))
-        at = widen_indices(b, given)
+        operand, vectors = b.inputs((x, indices))
+        at = widen_indices(b, vectors)
         out = b.one(self._with(self.windows, self.slice_sizes, "clip"), operand, at)
         if self.mode == "drop" and self.start_index_map:
             within = windows_in_range(b, at, tuple([x.shape[a] - self.slice_sizes[a] for a in self.start_index_map]))
@@ -262,11 +262,13 @@ class ScatterFamily(Primitive):
         grid, within = windows.grid(x.shape, indices, sizes)
         # (batch, window) order, with axes of size 1 where the window has none
         back = np.argsort(windows.order(updates.ndim))
-        given = updates.transpose(back).reshape(within.shape + sizes)
-        kept = np.broadcast_to(within.reshape(within.shape + (1,) * x.ndim) | (self.mode == "clip"), given.shape)
+        update_windows = updates.transpose(back).reshape(within.shape + sizes)
+        kept = np.broadcast_to(
+            within.reshape(within.shape + (1,) * x.ndim) | (self.mode == "clip"), update_windows.shape
+        )
         out = np.array(x, ndmin=1)  # a 0-d operand has one place
         at = tuple([g[kept] for g in grid]) or (np.zeros(np.count_nonzero(kept), np.int64),)
-        self.combine(out, at, given[kept])
+        self.combine(out, at, update_windows[kept])
         return (out.reshape(x.shape),)
 
     @final
@@ -288,8 +290,8 @@ class ScatterFamily(Primitive):
     def _composed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
         """Return an equivalent program whose scatter drops windows out of range."""
         b = Builder()
-        operand, given, values = b.inputs((x, indices, updates))
-        at = widen_indices(b, given)
+        operand, vectors, values = b.inputs((x, indices, updates))
+        at = widen_indices(b, vectors)
         if self.mode == "clip":
             sizes = self.sizes(x.shape, updates.shape)
             at = clamp_starts(b, at, tuple([x.shape[a] - sizes[a] for a in self.scatter_dims_to_operand_dims]))

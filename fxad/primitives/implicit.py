@@ -110,8 +110,8 @@ class LinearSolve(Applied, Linear):
         n = self.size
         b = _stacked(ctx, args[:n], dims[:n])
         known, at = dims[n:], (0,) * n
-        made, aux = _batched_system(ctx, self.bodies, at, known)
-        return ctx(LinearSolve(made[0], made[1], made[2:]), *b, *args[n:]), (*at, *aux)
+        solved, aux = _batched_system(ctx, self.bodies, at, known)
+        return ctx(LinearSolve(solved[0], solved[1], solved[2:]), *b, *args[n:]), (*at, *aux)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n = self.size
@@ -135,9 +135,9 @@ class LinearSolve(Applied, Linear):
                 remedy="give custom_linear_solve a transpose_solve, or symmetric=True where matvec is its own "
                 "transpose; let a tangent_solve(g, y) solve with the g that it is given",
             )
-        given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
+        dense_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         known = [a for a in args if not isinstance(a, Hole)]
-        bars = ctx(LinearSolve(self.adjoint[0], self.adjoint[1], (self.matvec, self.solve)), *given, *known)
+        bars = ctx(LinearSolve(self.adjoint[0], self.adjoint[1], (self.matvec, self.solve)), *dense_cts, *known)
         return (*bars, *[None] * len(known))
 
 
@@ -213,9 +213,9 @@ class Root(Applied):
         system = (0,) * len(self.equation.outs)
         equation, _ = ctx.recur(self.equation, where, system)
         solve, out_dims = _batched_solve(ctx, self.solve, where, at)
-        kept, found = ctx.recur(self.at, where)
-        made, _ = _batched_system(ctx, self.system, system, (*found, *known))
-        return ctx(Root(equation, solve, kept, made, c), *args[:c], *guess), out_dims
+        kept, residual_dims = ctx.recur(self.at, where)
+        solved, _ = _batched_system(ctx, self.system, system, (*residual_dims, *known))
+        return ctx(Root(equation, solve, kept, solved, c), *args[:c], *guess), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         c, n = self.captured, self.size
@@ -232,8 +232,8 @@ class Root(Applied):
         at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
         _, kept = call_primal(ctx, at, 0, point)
         known = (*kept, *select_by_mask(primals[:c], needed[n_at:]))
-        made = LinearSolve(system[0], system[1], tuple(system[2:]))
-        dots = ctx.lin(made, *[_negative(ctx, t) for t in moved], *known)
+        solve = LinearSolve(system[0], system[1], tuple(system[2:]))
+        dots = ctx.lin(solve, *[_negative(ctx, t) for t in moved], *known)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
         return outs, spread_tangents(dots, nonzero, [v.aval for v in outs])
 

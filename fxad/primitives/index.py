@@ -230,8 +230,8 @@ class Index(Linear):
             x = b.one(DynamicSlice(self.sizes), self._part(b, x), *self._starts(b, ins[0].shape, places))
             return hlo.call(b.build((self._without(b, x),), "index"), args)
         attrs = self.part(ins[0].shape).attributes()
-        found = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
-        return hlo.op("stablehlo.reshape", found, outs) if self.dropped else found
+        window = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
+        return hlo.op("stablehlo.reshape", window, outs) if self.dropped else window
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, *places), (dim, *place_dims) = args, dims

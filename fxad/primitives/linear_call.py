@@ -83,8 +83,8 @@ class LinearCall(Applied, Linear):
             )
         linear, known = self.body.in_avals[:n], self.body.in_avals[n:]
         check_body_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
-        for what, found in (("linear operand", linear), ("result", outs)):
-            for k, aval in enumerate(found):
+        for what, avals_of_role in (("linear operand", linear), ("result", outs)):
+            for k, aval in enumerate(avals_of_role):
                 if not aval.inexact:
                     raise ParameterError(
                         f"{self.name}: {what} {k} of {self.body.name} is {aval}, which has no tangent",
@@ -113,9 +113,9 @@ class LinearCall(Applied, Linear):
         return all(mask[: self.n_linear]) and not any(mask[self.n_linear :])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
+        nonzero_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         known = [a for a in args if not isinstance(a, Hole)]
-        bars = ctx(LinearCall(self.adjoint, self.body, len(given)), *given, *known)
+        bars = ctx(LinearCall(self.adjoint, self.body, len(nonzero_cts)), *nonzero_cts, *known)
         return (*bars, *[None] * len(known))
 
 
@@ -134,8 +134,8 @@ def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple
 def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
     """Return a batched map from cotangents (its first operands) to cotangents. The cotangent of an operand that is not
     batched is summed over the examples. The contribution of a result that is not batched is counted once."""
-    found = ctx.recur(pull, (*cts, *known))[1]
-    at = tuple([(None if d is None else 0) if w is None else w for d, w in zip(found, wants, strict=True)])
+    out_dims = ctx.recur(pull, (*cts, *known))[1]
+    at = tuple([(None if d is None else 0) if w is None else w for d, w in zip(out_dims, wants, strict=True)])
     jaxpr, _ = ctx.recur(pull, (*cts, *known), at)
     sums = [k for k, (w, d) in enumerate(zip(wants, at, strict=True)) if w is None and d is not None]
     if not sums:
@@ -190,8 +190,8 @@ def check_body_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], o
     """Check the type of a body of an equation. Raises: ParameterError."""
     for verb, have, want in (("takes", jaxpr.in_avals, ins), ("returns", jaxpr.out_avals, outs)):
         if have != want:
-            found, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
+            actual, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
             raise ParameterError(
-                f"{name}: {role} {jaxpr.name} {verb} ({found}), expected ({wanted})",
+                f"{name}: {role} {jaxpr.name} {verb} ({actual}), expected ({wanted})",
                 remedy=TRACE_AGAIN,
             )

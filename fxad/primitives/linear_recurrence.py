@@ -110,9 +110,9 @@ class LinearRecurrence(Linear):
         if x.size == 0 or x.shape[self.axis] == 1:
             return args[1:]
         wide = x.with_dtype(dtypes.float32) if x.dtype.itemsize < 4 else x
-        given = args if wide is x else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
+        wide_args = args if wide is x else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
         program = cumulative_program(self.name, (wide, wide), compose_affine, (1.0, 0.0), self.axis, self.reverse)
-        done = hlo.call(Jaxpr(program.ins, program.eqns, program.outs[1:], program.name), given)
+        done = hlo.call(Jaxpr(program.ins, program.eqns, program.outs[1:], program.name), wide_args)
         return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:

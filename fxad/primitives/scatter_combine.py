@@ -119,8 +119,8 @@ class ScatterExtremum(ScatterFamily):
 
     def _counts(self, ctx: JvpCtx, count: Atom, indices: Atom, updates: Atom) -> Atom:
         """Return the counts at the places of the updates; 1 for updates that are left out."""
-        found = self.read(ctx, count, indices, updates.aval)
-        return ctx.one(MAX, found, Lit.of(1, updates.aval))
+        counts = self.read(ctx, count, indices, updates.aval)
+        return ctx.one(MAX, counts, Lit.of(1, updates.aval))
 
 
 @final

@@ -142,8 +142,8 @@ class Selection(Linear):
         best = extremum.reduce(values, -1, keepdims=True)
         hits = np.greater_equal(places, 0) & ((values == best) | (values != values))
         first = np.argmax(hits, -1, keepdims=True)
-        found = np.where(hits.any(-1, keepdims=True), np.take_along_axis(places, first, -1), -1)
-        return np.asarray(found[..., 0], np.int64)
+        selected = np.where(hits.any(-1, keepdims=True), np.take_along_axis(places, first, -1), -1)
+        return np.asarray(selected[..., 0], np.int64)
 
     @final
     def _reduced(self, hlo: Hlo, x: Aval, places: Shape, args: HloValues, carried: Avals) -> list[HloValue]:

@@ -233,9 +233,11 @@ def lower_reduce(
 ) -> HloValues:
     """Emit a `stablehlo.reduce` of a value of type `x`, in the dtype of `start`."""
     wide = start.aval.dtype
-    given = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
+    wide_args = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
     types = [a.with_dtype(wide) for a in outs]
-    done = hlo.op("stablehlo.reduce", (*given, hlo.constant(start)), types, {"dimensions": i64_array(axes)}, (applies,))
+    done = hlo.op(
+        "stablehlo.reduce", (*wide_args, hlo.constant(start)), types, {"dimensions": i64_array(axes)}, (applies,)
+    )
     return done if wide is x.dtype else hlo.op("stablehlo.convert", done, outs)
 
 

@@ -81,8 +81,8 @@ class TopK(Primitive):
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
             return hlo.call(_by_sorting(x, self.k), args)
         top = (values.with_dtype(dtypes.float32), places)
-        found = hlo.op("chlo.top_k", hlo.call(_plain(x), args), top, {"k": i64_attribute(self.k)})
-        return hlo.call(_picked(x, places), (*args, found[1]))
+        values_and_indices = hlo.op("chlo.top_k", hlo.call(_plain(x), args), top, {"k": i64_attribute(self.k)})
+        return hlo.call(_picked(x, places), (*args, values_and_indices[1]))
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
@@ -121,8 +121,8 @@ def _by_sorting(x: Aval, k: int) -> Jaxpr:
     axis, n = x.ndim - 1, x.shape[-1]
     count = b.one(Iota(x.shape, dtypes.int32, axis))
     back = b.one(SUB, Lit.of(n - 1, count.aval), count)
-    found = b(Sort(axis, 1), b.one(Rev((axis,)), b.input(x)), back)
-    return b.build([_last(b, v, axis, k) for v in found], "by_sorting")
+    descending = b(Sort(axis, 1), b.one(Rev((axis,)), b.input(x)), back)
+    return b.build([_last(b, v, axis, k) for v in descending], "by_sorting")
 
 
 def _last(emit: Emit, x: Atom, axis: int, k: int) -> Atom:

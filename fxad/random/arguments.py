@@ -53,10 +53,10 @@ def broadcast_shape(name: str, shape: ShapeLike | None, **parameters: ArrayLike)
     """Return the shape of a result with parameters: their common shape, or `shape`, to which each must broadcast."""
     shapes = {which: aval_of(p, f"{name}: {which}").shape for which, p in parameters.items()}
     if shape is None:
-        found: Shape = ()
+        common: Shape = ()
         for own in shapes.values():
-            found = promotion.common_shape(name, found, own)
-        return found
+            common = promotion.common_shape(name, common, own)
+        return common
     sizes = result_shape(name, shape)
     for which, own in shapes.items():
         check_fits(name, sizes, which, own)
@@ -96,24 +96,24 @@ def integer_dtype(name: str, dtype: object, default: DType = dtypes.int32) -> DT
 def _choose_dtype(
     name: str, dtype: object, takes: frozenset[DType], kinds: str, default: DType, parameters: dict[str, ArrayLike]
 ) -> DType:
-    found = default
+    result = default
     if dtype is not None:
-        found = dtypes.as_dtype(dtype)
-        if found not in takes:
-            raise DTypeError(f"{name}: dtype must be {kinds}, got {found.name}")
+        result = dtypes.as_dtype(dtype)
+        if result not in takes:
+            raise DTypeError(f"{name}: dtype must be {kinds}, got {result.name}")
     else:
         own = [aval_of(p, f"{name}: {which}").dtype for which, p in parameters.items() if not is_scalar(p)]
         own = [d for d in own if d in takes]
         for k, d in enumerate(own):
-            found = d if k == 0 else promotion.promote_dtypes(name, found, d)
+            result = d if k == 0 else promotion.promote_dtypes(name, result, d)
     for which, p in parameters.items():
         own_dtype = aval_of(p, f"{name}: {which}").dtype
-        if promotion.dtype_kind(own_dtype) > promotion.dtype_kind(found):
+        if promotion.dtype_kind(own_dtype) > promotion.dtype_kind(result):
             raise DTypeError(
-                f"{name}: {which} is {own_dtype.name}, which does not convert to {found.name}",
+                f"{name}: {which} is {own_dtype.name}, which does not convert to {result.name}",
                 remedy=f"convert {which} first, or ask for another dtype",
             )
-    return found
+    return result
 
 
 def parameter_operand(value: ArrayLike, dtype: DType) -> ArrayLike:

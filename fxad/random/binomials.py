@@ -92,7 +92,7 @@ def _transformed_rejection(key: Array, n: Array, p: Array) -> Array:
     m = lax.floor((n + 1) * p)
 
     def step(state: _State) -> _State:
-        found, accepted, key = state
+        value, accepted, key = state
         following, key_u, key_v = split_keys(key, 3)
         u, v = uniform_01(key_u, p.shape, p.dtype) - 0.5, uniform_01(key_v, p.shape, p.dtype)
         inside = 0.5 - abs(u)
@@ -106,7 +106,7 @@ def _transformed_rejection(key: Array, n: Array, p: Array) -> Array:
             + (_stirling_tail(m) + _stirling_tail(n - m) - _stirling_tail(k) - _stirling_tail(n - k))
         )
         now = squeezed | (~refused & (lax.log(v * alpha / (a / (inside * inside) + b)) <= bound))
-        return fnp.where(now, k, found), accepted | now, following
+        return fnp.where(now, k, value), accepted | now, following
 
     start = literal_of(-1, p.dtype, p.shape), literal_of(False, dtypes.bool_, p.shape), key
     return lax.while_loop(lambda state: (~state[1]).any(), step, start)[0]

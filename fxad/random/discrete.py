@@ -165,7 +165,7 @@ def _poisson_large(key: Array, lam: Array, dtype: DType) -> Array:
     v_r = 0.9277 - 3.6224 / (b - 2)
 
     def step(state: _Counting) -> _Counting:
-        found, accepted, key = state
+        value, accepted, key = state
         following, key_u, key_v = split_keys(key, 3)
         u, v = uniform_01(key_u, lam.shape, lam.dtype) - 0.5, uniform_01(key_v, lam.shape, lam.dtype)
         inside = 0.5 - abs(u)
@@ -175,7 +175,7 @@ def _poisson_large(key: Array, lam: Array, dtype: DType) -> Array:
         squeezed = (inside >= 0.07) & (v <= v_r)
         refused = (k < 0) | ((inside < 0.013) & (v > inside))
         now = squeezed | (~refused & (s <= t))
-        return fnp.where(now, k, found), accepted | now, following
+        return fnp.where(now, k, value), accepted | now, following
 
     start = literal_of(-1, lam.dtype, lam.shape), literal_of(False, dtypes.bool_, lam.shape), key
     return lax.while_loop(lambda state: (~state[1]).any(), step, start)[0].astype(dtype)

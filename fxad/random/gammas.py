@@ -100,8 +100,8 @@ def _marsaglia_tsang(keys: Array, a: Array, log: bool) -> Array:
         again = rejected(proposal)
         following, key_x, key_u = split_keys(proposal[0], 3)
         x, v = _positive_proposals(key_x, c, again)
-        made = following, x * x, v * v * v, uniform_01(key_u, (), dtype)
-        return _update_active(again, made, proposal)
+        proposed = following, x * x, v * v * v, uniform_01(key_u, (), dtype)
+        return _update_active(again, proposed, proposal)
 
     proposals, last = split_keys(keys, 2)
     zero = literal_of(0, dtype, a.shape)

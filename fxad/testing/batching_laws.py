@@ -31,14 +31,14 @@ def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int
     out_dims = vmap(program, size, at)[1]
     room = max([program_tolerance(program, r) for r in rows])
     wants = [run(program, r) for r in rows]
-    found = run(batched, stacked)
-    for k, (have, d) in enumerate(zip(found, out_dims, strict=True)):
+    batched_outs = run(batched, stacked)
+    for k, (have, d) in enumerate(zip(batched_outs, out_dims, strict=True)):
         for i, want in enumerate(wants):
             row = have if d is None else np.take(have, i, d)
             if problem := differ([row], [want[k]], slack=room):
                 fail(f"vmap over {at} differs from the loop in row {i}, result {k}: {problem}", program, args, batched)
     fronted = check_transform(lambda f: vmap(f, size, at, (0,) * len(f.outs))[0], program)
-    front = [np.stack([w[k] for w in wants]) for k in range(len(found))]
+    front = [np.stack([w[k] for w in wants]) for k in range(len(batched_outs))]
     if problem := differ(run(fronted, stacked), front, slack=room):
         fail(f"vmap over {at} to axis 0 differs from the stacked loop: {problem}", program, args, fronted)
 

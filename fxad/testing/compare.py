@@ -158,15 +158,15 @@ def slopes(f: Callable[[float], Values], h: float) -> list[Wide]:
 
 def instantiate_tangents(tangents: Values, nonzero: Sequence[bool], avals: Sequence[Aval]) -> list[NDArray]:
     """Return tangents of all results, with zeros for those that have none."""
-    given = iter(tangents)
-    return [next(given) if nz else np.zeros(a.shape, a.dtype) for nz, a in zip(nonzero, avals, strict=True)]
+    remaining = iter(tangents)
+    return [next(remaining) if nz else np.zeros(a.shape, a.dtype) for nz, a in zip(nonzero, avals, strict=True)]
 
 
 def step_along(args: Values, dots: Values, mask: Sequence[bool], t: float) -> list[NDArray]:
     """Return the operands, with those in `mask` moved by `t` along their tangents."""
-    given = iter(dots)
+    remaining = iter(dots)
     return [
-        to_dtype(to_widest_dtype(a) + t * to_widest_dtype(next(given)), a.dtype) if m else a
+        to_dtype(to_widest_dtype(a) + t * to_widest_dtype(next(remaining)), a.dtype) if m else a
         for a, m in zip(args, mask, strict=True)
     ]
 
@@ -182,17 +182,17 @@ def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1
     At a kink, or closer to one than the smallest step, the derivative must lie between the slopes on both sides.
     """
     bad = [*range(len(tangents))]
-    found: list[Wide] = []
+    estimates: list[Wide] = []
     for h in _STEPS:
-        found = slopes(f, h)
-        bad = [k for k in bad if not _lies_between_slopes(tangents[k], found[k], found[k], tol)]
+        estimates = slopes(f, h)
+        bad = [k for k in bad if not _lies_between_slopes(tangents[k], estimates[k], estimates[k], tol)]
         if not bad:
             return ""
     # the slopes of what bends differ by the step times the curvature: at the smallest step that is next to nothing
     left, right = one_sided(f, _STEPS[-1])
     for k in bad:
         if not _lies_between_slopes(tangents[k], left[k], right[k], tol):
-            slope, *sides = [to_dtype(x[k], tangents[k].dtype).tolist() for x in (found, left, right)]
+            slope, *sides = [to_dtype(x[k], tangents[k].dtype).tolist() for x in (estimates, left, right)]
             return f"tangent {k}: got {tangents[k].tolist()}, central difference {slope}, on the two sides {sides}"
     return ""
 

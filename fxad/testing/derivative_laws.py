@@ -52,10 +52,10 @@ def check_program_jvp(case: Case) -> None:
     dots, n, room = random_dots(case), len(program.outs), program_tolerance(program, args)
     nonzero = jvp(program, mask)[1]
     forward = check_transform(lambda f: jvp(f, mask)[0], program)
-    found = run(forward, [*args, *dots])
-    if problem := differ(found[:n], run(program, args), slack=room):
+    forward_outs = run(forward, [*args, *dots])
+    if problem := differ(forward_outs[:n], run(program, args), slack=room):
         fail(f"jvp changed the results: {problem}", program, args, forward)
-    tangents = instantiate_tangents(found[n:], nonzero, program.out_avals)
+    tangents = instantiate_tangents(forward_outs[n:], nonzero, program.out_avals)
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
 
     def moved(t: float) -> list[NDArray]:
@@ -65,7 +65,7 @@ def check_program_jvp(case: Case) -> None:
     if case.smooth and (problem := tangent_error(moved, [tangents[k] for k in seen], 1e4 * room)):
         fail(f"jvp: {problem}", program, args, forward)
     twice = run(forward, [*args, *[2 * d for d in dots]])[n:]
-    if problem := differ(twice, [2 * t for t in found[n:]], slack=room):
+    if problem := differ(twice, [2 * t for t in forward_outs[n:]], slack=room):
         fail(f"jvp is not linear in the tangents: {problem}", program, args, forward)
 
 
@@ -218,14 +218,14 @@ def check_second_order(case: Case) -> None:
     gradient = grad(program, mask)
     over_reverse, nonzero = jvp(gradient, mask)
     room = 1e9 * program_tolerance(over_reverse, [*args, *dots]) ** 2
-    found = instantiate_tangents(run(over_reverse, [*args, *dots])[n:], nonzero, gradient.out_avals)
+    second = instantiate_tangents(run(over_reverse, [*args, *dots])[n:], nonzero, gradient.out_avals)
     forward, nonzero = jvp(program, mask)
     if any(nonzero):
         slope = Jaxpr(forward.ins, forward.eqns, forward.outs[1:])
         over_forward = grad(slope, (*mask, *zeros))
-        if problem := differ(found, run(over_forward, [*args, *dots]), slack=room):
+        if problem := differ(second, run(over_forward, [*args, *dots]), slack=room):
             fail(f"forward over reverse is not reverse over forward: {problem}", program, args)
-    if problem := tangent_error(lambda t: run(gradient, step_along(args, dots, mask, t)), found, 1e4 * room):
+    if problem := tangent_error(lambda t: run(gradient, step_along(args, dots, mask, t)), second, 1e4 * room):
         fail(f"the derivative of the gradient: {problem}", program, args, over_reverse)
 
 
@@ -265,8 +265,8 @@ def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
     dots, cts = random_dots(case), random_tangents([a for a in program.out_avals if a.inexact], case.seed + 1)
     backward = [vjp_fused(f, mask) for f in (program, other)]
     room = max(rtol, 1e3 * program_tolerance(backward[0], [*args, *cts]))
-    plain, found = [run(f, [*args, *cts]) for f in backward]
-    if problem := differ(found, plain, slack=room):
+    plain, others = [run(f, [*args, *cts]) for f in backward]
+    if problem := differ(others, plain, slack=room):
         fail(f"another gradient: {problem}", program, args, backward[1])
     pushed = []
     for f in (program, other):

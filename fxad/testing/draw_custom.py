@@ -101,9 +101,9 @@ def ruled(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall:
 
 def _of_inexact(body: Jaxpr, dots: Sequence[Atom], nonzero: Sequence[bool]) -> list[Atom]:
     """Return the tangents of the inexact results, with zeros for those that have none."""
-    given = iter(dots)
-    found = [next(given) if nz else Zero(a).instantiate() for nz, a in zip(nonzero, body.out_avals, strict=True)]
-    return [t for t, a in zip(found, body.out_avals, strict=True) if a.inexact]
+    remaining = iter(dots)
+    every = [next(remaining) if nz else Zero(a).instantiate() for nz, a in zip(nonzero, body.out_avals, strict=True)]
+    return [t for t, a in zip(every, body.out_avals, strict=True) if a.inexact]
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({CustomCall: _custom, LinearCall: _linear})

@@ -89,10 +89,10 @@ def _bind_log_call(
     effect = IO if int(tag.value) % 2 else ORDERED
     whole = [a for a in (*eqn.ins, *eqn.outs) if isinstance(a, Var) and not a.aval.inexact]
     values = [env.get(a, a) for a in whole[:1]]
-    (given,) = b(HostCall("log", (_TAG,), effect), number, tag, *values)
+    (logged,) = b(HostCall("log", (_TAG,), effect), number, tag, *values)
     if not eqn.outs or rng.random() < 0.5:
         return {}
-    bad = b.one(LT, given, Lit.of(0, _TAG))
+    bad = b.one(LT, logged, Lit.of(0, _TAG))
     return {eqn.outs[0]: b.one(Check("never", "", ""), bad, env[eqn.outs[0]])}
 
 

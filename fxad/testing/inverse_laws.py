@@ -40,13 +40,13 @@ def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
     program, args = case.program, case.args
     wanted = tuple([not k for k in case.kept])
     back = check_transform(lambda f: inverse(f, wanted), program)
-    given = [*run(program, args), *select_by_mask(args, case.kept)]
+    inverse_args = [*run(program, args), *select_by_mask(args, case.kept)]
     room = max(rtol, program_tolerance(program, args))
-    if problem := differ(run(back, given), select_by_mask(args, wanted), slack=room):
+    if problem := differ(run(back, inverse_args), select_by_mask(args, wanted), slack=room):
         fail(f"inverse(f)(f(x)) is not x: {problem}", program, args, back)
     if case.measured:
         measured = check_transform(lambda f: inverse(f, wanted, True), program)
-        *again, log_det = run(measured, given)
+        *again, log_det = run(measured, inverse_args)
         if problem := differ(again, select_by_mask(args, wanted), slack=room):
             fail(f"with log_det, inverse(f)(f(x)) is not x: {problem}", program, args, measured)
         if problem := differ([log_det], [dense_log_det(case)], slack=room):
@@ -66,8 +66,8 @@ def dense_log_det(case: Inversion) -> NDArray:
             for i in range(x.size):
                 dots = [np.zeros(a.shape, a.dtype) for a in moving]
                 dots[k].reshape(-1)[i] = unit
-                found = instantiate_tangents(run(forward, [*args, *dots])[len(outs) :], nonzero, outs)
-                columns.append(_numbers([y for y, a in zip(found, outs, strict=True) if a.inexact]))
+                tangent_columns = instantiate_tangents(run(forward, [*args, *dots])[len(outs) :], nonzero, outs)
+                columns.append(_numbers([y for y, a in zip(tangent_columns, outs, strict=True) if a.inexact]))
     n = len(columns)
     matrix = np.array(columns, np.float64).reshape(n, n)
     return np.asarray(np.linalg.slogdet(matrix)[1], widest([a.dtype for a in moving]))

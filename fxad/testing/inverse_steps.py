@@ -71,8 +71,8 @@ def _on_one_array(function: Callable[[Array, HeldArrays, Move], Array | State], 
         if not there:
             return state
         k = there[move.i % len(there)]
-        made = function(state[k], held, move)
-        return _replace_array(state, k, *(made if isinstance(made, tuple) else (made,)))
+        changed = function(state[k], held, move)
+        return _replace_array(state, k, *(changed if isinstance(changed, tuple) else (changed,)))
 
     return apply
 
@@ -245,8 +245,8 @@ def _join_complex(state: State, _: HeldArrays, move: Move) -> State:
     if not pairs:
         return state
     k, m = pairs[move.i % len(pairs)]
-    made = _replace_array(state, k, lax.complex(state[k], state[m]))
-    return (*made[:m], *made[m + 1 :])
+    joined = _replace_array(state, k, lax.complex(state[k], state[m]))
+    return (*joined[:m], *joined[m + 1 :])
 
 
 def _append_array(state: State, held: HeldArrays, move: Move) -> State:

@@ -109,11 +109,11 @@ def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
     mask = differentiable_mask(case)
     # linearize moves what is the same in all steps out of a loop; a policy may leave the loop as the user wrote it
     plain = work(vjp_fused(case.program, mask)) | work(case.program)
-    found = work(vjp_fused(lean, mask))
+    counted = work(vjp_fused(lean, mask))
     once = Counter[str]() if policy == policies.everything else work(linearize(case.program, mask).primal)
     for name in _COSTLY:
-        if found[name] > plain[name] + once[name]:
-            n = f"{found[name]} {name} with {policy}, {plain[name]} without and {once[name]} forward"
+        if counted[name] > plain[name] + once[name]:
+            n = f"{counted[name]} {name} with {policy}, {plain[name]} without and {once[name]} forward"
             fail(f"computed more than once more: {n}", lean, (), vjp_fused(lean, mask))
 
 

@@ -93,12 +93,12 @@ def check_jvp(application: Application, seed: int = 0) -> None:
             continue
         typecheck(forward)
         n = len(program.outs)
-        found = run(forward, [*args, *dots])
-        if problem := differ(found[:n], run(program, args)):
+        forward_outs = run(forward, [*args, *dots])
+        if problem := differ(forward_outs[:n], run(program, args)):
             fail(f"jvp changed the results: {problem}", program, args, forward)
-        if application.smooth and (problem := _difference_error(program, args, mask, dots, found[n:], nonzero)):
+        if application.smooth and (problem := _difference_error(program, args, mask, dots, forward_outs[n:], nonzero)):
             fail(f"jvp of operands {mask}: {problem}", program, args, forward)
-        _check_split(application, mask, dots, tuple(found[n:]))
+        _check_split(application, mask, dots, tuple(forward_outs[n:]))
 
 
 def _difference_error(
@@ -141,8 +141,8 @@ def check_transpose(application: Application) -> None:
         if prim.linear_in(mask):
             known = tuple([a for a, m in zip(args, mask, strict=True) if not m])
             dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], 1)
-            given = iter(dots)
-            outs = run(program, [next(given) if m else a for a, m in zip(args, mask, strict=True)])
+            remaining = iter(dots)
+            outs = run(program, [next(remaining) if m else a for a, m in zip(args, mask, strict=True)])
             _check_adjoint(program, program, mask, dots, known, outs)
 
 

@@ -81,8 +81,8 @@ class Means:
 
     def matrix(self, g: Map, n: int) -> Array:
         """Return the matrix of a linear function."""
-        found: Array = jacfwd(lambda v: self.flat(g(self.wrap(v))))(fnp.zeros(n, dtype="float64"))
-        return found
+        jacobian: Array = jacfwd(lambda v: self.flat(g(self.wrap(v))))(fnp.zeros(n, dtype="float64"))
+        return jacobian
 
     def solve_linear(self, g: Map, y: Unknown) -> Unknown:
         """Return the x with g(x) = y, for g close to the identity."""
@@ -109,8 +109,8 @@ def _weights(m: Array) -> Array:
 
 def _at_rest(f: Callable[[Array], Array], x: Array) -> Array:
     """Return the fixed point, after many iterations."""
-    found: Array = lax.fori_loop(0, _ROUNDS, lambda _, x: f(x), x)
-    return found
+    fixed_point: Array = lax.fori_loop(0, _ROUNDS, lambda _, x: f(x), x)
+    return fixed_point
 
 
 def _refined(left: Callable[[Array], Array], x: Array) -> Array:
@@ -227,10 +227,10 @@ def solutions(draw: st.DrawFn) -> Solution:
     n, seed = draw(st.integers(1, 3)), draw(SEEDS)
     domain = Domain(-1.5, 1.5)
     args = tuple([sample(Aval(s, "float64"), domain, seed, k) for k, s in enumerate([(n, n), (n,)])])
-    found: list[tuple[Jaxpr, tuple[NDArray, ...]]] = []
+    cases: list[tuple[Jaxpr, tuple[NDArray, ...]]] = []
     for f in PROBLEMS[kind]:
         program = trace(AROUND[around](partial(f, how)), *args)
-        found.append((program.jaxpr, tuple([np.asarray(x) for x in program.bound])))
-    (one, bound), (other, also) = found
+        cases.append((program.jaxpr, tuple([np.asarray(x) for x in program.bound])))
+    (one, bound), (other, also) = cases
     assert len(bound) == len(also)
     return Solution(one, other, (*bound, *args), seed, (kind, around, how))

@@ -172,15 +172,15 @@ def dataflow_key(jaxpr: Jaxpr) -> tuple[object, ...]:
     def name(a: Atom) -> Hashable:
         return (a.bits, str(a.aval)) if isinstance(a, Lit) else names.get(a, a)  # a literal made here may not live long
 
-    made: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     effects: list[int] = []
     for eqn in jaxpr.eqns:
         prim, ins = settled(eqn.prim, eqn.ins)
         how = hash((type(prim), tuple([_param_key(value) for _, value in params(prim)]), tuple([name(a) for a in ins])))
-        made[how] += 1
+        counts[how] += 1
         effects += [how] if eqn.prim.effects else []
         names |= {v: (how, k) for k, v in enumerate(eqn.outs)}
-    return frozenset(made.items()), tuple(effects), jaxpr.in_avals, tuple([name(a) for a in jaxpr.outs])
+    return frozenset(counts.items()), tuple(effects), jaxpr.in_avals, tuple([name(a) for a in jaxpr.outs])
 
 
 def _param_key(value: object) -> Hashable:

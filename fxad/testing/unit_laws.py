@@ -46,8 +46,8 @@ def split_into_calls(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
 
 def _stretch_body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom]]:
     """Return a stretch as a program, and the values it reads. With `literals` constants are operands too."""
-    made = {v for e in stretch for v in e.outs}
-    read = dict.fromkeys([a for e in stretch for a in e.ins if a not in made and (literals or isinstance(a, Var))])
+    produced = {v for e in stretch for v in e.outs}
+    read = dict.fromkeys([a for e in stretch for a in e.ins if a not in produced and (literals or isinstance(a, Var))])
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
     b.extend(stretch, env)
@@ -120,18 +120,18 @@ def check_linkage(plan: Plan, program: Jaxpr) -> None:
     operand is donated or returned; every result has its own slot; the byte counts are those of the live values."""
     n_in = len(program.ins) + len(plan.constants)
     live = set(range(n_in))
-    made = n_in
+    n_slots = n_in
     if (plan.in_avals, plan.out_avals) != (program.in_avals, program.out_avals):
         fail(f"the plan has other types\n{plan}", program)
     for k, step in enumerate(plan.steps):
         unit = plan.units[step.unit]
         if tuple([plan.slots[s] for s in step.ins]) != unit.body.in_avals or not live.issuperset(step.ins):
             fail(f"step {k} reads what is not there\n{plan}", program)
-        given = [step.ins[p] for p in unit.donate]
-        if not set(given) <= set(step.frees) or any([step.ins.count(s) > 1 or s < n_in for s in given]):
+        donated = [step.ins[p] for p in unit.donate]
+        if not set(donated) <= set(step.frees) or any([step.ins.count(s) > 1 or s < n_in for s in donated]):
             fail(f"step {k} gives away what is not its own\n{plan}", program)
-        outs = range(made, made + len(unit.body.outs))
-        made += len(outs)
+        outs = range(n_slots, n_slots + len(unit.body.outs))
+        n_slots += len(outs)
         live.update(outs)
         if sum([plan.slots[s].nbytes for s in live]) != step.live_bytes:
             fail(f"step {k} has other bytes\n{plan}", program)

@@ -145,8 +145,8 @@ def cond(x: ArrayLike, p: str | float | None = None) -> Array:
     """
     array = as_array("cond", x)
     if p is not None and p not in (2, -2):
-        found = norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))
+        number = norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))
     else:
         s = svdvals(array)
-        found = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
-    return where(isnan(found) & ~isnan(array).any((-2, -1)), math.inf, found)
+        number = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    return where(isnan(number) & ~isnan(array).any((-2, -1)), math.inf, number)

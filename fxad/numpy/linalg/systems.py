@@ -100,15 +100,15 @@ def expm(x: ArrayLike, /) -> Array:
 
 def multi_dot(arrays: Sequence[ArrayLike]) -> Array:
     """Return the matrix product of two or more arrays, in the order of fewest multiplications."""
-    given = [as_array("multi_dot", a, k) for k, a in enumerate(to_tuple("multi_dot", "arrays", arrays))]
-    if len(given) < 2:
-        raise ArgumentError(f"multi_dot: takes at least two arrays, got {len(given)}")
-    for k, a in enumerate(given):
-        if a.ndim != 2 and not (a.ndim == 1 and k in (0, len(given) - 1)):
+    matrices = [as_array("multi_dot", a, k) for k, a in enumerate(to_tuple("multi_dot", "arrays", arrays))]
+    if len(matrices) < 2:
+        raise ArgumentError(f"multi_dot: takes at least two arrays, got {len(matrices)}")
+    for k, a in enumerate(matrices):
+        if a.ndim != 2 and not (a.ndim == 1 and k in (0, len(matrices) - 1)):
             raise ShapeError(f"multi_dot: array {k} must be a matrix, and may be a vector first and last; got {a.aval}")
-    first = [1, *given[0].shape] if given[0].ndim == 1 else [*given[0].shape]
-    sizes = [*first, *[a.shape[1] if a.ndim == 2 else 1 for a in given[1:]]]
-    return _multiply_chain(given, _optimal_splits(sizes), 0, len(given) - 1)
+    first = [1, *matrices[0].shape] if matrices[0].ndim == 1 else [*matrices[0].shape]
+    sizes = [*first, *[a.shape[1] if a.ndim == 2 else 1 for a in matrices[1:]]]
+    return _multiply_chain(matrices, _optimal_splits(sizes), 0, len(matrices) - 1)
 
 
 def _optimal_splits(sizes: Sequence[int]) -> list[list[int]]:
@@ -119,8 +119,10 @@ def _optimal_splits(sizes: Sequence[int]) -> list[list[int]]:
     for length in range(1, n):
         for i in range(n - length):
             j = i + length
-            found = [(cost[i][k] + cost[k + 1][j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
-            cost[i][j], at[i][j] = min(found)
+            candidates = [
+                (cost[i][k] + cost[k + 1][j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)
+            ]
+            cost[i][j], at[i][j] = min(candidates)
     return at
 
 

@@ -59,9 +59,9 @@ def instantiate_outs(
 ) -> list[Atom]:
     """Return the tangents of the results marked in `wants`. `outs` holds those of the results marked in `has`; the
     others are zeros."""
-    given = iter(outs)
-    found = [next(given) if h else Zero(a).instantiate() for a, h in zip(avals, has, strict=True)]
-    return [x for x, w in zip(found, wants, strict=True) if w]
+    dots = iter(outs)
+    every = [next(dots) if h else Zero(a).instantiate() for a, h in zip(avals, has, strict=True)]
+    return [x for x, w in zip(every, wants, strict=True) if w]
 
 
 def instantiate_linear_outs(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
@@ -85,10 +85,10 @@ def assign_slots(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
     left = list(values)
     out: list[A | None] = []
     for aval in places:
-        found = next((v for v in left if v.aval is aval), None)
-        if found is not None:
-            left.remove(found)
-        out.append(found)
+        value = next((v for v in left if v.aval is aval), None)
+        if value is not None:
+            left.remove(value)
+        out.append(value)
     return out
 
 
@@ -112,8 +112,8 @@ def with_slot_operands(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxp
 
 def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Sequence[Aval]) -> Tangents:
     """Return tangents of all results: the given ones for marked results, zeros for the others."""
-    given = iter(dots)
-    return tuple([next(given) if nz else Zero(a) for nz, a in zip(nonzero, avals, strict=True)])
+    remaining = iter(dots)
+    return tuple([next(remaining) if nz else Zero(a) for nz, a in zip(nonzero, avals, strict=True)])
 
 
 def is_zero_in_all(adjoints: Sequence[Jaxpr], at: int) -> bool:

@@ -113,8 +113,8 @@ class Call(Applied, Linear):
             both = ctx(Call(fused), *primals, *[t.var for t in lins])
             outs = both[: len(self.body.outs)]
             dots = tuple([Lin(v) for v in both[len(outs) :]])
-        given = iter(dots)
-        return outs, tuple([next(given) if nz else Zero(v.aval) for nz, v in zip(out_nonzero, outs, strict=True)])
+        remaining = iter(dots)
+        return outs, tuple([next(remaining) if nz else Zero(v.aval) for nz, v in zip(out_nonzero, outs, strict=True)])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return is_linear(self.body, mask)
@@ -128,17 +128,17 @@ def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) 
     """Return the adjoint of a body in its `Hole` operands, and the operands of the adjoint."""
     mask = tuple([isinstance(a, Hole) for a in args])
     known = [a for a in args if not isinstance(a, Hole)]
-    given = [ct for ct in cts if not isinstance(ct, Zero)]
+    nonzero_cts = [ct for ct in cts if not isinstance(ct, Zero)]
     # the adjoint takes no cotangents that are zero
     outs = tuple([a for a, ct in zip(body.outs, cts, strict=True) if not isinstance(ct, Zero)])
-    return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*given, *known]
+    return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*nonzero_cts, *known]
 
 
 def cotangents(adjoint: Jaxpr, results: Sequence[Atom], args: Operands) -> tuple[Cotangent | None, ...]:
     """Return the results of an adjoint as cotangents of the operands. The literal zero becomes a `Zero`."""
     bars = zip(adjoint.outs, results, strict=True)
-    found: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in bars])
-    return tuple([next(found) if isinstance(a, Hole) else None for a in args])
+    bars_out: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in bars])
+    return tuple([next(bars_out) if isinstance(a, Hole) else None for a in args])
 
 
 def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: Atoms) -> tuple[Atoms, list[Atom]]:
@@ -179,7 +179,7 @@ def layout_with_rules(
     """
     n_in, n_out = len(bodies[value].ins), len(bodies[value].outs)
     about, more = Group(Value(), n_out - further, fixed=True), Group(Value(), further)
-    made = [
+    layouts = [
         Body(
             jaxpr,
             (0,) if k == value else (),
@@ -190,7 +190,7 @@ def layout_with_rules(
         )
         for k, jaxpr in enumerate(bodies)
     ]
-    return Layout((Group(Constant(), n_in, fixed=True),), (about, more), tuple(made), label=label)
+    return Layout((Group(Constant(), n_in, fixed=True),), (about, more), tuple(layouts), label=label)
 
 
 def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:

@@ -180,14 +180,14 @@ class Cond(HigherOrder, Linear):
         operands are a number at which most functions are finite. Operands that all examples share are replaced too:
         otherwise nan from any example would reach their derivative."""
         chosen, where = self._chosen(ctx, index, k), list(dims)
-        given = list(operands)
+        separate = list(operands)
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
             if a.aval.inexact and not isinstance(a, Lit):
                 every = broadcast_to_axis(ctx, a, d, ctx.size, 0) if d is None else a
                 where[j] = at = d or 0
                 one = Lit.of(0.5, every.aval)
-                given[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), one, every)
-        return given, where
+                separate[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), one, every)
+        return separate, where
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
@@ -199,12 +199,12 @@ class Cond(HigherOrder, Linear):
             return self._split(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
         fused = [ctx.recur_fused(branch, nonzero) for branch in self.branches]
         reached = fused[0][1]
-        for _, found in fused[1:]:
-            reached = mask_or(reached, found)
+        for _, out_nonzero in fused[1:]:
+            reached = mask_or(reached, out_nonzero)
         n = len(avals)
         branches = [
-            with_outs(body, (*body.outs[:n], *instantiate_outs(body.outs[n:], found, avals, reached)))
-            for body, found in fused
+            with_outs(body, (*body.outs[:n], *instantiate_outs(body.outs[n:], out_nonzero, avals, reached)))
+            for body, out_nonzero in fused
         ]
         both = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins])
         return both[:n], spread_tangents([Lin(v) for v in both[n:]], reached, avals)
@@ -221,10 +221,10 @@ class Cond(HigherOrder, Linear):
         n = len(avals)
         shared = _Residuals(splits, n)
         both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
-        given = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
+        residuals = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
         branches = tuple([shared.linear(split, reached) for split in splits])
         linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)  # "apart" is not linear
-        return both[:n], spread_tangents(ctx.lin(linear, primals[0], *lins, *given), reached, avals)
+        return both[:n], spread_tangents(ctx.lin(linear, primals[0], *lins, *residuals), reached, avals)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return not mask[0] and all([is_linear(branch, mask[1:]) for branch in self.branches])
@@ -237,10 +237,10 @@ class Cond(HigherOrder, Linear):
         adjoints = [ctx.recur(with_outs(branch, select_by_mask(branch.outs, live)), mask) for branch in self.branches]
         kept = [not is_zero_in_all(adjoints, k) for k in range(sum(mask))]
         slim = self.with_bodies(tuple([with_outs(adjoint, select_by_mask(adjoint.outs, kept)) for adjoint in adjoints]))
-        given = [ct for ct in cts if not isinstance(ct, Zero)]
-        bars = ctx(slim, index, *given, *[a for a in operands if not isinstance(a, Hole)]) if any(kept) else ()
-        found = iter(bars)
-        whole = iter([next(found) if k else None for k in kept])
+        nonzero_cts = [ct for ct in cts if not isinstance(ct, Zero)]
+        bars = ctx(slim, index, *nonzero_cts, *[a for a in operands if not isinstance(a, Hole)]) if any(kept) else ()
+        remaining = iter(bars)
+        whole = iter([next(remaining) if k else None for k in kept])
         return (None, *[_bar(next(whole), a.aval) if isinstance(a, Hole) else None for a in operands])
 
 

@@ -231,6 +231,6 @@ def recompute(split: LinearizedBody, own: Atoms, n_out: int) -> tuple[Jaxpr, tup
     resuming = dce(Jaxpr(resuming.ins, resuming.eqns, tuple(wanted), resuming.name))
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
-    found = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
-    residuals = [next(found) if r else v for v, r in zip(linear.ins[n_dots:], read, strict=True)]
+    recomputed = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
+    residuals = [next(recomputed) if r else v for v, r in zip(linear.ins[n_dots:], read, strict=True)]
     return narrow(b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}"))

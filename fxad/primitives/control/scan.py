@@ -231,8 +231,10 @@ class Scan(HigherOrder, Linear):
         # slices are along axis 0, so no array can have the mapped axis there
         xs = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, of_xs, strict=True)])
         of_rows = tuple([d if d is None else max(d - 1, 0) for d in of_xs])
-        of_state, found = _carry_dims(ctx, self.steps, of_consts, of_carry, of_rows)
-        body, out_dims = ctx.recur(self.body, (*of_consts, *of_state, *of_rows), (*of_state, *found[self.n_carry :]))
+        of_state, body_out_dims = _carry_dims(ctx, self.steps, of_consts, of_carry, of_rows)
+        body, out_dims = ctx.recur(
+            self.body, (*of_consts, *of_state, *of_rows), (*of_state, *body_out_dims[self.n_carry :])
+        )
         carry = tuple(
             [
                 a if to is None else broadcast_to_axis(ctx, a, d, ctx.size, to)
@@ -272,8 +274,8 @@ class Scan(HigherOrder, Linear):
         n, at = self.n_carry, both.steps.n_carry
         n_ys = len(self.body.outs) - n
         results = (*outs[:n], *outs[at : at + n_ys])
-        found = [Lin(v) for v in (*outs[n:at], *outs[at + n_ys :])]
-        return results, spread_tangents(found, both.outs, [v.aval for v in results])
+        dots_out = [Lin(v) for v in (*outs[n:at], *outs[at + n_ys :])]
+        return results, spread_tangents(dots_out, both.outs, [v.aval for v in results])
 
     def _split(
         self,
@@ -317,8 +319,8 @@ class Scan(HigherOrder, Linear):
             cts = (*select_by_mask(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
             steps = apart.linear
         n = steps.n_carry
-        given = tuple([not isinstance(ct, Zero) for ct in cts])
-        back = transpose_steps(steps, ctx.recur, tuple([k not in operands for k in places]), given[:n], given[n:])
+        has_ct = tuple([not isinstance(ct, Zero) for ct in cts])
+        back = transpose_steps(steps, ctx.recur, tuple([k not in operands for k in places]), has_ct[:n], has_ct[n:])
         consts, _, xs = steps.split(places)
         outs = ctx(
             self.over(back.steps, backward=True),
@@ -334,8 +336,8 @@ class Scan(HigherOrder, Linear):
         )
         moved = select_by_mask([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
         bars = dict(zip(moved, outs, strict=True))
-        found = [bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)]
-        return (*[None for _ in count], *found)
+        cts_in = [bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)]
+        return (*[None for _ in count], *cts_in)
 
 
 def scan_over_examples(ctx: BatchCtx, prim: Primitive, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -357,14 +359,14 @@ def _carry_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, rows: Di
     The carry uses the axis at which the body returns it, so no step moves an axis, unless this iteration does not
     converge.
     """
-    _, found = ctx.recur(steps.body, (*consts, *carry, *rows))
+    _, out_dims = ctx.recur(steps.body, (*consts, *carry, *rows))
     for _ in carry + (None,):
-        wider = tuple([d if f is None else f for d, f in zip(carry, found, strict=False)])
+        wider = tuple([d if f is None else f for d, f in zip(carry, out_dims, strict=False)])
         if wider == carry:
             break
         carry = wider
-        _, found = ctx.recur(steps.body, (*consts, *carry, *rows))
-    return carry, found
+        _, out_dims = ctx.recur(steps.body, (*consts, *carry, *rows))
+    return carry, out_dims
 
 
 # ---------------------------------------------------------------------------------------------------------- lowering

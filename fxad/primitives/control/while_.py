@@ -256,13 +256,13 @@ class While(HigherOrder):
         """Return masks of the carries and rows that differ between examples, and whether the predicate differs."""
         still = unchanged_carries(self.steps)
         while True:
-            found = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
+            out_dims = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
             varies = ctx.recur(self.cond, _dims((*of_cond, *carry)))[1][0] is not None
             # if examples stop at different steps, every carry that changes differs between them
-            moved = [d is not None or (varies and not s) for d, s in zip(found, still, strict=False)]
+            moved = [d is not None or (varies and not s) for d, s in zip(out_dims, still, strict=False)]
             wider = mask_or(carry, moved)
             if wider == carry:
-                return carry, tuple([d is not None or varies for d in found[len(carry) :]]), varies
+                return carry, tuple([d is not None or varies for d in out_dims[len(carry) :]]), varies
             carry = wider
 
     # ----------------------------------------------------------------------------------------------- differentiation
@@ -294,8 +294,10 @@ class While(HigherOrder):
         rows: Marks = (False,) * len(self.rows)
         while any((*consts, *carry)):
             nonzero = (*consts, *carry)
-            found = ctx.recur(self.body, nonzero).out_nonzero if ctx.split else ctx.recur_fused(self.body, nonzero)[1]
-            wider, rows = mask_or(carry, found[: len(carry)]), found[len(carry) :]
+            out_nonzero = (
+                ctx.recur(self.body, nonzero).out_nonzero if ctx.split else ctx.recur_fused(self.body, nonzero)[1]
+            )
+            wider, rows = mask_or(carry, out_nonzero[: len(carry)]), out_nonzero[len(carry) :]
             if wider == carry:
                 break
             carry = wider
@@ -318,8 +320,8 @@ class While(HigherOrder):
         )
         rows = n + n_dots + len(self.rows)
         results = (*outs[:n], *outs[n + n_dots : rows])
-        found = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
-        return results, spread_tangents(found, both.outs, [v.aval for v in results])
+        dots_out = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
+        return results, spread_tangents(dots_out, both.outs, [v.aval for v in results])
 
     def _over_more(self, steps: Steps) -> Jaxpr:
         """Return the predicate over this carry followed by further values."""

@@ -49,8 +49,8 @@ def _guarded(hlo: Hlo, op: str, args: HloValues, aval: Aval, at_zero: Callable[[
         return hlo.op(op, args, [aval])
     (none,) = emit_compare(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
     by = hlo.op("stablehlo.select", (none, hlo.constant(Lit.of(1, aval)), args[1]), [aval])
-    found = hlo.op(op, (args[0], *by), [aval])
-    return hlo.op("stablehlo.select", (none, at_zero(), *found), [aval])
+    quotient = hlo.op(op, (args[0], *by), [aval])
+    return hlo.op("stablehlo.select", (none, at_zero(), *quotient), [aval])
 
 
 @final

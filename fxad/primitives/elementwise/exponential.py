@@ -172,8 +172,8 @@ class Logit(Unary):
         xs = hlo.op("stablehlo.convert", args, wide) if small else args
         (log,) = LOG.lower(hlo, xs, wide, wide)
         (rest,) = LOG1P.lower(hlo, hlo.op("stablehlo.negate", xs, wide), wide, wide)
-        found = hlo.op("stablehlo.subtract", (log, rest), wide)
-        return hlo.op("stablehlo.convert", found, outs) if small else found
+        difference = hlo.op("stablehlo.subtract", (log, rest), wide)
+        return hlo.op("stablehlo.convert", difference, outs) if small else difference
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return ctx.lin_one(DIV, t, ctx.one(MUL, x, ctx.one(SUB, literal_like(1.0, x), x)))

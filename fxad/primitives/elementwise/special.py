@@ -158,8 +158,8 @@ class Polygamma(Binary):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (out,) = outs
         wide = out.with_dtype(dtypes.accumulated(out.dtype))
-        given = args if wide is out else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
-        done = (self._meaning(hlo, given[0], given[1], wide),)
+        wide_args = args if wide is out else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
+        done = (self._meaning(hlo, wide_args[0], wide_args[1], wide),)
         return done if wide is out else hlo.op("stablehlo.convert", done, (out,))
 
     def _meaning(self, hlo: Hlo, n: HloValue, x: HloValue, t: Aval) -> HloValue:

@@ -77,8 +77,8 @@ class Eig(Matrixwise):
         *values, left, right, info = call(hlo, "geev", args, ins, results, options)
         if len(values) == 2:
             values = [*hlo.op("stablehlo.complex", values, (w,))]
-        found = [*values, *([left] if self.left else []), *([right] if self.right else [])]
-        return [or_nan(hlo, info, value, a, batch) for value, a in zip(found, outs, strict=True)]
+        selected = [*values, *([left] if self.left else []), *([right] if self.right else [])]
+        return [or_nan(hlo, info, value, a, batch) for value, a in zip(selected, outs, strict=True)]
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         w, *vectors = ctx(Eig(self.left, True), *primals)

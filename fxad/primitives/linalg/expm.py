@@ -203,11 +203,11 @@ def _approximated(ins: Sequence[Aval]) -> Jaxpr:
     """Return the program A (and E) -> the number of squarings, and the approximant of exp(A / 2^s) (and its
     derivative)."""
     b = Builder()
-    given = b.inputs(ins)
+    parts = b.inputs(ins)
     double = real_dtype(ins[0]) == dtypes.float64
     degree, bound = _DOUBLE if double else _SINGLE
-    count, factor = _scaling(b, given[0], bound)
-    x: _Value = tuple([b.one(MUL, a, _spread(b, factor, a.aval)) for a in given])
+    count, factor = _scaling(b, parts[0], bound)
+    x: _Value = tuple([b.one(MUL, a, _spread(b, factor, a.aval)) for a in parts])
     unit = identity(b, ins[0])
     powers: list[_Value] = [(unit, *[Zero(a).instantiate() for a in ins[1:]]), _times(b, x, x)]
     for _ in range(2 if double else degree // 2 - 1):
@@ -278,8 +278,8 @@ def _more(carry: Sequence[Aval]) -> Jaxpr:
 
 def _squared(carry: Sequence[Aval]) -> Jaxpr:
     b = Builder()
-    done, counts, *given = b.inputs(carry)
-    x: _Value = tuple(given)
+    done, counts, *parts = b.inputs(carry)
+    x: _Value = tuple(parts)
     y = _times(b, x, x)
     if counts.aval.shape:  # in a batch, each matrix has its own count
         here = b.one(LT, b.one(BroadcastInDim(counts.aval.shape, ()), done), counts)

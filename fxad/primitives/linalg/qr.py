@@ -220,8 +220,8 @@ class Qr(Matrixwise):
         packed, scales = call(hlo, "geqrf", args, ins, (x, taus), overwrite=[(0, 0)])
         upper = window(hlo, packed, x, r)
         reflectors = window(hlo, packed, x, q)
-        (made,) = call(hlo, "orgqr", (reflectors, scales), (q, taus), (q,), overwrite=[(0, 0)])
-        return made, triangle(hlo, upper, r, lower=False)
+        (factor,) = call(hlo, "orgqr", (reflectors, scales), (q, taus), (q,), overwrite=[(0, 0)])
+        return factor, triangle(hlo, upper, r, lower=False)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         ((x,), (t,)), (m, n) = (primals, tangents), primals[0].aval.shape[-2:]
