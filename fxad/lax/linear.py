@@ -57,11 +57,11 @@ def linear_call(
     linear, linear_tree = tree.flatten(linear_args)
     residuals, residual_tree = tree.flatten(residual_args)
     paths = tree.paths(linear_tree, "linear_args")
-    avals = _inexact(what, linear, paths)
+    avals = _inexact_avals(what, linear, paths)
     known = [
         aval_of(x, f"{what}: {p}") for x, p in zip(residuals, tree.paths(residual_tree, "residual_args"), strict=True)
     ]
-    body = traced_body(f"{what}: fun", fun, _pair(residual_tree, linear_tree), [*known, *avals])
+    body = traced_body(f"{what}: fun", fun, _pair_structure(residual_tree, linear_tree), [*known, *avals])
     outs = body.jaxpr.out_avals
     for path, aval in zip(tree.paths(body.out_tree, "result"), outs, strict=True):
         if not aval.inexact:
@@ -78,7 +78,9 @@ def linear_call(
             forward, _transposed(forward, len(linear), f"{what}: fun {name_of(fun)}", as_whole), len(linear)
         )
         return cast("R", tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals)))
-    back = traced_body(f"{what}: fun_transpose", fun_transpose, _pair(residual_tree, body.out_tree), [*known, *outs])
+    back = traced_body(
+        f"{what}: fun_transpose", fun_transpose, _pair_structure(residual_tree, body.out_tree), [*known, *outs]
+    )
     if back.out_tree != linear_tree:
         raise TreeError(
             f"{what}: {back.name} returns {tree.shape_text(back.out_tree)}, "
@@ -94,10 +96,10 @@ def linear_call(
                 remedy="a cotangent has the type of its argument; nothing is converted silently",
             )
     called = () if as_whole else (f"fun {name_of(fun)}", f"fun_transpose {name_of(fun_transpose)}")
-    return cast("R", tree.unflatten(body.out_tree, _bound(body, back, residuals, linear, called)))
+    return cast("R", tree.unflatten(body.out_tree, _bind_operands(body, back, residuals, linear, called)))
 
 
-def _bound(
+def _bind_operands(
     body: Body, back: Body, residuals: Sequence[object], linear: Sequence[object], checked: Sequence[str]
 ) -> Sequence[object]:
     jaxprs, captured = common_operands((body, back))
@@ -120,11 +122,11 @@ def _linear_first(jaxpr: Jaxpr, n: int) -> Jaxpr:
     return reorder_ins(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
 
 
-def _pair(first: Structure, second: Structure) -> Structure:
+def _pair_structure(first: Structure, second: Structure) -> Structure:
     return tree.structure((first.unflatten(range(first.num_leaves)), second.unflatten(range(second.num_leaves))))
 
 
-def _inexact(what: str, leaves: Sequence[object], paths: Sequence[str]) -> list[Aval]:
+def _inexact_avals(what: str, leaves: Sequence[object], paths: Sequence[str]) -> list[Aval]:
     avals = []
     for x, path in zip(leaves, paths, strict=True):
         aval = aval_of(x, f"{what}: {path}")

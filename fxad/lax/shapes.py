@@ -23,7 +23,7 @@ def _ints(values: Sequence[int]) -> tuple[int, ...]:
     return static_ints((values,))
 
 
-def _axes(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
+def _shape_axes(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
     return tuple(sorted([normalize_axis_index(op, a, ndim) for a in to_tuple(op, "dimensions", values)]))
 
 
@@ -52,13 +52,13 @@ def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
 def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Drop axes of size 1."""
     ndim = aval_of(array, "squeeze: array").ndim
-    return binder().bind(Squeeze(_axes("squeeze", dimensions, ndim)), (array,))[0]
+    return binder().bind(Squeeze(_shape_axes("squeeze", dimensions, ndim)), (array,))[0]
 
 
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Insert axes of size 1, which are `dimensions` of the result."""
     ndim = aval_of(array, "expand_dims: array").ndim + len(to_tuple("expand_dims", "dimensions", dimensions))
-    return binder().bind(ExpandDims(_axes("expand_dims", dimensions, ndim)), (array,))[0]
+    return binder().bind(ExpandDims(_shape_axes("expand_dims", dimensions, ndim)), (array,))[0]
 
 
 def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
@@ -105,7 +105,7 @@ def slice_in_dim(
     k = normalize_axis_index("slice_in_dim", axis, len(shape))
     named_limits = (("start_index", start_index, 0), ("limit_index", limit_index, shape[k]))
     start, limit = [
-        d if i is None else _bound(to_int("slice_in_dim", name, i), shape[k]) for name, i, d in named_limits
+        d if i is None else _slice_bound(to_int("slice_in_dim", name, i), shape[k]) for name, i, d in named_limits
     ]
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
     starts[k], limits[k], strides[k] = start, max(start, limit), stride
@@ -119,7 +119,7 @@ _PLACES: Final = frozenset({int, type(None)})
 _slices: Final[Recent[Hashable, Slice]] = Recent(1024)
 
 
-def _bound(i: int, n: int) -> int:
+def _slice_bound(i: int, n: int) -> int:
     return min(max(i + n if i < 0 else i, 0), n)
 
 

@@ -49,7 +49,7 @@ def dot_product_attention(
     alone = q.ndim == 3
     if alone:
         q, k, v = q[None], k[None], v[None]
-    _check(q, k, v)
+    _check_operands(q, k, v)
     b, t, n, h = q.shape
     s = k.shape[1]
     score = [None if a is None else _score_operand(name, what, as_array(name, a, at), (b, n, t, s)) for what, at, a in
@@ -64,7 +64,7 @@ def dot_product_attention(
     return out[0] if alone else out
 
 
-def _check(q: Array, k: Array, v: Array) -> None:
+def _check_operands(q: Array, k: Array, v: Array) -> None:
     if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape:
         raise ShapeError(
             f"dot_product_attention: query {q.aval}, key {k.aval} and value {v.aval} are not [B,T,N,H], [B,S,K,H] and "

@@ -215,7 +215,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, want = as_shape(shape), _inexact("orthogonal", dtype)
+        sizes, want = as_shape(shape), _inexact_dtype("orthogonal", dtype)
         if len(sizes) < 2:
             raise ShapeError(f"orthogonal: shape {sizes} has no rows and columns")
         k = normalize_axis_index("orthogonal", column_axis, len(sizes))
@@ -228,7 +228,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes
     return init
 
 
-def _inexact(name: str, dtype: object) -> DType:
+def _inexact_dtype(name: str, dtype: object) -> DType:
     want = dtypes.as_dtype(dtype)
     if want not in dtypes.INEXACT:
         raise DTypeError(f"{name}: {want.name} holds no fractions", remedy="use a floating dtype")
@@ -251,7 +251,7 @@ def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = 
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, want = as_shape(shape), _inexact("delta_orthogonal", dtype)
+        sizes, want = as_shape(shape), _inexact_dtype("delta_orthogonal", dtype)
         if not 3 <= len(sizes) <= 5 or sizes[-1] < sizes[-2]:
             raise ShapeError(
                 f"delta_orthogonal: shape {sizes} is not (*spatial, inputs, outputs) of 1 to 3 spatial axes and no "

@@ -339,10 +339,12 @@ def delete(x: ArrayLike, obj: Where, axis: int | None = None) -> Array:
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("delete", axis, array.ndim)
-    return take(array, np.delete(np.arange(array.shape[k]), _known("delete", obj, array.shape[k], 0)), axis=k)
+    return take(
+        array, np.delete(np.arange(array.shape[k]), _concrete_indices("delete", obj, array.shape[k], 0)), axis=k
+    )
 
 
-def _known(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
+def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
     """Return concrete indices into an axis of size n, or up to `more` beyond it. Raises: TracerError, AxisError,
     DTypeError."""
     if isinstance(obj, slice):
@@ -372,7 +374,7 @@ def insert(x: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None)
         array, axis = array.ravel(), 0
     k = normalize_axis_index("insert", axis, array.ndim)
     n = array.shape[k]
-    at = _known("insert", obj, n, 1)
+    at = _concrete_indices("insert", obj, n, 1)
     inserted = inserted.reshape((1,) * (array.ndim - inserted.ndim) + inserted.shape)
     if not at.ndim:  # one place, as in x[:, 0] = values: the axes of the values go on behind it
         inserted = moveaxis(inserted, 0, k)

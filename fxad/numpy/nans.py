@@ -9,7 +9,7 @@ from fxad.numpy.binary import where
 from fxad.numpy.composites import jit_composite
 from fxad.numpy.cumulative import cumprod, cumsum
 from fxad.numpy.reductions import reduce_masked
-from fxad.numpy.statistics import computed, stated
+from fxad.numpy.statistics import statistics_dtype, to_statistics_dtype
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
 from fxad.operations.axes import Axes, normalize_axes
@@ -172,9 +172,9 @@ def nanmean(
 
 def _mean(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool) -> Array:
     dtype = None if dtype is None else promotion.to_inexact_dtype(dtype)
-    y = computed(x if dtype is None else x.astype(dtype))
+    y = to_statistics_dtype(x if dtype is None else x.astype(dtype))
     count = (~isnan(y)).sum(axes, keepdims=keepdims).astype(dtypes.real_part(y.dtype))
-    return (_replace_nan(y, 0).sum(axes, keepdims=keepdims) / count).astype(dtype or stated(x))
+    return (_replace_nan(y, 0).sum(axes, keepdims=keepdims) / count).astype(dtype or statistics_dtype(x))
 
 
 def nanvar(
@@ -222,7 +222,7 @@ def nanstd(
 
 def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, less: float) -> Array:
     dtype = None if dtype is None else promotion.to_inexact_dtype(dtype)
-    y = computed(x if dtype is None else x.astype(dtype))
+    y = to_statistics_dtype(x if dtype is None else x.astype(dtype))
     missing = isnan(y)
     count = (~missing).sum(axes, keepdims=True).astype(dtypes.real_part(y.dtype))
     y = where(missing, 0, y)
@@ -232,7 +232,7 @@ def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, l
     left = count - less
     out = square / where(left > 0, left, float("nan"))
     out = out if keepdims else out.squeeze(axes)
-    return out.astype(dtypes.real_part(dtype or stated(x)))
+    return out.astype(dtypes.real_part(dtype or statistics_dtype(x)))
 
 
 def _std(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, less: float) -> Array:

@@ -36,12 +36,12 @@ from fxad.tracing.array import Array, ArrayLike
 Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
 
 
-def computed(x: Array) -> Array:
+def to_statistics_dtype(x: Array) -> Array:
     """Return x in the dtype in which its statistics are computed: float64 for integers and bools, at least float32."""
     return x.astype(dtypes.accumulated(x.dtype) if x.dtype in dtypes.INEXACT else dtypes.float64)
 
 
-def stated(x: Array) -> DType:
+def statistics_dtype(x: Array) -> DType:
     """Return the dtype of the statistics of x: float32 for integers and bools."""
     return x.dtype if x.dtype in dtypes.INEXACT else dtypes.float32
 
@@ -79,7 +79,7 @@ def _weighted(x: Array, w: Array, axes: tuple[int, ...], order: tuple[int, ...],
     if w.shape != x.shape:
         back = sorted(range(len(order)), key=order.__getitem__)
         w = w.transpose(back).reshape([n if a in axes else 1 for a, n in enumerate(x.shape)])
-    dtype = result_type(stated(x), w) if w.dtype in dtypes.INEXACT else stated(x)
+    dtype = result_type(statistics_dtype(x), w) if w.dtype in dtypes.INEXACT else statistics_dtype(x)
     inner = dtypes.accumulated(dtype) if x.dtype in dtypes.INEXACT else result_type(dtype, dtypes.float64)
     x, w = x.astype(inner), broadcast_to(w.astype(inner), x.shape)
     total = w.sum(axes, keepdims=keepdims)
@@ -110,10 +110,12 @@ def cov(
     weights = [_observed(name, w, n) for name, w in (("fweights", fweights), ("aweights", aweights))]
     if weights[0] is not None and weights[0].dtype not in dtypes.INTEGER:
         raise DTypeError(f"cov: fweights must be integers, got {weights[0].aval}", remedy="use aweights")
-    return jit_composite(_cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, less, _asked("cov", dtype))
+    return jit_composite(
+        _cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, less, _requested_dtype("cov", dtype)
+    )
 
 
-def _asked(name: str, dtype: object) -> DType | None:
+def _requested_dtype(name: str, dtype: object) -> DType | None:
     """Return the requested dtype. Raises: DTypeError for a dtype that cannot hold fractions."""
     want = optional_dtype(dtype)
     if want is not None and want not in dtypes.INEXACT:
@@ -144,8 +146,8 @@ def _observed(name: str, weights: ArrayLike | None, n: int) -> Array | None:
 
 def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, less: int, want: DType | None) -> Array:
     both = [m] if y is None else [m, y]
-    dtype = want or result_type(*[stated(x) for x in both])
-    x = concat([computed(x) for x in both])
+    dtype = want or result_type(*[statistics_dtype(x) for x in both])
+    x = concat([to_statistics_dtype(x) for x in both])
     x = x.astype(dtypes.accumulated(dtype)) if want is not None else x
     w = None
     for weights in (often, much):
@@ -167,9 +169,9 @@ def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, les
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: object = None) -> Array:
     """Return the correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
-    want = _asked("corrcoef", dtype)
+    want = _requested_dtype("corrcoef", dtype)
     result_dtype = want or result_type(
-        *[stated(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None]
+        *[statistics_dtype(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None]
     )
     # a covariance may be out of the range of a narrow dtype, a correlation is not
     inner = dtypes.accumulated(result_dtype)
@@ -322,7 +324,7 @@ def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | t
     return asarray(probabilities.astype(np.float64)) if probabilities.ndim else float(probabilities)
 
 
-def _last(x: Array, axes: tuple[int, ...]) -> Array:
+def _merge_axes_last(x: Array, axes: tuple[int, ...]) -> Array:
     """Return x with the axes merged into a last one."""
     if len(axes) == 1:
         return moveaxis(x, axes[0], -1)
@@ -330,14 +332,14 @@ def _last(x: Array, axes: tuple[int, ...]) -> Array:
     return x.transpose([*stay, *axes]).reshape([*[x.shape[a] for a in stay], -1])
 
 
-def _placed(y: Array, x: Array, q: Array | float, axes: tuple[int, ...], keepdims: bool) -> Array:
+def _quantile_axes_first(y: Array, x: Array, q: Array | float, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Return the quantiles `y`, whose last axis is that of q, with the axes of q first."""
     rest = [1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes]
     shape = q.shape if isinstance(q, Array) else ()
     return moveaxis(y, -1, 0).reshape([*shape, *rest])
 
 
-def _real(q: Array | float, whole: int) -> Array:
+def _as_vector(q: Array | float, whole: int) -> Array:
     """Return q as a vector, at least float32."""
     if not isinstance(q, Array):
         return full((1,), q / whole, dtypes.float64)
@@ -348,17 +350,17 @@ def _real(q: Array | float, whole: int) -> Array:
 def _ordered(
     x: Array, q: Array | float, whole: int, axes: tuple[int, ...], method: str, keepdims: bool, skip: bool
 ) -> Array:
-    dtype = x.dtype if method in _PICKED and x.dtype is not dtypes.bool_ else stated(x)
-    y = sort(_last(x if method in _PICKED else computed(x), axes))
-    parts = _real(q, whole)
+    dtype = x.dtype if method in _PICKED and x.dtype is not dtypes.bool_ else statistics_dtype(x)
+    y = sort(_merge_axes_last(x if method in _PICKED else to_statistics_dtype(x), axes))
+    parts = _as_vector(q, whole)
     missing = isnan(y)
     n = (~missing).sum(-1, keepdims=True).astype(parts.dtype) if skip else full((1,), y.shape[-1], parts.dtype)
-    at = _places(n, parts, method)
+    at = _quantile_positions(n, parts, method)
     last = n - 1
     low = clip(floor(at), 0, last)
     high = clip(floor(at) + 1, 0, last)
-    share = _share(at, method).astype(y.dtype if y.dtype in dtypes.FLOATING else dtypes.float32)
-    a, b = _element(y, low), _element(y, high)
+    share = _upper_weight(at, method).astype(y.dtype if y.dtype in dtypes.FLOATING else dtypes.float32)
+    a, b = _take_last_axis(y, low), _take_last_axis(y, high)
     if method not in _PICKED:
         gap = where(logical_or(a == b, share == 0), 0, b - a)  # of equal infinities it would be nan
         a = where(share < 0.5, a + gap * share, where(share == 1, b, b - gap * (1 - share)))
@@ -366,10 +368,10 @@ def _ordered(
     if y.dtype in dtypes.FLOATING:
         wrong = wrong | ((n == 0) if skip else missing[..., -1:])
         a = where(wrong, np.nan, a)
-    return _placed(a.astype(dtype), x, q, axes, keepdims)
+    return _quantile_axes_first(a.astype(dtype), x, q, axes, keepdims)
 
 
-def _element(y: Array, at: Array) -> Array:
+def _take_last_axis(y: Array, at: Array) -> Array:
     """Return the elements at integral indices along the last axis."""
     places = at.astype(dtypes.int32)
     if places.ndim == 1:
@@ -377,7 +379,7 @@ def _element(y: Array, at: Array) -> Array:
     return take_along_axis(y, places, -1)
 
 
-def _places(n: Array, q: Array, method: str) -> Array:
+def _quantile_positions(n: Array, q: Array, method: str) -> Array:
     """Return the position of quantile q among n sorted elements; integral for methods that select an element."""
     if method in _PLOTTED:
         a, b = _PLOTTED[method]
@@ -395,7 +397,7 @@ def _places(n: Array, q: Array, method: str) -> Array:
     return {"lower": floor, "higher": ceil, "nearest": rint}[method](at)
 
 
-def _share(at: Array, method: str) -> Array:
+def _upper_weight(at: Array, method: str) -> Array:
     """Return the weight of the next element in the result."""
     share = at - floor(at)
     return where(share == 0, 0.5, 1.0).astype(at.dtype) if method == "averaged_inverted_cdf" else share
@@ -404,8 +406,8 @@ def _share(at: Array, method: str) -> Array:
 def _by_weight(
     x: Array, w: Array, q: Array | float, whole: int, axes: tuple[int, ...], keepdims: bool, skip: bool
 ) -> Array:
-    y, w = [_last(v, axes) for v in broadcast_arrays(x, w)]
-    parts = _real(q, whole)
+    y, w = [_merge_axes_last(v, axes) for v in broadcast_arrays(x, w)]
+    parts = _as_vector(q, whole)
     missing = isnan(y)
     w = w.astype(result_type(w, dtypes.float64 if w.dtype in dtypes.INTEGER else dtypes.float32))
     w = where(missing, 0, w) if skip else w
@@ -420,7 +422,7 @@ def _by_weight(
     if y.dtype in dtypes.FLOATING:
         wrong = (parts < 0) | (parts > 1) | (total == 0 if skip else missing.any(-1, keepdims=True))
         out = where(wrong, np.nan, out)
-    return _placed(out, x, q, axes, keepdims)
+    return _quantile_axes_first(out, x, q, axes, keepdims)
 
 
 __all__ = [

@@ -20,7 +20,7 @@ from fxad.operations.arithmetic import multiply
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.operations.elementwise import conj, filled
 from fxad.operations.promotion import convert, promote_dtypes
-from fxad.operations.shapes import diagonal_mask, emit_transpose, window
+from fxad.operations.shapes import diagonal_mask, emit_transpose, slice_axis
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import MUL, SELECT_N
 from fxad.primitives.shape import ReduceSum, Squeeze
@@ -252,8 +252,8 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Result
     if not size:
         return (Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape((*x.aval.shape[:-2], 0))),)
     last = x.aval.ndim - 1
-    x = window(emit, x, last - 1, max(-offset, 0), max(-offset, 0) + size)
-    x = window(emit, x, last, max(offset, 0), max(offset, 0) + size)
+    x = slice_axis(emit, x, last - 1, max(-offset, 0), max(-offset, 0) + size)
+    x = slice_axis(emit, x, last, max(offset, 0), max(offset, 0) + size)
     return (_take_diagonal(emit, x, last - 1, last),)
 
 

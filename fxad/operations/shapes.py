@@ -165,7 +165,7 @@ def _roll_axis(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
     return emit.one(Concatenate(axis), emit_slice(emit, x, axis, cut, n), emit_slice(emit, x, axis, 0, cut))
 
 
-def window(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
+def slice_axis(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
     """`x[start:limit]` along an axis; no equation for the whole axis."""
     return x if (start, limit) == (0, x.aval.shape[axis]) else emit_slice(emit, x, axis, start, limit)
 
@@ -212,7 +212,7 @@ def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Results:
     k = normalize_axis_index("split", axis, x.aval.ndim)
     n = x.aval.shape[k]
     ends = [0, *[slice(i).indices(n)[1] for i in at], n]
-    return tuple([window(emit, x, k, a, max(a, b)) for a, b in pairwise(ends)])
+    return tuple([slice_axis(emit, x, k, a, max(a, b)) for a, b in pairwise(ends)])
 
 
 def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Results:

@@ -11,7 +11,7 @@ from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.promotion import promote_dtypes
-from fxad.operations.shapes import moveaxis, window
+from fxad.operations.shapes import moveaxis, slice_axis
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import (
     ADD,
@@ -149,7 +149,7 @@ def _search_by_sort(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DTyp
     # the sort is stable
     both = emit.one(Concatenate(0), *((flat, keys) if side == "left" else (keys, flat)))
     start = 0 if side == "left" else n
-    place = emit.one(SUB, window(emit, _ranks(emit, both, index), 0, start, start + m), _ranks(emit, flat, index))
+    place = emit.one(SUB, slice_axis(emit, _ranks(emit, both, index), 0, start, start + m), _ranks(emit, flat, index))
     return emit_reshape(emit, place, wanted.aval.shape)
 
 

@@ -162,7 +162,7 @@ class DotGeneral(Linear):
         columns = free_axes(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(tuple(range(m, m + len(columns))), columns, tuple(range(n)), self.rhs_batch, None)
-        bar = emit.one(dot, ct, _converted(emit, rhs, ct.aval.dtype))
+        bar = emit.one(dot, ct, _convert(emit, rhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.lhs_batch, *rows, *_paired(self.lhs_contract, self.rhs_contract)), lhs)
 
     def _rhs_bar(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
@@ -171,7 +171,7 @@ class DotGeneral(Linear):
         columns = free_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None)
-        bar = emit.one(dot, ct, _converted(emit, lhs, ct.aval.dtype))
+        bar = emit.one(dot, ct, _convert(emit, lhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.rhs_batch, *columns, *_paired(self.rhs_contract, self.lhs_contract)), rhs)
 
 
@@ -189,7 +189,7 @@ def _paired(mine: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
     return [a for _, a in sorted(zip(other, mine, strict=True))]
 
 
-def _converted(emit: Emit, x: Atom, dtype: DType) -> Atom:
+def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
     return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
 
 
@@ -199,7 +199,7 @@ def _arranged(emit: Emit, bar: Atom, axes: tuple[int, ...], like: Aval) -> Atom:
     perm = tuple(sorted(range(len(axes)), key=axes.__getitem__))
     if perm != tuple(range(len(axes))):
         bar = emit.one(Transpose(perm), bar)
-    return _converted(emit, bar, like.dtype)
+    return _convert(emit, bar, like.dtype)
 
 
 def _check_axes(side: str, ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> None:

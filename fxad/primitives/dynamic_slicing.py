@@ -58,7 +58,7 @@ def _check_starts(name: str, x: Aval, starts: tuple[Aval, ...], sizes: Shape) ->
             raise ShapeError(f"{name}: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
 
 
-def _window(x: NDArray, starts: tuple[NDArray, ...], sizes: Shape) -> tuple[slice, ...]:
+def _clamped_window(x: NDArray, starts: tuple[NDArray, ...], sizes: Shape) -> tuple[slice, ...]:
     """Return the window, with start indices clamped so that it lies inside `x`."""
     firsts = [min(max(int(s), 0), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
     return tuple([slice(first, first + m) for first, m in zip(firsts, sizes, strict=True)])
@@ -73,7 +73,7 @@ def _wide_starts(hlo: Hlo, starts: HloValues, avals: Avals) -> HloValues:
     ]
 
 
-def _stacked(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
+def _stack_starts(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
     """Start indices as one array [mapped axis, index]."""
     rows = [
         emit_reshape(ctx, broadcast_to_axis(ctx, s, d, ctx.size, 0), (ctx.size, 1))
@@ -112,7 +112,7 @@ class DynamicSlice(Linear):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         x, *starts = args
-        return (x[_window(x, tuple(starts), self.sizes)],)
+        return (x[_clamped_window(x, tuple(starts), self.sizes)],)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         operands = (args[0], *_wide_starts(hlo, args[1:], ins[1:]))
@@ -124,7 +124,7 @@ class DynamicSlice(Linear):
         if dim is not None and start_dims.count(None) == ndim:
             sizes = insert_entry(self.sizes, dim, x.aval.shape[dim])
             return ctx(DynamicSlice(sizes), x, *_with_zero(tuple(starts), dim)), (dim,)
-        indices = _stacked(ctx, tuple(starts), tuple(start_dims))
+        indices = _stack_starts(ctx, tuple(starts), tuple(start_dims))
         axes = tuple(range(ndim)) if dim is None else axes_after_insert(range(ndim), dim)
         gather = Gather(
             offset_dims=tuple(range(1, ndim + 1)),
@@ -183,7 +183,7 @@ class DynamicUpdateSlice(Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         x, update, *starts = args
         out = np.array(x)
-        out[_window(x, tuple(starts), update.shape)] = update
+        out[_clamped_window(x, tuple(starts), update.shape)] = update
         return (out,)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -209,7 +209,7 @@ class DynamicUpdateSlice(Linear):
             indices_sorted=False,
             unique_indices=True,
         )
-        return ctx(scatter, x, _stacked(ctx, tuple(starts), tuple(start_dims)), update), (at,)
+        return ctx(scatter, x, _stack_starts(ctx, tuple(starts), tuple(start_dims)), update), (at,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents[:2], *primals[2:])

@@ -7,13 +7,11 @@ bodies: the equation, and its solver. Their rules emit the same primitives, so t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 from fxad.core.layout import Layout
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
-    Atom,
     Atoms,
     Aval,
     BatchCtx,
@@ -37,7 +35,7 @@ from fxad.primitives.control.bodies import select_by_mask, spread_tangents, with
 from fxad.primitives.control.call import Applied, Call, call_primal, check_operands, layout_with_rules
 from fxad.primitives.elementwise import NEG
 from fxad.primitives.linear_call import check_body_type, drop_unused_residuals
-from fxad.primitives.shape import broadcast_to_axis
+from fxad.primitives.shape import align_batch_axes
 
 
 @final
@@ -108,7 +106,7 @@ class LinearSolve(Applied, Linear):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         n = self.size
-        b = _stacked(ctx, args[:n], dims[:n])
+        b = align_batch_axes(ctx, args[:n], dims[:n])
         known, at = dims[n:], (0,) * n
         solved, aux = _batched_system(ctx, self.bodies, at, known)
         return ctx(LinearSolve(solved[0], solved[1], solved[2:]), *b, *args[n:]), (*at, *aux)
@@ -207,7 +205,7 @@ class Root(Applied):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         c, n = self.captured, self.size
-        guess = _stacked(ctx, args[c:], dims[c:])
+        guess = align_batch_axes(ctx, args[c:], dims[c:])
         known, at = dims[:c], (0,) * n
         where = (*known, *at)
         system = (0,) * len(self.equation.outs)
@@ -240,11 +238,6 @@ class Root(Applied):
 
 def _negative(ctx: JvpCtx, t: Tangent) -> Tangent:
     return ctx.lin_one(NEG, t) if isinstance(t, Lin) else t
-
-
-def _stacked(ctx: BatchCtx, args: Sequence[Atom], dims: Dims) -> list[Atom]:
-    """Return all operands with the mapped axis first: an unknown and its equation are batched together."""
-    return [broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
 
 
 def _batched_solve(ctx: BatchCtx, solve: Jaxpr, dims: Dims, at: Dims) -> tuple[Jaxpr, Dims]:

@@ -39,7 +39,7 @@ from fxad.primitives.cumulative_lowering import Parts, cumulative_program
 from fxad.primitives.elementwise import ADD, MUL
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.operand_checks import check_axis, check_count
-from fxad.primitives.shape import broadcast_to_axis
+from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Pad
 
 SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
@@ -117,7 +117,7 @@ class LinearRecurrence(Linear):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
-        args = tuple([broadcast_to_axis(ctx, x, d, ctx.size, at) for x, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
         return ctx(LinearRecurrence(self.axis + (self.axis >= at), self.reverse), *args), (at,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:

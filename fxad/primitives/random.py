@@ -110,7 +110,7 @@ class Threefry2x32(Primitive):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not self.loop:
             return hlo.call(_cipher(ins[0]), args)
-        regions = _loop(ins[0])
+        regions = _cipher_loop(ins[0])
         count = regions[0].in_avals[0]
         start = hlo.call(_start(ins[0]), args)
         types = (count, *ins, ins[0])
@@ -144,7 +144,7 @@ def _start(aval: Aval) -> Jaxpr:
     return b.build((x0, x1, ks[1], ks[2], ks[0]), "threefry2x32_start")
 
 
-def _loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
+def _cipher_loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
     """Return predicate and body of the loop: four rounds per iteration."""
     count = aval.with_shape(())
     b = Builder()

@@ -51,7 +51,7 @@ from fxad.primitives.elementwise import ADD, AND, EQ, GE, GT, LE, LT, MUL, NE, O
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import extreme_value
-from fxad.primitives.shape import Iota, broadcast_to_axis
+from fxad.primitives.shape import Iota, align_batch_axes
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 
@@ -112,7 +112,7 @@ class Selection(Linear):
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
         return ctx(self.over(self.sliding.mapped(at)), *args), (at,)
 
     @final

@@ -66,6 +66,11 @@ def broadcast_to_axis(emit: Emit, x: Atom, dim: int | None, size: int, at: int) 
     return emit_broadcast(emit, x, shape[:at] + (size,) + shape[at:], (*range(at), *range(at + 1, len(shape) + 1)))
 
 
+def align_batch_axes(ctx: BatchCtx, args: Sequence[Atom], dims: Sequence[int | None], at: int = 0) -> Atoms:
+    """Return operands with the mapped axis at `at`; an operand that is not mapped is broadcast."""
+    return tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+
+
 def emit_broadcast(emit: Emit, x: Atom, shape: Shape, dims: tuple[int, ...]) -> Atom:
     """`x` broadcast to `shape`, its axes at `dims`; emits nothing for a literal or when nothing changes."""
     if isinstance(x, Lit):

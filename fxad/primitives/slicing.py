@@ -42,6 +42,7 @@ from fxad.primitives.operand_checks import check_axis, check_count, check_ranks
 from fxad.primitives.shape import (
     Rearrange,
     ReduceSum,
+    align_batch_axes,
     broadcast_to_axis,
     emit_broadcast,
     insert_entry,
@@ -265,7 +266,7 @@ class Concatenate(Linear):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
         return ctx(Concatenate(self.axis + (self.axis >= at)), *args), (at,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:

@@ -56,7 +56,7 @@ from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.gather import Gather
 from fxad.primitives.mlir_attributes import bool_attribute, i64_attribute
 from fxad.primitives.operand_checks import check_axis
-from fxad.primitives.shape import ExpandDims, Iota, broadcast_to_axis
+from fxad.primitives.shape import ExpandDims, Iota, align_batch_axes
 
 # ------------------------------------------------------------------------------------------------ floats as integers
 
@@ -209,7 +209,7 @@ class Sort(Primitive):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
         return ctx(Sort(self.axis + (self.axis >= at), self.num_keys), *args), (at,) * len(args)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:

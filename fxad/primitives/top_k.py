@@ -81,7 +81,9 @@ class TopK(Primitive):
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
             return hlo.call(_by_sorting(x, self.k), args)
         top = (values.with_dtype(dtypes.float32), places)
-        values_and_indices = hlo.op("chlo.top_k", hlo.call(_plain(x), args), top, {"k": i64_attribute(self.k)})
+        values_and_indices = hlo.op(
+            "chlo.top_k", hlo.call(_canonical_floats(x), args), top, {"k": i64_attribute(self.k)}
+        )
         return hlo.call(_picked(x, places), (*args, values_and_indices[1]))
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -99,7 +101,7 @@ class TopK(Primitive):
         return (values, places), (ctx.lin_one(gather_along_axis(x.aval, x.aval.ndim - 1), t, index), Zero(places.aval))
 
 
-def _plain(x: Aval) -> Jaxpr:
+def _canonical_floats(x: Aval) -> Jaxpr:
     """Return the program that makes zeros and nans unique, for XLA's total order."""
     b = Builder()
     f: Atom = b.input(x)

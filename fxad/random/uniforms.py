@@ -94,10 +94,12 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
                 f"{name}: {which} must be an integer, got {aval}", remedy="round it and convert it with astype"
             )
         check_fits(name, sizes, which, aval.shape)
-    return jit_sampler(sample_randint, (checked, _bound(minval, chosen), _bound(maxval, chosen)), sizes, chosen)
+    return jit_sampler(
+        sample_randint, (checked, _bound_operand(minval, chosen), _bound_operand(maxval, chosen)), sizes, chosen
+    )
 
 
-def _bound(value: ArrayLike, dtype: DType) -> ArrayLike:
+def _bound_operand(value: ArrayLike, dtype: DType) -> ArrayLike:
     """Return a bound as an operand. A Python int takes a dtype that holds the maximum of `dtype` plus one."""
     if not is_scalar(value):
         return value

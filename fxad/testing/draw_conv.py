@@ -36,7 +36,7 @@ def _steps(draw: st.DrawFn, n: int) -> tuple[int, ...]:
     return tuple([draw(st.sampled_from([1, 2, 3])) for _ in range(n)])
 
 
-def _placed(draw: st.DrawFn, sizes: Shape) -> tuple[Shape, tuple[int, ...]]:
+def _draw_axis_sizes(draw: st.DrawFn, sizes: Shape) -> tuple[Shape, tuple[int, ...]]:
     """Draw sizes at random axes: the shape, and the axis of each."""
     spec = tuple(draw(st.permutations(range(len(sizes)))))
     return tuple([sizes[spec.index(a)] for a in range(len(sizes))]), spec
@@ -48,8 +48,8 @@ def _conv(draw: st.DrawFn, smooth: bool) -> Spec:
     features, batches = (1, groups) if by_batch else (groups, 1)
     i, o, b = draw(few), draw(few) * groups, draw(few) * batches
     space, window = [tuple([draw(st.sampled_from(k)) for _ in range(n)]) for k in ([3, 1, 4, 0], [2, 1, 3, 0])]
-    lhs, lhs_spec = _placed(draw, (b, i * features, *space))
-    rhs, rhs_spec = _placed(draw, (o, i, *window))
+    lhs, lhs_spec = _draw_axis_sizes(draw, (b, i * features, *space))
+    rhs, rhs_spec = _draw_axis_sizes(draw, (o, i, *window))
     out_spec = tuple(draw(st.permutations(range(n + 2))))
     base = _steps(draw, n)
     padding = _padding(draw, space, base)

@@ -43,7 +43,7 @@ _SIZES: Final = st.sampled_from([2, 1, 3, 0])
 _APART: Final = Domain(0.5, 2.0, signs=True)
 
 
-def _only(prim: Primitive) -> Callable[..., Primitive]:
+def _constant(prim: Primitive) -> Callable[..., Primitive]:
     return lambda *_: prim
 
 
@@ -51,7 +51,7 @@ def _batch(draw: st.DrawFn) -> Shape:
     return draw(shapes(1, sizes=(2, 1, 0)))
 
 
-def _square(
+def _square_matrices(
     prim: Callable[[st.DrawFn], Primitive], domain: Domain = ORDINARY, smooth_in: frozenset[DType] = TAKES
 ) -> Specs:
     """Draw square matrices. `smooth_in` are the dtypes with unique results, for which finite differences give the
@@ -65,7 +65,7 @@ def _square(
     return specs
 
 
-def _any(prim: Callable[[st.DrawFn, int, int, bool], Primitive], smooth_in: frozenset[DType] = TAKES) -> Specs:
+def _any_matrices(prim: Callable[[st.DrawFn, int, int, bool], Primitive], smooth_in: frozenset[DType] = TAKES) -> Specs:
     """Draw matrices of any number of rows and columns."""
 
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
@@ -149,23 +149,23 @@ def _expm_frechet(draw: st.DrawFn, smooth: bool) -> Spec:
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
-        Cholesky: _square(_only(Cholesky()), Domain(ridge=20.0)),
+        Cholesky: _square_matrices(_constant(Cholesky()), Domain(ridge=20.0)),
         TriangularSolve: _triangular_solve,
         TridiagonalSolve: _tridiagonal_solve,
-        Lu: _any(_only(Lu())),
+        Lu: _any_matrices(_constant(Lu())),
         LuPivotsToPermutation: _permutation,
         Solve: _solve,
         Slogdet: _determinant(Slogdet),
         Det: _determinant(Det),
         Pinv: _pinv,
-        Geqrf: _any(_only(Geqrf())),
+        Geqrf: _any_matrices(_constant(Geqrf())),
         HouseholderProduct: _householder_product,
-        Qr: _any(_qr),
-        Eigh: _square(lambda draw: Eigh(draw(st.booleans()), draw(st.booleans())), smooth_in=_REAL),
+        Qr: _any_matrices(_qr),
+        Eigh: _square_matrices(lambda draw: Eigh(draw(st.booleans()), draw(st.booleans())), smooth_in=_REAL),
         # vectors of LAPACK and of NumPy differ in signs, and those of tangents in phases: tests/primitives
-        Eig: _square(_only(Eig(False, False))),
-        Svd: _any(_svd, _REAL),
-        Expm: _square(_only(Expm()), Domain(-4.0, 4.0)),
+        Eig: _square_matrices(_constant(Eig(False, False))),
+        Svd: _any_matrices(_svd, _REAL),
+        Expm: _square_matrices(_constant(Expm()), Domain(-4.0, 4.0)),
         ExpmFrechet: _expm_frechet,
     }
 )

@@ -9,7 +9,7 @@ from fxad.testing.inverse_state import HeldArrays, Move, State, cast_like, facto
 from fxad.tracing.array import Array
 
 
-def _root(x: Array) -> Array:
+def _cubic_root(x: Array) -> Array:
     """Return the t with t + t^3 / 4 = x, by the hyperbolic form of the root, which no inverse rule knows. Numbers stay
     bounded when this step is repeated."""
     size: float = 2.0 / 3.0**0.5
@@ -23,11 +23,11 @@ def _power(t: Array) -> Array:
 def cubic(x: Array, held: HeldArrays, move: Move) -> Array:
     """Apply a function with a custom inverse, which may use held arrays."""
     if move.j % 2:
-        function: CustomFunction[[Array], Array] = custom_inverse(_root, _power)
+        function: CustomFunction[[Array], Array] = custom_inverse(_cubic_root, _power)
         return on_complex_parts(function)(x)
     shift = fnp.real(held.w)
     shifted: CustomFunction[[Array, Array], Array] = custom_inverse(
-        lambda x, w: _root(x) + w, lambda y, w: _power(y - w), keep=1
+        lambda x, w: _cubic_root(x) + w, lambda y, w: _power(y - w), keep=1
     )
     return on_complex_parts(lambda x: shifted(x, cast_like(shift, x)))(x)
 
@@ -38,7 +38,7 @@ def fused(x: Array, *_: object) -> Array:
     def both(y: Array, ct: Array) -> tuple[Array, tuple[Array]]:
         return _power(y), (ct / (1.0 + 0.75 * y * y),)
 
-    function: CustomFunction[[Array], Array] = custom_ivjp(_root, both)
+    function: CustomFunction[[Array], Array] = custom_ivjp(_cubic_root, both)
     return on_complex_parts(function)(x)
 
 
@@ -49,7 +49,7 @@ def ruled(state: State, held: HeldArrays, _: Move) -> State:
     def ahead(given: State, w: Array) -> State:
         return tuple(
             [
-                on_complex_parts(_root)(x) * factor_from(cast_like(w, x)) if m else x
+                on_complex_parts(_cubic_root)(x) * factor_from(cast_like(w, x)) if m else x
                 for m, x in zip(turns, given, strict=True)
             ]
         )
@@ -70,14 +70,16 @@ def bent(x: Array, held: HeldArrays, move: Move) -> Array:
     """Apply a function with a custom derivative that differs from its own: that of another function, scaled by a held
     array, or the operand's."""
     if move.j % 3 == 2:
-        passed = custom_vjp(_root)
+        passed = custom_vjp(_cubic_root)
         passed.defvjp(lambda x: (passed(x), x), lambda x, ct: (ct * fnp.cos(x),))
         return on_complex_parts(passed)(x)
     if move.j % 3:
-        own = custom_jvp(_root)
+        own = custom_jvp(_cubic_root)
         own.defjvp(lambda primals, tangents: (own(*primals), tangents[0] * own(*primals)))
         return on_complex_parts(own)(x)
-    scaled = custom_jvp(lambda x, w: _root(x) + w)
-    scaled.defjvp(lambda primals, tangents: (_root(primals[0]) + primals[1], tangents[0] * primals[1] - tangents[1]))
+    scaled = custom_jvp(lambda x, w: _cubic_root(x) + w)
+    scaled.defjvp(
+        lambda primals, tangents: (_cubic_root(primals[0]) + primals[1], tangents[0] * primals[1] - tangents[1])
+    )
     shift = fnp.real(held.w)
     return on_complex_parts(lambda x: scaled(x, cast_like(shift, x)))(x)

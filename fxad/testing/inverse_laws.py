@@ -91,18 +91,18 @@ def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
     _check_stored(case)
     check_same_derivatives(case.case, lean, rtol)
     dims = tuple([d if k else d or 0 for d, k in zip(mapped_dims(case.case), case.kept, strict=True)])
-    mapped, ends = _mapped(case, dims), (0,) * len(program.outs)
+    mapped, ends = _over_two_examples(case, dims), (0,) * len(program.outs)
     check_same_derivatives(mapped, vmap(lean, 2, dims, ends)[0], rtol)
     # a predicate for each example makes a branch a choice between the results of both: there is nothing to run back;
     # and of a stack of matrices the last axes are those of the matrices
     alike = tuple([
         None if d is None or (k and a.dtype == np.bool_) else 0 for a, k, d in zip(args, case.kept, dims, strict=True)
     ])  # fmt: skip
-    mapped = _mapped(case, alike)
+    mapped = _over_two_examples(case, alike)
     check_same_derivatives(mapped, invertible(mapped.program, case.kept), rtol)
 
 
-def _mapped(case: Inversion, dims: Sequence[int | None]) -> Case:
+def _over_two_examples(case: Inversion, dims: Sequence[int | None]) -> Case:
     """Return the program mapped over two examples."""
     stacks = [a if d is None else np.stack([a, np.roll(a, 1)], d) for a, d in zip(case.args, dims, strict=True)]
     return Case(

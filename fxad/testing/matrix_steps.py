@@ -48,17 +48,17 @@ def decomposition(g: Growth, x: Atom) -> None:
         case "cholesky":
             g.emit(Fact(-3, 3, False), Cholesky(), _matrix(g, a, symmetric=True))
         case "eigh":
-            _values(g, Eigh(True, True), a)
+            _use_values(g, Eigh(True, True), a)
         case "qr":
             for v in g.builder(Qr(False), a):
                 g.add(v, unknown)
         case "svd":
-            _values(g, Svd(True, False), a)
+            _use_values(g, Svd(True, False), a)
         case _:
             g.emit(unknown, Expm(), _scaled(g, a, 0.2))
 
 
-def _values(g: Growth, prim: Primitive, a: Atom) -> None:
+def _use_values(g: Growth, prim: Primitive, a: Atom) -> None:
     """Return the eigenvalues or singular values. Vectors are computed but unused: their signs differ between
     libraries."""
     values, *vectors = g.builder(prim, _matrix(g, a, symmetric=True))

@@ -48,7 +48,7 @@ def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, s
             else:
                 args.append(b.input(v.aval))
         part = sweep(Jaxpr(body.ins, body.eqns, body.outs[:-1])) if lacking and time == 0 else body
-        outs += [_bounded(b, a) for a in _applied(draw, b, part, args, stray)]
+        outs += [_bounded(b, a) for a in _emit_body(draw, b, part, args, stray)]
     return b.build(outs, "f")
 
 
@@ -66,7 +66,7 @@ def _bounded(b: Builder, a: Atom) -> Atom:
     return b.one(ew.SIN, a) if smooth else a
 
 
-def _applied(draw: st.DrawFn, b: Builder, body: Jaxpr, args: Sequence[Atom], stray: bool) -> tuple[Atom, ...]:
+def _emit_body(draw: st.DrawFn, b: Builder, body: Jaxpr, args: Sequence[Atom], stray: bool) -> tuple[Atom, ...]:
     """Emit the equations of the body, with others between them for `stray`."""
     env: dict[Atom, Atom] = dict(zip(body.ins, args, strict=True))
     for eqn in body.eqns:

@@ -147,7 +147,7 @@ def _step(how: Means, m: Array, c: Array) -> Callable[[Array], Array]:
     return lambda x: c - _weights(m) @ BENDS[how.bend](x)
 
 
-def _root(how: Means, m: Array, c: Array) -> Array:
+def _root_problem(how: Means, m: Array, c: Array) -> Array:
     step = _step(how, m, c)
 
     def solve(f: Map, x: Unknown) -> Unknown:
@@ -198,7 +198,7 @@ PROBLEMS: Final[Mapping[str, tuple[Problem, Problem]]] = MappingProxyType(
     {
         "system": (_system, _system_reference),
         "symmetric system": (_symmetric, _symmetric_reference),
-        "root": (_root, _step_reference),
+        "root": (_root_problem, _step_reference),
         "fixed point": (_fixed_point, _step_reference),
         "minimum": (_minimum, _minimum_reference),
     }

@@ -57,7 +57,7 @@ class Step:
         return self.name
 
 
-def _same(transform: laws.Transform) -> Callable[[Case], Case | None]:
+def _rewrite_case(transform: laws.Transform) -> Callable[[Case], Case | None]:
     return lambda case: Case(transform(case.program), case.args, case.seed, case.smooth)
 
 
@@ -116,19 +116,19 @@ def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable
     return apply
 
 
-def _mapped(case: Case) -> Case | None:
+def _vmap_step(case: Case) -> Case | None:
     """vmap over two examples."""
     at = batching_laws.mapped_dims(case)
     args = [np.stack([a, np.roll(a, 1)], d) if d is not None else a for a, d in zip(case.args, at, strict=True)]
     return Case(vmap(case.program, 2, at, (0,) * len(case.program.outs))[0], tuple(args), case.seed + 1, case.smooth)
 
 
-def _nothing(case: Case) -> None:
+def _identity_step(case: Case) -> None:
     """Return the program unchanged."""
 
 
 def _rewrite(name: str, transform: laws.Transform, law: Law) -> Step:
-    return Step(name, _same(transform), law, rewrites=True)
+    return Step(name, _rewrite_case(transform), law, rewrites=True)
 
 
 STEPS: Final = MappingProxyType(
@@ -136,14 +136,14 @@ STEPS: Final = MappingProxyType(
         step.name: step
         for step in (
             Step("jvp", _jvp, derivative_laws.check_program_jvp),
-            Step("vmap", _mapped, batching_laws.check_vmap),
+            Step("vmap", _vmap_step, batching_laws.check_vmap),
             Step("linearize", _linear, derivative_laws.check_linearize),
             Step("transpose", _adjoint, derivative_laws.check_program_transpose),
             Step("vjp", _vjp, derivative_laws.check_vjp),
             Step("grad", _gradient(grad), derivative_laws.check_grad),
             Step("value_and_grad", _gradient(value_and_grad), derivative_laws.check_grad),
             _rewrite("remat", remat, derivative_laws.check_remat),
-            _rewrite("call", laws.as_one_call, _nothing),
+            _rewrite("call", laws.as_one_call, _identity_step),
             _rewrite("dce", dce, laws.check_dce),
             _rewrite("cse", cse, laws.check_cse),
             _rewrite("simplify", simplify, laws.check_simplify),

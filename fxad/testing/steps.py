@@ -147,7 +147,7 @@ def _clamp(g: Growth, x: Atom) -> None:
     g.emit(Fact(0, 1, g.facts[x].exact), ew.CLAMP, low, x, high)
 
 
-def _convert(g: Growth, x: Atom) -> None:
+def _convert_step(g: Growth, x: Atom) -> None:
     fact = g.facts[x]
     to: DType = g.draw(st.sampled_from(g.dtypes))
     if x.aval.inexact and to not in dtypes.INEXACT and not fact.exact:
@@ -242,7 +242,7 @@ def _pad(g: Growth, x: Atom) -> None:
     g.emit(Fact(min(a.low, b.low), max(a.high, b.high), a.exact and b.exact), prim, x, value)
 
 
-def _index(g: Growth, x: Atom) -> None:
+def _gather_scatter_step(g: Growth, x: Atom) -> None:
     """Gather rows, and scatter-add rows at indices that may be out of range."""
     if not x.aval.ndim or x.aval.dtype == dtypes.bool_ or not x.aval.size:
         return
@@ -317,7 +317,7 @@ def _undo(g: Growth, x: Atom) -> None:
     g.emit(both, second, g.emit(both, first, x))
 
 
-def _call(g: Growth, _: Atom) -> None:
+def _call_step(g: Growth, _: Atom) -> None:
     """Call an existing body on values of its types within the bounds it was grown for."""
     if not g.bodies:
         return
@@ -331,17 +331,17 @@ def _call(g: Growth, _: Atom) -> None:
         g.add(v, RESULT)
 
 
-def _nothing(_g: Growth, _: Atom) -> None:
+def _no_step(_g: Growth, _: Atom) -> None:
     """Add nothing. Steps shrink to this one."""
 
 
 STEPS: Final[tuple[Step, ...]] = (
-    _nothing,
+    _no_step,
     _binary,
     _unary,
     _move,
     _reduce,
-    _call,
+    _call_step,
     branch_step,
     scan_step,
     while_step,
@@ -350,11 +350,11 @@ STEPS: Final[tuple[Step, ...]] = (
     random_numbers,
     _dot,
     _select,
-    _convert,
+    _convert_step,
     _concatenate,
     _to_complex,
     _pad,
-    _index,
+    _gather_scatter_step,
     _dynamic,
     _clamp,
     _compare,

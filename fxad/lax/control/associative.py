@@ -59,7 +59,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
                 remedy="return from fn what it was given, with new values",
             )
         for path, have, want in zip(paths, combined, a, strict=True):
-            _check(f"associative_scan: {path} of {name_of(fn)}", have, want)
+            _check_combined(f"associative_scan: {path} of {name_of(fn)}", have, want)
         return combined
 
     if not leaves or avals[0].shape[axes[0]] < 2:
@@ -69,7 +69,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
     return cast("T", structure.unflatten([rev(x, (k,)) if reverse else x for x, k in zip(partial, axes, strict=True)]))
 
 
-def _check(what: str, have: Any, want: Array) -> None:
+def _check_combined(what: str, have: Any, want: Array) -> None:
     """Raises: ShapeError, DTypeError when a result is not of the type of its operand."""
     result_type = aval_of(have, what)
     if result_type.shape != want.shape:

@@ -35,7 +35,7 @@ from fxad.ir import (
     Zero,
 )
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.shape import broadcast_to_axis
+from fxad.primitives.shape import align_batch_axes
 
 # -------------------------------------------------------------------------------------------------- dtypes by kind
 
@@ -92,7 +92,7 @@ def batch_elementwise(prim: Primitive, ctx: BatchCtx, args: Atoms, dims: Dims) -
     """Batch an elementwise primitive: all operands get the mapped axis at the place of the first mapped one."""
     at = next(d for d in dims if d is not None)
     if dims.count(at) != len(dims):
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
     return ctx(prim, *args), (at,)
 
 

@@ -207,7 +207,7 @@ class Igamma(Incomplete):
         return scipy_special("gammainc", x, y)
 
     def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
-        start = formula_program("igamma_start", (t, t), lambda f: _split(*f, upper=False))
+        start = formula_program("igamma_start", (t, t), lambda f: _split_by_expansion(*f, upper=False))
         clear_a, clear_x, low, high, _ = hlo.call(start, (a, x))
         (total,) = series(hlo, clear_a, clear_x, low, t, False)
         (ratio,) = fraction(hlo, clear_a, clear_x, high, t, False)
@@ -242,7 +242,7 @@ class Igammac(Incomplete):
         return scipy_special("gammaincc", x, y)
 
     def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
-        start = formula_program("igammac_start", (t, t), lambda f: _split(*f, upper=True))
+        start = formula_program("igammac_start", (t, t), lambda f: _split_by_expansion(*f, upper=True))
         clear_a, clear_x, low, high, small = hlo.call(start, (a, x))
         (total,) = series(hlo, clear_a, clear_x, low, t, False)
         (ratio,) = fraction(hlo, clear_a, clear_x, high, t, False)
@@ -265,7 +265,7 @@ class Igammac(Incomplete):
         return slope if isinstance(slope, Zero) else ctx.lin_one(NEG, slope)
 
 
-def _split(a: Formula, x: Formula, *, upper: bool) -> Formulas:
+def _split_by_expansion(a: Formula, x: Formula, *, upper: bool) -> Formulas:
     """Return clear operands, and masks of the three expansions: series, fraction, small series."""
     inside, a, x = _clear(a, x)
     if not upper:

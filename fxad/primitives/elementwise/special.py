@@ -22,7 +22,7 @@ from fxad.primitives.elementwise.family import WIDER, Binary, Unary, emit_compar
 from fxad.primitives.elementwise.powers import SQUARE
 
 
-def _mapped(f: Callable[..., float], *args: NDArray) -> object:
+def _apply_float64(f: Callable[..., float], *args: NDArray) -> object:
     return np.asarray(np.frompyfunc(f, len(args), 1)(*[a.astype(np.float64) for a in args]), np.float64)
 
 
@@ -47,7 +47,7 @@ class Erf(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray) -> object:
-        return _mapped(math.erf, x)
+        return _apply_float64(math.erf, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return _bell(ctx, t, x, 2 / math.sqrt(math.pi))
@@ -68,7 +68,7 @@ class Erfc(Unary):
     takes: ClassVar[frozenset[DType]] = WIDER
 
     def compute(self, x: NDArray) -> object:
-        return _mapped(math.erfc, x)
+        return _apply_float64(math.erfc, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return _bell(ctx, t, x, -2 / math.sqrt(math.pi))
@@ -89,7 +89,7 @@ class ErfInv(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray) -> object:
-        return _mapped(_erf_inv, x)
+        return _apply_float64(_erf_inv, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         growth = ctx.one(EXP, ctx.one(SQUARE, y))
@@ -111,7 +111,7 @@ class Lgamma(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray) -> object:
-        return _mapped(_lgamma, x)
+        return _apply_float64(_lgamma, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(DIGAMMA, x))
@@ -132,7 +132,7 @@ class Digamma(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray) -> object:
-        return _mapped(_digamma, x)
+        return _apply_float64(_digamma, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(POLYGAMMA, literal_like(1.0, x), x))
@@ -153,7 +153,7 @@ class Polygamma(Binary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray, y: NDArray) -> object:
-        return _mapped(_polygamma, x, y)
+        return _apply_float64(_polygamma, x, y)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (out,) = outs

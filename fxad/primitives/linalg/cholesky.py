@@ -9,7 +9,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.ir import Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangents, primitive
 from fxad.primitives.elementwise import REAL
-from fxad.primitives.linalg.calls import call, char, empty, or_nan, triangle, zeros
+from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, lower_triangle, or_nan, zeros_constant
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
 from fxad.primitives.linalg.matrices import (
     One,
@@ -50,16 +50,16 @@ class Cholesky(Matrixwise):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        return apply_to_each(_factor, (Aval(x.shape, x.dtype),), x)
+        return apply_to_each(_numpy_cholesky, (Aval(x.shape, x.dtype),), x)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins
-        if empty(x):
-            return (zeros(hlo, x),)
+        if has_empty(x):
+            return (zeros_constant(hlo, x),)
         batch = x.shape[:-2]
         results = (x, Aval(batch, dtypes.int32))
-        factor, info = call(hlo, "potrf", args, ins, results, {"uplo": char("L")}, overwrite=[(0, 0)])
-        return (or_nan(hlo, info, triangle(hlo, factor, x, lower=True), x, batch),)
+        factor, info = lapack_call(hlo, "potrf", args, ins, results, {"uplo": char_option("L")}, overwrite=[(0, 0)])
+        return (or_nan(hlo, info, lower_triangle(hlo, factor, x, lower=True), x, batch),)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (factor,) = ctx(self, *primals)
@@ -71,7 +71,7 @@ class Cholesky(Matrixwise):
         return (factor,), (dot(ctx.lin_one, factor, phi),)
 
 
-def _factor(a: Entries) -> tuple[NDArray]:
+def _numpy_cholesky(a: Entries) -> tuple[NDArray]:
     return (np.linalg.cholesky(a),)
 
 

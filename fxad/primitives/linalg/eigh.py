@@ -22,7 +22,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise import DIV, REAL, SELECT_N
-from fxad.primitives.linalg.calls import call, char, empty, or_nan, zeros
+from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, or_nan, zeros_constant
 from fxad.primitives.linalg.cholesky import hermitian
 from fxad.primitives.linalg.family import (
     Entries,
@@ -85,12 +85,12 @@ class Eigh(Matrixwise):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), w = ins, outs[0]
-        if empty(x):
-            return [zeros(hlo, a) for a in outs]
+        if has_empty(x):
+            return [zeros_constant(hlo, a) for a in outs]
         batch = x.shape[:-2]
-        options = {"mode": char("V" if self.vectors else "N"), "uplo": char("L" if self.lower_a else "U")}
+        options = {"mode": char_option("V" if self.vectors else "N"), "uplo": char_option("L" if self.lower_a else "U")}
         results = (x, w, Aval(batch, dtypes.int32))
-        v, values, info = call(hlo, "syevd", args, ins, results, options, overwrite=[(0, 0)])
+        v, values, info = lapack_call(hlo, "syevd", args, ins, results, options, overwrite=[(0, 0)])
         return [or_nan(hlo, info, value, a, batch) for value, a in zip((values, v), outs, strict=False)]
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:

@@ -16,7 +16,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atoms, Aval, BatchCtx, Dims, NDArray, Primitive, Shape
-from fxad.primitives.shape import broadcast_to_axis
+from fxad.primitives.shape import align_batch_axes
 
 TAKES: Final = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
 _HALVES: Final = dtypes.FLOATING - TAKES
@@ -29,13 +29,8 @@ class Matrixwise(Primitive):
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        outs = ctx(self, *mapped_axis_first(ctx, args, dims))
+        outs = ctx(self, *align_batch_axes(ctx, args, dims))
         return outs, (0,) * len(outs)
-
-
-def mapped_axis_first(ctx: BatchCtx, args: Atoms, dims: Dims) -> Atoms:
-    """Return the operands with the mapped axis in front; an operand that is not mapped is broadcast."""
-    return tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)])
 
 
 # ------------------------------------------------------------------------------------------------------------ types

@@ -26,7 +26,7 @@ from fxad.ir import (
 )
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ADD, EQ, GE, LT, SELECT_N
-from fxad.primitives.linalg.calls import call, empty, zeros
+from fxad.primitives.linalg.calls import has_empty, lapack_call, zeros_constant
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
 from fxad.primitives.linalg.matrices import (
     below,
@@ -74,12 +74,12 @@ class Lu(Matrixwise):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), pivots = ins, outs[1]
-        if empty(x):
-            return zeros(hlo, x), zeros(hlo, pivots)
+        if has_empty(x):
+            return zeros_constant(hlo, x), zeros_constant(hlo, pivots)
         batch = x.shape[:-2]
         results = (x, pivots, Aval(batch, dtypes.int32))
         # info > 0 reports a zero on the diagonal of U, which is not a failure
-        factors, exchanged, _ = call(hlo, "getrf", args, ins, results, overwrite=[(0, 0)])
+        factors, exchanged, _ = lapack_call(hlo, "getrf", args, ins, results, overwrite=[(0, 0)])
         from_zero = hlo.op("stablehlo.subtract", (exchanged, hlo.constant(Lit.of(1, pivots))), (pivots,))
         return factors, *from_zero
 
@@ -182,7 +182,7 @@ class LuPivotsToPermutation(Matrixwise):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (pivots,), (order,) = ins, outs
         (start,) = hlo.op("stablehlo.iota", (), outs, {"iota_dimension": f"{order.ndim - 1} : i64"})
-        if empty(pivots, order):
+        if has_empty(pivots, order):
             return (start,)
         carry = (Aval((), dtypes.int32), order, pivots)
         first = hlo.constant(Lit.of(pivots.shape[-1] - 1 if self.inverse else 0, carry[0]))

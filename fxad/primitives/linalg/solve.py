@@ -42,12 +42,11 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise import ABS, COMPLEX, IMAG, LOG, MUL, NE, NEG, REAL, SELECT_N, SIGN, STOP_GRADIENT
-from fxad.primitives.linalg.calls import empty, zeros
+from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Matrixwise,
     check_lapack_dtype,
     check_same_batch,
-    mapped_axis_first,
     matrix_shape,
     real_dtype,
     square_shape,
@@ -57,7 +56,7 @@ from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minu
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceProd, ReduceXor
-from fxad.primitives.shape import Iota, ReduceSum
+from fxad.primitives.shape import Iota, ReduceSum, align_batch_axes
 
 
 def lu_factors(emit: Emit, a: Atom) -> tuple[Atom, Atom]:
@@ -107,7 +106,7 @@ class Solve(Linear):
         return run(self._body([Aval(x.shape, x.dtype) for x in args]), args)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return (zeros(hlo, outs[0]),) if empty(*outs) else hlo.call(self._body(ins), args)
+        return (zeros_constant(hlo, outs[0]),) if has_empty(*outs) else hlo.call(self._body(ins), args)
 
     def _body(self, ins: Sequence[Aval]) -> Jaxpr:
         """With P A = L U: permute, then L, then U; for the transpose U^T, then L^T, then permute back."""
@@ -126,7 +125,7 @@ class Solve(Linear):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if dims[-1] is not None and all([d is None for d in dims[:-1]]):
             return (more_columns(ctx, self, args[:-1], args[-1], dims[-1], left_side=True),), (0,)
-        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
+        return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         a_dot, *factors_dot, t = tangents

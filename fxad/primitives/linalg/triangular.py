@@ -31,19 +31,18 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise import CONJ
-from fxad.primitives.linalg.calls import call, char, empty, zeros
+from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,
     as_entries,
     check_lapack_dtype,
     check_same_batch,
-    mapped_axis_first,
     matrix_shape,
     square_shape,
 )
 from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.shape import emit_reshape, move_axis
+from fxad.primitives.shape import align_batch_axes, emit_reshape, move_axis
 
 
 @final
@@ -93,8 +92,8 @@ class TriangularSolve(Linear):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         a, b = args
-        if empty(*ins):
-            return (zeros(hlo, outs[0]),)
+        if has_empty(*ins):
+            return (zeros_constant(hlo, outs[0]),)
         kind = "T" if self.transpose_a else "N"
         if self.conjugate_a and ins[0].dtype in dtypes.COMPLEX:
             if self.transpose_a:
@@ -102,18 +101,18 @@ class TriangularSolve(Linear):
             else:  # BLAS has no name for it
                 (a,) = CONJ.lower(hlo, (a,), ins[:1], ins[:1])
         options = {
-            "diag": char("U" if self.unit_diagonal else "N"),
-            "side": char("L" if self.left_side else "R"),
-            "trans_x": char(kind),
-            "uplo": char("L" if self.lower_a else "U"),
+            "diag": char_option("U" if self.unit_diagonal else "N"),
+            "side": char_option("L" if self.left_side else "R"),
+            "trans_x": char_option(kind),
+            "uplo": char_option("L" if self.lower_a else "U"),
         }
-        return call(hlo, "trsm", (a, b), ins, outs, options, overwrite=[(1, 0)])
+        return lapack_call(hlo, "trsm", (a, b), ins, outs, options, overwrite=[(1, 0)])
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (a, b), (a_dim, b_dim) = args, dims
         if a_dim is None and b_dim is not None:
             return (more_columns(ctx, self, (a,), b, b_dim, left_side=self.left_side),), (0,)
-        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
+        return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, _), (a_dot, t) = primals, tangents

@@ -30,10 +30,11 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise import MUL
-from fxad.primitives.linalg.calls import call, empty, or_nan, zeros
-from fxad.primitives.linalg.family import Entries, apply_to_each, check_lapack_dtype, mapped_axis_first, matrix_shape
+from fxad.primitives.linalg.calls import has_empty, lapack_call, or_nan, zeros_constant
+from fxad.primitives.linalg.family import Entries, apply_to_each, check_lapack_dtype, matrix_shape
 from fxad.primitives.linalg.matrices import One, X, minus, on_rows
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Pad
 
 
@@ -76,16 +77,16 @@ class TridiagonalSolve(Linear):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (b,) = outs
-        if empty(b):
-            return (zeros(hlo, b),)
+        if has_empty(b):
+            return (zeros_constant(hlo, b),)
         batch = b.shape[:-2]
         results = (*ins, Aval(batch, dtypes.int32))
         overwrite = [(k, k) for k in range(4)]
-        *_, x, info = call(hlo, "gtsv", args, ins, results, overwrite=overwrite)
+        *_, x, info = lapack_call(hlo, "gtsv", args, ins, results, overwrite=overwrite)
         return (or_nan(hlo, info, x, b, batch),)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
+        return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         dl, d, du, _ = primals
