@@ -17,7 +17,7 @@ from fxad.operations import elementwise, promotion, shapes
 from fxad.operations.axes import to_int
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.elementwise import FLOOR
-from fxad.runtime import Device, Exporter
+from fxad.runtime import Device, SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 Number: TypeAlias = "int | float | np.generic"
@@ -250,7 +250,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 
     Raises: ArgumentError for an object without DLPack; BufferError for `copy=False` if the memory is writable.
     """
-    if not isinstance(x, Exporter):
+    if not isinstance(x, SupportsDLPack):
         raise ArgumentError(f"from_dlpack: {described(x)} has no __dlpack__", remedy="use asarray")
     if copy is False and not isinstance(x, Array):
         raise BufferError(f"from_dlpack: {described(x)} is copied, because others could write to its memory")

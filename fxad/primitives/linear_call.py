@@ -1,4 +1,4 @@
-"""`linear_call`: a linear map with a given adjoint. Also helpers for linear maps in the rules of derivatives."""
+"""`linear_call`: a linear map, usually with a given adjoint. Also helpers for linear maps in derivative rules."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import ClassVar, final
 
 from fxad.core.builder import Builder
-from fxad.core.layout import Layout
-from fxad.core.liveness import narrow, sweep
-from fxad.errors import ParameterError
+from fxad.core.dce import drop_unread_operands, remove_dead_eqns
+from fxad.core.layout import Body, Constant, Group, Layout, Value
+from fxad.core.memo import by_value
+from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -17,6 +18,7 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    HigherOrder,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -44,14 +46,15 @@ class LinearCall(Applied, Linear):
     """Apply `body`, which is linear in its first `n_linear` operands. `adjoint` is its transpose in these operands.
 
     Type:   (linear operands, other operands) -> results of `body`. `adjoint`: (cotangents of the results, other
-            operands) -> cotangents of the linear operands.
+            operands) -> cotangents of the linear operands; None for the tangents of a loop without a bound, which has
+            no transpose.
     Rule:   the transpose exchanges `body` and `adjoint`. The derivative in the other operands is that of `body`.
             Effects happen for primal values, and not again for tangents.
     """
 
     name: ClassVar[str] = "linear_call"
     body: Jaxpr
-    adjoint: Jaxpr
+    adjoint: Jaxpr | None
     n_linear: int
 
     @property
@@ -60,19 +63,25 @@ class LinearCall(Applied, Linear):
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
-        return self.body, self.adjoint
+        return (self.body,) if self.adjoint is None else (self.body, self.adjoint)
 
     @property
     def linear_bodies(self) -> tuple[int, ...]:
         """For each body, the number of its first operands in which it is linear."""
-        return self.n_linear, len(self.body.outs)
+        return (self.n_linear, len(self.body.outs))[: len(self.bodies)]
 
     @property
     def layout(self) -> Layout:
-        return layout_with_rules(self.bodies, 0, linear=self.linear_bodies)
+        if self.adjoint is not None:
+            return layout_with_rules(self.bodies, 0, linear=self.linear_bodies)
+        known = Group(Constant(), len(self.body.ins) - self.n_linear)
+        results = Group(Value(), len(self.body.outs))
+        body = Body(self.body, (0, 1), (0,), linear=self.n_linear)
+        return Layout((Group(Constant(), self.n_linear, fixed=True), known), (results,), (body,))
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearCall:
-        return LinearCall(bodies[0], bodies[1], self.n_linear)
+        body, *adjoint = bodies
+        return LinearCall(body, adjoint[0] if adjoint else None, self.n_linear)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         n, outs = self.n_linear, self.body.out_avals
@@ -82,7 +91,8 @@ class LinearCall(Applied, Linear):
                 remedy="at least one operand is linear, and linear ones come first",
             )
         linear, known = self.body.in_avals[:n], self.body.in_avals[n:]
-        check_body_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
+        if self.adjoint is not None:
+            check_body_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
         for what, avals_of_role in (("linear operand", linear), ("result", outs)):
             for k, aval in enumerate(avals_of_role):
                 if not aval.inexact:
@@ -96,7 +106,7 @@ class LinearCall(Applied, Linear):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         linear, known = dims[: self.n_linear], dims[self.n_linear :]
         body, out_dims = ctx.recur(self.body, dims)
-        adjoint = batch_adjoint(ctx, self.adjoint, out_dims, known, linear)
+        adjoint = None if self.adjoint is None else batch_adjoint(ctx, self.adjoint, out_dims, known, linear)
         return ctx(LinearCall(body, adjoint, self.n_linear), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -113,16 +123,33 @@ class LinearCall(Applied, Linear):
         return all(mask[: self.n_linear]) and not any(mask[self.n_linear :])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
+        if self.adjoint is None:
+            raise NotDifferentiableError(
+                "while: reverse mode goes backward through the steps, and the number of steps has no bound that is "
+                "known before the loop runs",
+                remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
+                "or forward mode (jvp, jacfwd, linearize)",
+            )
         nonzero_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         known = [a for a in args if not isinstance(a, Hole)]
         bars = ctx(LinearCall(self.adjoint, self.body, len(nonzero_cts)), *nonzero_cts, *known)
         return (*bars, *[None] * len(known))
 
 
+@by_value
+def has_adjoint(jaxpr: Jaxpr) -> bool:
+    """Return True if no `linear_call` in the program, or in one of its bodies, lacks an adjoint."""
+    return all([
+        (not isinstance(e.prim, LinearCall) or e.prim.adjoint is not None) and all(map(has_adjoint, e.prim.bodies))
+        for e in jaxpr.eqns
+        if isinstance(e.prim, HigherOrder)
+    ])  # fmt: skip
+
+
 def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
     """Return linear maps over the same residuals without the residuals that no map reads, and a mask of the remaining
     residuals. `counts` are the numbers of linear operands of the maps."""
-    slim = [narrow(m) for m in maps]
+    slim = [drop_unread_operands(m) for m in maps]
     masks = [mask[n:] for (_, mask), n in zip(slim, counts, strict=True)]
     needed = tuple([any(ms) for ms in zip(*masks, strict=True)])
     return [
@@ -156,7 +183,7 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
     else:
         for k in sums:
             outs[k] = _sum_stack(b, outs[k], 0)
-    return sweep(b.build(outs, jaxpr.name))
+    return remove_dead_eqns(b.build(outs, jaxpr.name))
 
 
 def _batch_some_cotangents(

@@ -15,12 +15,12 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias
 
 from fxad.core.builder import Builder
+from fxad.core.dce import remove_dead_eqns
 from fxad.core.interpreter import run
-from fxad.core.liveness import sweep
 from fxad.core.typecheck import typecheck
-from fxad.ir import Atom, Jaxpr, Lit, distinct, params
+from fxad.ir import Atom, Jaxpr, Lit, distinct_jaxprs, params
 from fxad.primitives.control.call import Call
-from fxad.runtime import cache_in_force
+from fxad.runtime import active_cache
 from fxad.testing.compare import (
     differ,
     fail,
@@ -48,12 +48,12 @@ def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
         fail("the transformation changed its argument", jaxpr)
     if transform(jaxpr) is not out:
         fail("the same program gave another object", jaxpr, (), out)
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         body._memo.clear()
     if transform(jaxpr) is not out:
         fail("computed anew, the same program gave another object", jaxpr, (), out)
     # of your own, too
-    kinds = {e.prim.name: type(e.prim) for body in distinct(out) for e in body.eqns}
+    kinds = {e.prim.name: type(e.prim) for body in distinct_jaxprs(out) for e in body.eqns}
     if parse(to_text(out), {**kinds, **PRIMITIVES}) is not out:
         fail("parse(to_text(T(f))) is not T(f)", jaxpr, (), out)
     return out
@@ -73,7 +73,7 @@ def check_rewrite(transform: Transform, case: Case, *, shrinks: bool = True) -> 
 def total_eqns(jaxpr: Jaxpr) -> int:
     """Return the number of equations; those of bodies count once per run."""
     counts: dict[Jaxpr, int] = {}
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         counts[body] = sum([1 + sum([counts[b] for b in _bodies_with_runs(e.prim)]) for e in body.eqns])
     return counts[jaxpr]
 
@@ -84,7 +84,7 @@ def _bodies_with_runs(prim: object) -> Sequence[Jaxpr]:
 
 def eqns_to_compile(jaxpr: Jaxpr) -> float:
     """Return the number of equations to compile if each called body is compiled once."""
-    called = {e.prim.body for body in distinct(jaxpr) for e in body.eqns if isinstance(e.prim, Call)}
+    called = {e.prim.body for body in distinct_jaxprs(jaxpr) for e in body.eqns if isinstance(e.prim, Call)}
     return sum([equations(e) for body in {jaxpr, *called} for e in body.eqns])
 
 
@@ -97,9 +97,9 @@ def check_lower(case: Case) -> None:
     have, want = xla(program, args), run(program, args)
     if problem := differ(have, want, slack=program_tolerance(program, args)):
         fail(f"XLA differs from the interpreter: {problem}", program, args)
-    before = cache_in_force().stats().compilations
+    before = active_cache().stats().compilations
     xla(Jaxpr(program.ins, program.eqns, program.outs, "another name"), args)
-    if cache_in_force().stats().compilations != before:
+    if active_cache().stats().compilations != before:
         fail("an equal program was compiled again", program)
 
 
@@ -128,7 +128,7 @@ def check_inline(case: Case) -> None:
     """inline: see `check_rewrite`; no call is left."""
     check_rewrite(inline, case)
     out = inline(case.program)
-    if any([isinstance(e.prim, Call) for f in distinct(out) for e in f.eqns]):
+    if any([isinstance(e.prim, Call) for f in distinct_jaxprs(out) for e in f.eqns]):
         fail("a call is left", case.program, (), out)
 
 
@@ -144,7 +144,7 @@ def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> Non
             (),
             out,
         )
-    if dataflow_key(sweep(inline(out))) != dataflow_key(sweep(inline(case.program))):
+    if dataflow_key(remove_dead_eqns(inline(out))) != dataflow_key(remove_dead_eqns(inline(case.program))):
         fail("inlined, it is another program", case.program, (), out)
 
 
@@ -154,7 +154,7 @@ def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
     out = check_transform(lambda f: outline_before_ad(f, 0, lasts), case.program)
     if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
         fail(f"the results changed: {problem}", case.program, case.args, out)
-    if dataflow_key(sweep(inline(out))) != dataflow_key(sweep(inline(case.program))):
+    if dataflow_key(remove_dead_eqns(inline(out))) != dataflow_key(remove_dead_eqns(inline(case.program))):
         fail("inlined, it is another program", case.program, (), out)
 
 
@@ -187,4 +187,4 @@ def _param_key(value: object) -> Hashable:
     """Return the key of a parameter; a body is replaced by its dataflow."""
     if isinstance(value, tuple):
         return tuple([_param_key(v) for v in value])
-    return hash(dataflow_key(sweep(value))) if isinstance(value, Jaxpr) else value
+    return hash(dataflow_key(remove_dead_eqns(value))) if isinstance(value, Jaxpr) else value
