@@ -194,11 +194,11 @@ class Jitted(Generic[P, R]):
         if instance is None:
             return self
         if tree.structure(instance) != _LEAF:  # the instance is a pytree: an ordinary argument
-            return functools.partial(self, instance)  # type: ignore[arg-type]
+            return functools.partial(self, instance)  # type: ignore[arg-type]  # the first parameter is bound
         # closed over, as by any bound method; it may have changed, so each call traces, but compiles only new programs
         how = self._compiled.how
         how = replace(how, donation=how.donation and how.donation.of_method())
-        return Jitted(functools.partial(self.fn, instance), how)  # type: ignore[arg-type]
+        return Jitted(functools.partial(self.fn, instance), how)  # type: ignore[arg-type]  # as above
 
     def __repr__(self) -> str:
         return f"<jit {function_name(self.fn)}>"

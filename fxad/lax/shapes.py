@@ -151,7 +151,7 @@ def _position(op: str, k: int, i: object) -> int:
     if type(i) is int:
         return i
     try:
-        return i.__index__()  # type: ignore[attr-defined,no-any-return]
+        return i.__index__()  # type: ignore[attr-defined,no-any-return]  # tested by the except clause
     except (AttributeError, TypeError):
         raise ArgumentError(f"{op}: start index {k} must be an integer, got {type(i).__qualname__}") from None
 

@@ -55,7 +55,7 @@ def finfo(type: object, /) -> FloatInfo:
     if dtype not in dtypes.INEXACT:
         raise DTypeError(f"finfo: {dtype.name} is not floating", remedy="use iinfo")
     real = dtypes.real_part(dtype)
-    info = ml_dtypes.finfo(real)  # type: ignore[no-untyped-call]
+    info = ml_dtypes.finfo(real)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     values = [float(v) for v in (info.eps, info.max, info.min, info.smallest_normal, info.smallest_subnormal)]
     return FloatInfo(real, 8 * real.itemsize, *values)
 
@@ -85,7 +85,7 @@ def result_type(*arrays_and_dtypes: object) -> DType:
     for d in strong[1:]:
         out = promotion.promote_dtypes("result_type", out or d, d)
     for v in scalars:
-        own = promotion.scalar_dtype(v, out)  # type: ignore[arg-type]
+        own = promotion.scalar_dtype(v, out)  # type: ignore[arg-type]  # `is_scalar` selected it
         out = own if out is None else promotion.promote_dtypes("result_type", out, own)
     return out or dtypes.float32
 

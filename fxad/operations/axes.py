@@ -68,4 +68,4 @@ def normalize_axis_tuple(op: str, axis: int | Sequence[int], ndim: int) -> tuple
 
 def hashable_axis(axis: Axes) -> int | tuple[int, ...] | None:
     """An `axis` argument as a static value: hashable."""
-    return tuple(axis) if isinstance(axis, list) else axis  # type: ignore[return-value]
+    return tuple(axis) if isinstance(axis, list) else axis  # type: ignore[return-value]  # a tuple is hashable

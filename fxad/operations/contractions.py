@@ -18,11 +18,12 @@ from fxad.errors import ShapeError
 from fxad.ir import Atom, Emit, Lit
 from fxad.operations.arithmetic import multiply
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
-from fxad.operations.elementwise import conj, filled
+from fxad.operations.elementwise import conj
 from fxad.operations.promotion import convert, promote_dtypes
 from fxad.operations.shapes import diagonal_mask, emit_transpose, slice_axis
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import MUL, SELECT_N
+from fxad.primitives.elementwise.family import literal_like
 from fxad.primitives.shape import ReduceSum, Squeeze
 
 Results = tuple[Atom, ...]
@@ -111,7 +112,7 @@ def _take_diagonal(emit: Emit, x: Atom, a: int, b: int) -> Atom:
     """Return the elements with equal indices along two axes of one size; axis `b` is removed."""
     if x.aval.dtype is dtypes.bool_:
         return convert(emit, _take_diagonal(emit, convert(emit, x, dtypes.int32), a, b), dtypes.bool_)
-    picked = emit.one(SELECT_N, diagonal_mask(emit, x.aval.shape, a, b, 0), filled(0, x), x)
+    picked = emit.one(SELECT_N, diagonal_mask(emit, x.aval.shape, a, b, 0), literal_like(0, x), x)
     return emit.one(ReduceSum((b,)), picked)
 
 

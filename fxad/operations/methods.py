@@ -281,6 +281,6 @@ def sizes_argument(shape: tuple[int | Sequence[int], ...]) -> Shape:
     """Return sizes or axes given one by one or as one sequence; -1 is allowed. Raises: ArgumentError."""
     sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
     try:
-        return tuple([n.__index__() for n in sizes])  # type: ignore[union-attr]
+        return tuple([n.__index__() for n in sizes])  # type: ignore[union-attr]  # tested by the except clause
     except (AttributeError, TypeError):
         raise ArgumentError(f"shape: {sizes!r} is not made of integers") from None

@@ -60,13 +60,12 @@ def extreme_value(dtype: DType, sign: int) -> Lit:
     if dtype == dtypes.bool_:
         return Lit.of(sign > 0, aval)
     if dtypes.is_integer(dtype):
-        bounds = np.iinfo(dtype)  # type: ignore[type-var]
-        return Lit.of(int(bounds.max if sign > 0 else bounds.min), aval)
+        return Lit.of(dtypes.RANGES[dtype][sign > 0], aval)
     infinite = Lit.of(sign * np.inf, aval)
     if np.isinf(infinite.value):
         return infinite
     # a float8 without infinities
-    return Lit.of(sign * float(ml_dtypes.finfo(dtype).max), aval)  # type: ignore[no-untyped-call]
+    return Lit.of(sign * float(ml_dtypes.finfo(dtype).max), aval)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
 
 
 class Reduction(Primitive):

@@ -16,7 +16,7 @@ Gradients are bit for bit those of the program without segments. ADR 0035 (docs/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, cast, final
+from typing import ClassVar, final
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
@@ -168,8 +168,8 @@ def whole_segment(jaxpr: Jaxpr) -> Remat | None:
     if len(jaxpr.eqns) != 1:
         return None
     (eqn,) = jaxpr.eqns
-    alone = isinstance(eqn.prim, Remat) and eqn.ins == jaxpr.ins and eqn.outs == jaxpr.outs
-    return cast(Remat, eqn.prim) if alone else None
+    prim = eqn.prim
+    return prim if isinstance(prim, Remat) and eqn.ins == jaxpr.ins and eqn.outs == jaxpr.outs else None
 
 
 @by_value
