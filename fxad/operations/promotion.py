@@ -42,7 +42,7 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
     result = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
     if type(value) is Size:
-        return found  # its value is not known here: it wraps where it does not fit
+        return result  # its value is not known here: it wraps where it does not fit
     if own == 1 and result in dtypes.INTEGER:
         least, most = dtypes.RANGES[result]
         if not least <= int(value.real) <= most:
