@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fxad import dtypes
 from fxad.errors import ParameterError
 from fxad.operations import contractions
-from fxad.operations.axes import integers, items
+from fxad.operations.arguments import integers, items
 from fxad.operations.methods import sizes
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.dot import DotGeneral

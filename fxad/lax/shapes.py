@@ -12,7 +12,8 @@ from fxad.core.lru import Recent
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, shapes
-from fxad.operations.axes import axis_of, integer, integers, items
+from fxad.operations.arguments import flag, integer, integers, items
+from fxad.operations.axes import axis_of
 from fxad.operations.methods import sizes as static_ints
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
@@ -123,6 +124,7 @@ def _bound(i: int, n: int) -> int:
 
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """The elements at a static position along an axis."""
+    keepdims = flag("index_in_dim", "keepdims", keepdims)
     shape = aval_of(operand, "index_in_dim: operand").shape
     k = axis_of("index_in_dim", axis, len(shape))
     at = axis_of("index_in_dim: index", index, shape[k])
@@ -135,7 +137,7 @@ def _starts(op: str, start_indices: object) -> tuple[tuple[object, ...], tuple[i
     given: Sequence[object]
     if type(start_indices) is tuple or type(start_indices) is list:
         given = start_indices
-    elif isinstance(start_indices, Array | np.ndarray):
+    elif isinstance(start_indices, Array | np.ndarray) and start_indices.ndim:
         given = [start_indices[k] for k in range(start_indices.shape[0])]
     elif isinstance(start_indices, Sequence):
         given = list(start_indices)
@@ -214,6 +216,7 @@ def _at(index: Index, axis: int, ndim: int) -> list[Index | int]:
 
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True) -> Array:
     """The elements at a run-time position along an axis."""
+    keepdims = flag("dynamic_index_in_dim", "keepdims", keepdims)
     return _along("dynamic_index_in_dim", operand, index, 1, axis, not keepdims)
 
 

@@ -13,7 +13,7 @@ from fxad.ir import Aval, Jaxpr, Lit, Shape
 from fxad.lax.control.bodies import traced_body
 from fxad.lax.convolution import Pairs, padding_of, padtype_to_pads, steps_of
 from fxad.operations import promotion, windows
-from fxad.operations.axes import integers
+from fxad.operations.arguments import integers
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.sliding import Sliding, span

@@ -11,6 +11,7 @@ from fxad.errors import ShapeError
 from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
 from fxad.numpy.staging import written
+from fxad.operations.arguments import flag
 from fxad.operations.axes import axis_of
 from fxad.tracing.array import Array, ArrayLike
 
@@ -150,6 +151,7 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
 
     Source: Hendrycks and Gimpel, Gaussian Error Linear Units, https://arxiv.org/abs/1606.08415
     """
+    approximate = flag("gelu", "approximate", approximate)
     return written(_gelu_by_tanh if approximate else _gelu, floating("gelu", x))
 
 

@@ -14,6 +14,7 @@ from fxad.nn.normalisations import softmax
 from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
 from fxad.numpy.staging import written
+from fxad.operations.arguments import flag, number, one_or_more
 from fxad.tracing.array import Array, ArrayLike
 
 _LARGE: Final = -0.7  # of the greatest number: far below any score, and two of them do not overflow
@@ -43,6 +44,7 @@ def dot_product_attention(
             https://arxiv.org/abs/2305.13245
     Raises: ShapeError, ParameterError.
     """
+    is_causal = flag("dot_product_attention", "is_causal", is_causal)
     name = "dot_product_attention"
     q, k, v = [floating(name, x, at) for at, x in enumerate((query, key, value))]
     alone = q.ndim == 3
@@ -57,8 +59,11 @@ def dot_product_attention(
         None if a is None else _lengths(what, as_array(name, a), b)
         for what, a in (("query_seq_lengths", query_seq_lengths), ("key_value_seq_lengths", key_value_seq_lengths))
     ]
-    window = (local_window_size, local_window_size) if isinstance(local_window_size, int) else local_window_size
-    scale = 1 / math.sqrt(h) if scale is None else scale
+    window = None if local_window_size is None else one_or_more(name, "local_window_size", local_window_size)
+    window = (window, window) if isinstance(window, int) else window
+    if window is not None and len(window) != 2:
+        raise ParameterError(f"{name}: local_window_size {window} must be one size, or those to the left and right")
+    scale = 1 / math.sqrt(h) if scale is None else number(name, "scale", scale)
     out = written(_attention, q, k, v, *score, *lengths, scale, is_causal, window)
     return out[0] if alone else out
 

@@ -10,6 +10,7 @@ from fxad.errors import DTypeError
 from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
 from fxad.numpy.staging import written
+from fxad.operations.arguments import flag, integer
 from fxad.operations.axes import Axes, axes_of, axis_of
 from fxad.primitives.softmax import Softmax
 from fxad.tracing.array import Array, ArrayLike, binder
@@ -97,6 +98,8 @@ def logsumexp(
           logarithm of the sum's magnitude, and its sign; without, nan where the sum is negative.
     Rule: the derivative is 0 where nothing is summed.
     """
+    return_sign = flag("logsumexp", "return_sign", return_sign)
+    keepdims = flag("logsumexp", "keepdims", keepdims)
     array = floating("logsumexp", a)
     if where is not None:
         array = written(_kept, array, as_array("logsumexp", where, 5))
@@ -192,6 +195,7 @@ def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:
 
 def one_hot(x: ArrayLike, num_classes: int, *, dtype: object = float, axis: int = -1) -> Array:
     """1 at the position that x names along a new axis of size `num_classes`, 0 elsewhere; all 0 for one outside."""
+    num_classes = integer("one_hot", "num_classes", num_classes)
     array = as_array("one_hot", x)
     if array.dtype not in dtypes.INTEGER:
         raise DTypeError(f"one_hot: takes integers, got {array.aval}")

@@ -11,7 +11,7 @@ from fxad.errors import ShapeError
 from fxad.lax.convolution import Pairs, padding_of
 from fxad.nn.staging import floating
 from fxad.numpy.calls import as_array
-from fxad.operations.axes import integers
+from fxad.operations.arguments import flag, integers
 from fxad.primitives.reduce import extreme
 from fxad.tracing.array import Array, ArrayLike
 
@@ -78,6 +78,7 @@ def avg_pool(
     count_include_pad: bool = True,
 ) -> Array:
     """The mean of each window: padding counts as zeros, or with `count_include_pad=False` not at all."""
+    count_include_pad = flag("avg_pool", "count_include_pad", count_include_pad)
     x = floating("avg_pool", inputs)
     total = _pooled("avg_pool", x, 0.0, lax.add, window_shape, strides, padding)
     if count_include_pad:

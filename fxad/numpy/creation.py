@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes, lax
-from fxad.errors import ArgumentError, DTypeError, ParameterError, described
+from fxad.errors import ArgumentError, DTypeError, ParameterError, TracerError, described
 from fxad.lax.placing import beside
 from fxad.numpy.calls import as_array, call, placed
 from fxad.operations import elementwise, promotion, shapes
-from fxad.operations.axes import integer
+from fxad.operations.arguments import flag, integer, text
 from fxad.primitives.elementwise import FLOOR
 from fxad.runtime import Device, Exporter
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
@@ -118,12 +119,20 @@ def arange(
 
 
 def _static(name: str, k: int, value: object) -> int | float:
+    if isinstance(value, np.ndarray | Array) and not value.ndim:
+        with suppress(TracerError):
+            value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise ArgumentError(
             f"{name}: argument {k} must be a number, got {type(value).__qualname__}",
             remedy="sizes are static: they cannot depend on the values of arrays",
         )
-    return int(value) if isinstance(value, int | np.integer) else float(value)
+    found = int(value) if isinstance(value, int | np.integer) else float(value)
+    if isinstance(found, int) and found.bit_length() > 63:
+        raise ParameterError(f"{name}: argument {k} is an int of {found.bit_length()} bits", remedy="give a float")
+    if not math.isfinite(found):
+        raise ParameterError(f"{name}: argument {k} is {found}", remedy="the number of elements must be finite")
+    return found
 
 
 def linspace(
@@ -138,6 +147,8 @@ def linspace(
     device: Device | None = None,
 ) -> Array:
     """`num` values from start to stop in equal steps; stop itself is the last one if `endpoint`."""
+    axis = integer("linspace", "axis", axis)
+    endpoint = flag("linspace", "endpoint", endpoint)
     num = integer("linspace", "num", num)
     if num < 0:
         raise ParameterError(f"linspace: {num} values")
@@ -173,6 +184,7 @@ def eye(
     device: Device | None = None,
 ) -> Array:
     """Ones on diagonal k of an array of zeros; square where the number of columns is not given."""
+    k = integer("eye", "k", k)
     given = dtypes.as_dtype(float if dtype is None else dtype)
     columns = n_rows if n_cols is None else n_cols
     return placed("eye", binder().apply(shapes.eye, (), (n_rows, columns, k, given))[0], device)
@@ -185,21 +197,25 @@ def identity(n: int, dtype: object = None) -> Array:
 
 def tri(n: int, m: int | None = None, k: int = 0, dtype: object = None) -> Array:
     """Ones on and below diagonal k of an n by m array of zeros."""
+    k = integer("tri", "k", k)
     return tril(ones((n, n if m is None else m), dtype), k)
 
 
 def tril(x: ArrayLike, /, k: int = 0) -> Array:
     """The elements on and below diagonal k of matrices; zeros above."""
+    k = integer("tril", "k", k)
     return call("tril", shapes.triangle, (x,), k, True)
 
 
 def triu(x: ArrayLike, /, k: int = 0) -> Array:
     """The elements on and above diagonal k of matrices; zeros below."""
+    k = integer("triu", "k", k)
     return call("triu", shapes.triangle, (x,), k, False)
 
 
 def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
     """Coordinate arrays of a grid: one axis for each vector, the first two exchanged for "xy"."""
+    indexing = text("meshgrid", "indexing", indexing)
     if indexing not in ("xy", "ij"):
         raise ParameterError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
     vectors = [as_array("meshgrid", x, k) for k, x in enumerate(arrays)]
@@ -224,6 +240,7 @@ def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = Non
     Raises: ArgumentError for rows that differ in length, and for what is not an array; ParameterError where
             `copy=False` forbids the copy that is needed.
     """
+    copy = None if copy is None else flag("asarray", "copy", copy)
     want = None if dtype is None else dtypes.as_dtype(dtype)
     if copy is False and not (isinstance(obj, Array) and (want is None or want is obj.dtype)):
         raise ParameterError(
@@ -241,6 +258,7 @@ def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = Non
 
 def array(obj: Nested, /, dtype: object = None, *, copy: bool | None = None) -> Array:
     """`asarray`, under NumPy's name."""
+    copy = None if copy is None else flag("array", "copy", copy)
     return asarray(obj, dtype, copy=copy)
 
 
@@ -249,6 +267,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 
     Raises: ArgumentError for what does not offer it; BufferError where `copy=False`: others could write to the memory.
     """
+    copy = None if copy is None else flag("from_dlpack", "copy", copy)
     if not isinstance(x, Exporter):
         raise ArgumentError(f"from_dlpack: {described(x)} has no __dlpack__", remedy="use asarray")
     if copy is False and not isinstance(x, Array):

@@ -6,6 +6,7 @@ from fxad import dtypes
 from fxad.numpy.calls import as_array, call
 from fxad.numpy.shapes import concat, diff
 from fxad.operations import cumulative
+from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -30,6 +31,7 @@ def cumulative_sum(
 
     Rule: `include_initial` puts a 0 first, so that the result is one longer.
     """
+    include_initial = flag("cumulative_sum", "include_initial", include_initial)
     return call("cumulative_sum", cumulative.standard, (x,), False, axis, _dtype(dtype), bool(include_initial))
 
 
@@ -40,6 +42,7 @@ def cumulative_prod(
 
     Rule: `include_initial` puts a 1 first, so that the result is one longer.
     """
+    include_initial = flag("cumulative_prod", "include_initial", include_initial)
     return call("cumulative_prod", cumulative.standard, (x,), True, axis, _dtype(dtype), bool(include_initial))
 
 

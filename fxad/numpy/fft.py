@@ -16,7 +16,8 @@ from fxad.numpy.calls import as_array, call, placed
 from fxad.numpy.creation import arange
 from fxad.numpy.shapes import roll
 from fxad.operations import fft as transforms
-from fxad.operations.axes import distinct, integer
+from fxad.operations.arguments import integer, integers, number
+from fxad.operations.axes import distinct
 from fxad.operations.methods import sizes
 from fxad.runtime import Device
 from fxad.tracing.array import Array, ArrayLike
@@ -30,7 +31,7 @@ def _one(name: str, kind: str, x: ArrayLike, n: int | None, axis: int, norm: str
 
 
 def _many(name: str, kind: str, x: ArrayLike, s: Sizes, axes: Sizes, norm: str | None) -> Array:
-    given = [None if v is None else sizes((tuple(v),)) for v in (s, axes)]
+    given = [None if v is None else integers(name, what, v) for what, v in (("s", s), ("axes", axes))]
     return call(name, transforms.transform, (x,), name, kind, given[0], given[1], norm)
 
 
@@ -56,11 +57,13 @@ def irfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | Non
 
 def hfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """The Fourier transform, real, of elements whose other half are their conjugates."""
+    n = None if n is None else integer("hfft", "n", n)
     return call("hfft", transforms.hermitian, (x,), "hfft", n, axis, norm)
 
 
 def ihfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """The inverse of `hfft`."""
+    n = None if n is None else integer("ihfft", "n", n)
     return call("ihfft", transforms.antihermitian, (x,), "ihfft", n, axis, norm)
 
 
@@ -105,6 +108,7 @@ def irfft2(x: ArrayLike, /, s: Sizes = None, axes: Sizes = (-2, -1), norm: str |
 
 
 def _frequencies(name: str, n: int, d: float, k: Array, dtype: object, device: Device | None) -> Array:
+    d = number(name, "d", d)
     if n < 1:
         raise ParameterError(f"{name}: the number of samples must be positive, got {n}")
     values = k.astype(dtypes.float32 if dtype is None else dtype) / (n * d)

@@ -8,11 +8,12 @@ from functools import wraps
 from typing import Final, TypeAlias, cast
 
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
-from fxad.ir import Shape
+from fxad.ir import as_shape
 from fxad.numpy.calls import as_array
 from fxad.numpy.indexing import indices
 from fxad.numpy.shapes import broadcast_shapes, moveaxis
 from fxad.numpy.staging import met
+from fxad.operations.arguments import function, items, text
 from fxad.operations.axes import axis_of, frozen
 from fxad.tracing.array import Array, ArrayLike, binder
 from fxad.tracing.tracer import trace_flat
@@ -39,6 +40,7 @@ def vectorize(
     Cost:   the function is traced over one example: no loop.
     Raises: ShapeError, ArgumentError naming the function and the argument.
     """
+    signature = None if signature is None else text("vectorize", "signature", signature)
     cores = None if signature is None else _parsed(signature)
     name = getattr(pyfunc, "__name__", "function")
 
@@ -150,6 +152,7 @@ def apply_along_axis(
     func1d: Callable[..., object], axis: int, arr: ArrayLike, *args: object, **kwargs: object
 ) -> Results:
     """A function of vectors, applied to those along an axis; the axes of its result stand in the place of it."""
+    func1d = function("apply_along_axis", "func1d", func1d)
     array = as_array("apply_along_axis", arr, 2)
     k = axis_of("apply_along_axis", axis, array.ndim)
     name = getattr(func1d, "__name__", "function")
@@ -164,10 +167,13 @@ def apply_along_axis(
 
 def apply_over_axes(func: Callable[[Array, int], ArrayLike], a: ArrayLike, axes: int | Sequence[int]) -> Array:
     """A function of an array and an axis, applied along one axis after the other; an axis it drops has size 1 after."""
+    func = function("apply_over_axes", "func", func)
     out = as_array("apply_over_axes", a, 1)
     n = out.ndim
     given = frozen(axes)
-    for axis in (given,) if isinstance(given, int) else given or ():
+    for axis in (
+        (given,) if isinstance(given, int) else items("apply_over_axes", "axes", () if given is None else given)
+    ):
         k = axis_of("apply_over_axes", axis, n)
         found = as_array("apply_over_axes", func(out, k))
         if found.ndim not in (n, n - 1):
@@ -184,7 +190,7 @@ def fromfunction(
     """What a function makes of the index along each axis of every place of a shape."""
     if not callable(function):
         raise ArgumentError(f"fromfunction: argument 0 must be a function, got {described(function)}")
-    sizes: Shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = as_shape(shape)
     grid = indices(sizes, "int32")
     assert isinstance(grid, Array)
     return function(*[grid[k].astype(dtype) for k in range(len(sizes))], **kwargs)

@@ -14,6 +14,7 @@ from fxad.numpy.staging import met, written
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import abs, exp, log, sign
 from fxad.operations import promotion
+from fxad.operations.arguments import flag, integer
 from fxad.tracing.array import Array, ArrayLike
 
 Span: TypeAlias = "slice | tuple[slice, ...]"
@@ -157,6 +158,9 @@ def logspace(
     axis: int = 0,
 ) -> Array:
     """`num` values from base**start to base**stop in equal factors."""
+    axis = integer("logspace", "axis", axis)
+    num = integer("logspace", "num", num)
+    endpoint = flag("logspace", "endpoint", endpoint)
     want = None if dtype is None else dtypes.as_dtype(dtype)
     a, b, c = met("logspace", start, stop, base, dtype=want if want in dtypes.INEXACT else None)
     return written(_powers, a, b, c, num, bool(endpoint), want, axis)
@@ -180,6 +184,9 @@ def geomspace(
     axis: int = 0,
 ) -> Array:
     """`num` values from start to stop in equal factors; both of one sign, and neither 0 (what has none is nan)."""
+    axis = integer("geomspace", "axis", axis)
+    num = integer("geomspace", "num", num)
+    endpoint = flag("geomspace", "endpoint", endpoint)
     want = None if dtype is None else dtypes.as_dtype(dtype)
     for k, v in enumerate((start, stop)):
         if isinstance(v, bool | int | float | complex) and v == 0:

@@ -21,8 +21,9 @@ from fxad.numpy.calls import as_array, call, calls
 from fxad.numpy.creation import full_like
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
 from fxad.operations import places
+from fxad.operations.arguments import by_numpy, flag, integer, items, one_or_more
 from fxad.operations.at import without_axes
-from fxad.operations.axes import axis_of, integer, items
+from fxad.operations.axes import axis_of
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 from fxad.tracing.tracer import Tracer
 
@@ -47,7 +48,8 @@ def nonzero(
     array = as_array("nonzero", x)
     if not array.ndim:
         raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
-    fills = tuple(np.broadcast_to(np.asarray(fill_value or 0), (array.ndim,)).tolist())
+    given = 0 if fill_value is None else one_or_more("nonzero", "fill_value", fill_value)
+    fills = tuple(by_numpy("nonzero: fill_value", np.broadcast_to, np.asarray(given), (array.ndim,)).tolist())
     return calls("nonzero", places.nonzero, (array,), as_shape((size,))[0], fills)
 
 
@@ -153,6 +155,7 @@ def _check_mode(name: str, mode: str) -> None:
 
 def indices(dimensions: Sequence[int], dtype: object = "int32", sparse: bool = False) -> Array | tuple[Array, ...]:
     """The index along each axis of every place: stacked, or as arrays that broadcast together if `sparse`."""
+    sparse = flag("indices", "sparse", sparse)
     shape = as_shape(dimensions)
     if sparse:
         one = [[n if k == a else 1 for k in range(len(shape))] for a, n in enumerate(shape)]
@@ -177,6 +180,7 @@ def ix_(*args: ArrayLike | Sequence[int] | Sequence[bool]) -> tuple[Array, ...]:
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """The indices of the diagonal of an array with `ndim` axes of size n."""
+    ndim = integer("diag_indices", "ndim", ndim)
     return (broadcasted_iota("int32", as_shape((n,)), 0),) * ndim
 
 
@@ -307,6 +311,7 @@ def fill_diagonal(x: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
 
     `wrap`: the diagonal of a tall matrix starts again below its end.
     """
+    wrap = flag("fill_diagonal", "wrap", wrap)
     array = as_array("fill_diagonal", x)
     shape = array.shape
     if len(shape) != 2:
@@ -343,7 +348,7 @@ def _known(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
             f"{name}: the shape of the result depends on {obj!r}, which has no value in a traced function",
             remedy="use where or .at[...], which keep the shape, or a value from outside",
         )
-    found = np.asarray(obj)
+    found = by_numpy(name, np.asarray, obj)
     if found.dtype == np.bool_ and found.shape == (n,):
         return np.flatnonzero(found)
     if found.size and found.dtype.kind not in "iu":
@@ -368,5 +373,5 @@ def insert(x: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None)
         given = moveaxis(given, 0, k)
     count = given.shape[k] if at.size == 1 else at.size
     values = broadcast_to(given, (*array.shape[:k], count, *array.shape[k + 1 :]))
-    order = np.insert(np.arange(n), at if at.ndim else int(at), np.arange(n, n + count))
+    order = by_numpy("insert", np.insert, np.arange(n), at if at.ndim else int(at), np.arange(n, n + count))
     return take(concat([array, values.astype(array.dtype)], k), order, axis=k)

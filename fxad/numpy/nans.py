@@ -12,6 +12,7 @@ from fxad.numpy.staging import written
 from fxad.numpy.statistics import computed, stated
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
+from fxad.operations.arguments import flag
 from fxad.operations.axes import Axes, axes_of
 from fxad.operations.masked import plain, taken_off
 from fxad.tracing.array import Array, ArrayLike
@@ -37,6 +38,7 @@ def nansum(
     where: ArrayLike | None = None,
 ) -> Array:
     """Sum over axes of the elements that are not nan."""
+    keepdims = flag("nansum", "keepdims", keepdims)
     if not plain(initial, where):
         return over("nansum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     array = as_array("nansum", x)
@@ -58,6 +60,7 @@ def nanprod(
     where: ArrayLike | None = None,
 ) -> Array:
     """Product over axes of the elements that are not nan."""
+    keepdims = flag("nanprod", "keepdims", keepdims)
     if not plain(initial, where):
         return over("nanprod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     array = as_array("nanprod", x)
@@ -96,6 +99,7 @@ def nanmax(
     where: ArrayLike | None = None,
 ) -> Array:
     """Greatest element over axes that is not nan; nan where there is none."""
+    keepdims = flag("nanmax", "keepdims", keepdims)
     if not plain(initial, where):
         return over("nanmax", x, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmax", x)
@@ -112,6 +116,7 @@ def nanmin(
     where: ArrayLike | None = None,
 ) -> Array:
     """Least element over axes that is not nan; nan where there is none."""
+    keepdims = flag("nanmin", "keepdims", keepdims)
     if not plain(initial, where):
         return over("nanmin", x, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmin", x)
@@ -128,11 +133,13 @@ def _extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
 
 def nanargmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Where the greatest element is that is not nan, as int32, and -1 where there is none (NumPy raises an error)."""
+    keepdims = flag("nanargmax", "keepdims", keepdims)
     return written(_place, as_array("nanargmax", x), axis, bool(keepdims), True)
 
 
 def nanargmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Where the least element is that is not nan, as int32, and -1 where there is none (NumPy raises an error)."""
+    keepdims = flag("nanargmin", "keepdims", keepdims)
     return written(_place, as_array("nanargmin", x), axis, bool(keepdims), False)
 
 
@@ -163,6 +170,7 @@ def nanmean(
     where: ArrayLike | None = None,
 ) -> Array:
     """Mean over axes of the elements that are not nan; nan where there are none."""
+    keepdims = flag("nanmean", "keepdims", keepdims)
     if not plain(None, where):
         return over("nanmean", x, axis, keepdims, where=where, dtype=dtype)
     array = as_array("nanmean", x)
@@ -189,6 +197,7 @@ def nanvar(
 ) -> Array:
     """Variance over axes of the elements that are not nan: mean squared distance from their mean, divided by their
     count less `correction` (or `ddof`); nan where that leaves none."""
+    keepdims = flag("nanvar", "keepdims", keepdims)
     less = taken_off("nanvar", correction, ddof)
     if not plain(None, where):
         return over("nanvar", x, axis, keepdims, where=where, dtype=dtype, correction=less)
@@ -208,6 +217,7 @@ def nanstd(
     where: ArrayLike | None = None,
 ) -> Array:
     """Standard deviation over axes of the elements that are not nan: the root of `nanvar`."""
+    keepdims = flag("nanstd", "keepdims", keepdims)
     less = taken_off("nanstd", correction, ddof)
     if not plain(None, where):
         return over("nanstd", x, axis, keepdims, where=where, dtype=dtype, correction=less)

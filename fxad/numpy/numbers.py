@@ -20,6 +20,7 @@ from fxad.numpy.staging import met, written, written_all
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
 from fxad.operations import promotion
+from fxad.operations.arguments import by_numpy, flag, integer, text
 from fxad.operations.axes import axis_of
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
@@ -72,6 +73,8 @@ def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") ->
 
     Rule: the first one is the highest bit for `bitorder` "big", the lowest for "little".
     """
+    bitorder = text("packbits", "bitorder", bitorder)
+    axis = None if axis is None else integer("packbits", "axis", axis)
     array = as_array("packbits", x)
     if array.dtype in dtypes.INEXACT:
         raise DTypeError(f"packbits: takes bools or integers, got {array.aval}", remedy="use x != 0")
@@ -81,6 +84,9 @@ def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") ->
 
 def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """The bits of uint8 along an axis, as uint8 0 and 1; flat for None: `count` of them, without so many below 0."""
+    bitorder = text("unpackbits", "bitorder", bitorder)
+    axis = None if axis is None else integer("unpackbits", "axis", axis)
+    count = None if count is None else integer("unpackbits", "count", count)
     array = as_array("unpackbits", x)
     if array.dtype is not dtypes.uint8:
         raise DTypeError(f"unpackbits: takes uint8, got {array.aval}", remedy="use astype('uint8')")
@@ -327,8 +333,16 @@ def array_repr(
     x: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """The array as text, as NumPy writes it with its type; `numpy.set_printoptions` holds."""
-    return np.array_repr(
-        known("array_repr", x, "return the array and write it outside"), max_line_width, precision, suppress_small
+    precision = None if precision is None else integer("array_repr", "precision", precision)
+    max_line_width = None if max_line_width is None else integer("array_repr", "max_line_width", max_line_width)
+    suppress_small = None if suppress_small is None else flag("array_repr", "suppress_small", suppress_small)
+    return by_numpy(
+        "array_repr",
+        np.array_repr,
+        known("array_repr", x, "return the array and write it outside"),
+        max_line_width,
+        precision,
+        suppress_small,
     )
 
 
@@ -336,8 +350,16 @@ def array_str(
     x: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """The elements as text, as NumPy writes them; `numpy.set_printoptions` holds."""
-    return np.array_str(
-        known("array_str", x, "return the array and write it outside"), max_line_width, precision, suppress_small
+    precision = None if precision is None else integer("array_str", "precision", precision)
+    max_line_width = None if max_line_width is None else integer("array_str", "max_line_width", max_line_width)
+    suppress_small = None if suppress_small is None else flag("array_str", "suppress_small", suppress_small)
+    return by_numpy(
+        "array_str",
+        np.array_str,
+        known("array_str", x, "return the array and write it outside"),
+        max_line_width,
+        precision,
+        suppress_small,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fxad import dtypes
+from typing import Final
+
+from fxad import dtypes, lax
 from fxad.errors import ParameterError, ShapeError
 from fxad.lax import scan
 from fxad.numpy.calls import as_array
@@ -10,12 +12,13 @@ from fxad.numpy.creation import eye, full
 from fxad.numpy.dependent import known
 from fxad.numpy.linalg import eigvals, inv, lstsq
 from fxad.numpy.products import matmul
-from fxad.numpy.shapes import concat, flip
+from fxad.numpy.shapes import broadcast_to, concat, flip
 from fxad.numpy.signal import convolve
 from fxad.numpy.staging import met, written
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import real, sqrt
 from fxad.operations import promotion
+from fxad.operations.arguments import flag, integer
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -32,6 +35,7 @@ def _floating(x: Array) -> Array:
 
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The polynomial at x, by Horner's rule: a loop over the coefficients, `unroll` of them a turn."""
+    unroll = integer("polyval", "unroll", unroll)
     return written(_horner, *met("polyval", _vector("polyval", p), x), unroll)
 
 
@@ -99,6 +103,7 @@ def _divided(u: Array, v: Array) -> Array:
 
 def polyder(p: ArrayLike, m: int = 1) -> Array:
     """The m-th derivative of a polynomial."""
+    m = integer("polyder", "m", m)
     array = _vector("polyder", p)
     if m < 0:
         raise ParameterError(f"polyder: order {m} is below 0", remedy="use polyint")
@@ -106,7 +111,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
 
 
 def _derived(p: Array, m: int) -> Array:
-    for _ in range(m):
+    for _ in range(min(m, p.size)):
         powers = [p.size - 1 - k for k in range(p.size - 1)]
         p = concat([p[k : k + 1] * power for k, power in enumerate(powers)]) if powers else p[:0]
     return p
@@ -114,6 +119,7 @@ def _derived(p: Array, m: int) -> Array:
 
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     """The m-th antiderivative of a polynomial, with the constants k: one for each integration, or one for all; 0."""
+    m = integer("polyint", "m", m)
     array = _floating(_vector("polyint", p))
     if m < 0:
         raise ParameterError(f"polyint: order {m} is below 0", remedy="use polyder")
@@ -159,6 +165,7 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     Rule: leading zeros are dropped and trailing ones are roots, so their number depends on values. With `strip_zeros`
           False the first coefficient must not be zero, and the function can be traced.
     """
+    strip_zeros = flag("roots", "strip_zeros", strip_zeros)
     array = _floating(_vector("roots", p))
     if not strip_zeros:
         return written(_companion_roots, array)
@@ -180,6 +187,8 @@ def _companion_roots(p: Array) -> Array:
 
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """The powers of a vector's elements in rows, from the highest down; from 0 up if `increasing`."""
+    N = None if N is None else integer("vander", "N", N)
+    increasing = flag("vander", "increasing", increasing)
     array = as_array("vander", x)
     if array.ndim != 1:
         raise ShapeError(f"vander: takes a vector, got {array.aval}")
@@ -189,10 +198,15 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     return written(_powers, array, n, bool(increasing))
 
 
+_UNROLLED: Final = 256  # powers with an equation for each; more are a cumulative product
+
+
 def _powers(x: Array, n: int, increasing: bool) -> Array:
     x = x.astype(dtypes.int32) if x.dtype is dtypes.bool_ else x
     columns = [full((x.size, 1), 1, x.dtype)]
-    for _ in range(n - 1):
+    if n > _UNROLLED:
+        columns.append(lax.cumprod(broadcast_to(x[:, None], (x.size, n - 1)), 1))
+    for _ in range(n - 1 if n <= _UNROLLED else 0):
         columns.append(columns[-1] * x[:, None])
     out = concat(columns, 1) if n else columns[0][:, :0]
     return out if increasing else flip(out, 1)
@@ -213,6 +227,8 @@ def polyfit(
     Rule: singular values below `rcond` times the greatest count as 0; None is the precision times the number of points.
           With `cov`, also the covariance of the coefficients; "unscaled": for weights that are 1 / sigma.
     """
+    deg = integer("polyfit", "deg", deg)
+    cov = cov if isinstance(cov, str) else flag("polyfit", "cov", cov)
     a, b = _floating(as_array("polyfit", x)), _floating(as_array("polyfit", y, 1))
     if deg < 0:
         raise ParameterError(f"polyfit: degree {deg} is below 0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from typing import cast
 
 import opt_einsum
 
@@ -13,7 +14,8 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.calls import as_array, call
 from fxad.operations import arithmetic, contractions
-from fxad.operations.axes import distinct, items
+from fxad.operations.arguments import integer, items
+from fxad.operations.axes import distinct
 from fxad.operations.contractions import Label
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
@@ -64,11 +66,12 @@ def tensordot(
 ) -> Array:
     """The product summed over pairs of axes, or over the last so many of x1 and the first of x2."""
     n, m = [aval_of(a, f"tensordot: argument {k}").ndim for k, a in enumerate((x1, x2))]
-    if isinstance(axes, int):
-        if not 0 <= axes <= min(n, m):
-            raise ParameterError(f"tensordot: {axes} axes of arrays with {n} and {m}")
-        axes = tuple(range(n - axes, n)), tuple(range(axes))
-    pair = items("tensordot", "axes", axes)
+    if hasattr(axes, "__index__") and not getattr(axes, "ndim", 0):
+        count = integer("tensordot", "axes", cast("int", axes))
+        if not 0 <= count <= min(n, m):
+            raise ParameterError(f"tensordot: {count} axes of arrays with {n} and {m}")
+        axes = tuple(range(n - count, n)), tuple(range(count))
+    pair = items("tensordot", "axes", cast("Sequence[int | Sequence[int]]", axes))
     if len(pair) != 2:
         raise ParameterError(f"tensordot: axes {axes!r:.60} is neither a number nor a pair of axes")
     left, right = distinct("tensordot", pair[0], n), distinct("tensordot", pair[1], m)

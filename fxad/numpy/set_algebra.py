@@ -23,6 +23,7 @@ from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.staging import written, written_all
 from fxad.numpy.types import result_type
+from fxad.operations.arguments import flag, integer
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 _SIZED: Final = "say size=: the result then has so many elements"
@@ -45,6 +46,7 @@ def setdiff1d(
     fill_value: ArrayLike | None = None,
 ) -> Array:
     """The elements of x1 that are not in x2; in the order they have for `assume_unique`."""
+    assume_unique = flag("setdiff1d", "assume_unique", assume_unique)
     if size is None:
         values = _known("setdiff1d", x1, x2)
         return beside("setdiff1d", (x1, x2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
@@ -61,6 +63,7 @@ def setxor1d(
     fill_value: ArrayLike | None = None,
 ) -> Array:
     """The elements that are in exactly one of x1 and x2."""
+    assume_unique = flag("setxor1d", "assume_unique", assume_unique)
     if size is None:
         values = _known("setxor1d", x1, x2)
         return beside("setxor1d", (x1, x2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
@@ -81,6 +84,8 @@ def intersect1d(
 
     Rule: behind the last element that there is, indices are the sizes of x1 and x2.
     """
+    return_indices = flag("intersect1d", "return_indices", return_indices)
+    assume_unique = flag("intersect1d", "assume_unique", assume_unique)
     if size is None:
         values = _known("intersect1d", x1, x2)
         both, *at = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
@@ -105,6 +110,7 @@ def _sized(
     x: Array, one: Array | None, other: Array | None, which: str, size: int, fill_value: ArrayLike | None
 ) -> tuple[Array, Array, Array]:
     fill = None if fill_value is None else asarray(fill_value, x.dtype)
+    size = integer("size", "size", size)
     if not x.size:
         return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
     found, there, first = written_all(_kept, x, one, other, which, size, fill)

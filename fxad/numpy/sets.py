@@ -17,6 +17,7 @@ from fxad.numpy.dependent import known, places
 from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted, sort
 from fxad.numpy.types import result_type
+from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 _SIZED: Final = "use unique(x, size=...), whose result has a size that you state"
@@ -98,6 +99,10 @@ def unique(
     Rule: with a `size`, so many: the first ones, or all of them and then `fill_value` (None: the least element again),
           with count 0. Without, the size depends on the values, so not in a traced function.
     """
+    equal_nan = flag("unique", "equal_nan", equal_nan)
+    return_counts = flag("unique", "return_counts", return_counts)
+    return_inverse = flag("unique", "return_inverse", return_inverse)
+    return_index = flag("unique", "return_index", return_index)
     if size is None:
         value = known("unique", x, _SIZED)
         distinct, *rest = _unique(value, equal_nan)
@@ -138,6 +143,7 @@ def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Array:
 
     Cost: the product of the sizes, or for a large x2 sorting it.
     """
+    invert = flag("isin", "invert", invert)
     array, among = as_array("isin", x1), as_array("isin", x2, 1).ravel()
     if among.size <= _MANY or among.dtype in dtypes.COMPLEX or array.dtype in dtypes.COMPLEX:
         found = equal(array[..., None], among).any(-1)

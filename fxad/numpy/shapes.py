@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
 from fxad.numpy.calls import as_array, call, calls
 from fxad.operations import contractions, indexing, promotion, shapes
+from fxad.operations.arguments import by_numpy, flag, integer, one_or_more
 from fxad.operations.axes import Axes, axis_of, frozen
 from fxad.operations.methods import sizes
 from fxad.tracing.array import Array, ArrayLike, aval_of
@@ -18,11 +20,12 @@ from fxad.tracing.array import Array, ArrayLike, aval_of
 Arrays = Sequence[ArrayLike]
 
 
-def reshape(x: ArrayLike, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:  # noqa: ARG001
+def reshape(x: ArrayLike, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:
     """The elements in row-major order in another shape; one size may be -1: what is left.
 
     Rule: arrays are immutable, so whether `copy` makes one cannot be told.
     """
+    copy = None if copy is None else flag("reshape", "copy", copy)
     return call("reshape", shapes.reshape, (x,), sizes((shape,)))
 
 
@@ -129,7 +132,7 @@ def stack(arrays: Arrays, /, axis: int = 0) -> Array:
 
 
 def _sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
-    if isinstance(arrays, Array | np.ndarray):
+    if isinstance(arrays, Array | np.ndarray) and arrays.ndim:
         return tuple([arrays[k] for k in range(arrays.shape[0])])
     if not isinstance(arrays, Sequence):
         raise ArgumentError(f"{name}: argument 0 must be a sequence of arrays, got {type(arrays).__qualname__}")
@@ -165,24 +168,31 @@ def split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int =
     """Parts of x along an axis: so many of one size, or between these positions."""
     shape = aval_of(x, "split: argument 0").shape
     n = shape[axis_of("split", axis, len(shape))]
-    given = indices_or_sections
+    given = one_or_more("split", "indices_or_sections", indices_or_sections)
     if isinstance(given, int) and (given <= 0 or n % given):
         raise ShapeError(f"split: axis {axis} of size {n} does not divide into {given} equal parts")
     return array_split(x, given, axis)
+
+
+_MOST: Final = 1 << 16  # parts, most of them empty
 
 
 def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """`split`, where the last parts may be smaller by one."""
     shape = aval_of(x, "array_split: argument 0").shape
     n = shape[axis_of("array_split", axis, len(shape))]
-    given = indices_or_sections
+    given = one_or_more("array_split", "indices_or_sections", indices_or_sections)
     if isinstance(given, int):
         if given <= 0:
             raise ParameterError(f"array_split: {given} parts")
+        if given > max(n, _MOST):
+            raise ParameterError(
+                f"array_split: {given} parts of an axis of size {n}", remedy="empty parts are of no use"
+            )
         size, more = divmod(n, given)
         at = [k * size + min(k, more) for k in range(1, given)]
     else:
-        at = list(sizes((given,)))
+        at = list(given)
     return list(calls("split", shapes.split, (x,), tuple(at), axis))
 
 
@@ -196,6 +206,7 @@ def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Array:
 
 def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonal of two axes, as a last axis."""
+    offset = integer("diagonal", "offset", offset)
     return call("diagonal", contractions.diagonal, (x,), offset, axis1, axis2)
 
 
@@ -206,6 +217,7 @@ def trace(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
 
 def diag(x: ArrayLike, /, k: int = 0) -> Array:
     """The diagonal of a matrix, or a matrix with a vector on its diagonal."""
+    k = integer("diag", "k", k)
     array = as_array("diag", x)
     if array.ndim == 2:
         return diagonal(array, k)
@@ -220,7 +232,7 @@ def diag(x: ArrayLike, /, k: int = 0) -> Array:
 def take(x: ArrayLike, indices: ArrayLike | Sequence[int], /, axis: int | None = None) -> Array:
     """The elements at `indices` along an axis; of the flattened array for None."""
     array = as_array("take", x)
-    given = np.asarray(indices) if isinstance(indices, list | tuple) else indices
+    given = by_numpy("take", np.asarray, indices) if isinstance(indices, list | tuple) else indices
     aval = aval_of(given, "take: argument 1")
     if aval.dtype not in dtypes.INTEGER and aval.size:
         raise DTypeError(f"take: indices must be integers, got {aval}", remedy="index with x[mask] for a mask")
@@ -239,6 +251,7 @@ def diff(
     x: ArrayLike, /, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
 ) -> Array:
     """Differences of neighbours along an axis, n times; of x between `prepend` and `append` where they are given."""
+    n = integer("diff", "n", n)
     if n < 0:
         raise ParameterError(f"diff: order {n} is below 0")
     array = as_array("diff", x)
@@ -247,7 +260,7 @@ def diff(
     if n:
         array = concat([p for p in parts if p is not None], k)
     lead = [slice(None)] * k
-    for _ in range(n):
+    for _ in range(min(n, array.shape[k] + 1)):  # no element is left after so many
         after, before = array[(*lead, slice(1, None))], array[(*lead, slice(None, -1))]
         array = after != before if array.dtype is dtypes.bool_ else after - before
     return array

@@ -21,6 +21,7 @@ from fxad.numpy.staging import met, written
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, cos, sqrt
 from fxad.operations import promotion
+from fxad.operations.arguments import integer, number, one_or_more, text
 from fxad.operations.axes import axes_of, axis_of
 from fxad.tracing.array import Array, ArrayLike
 
@@ -31,11 +32,13 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, preferred_elemen
     """The convolution of two vectors: sums of products of one and the other reversed, at every overlap ("full"), at as
     many as the longer one has elements, in the middle ("same"), or where the shorter one fits in ("valid").
     """
+    mode = text("convolve", "mode", mode)
     return _filtered("convolve", a, v, mode, preferred_element_type)
 
 
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, preferred_element_type: object = None) -> Array:
     """The cross-correlation of two vectors: `convolve` of a and the conjugate of v reversed."""
+    mode = text("correlate", "mode", mode)
     return _filtered("correlate", a, v, mode, preferred_element_type)
 
 
@@ -144,8 +147,10 @@ def gradient(
 
     Rule: `varargs` is the distance of neighbours, one for each axis, or the coordinates of the places along each axis.
     """
+    edge_order = integer("gradient", "edge_order", edge_order)
     array = as_array("gradient", f)
-    given = (axis,) if isinstance(axis, int) else axis
+    found = None if axis is None else one_or_more("gradient", "axis", axis)
+    given = (found,) if isinstance(found, int) else found
     axes = tuple(range(array.ndim)) if given is None else tuple([axis_of("gradient", a, array.ndim) for a in given])
     axes_of("gradient", axes, array.ndim)  # none is there twice
     if edge_order not in (1, 2):
@@ -224,6 +229,8 @@ def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
 def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> Array:
     """p with whole periods added, such that neighbours along an axis differ by at most half a period wherever they
     differ by at least `discont` (half a period, where it is not given)."""
+    period = number("unwrap", "period", period)
+    discont = None if discont is None else number("unwrap", "discont", discont)
     array = as_array("unwrap", p)
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"unwrap: takes real values, got {array.aval}")
@@ -276,8 +283,7 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
 
 
 def _points(name: str, M: int) -> int:
-    if not isinstance(M, int | np.integer):
-        raise ParameterError(f"{name}: the number of points must be an int, got {type(M).__qualname__}")
+    M = integer(name, "the number of points", M)
     return max(int(M), 0)
 
 

@@ -8,7 +8,8 @@ from fxad.errors import ArgumentError, AxisError
 from fxad.numpy.calls import as_array, call
 from fxad.numpy.shapes import take, unstack
 from fxad.operations import sorting
-from fxad.operations.axes import axis_of, integers
+from fxad.operations.arguments import flag, integers, text
+from fxad.operations.axes import axis_of
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -17,6 +18,8 @@ def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, st
 
     Rule: nans come last, and first when descending. Complex numbers go by their real, then by their imaginary parts.
     """
+    stable = flag("sort", "stable", stable)
+    descending = flag("sort", "descending", descending)
     del stable  # it always is
     return call("sort", sorting.sort, (x,), axis, bool(descending))
 
@@ -26,6 +29,8 @@ def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False,
 
     Law: equal elements keep their order, descending too, `stable` or not.
     """
+    stable = flag("argsort", "stable", stable)
+    descending = flag("argsort", "descending", descending)
     del stable  # it always is
     return call("argsort", sorting.argsort, (x,), axis, bool(descending))
 
@@ -75,5 +80,7 @@ def searchsorted(
     Cost:  `method` "scan": log2 of the size of x1 rounds of looking up, "scan_unrolled" the same without a loop;
            "sort": both sorted together; "compare_all": every element with every other, best for small x1.
     """
+    method = text("searchsorted", "method", method)
+    side = text("searchsorted", "side", side)
     given = x1 if sorter is None else take(x1, sorter)
     return call("searchsorted", sorting.searchsorted, (given, x2), side, method)

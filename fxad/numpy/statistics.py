@@ -29,6 +29,7 @@ from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.staging import written, written_all
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
+from fxad.operations.arguments import by_numpy, flag, integer, text
 from fxad.operations.axes import Axes, axes_of, frozen
 from fxad.tracing.array import Array, ArrayLike
 
@@ -56,6 +57,7 @@ def average(
     Type:   weights of the shape of x, or of its sizes along `axis`.
     Rule:   weights that sum to 0 give nan or infinities.
     """
+    returned = flag("average", "returned", returned)
     array = as_array("average", x)
     axes = axes_of("average", axis, array.ndim)
     if weights is None:
@@ -101,6 +103,9 @@ def cov(
     Rule: columns are the variables unless `rowvar`. Sums of products are divided by the number of observations less 1,
           less 0 with `bias`, less `ddof`; `fweights` says how often each was made, `aweights` how much it counts.
     """
+    ddof = None if ddof is None else integer("cov", "ddof", ddof)
+    bias = flag("cov", "bias", bias)
+    rowvar = flag("cov", "rowvar", rowvar)
     rows = [_variables("cov", k, v, rowvar) for k, v in ((0, m), (1, y)) if v is not None]
     n = rows[0].shape[1]
     if rows[-1].shape[1] != n:
@@ -166,6 +171,7 @@ def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, les
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: object = None) -> Array:
     """The correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
+    rowvar = flag("corrcoef", "rowvar", rowvar)
     want = _asked("corrcoef", dtype)
     found = want or result_type(*[stated(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None])
     # a covariance may be out of the range of a narrow dtype, a correlation is not
@@ -220,6 +226,8 @@ def quantile(
     Cost:   a sort; its derivative is a gather.
     Raises: ParameterError, DTypeError for complex x.
     """
+    method = text("quantile", "method", method)
+    keepdims = flag("quantile", "keepdims", keepdims)
     return _quantile("quantile", x, q, 1, axis, method, keepdims, False, weights)
 
 
@@ -233,6 +241,8 @@ def percentile(
     weights: ArrayLike | None = None,
 ) -> Array:
     """`quantile` of q / 100."""
+    method = text("percentile", "method", method)
+    keepdims = flag("percentile", "keepdims", keepdims)
     return _quantile("percentile", x, q, 100, axis, method, keepdims, False, weights)
 
 
@@ -246,6 +256,8 @@ def nanquantile(
     weights: ArrayLike | None = None,
 ) -> Array:
     """`quantile` of the elements that are not nan; nan where there are none."""
+    method = text("nanquantile", "method", method)
+    keepdims = flag("nanquantile", "keepdims", keepdims)
     return _quantile("nanquantile", x, q, 1, axis, method, keepdims, True, weights)
 
 
@@ -259,16 +271,20 @@ def nanpercentile(
     weights: ArrayLike | None = None,
 ) -> Array:
     """`nanquantile` of q / 100."""
+    method = text("nanpercentile", "method", method)
+    keepdims = flag("nanpercentile", "keepdims", keepdims)
     return _quantile("nanpercentile", x, q, 100, axis, method, keepdims, True, weights)
 
 
 def median(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """The element in the middle over axes, or the mean of the two; nan where one is nan."""
+    keepdims = flag("median", "keepdims", keepdims)
     return _quantile("median", x, 0.5, 1, axis, "midpoint", keepdims, False, None)
 
 
 def nanmedian(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """`median` of the elements that are not nan; nan where there are none."""
+    keepdims = flag("nanmedian", "keepdims", keepdims)
     return _quantile("nanmedian", x, 0.5, 1, axis, "midpoint", keepdims, True, None)
 
 
@@ -305,7 +321,7 @@ def _quantile(
 
 def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
     """q: a Python number as part of the program, so that its places are known; else an array."""
-    given = q if isinstance(q, Array) else np.asarray(q)
+    given = q if isinstance(q, Array) else by_numpy(name, np.asarray, q)
     if isinstance(given, Array) or isinstance(q, np.ndarray | np.generic):
         if given.dtype not in dtypes.FLOATING and given.dtype not in dtypes.INTEGER:
             raise DTypeError(f"{name}: q must be real, got {given.dtype.name}")

@@ -13,6 +13,7 @@ from fxad import dtypes
 from fxad.errors import DTypeError
 from fxad.ir import NDArray
 from fxad.numpy.dependent import known
+from fxad.operations.arguments import by_numpy, integer, text
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 File: TypeAlias = "str | PathLike[str] | BinaryIO"
@@ -55,7 +56,9 @@ def frombuffer(
     buffer: bytes | bytearray | memoryview, dtype: object = float, count: int = -1, offset: int = 0
 ) -> Array:
     """A vector of the bytes of a buffer, which are copied."""
-    return asarray(np.frombuffer(buffer, dtypes.as_dtype(dtype), count, offset).copy())
+    offset = integer("frombuffer", "offset", offset)
+    count = integer("frombuffer", "count", count)
+    return asarray(by_numpy("frombuffer", np.frombuffer, buffer, dtypes.as_dtype(dtype), count, offset).copy())
 
 
 def fromfile(file: File, dtype: object = float, count: int = -1, sep: str = "", offset: int = 0) -> Array:
@@ -65,12 +68,16 @@ def fromfile(file: File, dtype: object = float, count: int = -1, sep: str = "", 
 
 def fromiter(iterable: Iterable[object], dtype: object, count: int = -1) -> Array:
     """A vector of the numbers that one gets by going through something."""
-    return asarray(np.fromiter(iterable, dtypes.as_dtype(dtype), count))
+    count = integer("fromiter", "count", count)
+    return asarray(by_numpy("fromiter", np.fromiter, iterable, dtypes.as_dtype(dtype), count))
 
 
 def fromstring(string: str, dtype: object = float, count: int = -1, *, sep: str) -> Array:
     """A vector of the numbers in a text, separated by `sep`."""
-    return asarray(np.fromstring(string, dtypes.as_dtype(dtype), count, sep=sep))
+    sep = text("fromstring", "sep", sep)
+    string = text("fromstring", "string", string)
+    count = integer("fromstring", "count", count)
+    return asarray(by_numpy("fromstring", np.fromstring, string, dtypes.as_dtype(dtype), count, sep=sep))
 
 
 __all__ = ["frombuffer", "fromfile", "fromiter", "fromstring", "load", "save", "savez"]

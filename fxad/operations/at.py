@@ -15,6 +15,7 @@ from fxad.operations import updates
 from fxad.operations.index_plan import named_once, plan
 from fxad.operations.operators import ArrayLike, Operation
 from fxad.operations.promotion import kind, scalar_dtype
+from fxad.operations.typed import Typed
 
 
 class Updatable:
@@ -235,6 +236,8 @@ def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) 
             info = np.iinfo(x.dtype)  # type: ignore[type-var]
             return Lit.of(info.max if x.dtype in dtypes.UNSIGNED else info.min, scalar)
         return Lit.of(float("nan"), scalar)
+    if isinstance(value, np.ndarray | Typed) and not value.ndim:
+        value = cast("np.generic", np.asarray(value)[()])
     own = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype)
     if kind(own) > kind(x.dtype):
         raise DTypeError(f"{name}: fill_value {value!r} does not go into {x} without loss", remedy="convert the array")

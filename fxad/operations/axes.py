@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import index
-from typing import Final, SupportsIndex, TypeVar
+from collections.abc import Sequence
+from typing import Final, cast
 
-from fxad.errors import ArgumentError, AxisError, described
+import numpy as np
 
-T = TypeVar("T")
+from fxad.errors import ArgumentError, AxisError, FxadError
+from fxad.operations.arguments import one_or_more
+from fxad.operations.typed import Typed
 
 # The type of an `axis` argument, and of one that needs at least one axis.
 Axes = int | Sequence[int] | None
 
 COUNTED: Final = "axes are counted from 0, or from -1 backwards"
-
-
-def integer(op: str, what: str, value: SupportsIndex) -> int:
-    """Return a size or a count as an int. Raises: ArgumentError for a value without `__index__`."""
-    try:
-        return index(value)
-    except TypeError:
-        raise ArgumentError(f"{op}: {what} must be an integer, got {described(value)}: {value!r:.60}") from None
-
-
-def items(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
-    """Return the items of a sequence, in order. Raises: ArgumentError for another value."""
-    if isinstance(values, Iterable) and not isinstance(values, str | bytes | dict | set | frozenset):
-        return tuple(values)
-    raise ArgumentError(f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}")
-
-
-def integers(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
-    """Return sizes or axes as ints. Raises: ArgumentError for a value that is not a sequence of them."""
-    return tuple([integer(op, f"{what}[{k}]", v) for k, v in enumerate(items(op, what, values))])
 
 
 def axis_of(op: str, axis: int, ndim: int) -> int:
@@ -56,7 +37,8 @@ def axes_of(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
 
 def distinct(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return axes in the given order, each counted from the front. Raises: AxisError for a repeated axis."""
-    given = axis if isinstance(axis, tuple | list) else (axis,)
+    several = isinstance(axis, tuple | list) or (isinstance(axis, np.ndarray | Typed) and axis.ndim)
+    given = tuple(cast("Sequence[int]", axis)) if several else (cast("int", axis),)
     axes = tuple([axis_of(op, a, ndim) for a in given])
     if len(set(axes)) != len(axes):
         raise AxisError(
@@ -67,5 +49,12 @@ def distinct(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
 
 
 def frozen(axis: Axes) -> int | tuple[int, ...] | None:
-    """An `axis` argument as a static value: hashable."""
-    return tuple(axis) if isinstance(axis, list) else axis  # type: ignore[return-value]
+    """An `axis` argument as a static value: hashable. The operation judges what is no axis."""
+    if axis is None or type(axis) is int:
+        return axis
+    if type(axis) is tuple and all([type(a) is int for a in axis]):
+        return axis
+    try:
+        return one_or_more("axis", "axis", axis)
+    except FxadError:
+        return tuple(axis) if isinstance(axis, list) else axis  # type: ignore[return-value]

@@ -17,6 +17,7 @@ from fxad.ir import Aval, NDArray, Shape
 from fxad.operations import contractions, elementwise, masked, reductions, shapes
 from fxad.operations.axes import Axes, frozen
 from fxad.operations.operators import Operators
+from fxad.operations.typed import Typed
 
 Scalar: TypeAlias = "np.generic | bool | int | float | complex"
 
@@ -282,7 +283,9 @@ def _dtype(dtype: object) -> dtypes.DType | None:
 
 def sizes(shape: tuple[int | Sequence[int], ...]) -> Shape:
     """Return sizes or axes given one by one or as one sequence; -1 is allowed. Raises: ArgumentError."""
-    given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence | np.ndarray | Typed) else shape
+    if isinstance(given, np.ndarray | Typed) and not given.ndim:
+        given = shape
     try:
         return tuple([n.__index__() for n in given])  # type: ignore[union-attr]
     except (AttributeError, TypeError):

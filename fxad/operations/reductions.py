@@ -16,6 +16,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.operations.arguments import flag
 from fxad.operations.axes import Axes, axes_of, axis_of
 from fxad.operations.promotion import convert, inexact
 from fxad.primitives.argmax import ArgMax, ArgMin
@@ -38,9 +39,9 @@ def reduced(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], a
     return emit.one(prim(axes), x) if axes else x
 
 
-def with_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
+def with_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
     """Return the result `y` of a reduction of `x`, with axes of size 1 in place of the reduced ones for `keepdims`."""
-    if not keepdims:
+    if not flag(op, "keepdims", keepdims):
         return (y,)
     return (reshaped(emit, y, tuple([1 if a in axes else n for a, n in enumerate(x.aval.shape)])),)
 
@@ -52,14 +53,14 @@ def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: D
     """Sum over axes."""
     axes = axes_of("sum", axis, x.aval.ndim)
     total = reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceSum, axes)
-    return with_axes(emit, total, x, axes, keepdims)
+    return with_axes("sum", emit, total, x, axes, keepdims)
 
 
 def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
     """Product over axes."""
     axes = axes_of("prod", axis, x.aval.ndim)
     total = reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceProd, axes)
-    return with_axes(emit, total, x, axes, keepdims)
+    return with_axes("prod", emit, total, x, axes, keepdims)
 
 
 def _extremum(
@@ -69,7 +70,7 @@ def _extremum(
     for a in axes:
         if x.aval.shape[a] == 0:
             raise ShapeError(f"{op}: axis {a} of {x.aval} is empty and has no {op}")
-    return with_axes(emit, reduced(emit, x, prim, axes), x, axes, keepdims)
+    return with_axes(op, emit, reduced(emit, x, prim, axes), x, axes, keepdims)
 
 
 def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
@@ -85,20 +86,20 @@ def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
 def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """True if an element is not zero."""
     axes = axes_of("any", axis, x.aval.ndim)
-    return with_axes(emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims)
+    return with_axes("any", emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims)
 
 
 def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """True if no element is zero."""
     axes = axes_of("all", axis, x.aval.ndim)
-    return with_axes(emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims)
+    return with_axes("all", emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims)
 
 
 def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """The number of nonzero elements, as int32."""
     axes = axes_of("count_nonzero", axis, x.aval.ndim)
     ones = convert(emit, convert(emit, x, dtypes.bool_), dtypes.int32)
-    return with_axes(emit, reduced(emit, ones, ReduceSum, axes), x, axes, keepdims)
+    return with_axes("count_nonzero", emit, reduced(emit, ones, ReduceSum, axes), x, axes, keepdims)
 
 
 # -------------------------------------------------------------------------------------------------------- moments
@@ -116,7 +117,7 @@ def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -
     """Mean over axes."""
     axes = axes_of("mean", axis, x.aval.ndim)
     own, dtype = moment(emit, x, dtype)
-    return with_axes(emit, convert(emit, _mean(emit, own, axes), dtype), x, axes, keepdims)
+    return with_axes("mean", emit, convert(emit, _mean(emit, own, axes), dtype), x, axes, keepdims)
 
 
 def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
@@ -131,7 +132,7 @@ def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, co
     axes = axes_of("var", axis, x.aval.ndim)
     own, dtype = moment(emit, x, dtype)
     y = _var(emit, own, axes, correction)
-    return with_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
+    return with_axes("var", emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
@@ -139,7 +140,7 @@ def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, co
     axes = axes_of("std", axis, x.aval.ndim)
     own, dtype = moment(emit, x, dtype)
     y = emit.one(SQRT, _var(emit, own, axes, correction))
-    return with_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
+    return with_axes("std", emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:
@@ -183,4 +184,4 @@ def _place(
         flat, axes = x, (k,)
     if flat.aval.shape[k] == 0:
         raise ShapeError(f"{op}: axis {k} of {x.aval} is empty")
-    return with_axes(emit, emit.one(prim(k, _PLACES), flat), x, axes, keepdims)
+    return with_axes(op, emit, emit.one(prim(k, _PLACES), flat), x, axes, keepdims)

@@ -14,7 +14,8 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape
-from fxad.operations.axes import Axes, axes_of, axis_of, distinct, integer
+from fxad.operations.arguments import integer
+from fxad.operations.axes import Axes, axes_of, axis_of, distinct
 from fxad.operations.promotion import broadcast, common, convert
 from fxad.primitives.elementwise import ADD, EQ, GE, SELECT_N
 from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, reshaped, spread

@@ -11,6 +11,7 @@ from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
+from fxad.operations.arguments import integer
 from fxad.random.arguments import ShapeLike, check_fits, float_dtype, key_of, parameter, shape_of, shape_with
 from fxad.random.cipher import constant, unit
 from fxad.random.keys import split_all, split_keys
@@ -143,7 +144,11 @@ def multinomial(
     check_fits(name, sizes, "p", own)
     check_fits(name, sizes[:-1], "n", aval_of(n, f"{name}: n").shape)
     return staged(
-        _multinomial, (key_of(name, key), parameter(n, chosen), parameter(p, chosen)), sizes, chosen, int(unroll)
+        _multinomial,
+        (key_of(name, key), parameter(n, chosen), parameter(p, chosen)),
+        sizes,
+        chosen,
+        unroll if isinstance(unroll, bool) else integer(name, "unroll", unroll),
     )
 
 

@@ -13,6 +13,7 @@ from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
 from fxad.lax.sorting import sort_key_val, top_k
+from fxad.operations.arguments import flag
 from fxad.operations.axes import axis_of
 from fxad.random.arguments import float_dtype, key_of, shape_of
 from fxad.random.cipher import random_bits, unit
@@ -32,6 +33,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     Source: bit for bit `jax.random.permutation`.
     Raises: AxisError; ArgumentError for a number that is not an int; ArgumentError, DTypeError, ShapeError for a key.
     """
+    independent = flag("random.permutation", "independent", independent)
     name = "random.permutation"
     checked = key_of(name, key)
     count = _count(name, "x", x)
@@ -94,6 +96,7 @@ def choice(
     Raises: ParameterError where there is nothing to choose from, or not enough; ShapeError, DTypeError for p;
             AxisError; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
+    replace = flag("random.choice", "replace", replace)
     name = "random.choice"
     checked, sizes = key_of(name, key), shape_of(name, shape)
     count = _count(name, "a", a)

@@ -10,6 +10,7 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax import linalg
 from fxad.operations import promotion
+from fxad.operations.arguments import integer, text
 from fxad.random.arguments import ShapeLike, check_fits, float_dtype, inexact_dtype, key_of, refused, shape_of
 from fxad.random.gaussian import normals
 from fxad.random.staging import staged
@@ -34,6 +35,7 @@ def multivariate_normal(
     Source: mean + root z for normal z; up to rounding `jax.random.multivariate_normal`.
     Raises: ShapeError, DTypeError for mean and cov; ArgumentError for another method; all for a key or a shape.
     """
+    method = text("random.multivariate_normal", "method", method)
     name = "random.multivariate_normal"
     if method not in _METHODS:
         raise refused(name, "method", method, "'cholesky', 'eigh' or 'svd'")
@@ -75,8 +77,9 @@ def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: object = No
     Raises: ParameterError for negative n or m; DTypeError for another dtype; all for a key or a shape.
     """
     name = "random.orthogonal"
+    n, m = integer(name, "n", n), None if m is None else integer(name, "m", m)
     for which, size in (("n", n), ("m", n if m is None else m)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        if size < 0:
             raise ParameterError(f"{name}: {which} must be an int that is not negative, got {size!r}")
     sizes = (*shape_of(name, shape), n, n if m is None else m)
     return staged(_orthogonal, (key_of(name, key),), sizes, inexact_dtype(name, dtype))

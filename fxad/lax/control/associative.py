@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 from fxad import tree
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim
+from fxad.operations.arguments import flag
 from fxad.operations.axes import axis_of
 from fxad.tracing.array import Array, aval_of, is_scalar
 from fxad.tracing.program import name_of
@@ -27,6 +28,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
     Raises: ShapeError when leaves differ in length; TreeError, ShapeError, DTypeError when `fn` returns other types.
     Source: Blelloch, Prefix Sums and Their Applications (1990); `jax.lax.associative_scan`
     """
+    reverse = flag("associative_scan", "reverse", reverse)
     if not callable(fn):
         raise ArgumentError(
             f"associative_scan: fn is {described(fn)}, not a function: {fn!r:.60}",

@@ -99,7 +99,7 @@ def _chosen(
     operands: tuple[object, ...],
     batched: str,
 ) -> R:
-    if batched not in (SELECT, LOOP):
+    if not isinstance(batched, str) or batched not in (SELECT, LOOP):
         raise ParameterError(f"{what}: batched is {batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
     leaves, in_tree = tree.flatten(operands)
     avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, tree.paths(in_tree, "operands"), strict=True)]

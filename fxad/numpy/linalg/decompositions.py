@@ -12,6 +12,7 @@ from fxad.numpy.linalg.norms import norm
 from fxad.numpy.linalg.systems import inv
 from fxad.numpy.unary import isnan
 from fxad.operations import linalg, linear_systems
+from fxad.operations.arguments import flag, number, text
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -50,6 +51,8 @@ def cholesky(x: ArrayLike, /, *, upper: bool = False, symmetrize_input: bool = T
     Rule: x is made Hermitian, (x + x^H) / 2, so that the gradient is too; without, its lower triangle is taken. The
           factor is nan where x is not positive definite.
     """
+    symmetrize_input = flag("cholesky", "symmetrize_input", symmetrize_input)
+    upper = flag("cholesky", "upper", upper)
     return call("cholesky", linalg.factor, (x,), upper, symmetrize_input)
 
 
@@ -61,6 +64,7 @@ def qr(x: ArrayLike, /, *, mode: Literal["r"]) -> Array: ...
 
 def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult | Array:
     """Q with orthonormal columns and upper triangular R; all columns of Q for "complete", R alone for "r"."""
+    mode = text("qr", "mode", mode)
     if mode not in ("reduced", "complete", "r"):
         raise ParameterError(f"qr: mode {mode!r} is not one of 'reduced', 'complete', 'r'")
     q, r = calls("qr", linalg.qr, (x,), mode == "complete")
@@ -78,6 +82,7 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True, compute_uv: bool = True)
 
     Rule: full matrices have a derivative only where x is square.
     """
+    compute_uv = flag("svd", "compute_uv", compute_uv)
     return SVDResult(*calls("svd", linalg.svd, (x,), full_matrices)) if compute_uv else svdvals(x)
 
 
@@ -92,12 +97,16 @@ def eigh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Eig
     Rule: x is made Hermitian, as in `cholesky`; without, the triangle that `UPLO` names is taken. Eigenvectors have no
           derivative where eigenvalues are equal: it is not finite.
     """
+    UPLO = text("eigh", "UPLO", UPLO)
+    symmetrize_input = flag("eigh", "symmetrize_input", symmetrize_input)
     static = _is_lower("eigh", UPLO), symmetrize_input, True
     return EighResult(*calls("eigh", linalg.hermitian_eig, (x,), *static))
 
 
 def eigvalsh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Array:
     """Eigenvalues of Hermitian matrices, ascending; see `eigh`."""
+    UPLO = text("eigvalsh", "UPLO", UPLO)
+    symmetrize_input = flag("eigvalsh", "symmetrize_input", symmetrize_input)
     return call("eigvalsh", linalg.hermitian_eig, (x,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
 
 
@@ -125,6 +134,7 @@ def lu(a: ArrayLike, permute_l: Literal[True]) -> tuple[Array, Array]: ...
 
 def lu(a: ArrayLike, permute_l: bool = False) -> tuple[Array, ...]:
     """P, L and U with a = P @ L @ U; with `permute_l` P @ L and U (scipy.linalg.lu)."""
+    permute_l = flag("lu", "permute_l", permute_l)
     return calls("lu", linear_systems.lu_parts, (a,), permute_l)
 
 
@@ -143,6 +153,7 @@ def cond(x: ArrayLike, p: str | float | None = None) -> Array:
 
     Rule: infinite where it is undefined, as for zeros, and no element is nan.
     """
+    p = p if p is None or isinstance(p, str) else number("cond", "p", p)
     array = as_array("cond", x)
     if p is not None and p not in (2, -2):
         found = norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))

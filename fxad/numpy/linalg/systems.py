@@ -11,7 +11,8 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.numpy.calls import as_array, call, calls
 from fxad.numpy.products import matmul
 from fxad.operations import linalg, linear_systems
-from fxad.operations.axes import axis_of, integer, items
+from fxad.operations.arguments import flag, integer, items
+from fxad.operations.axes import axis_of
 from fxad.tracing.array import Array, ArrayLike
 
 A = TypeVar("A")
@@ -69,6 +70,7 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None, hermitian: bool = Fa
 
     Rule: the derivative is that of tangents which keep the rank.
     """
+    hermitian = flag("pinv", "hermitian", hermitian)
     if rtol is None:
         return call("pinv", linalg.pinv, (x,), hermitian)
     return call("pinv", linalg.pinv_above, (x, rtol), hermitian)
@@ -134,7 +136,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
     """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to its end first."""
     left, right = as_array("tensorsolve", a), as_array("tensorsolve", b, 1)
     if axes is not None:
-        last = [axis_of("tensorsolve", k, left.ndim) for k in axes]
+        last = [axis_of("tensorsolve", k, left.ndim) for k in items("tensorsolve", "axes", axes)]
         left = left.transpose([k for k in range(left.ndim) if k not in last] + last)
     shape = left.shape[right.ndim :]
     if left.shape[: right.ndim] != right.shape or prod(shape) != right.size:
@@ -159,6 +161,7 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
 
 def cho_factor(a: ArrayLike, lower: bool = False) -> tuple[Array, bool]:
     """The Cholesky factor, and whether it is the lower one: for `cho_solve`."""
+    lower = flag("cho_factor", "lower", lower)
     return call("cho_factor", linalg.factor, (a,), not lower, False), lower
 
 
@@ -182,7 +185,8 @@ def lu_factor(a: ArrayLike) -> tuple[Array, Array]:
 
 def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0) -> Array:
     """The x with op(a) @ x = b, by what `lu_factor(a)` gave; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
-    if integer("lu_solve", "trans", trans) not in (0, 1, 2):
+    trans = integer("lu_solve", "trans", trans)
+    if trans not in (0, 1, 2):
         raise ParameterError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}")
     return call("lu_solve", linear_systems.lu_solve, (*_pair("lu_solve", "lu_and_piv", lu_and_piv), b), trans)
 
@@ -191,6 +195,7 @@ def solve_triangular(
     a: ArrayLike, b: ArrayLike, trans: int = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> Array:
     """The x with op(a) @ x = b, where a is triangular; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
+    trans = integer("solve_triangular", "trans", trans)
     if trans not in (0, 1, 2):
         raise ParameterError(f"solve_triangular: trans must be 0, 1 or 2, got {trans!r}")
     return call("solve_triangular", linear_systems.solve_triangular, (a, b), trans, lower, unit_diagonal)
