@@ -12,8 +12,8 @@ from fxad import dtypes, lax
 from fxad.errors import ParameterError, ShapeError
 from fxad.nn.normalisations import softmax
 from fxad.nn.staging import floating
-from fxad.numpy.calls import as_array
-from fxad.numpy.staging import written
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import jit_composite
 from fxad.operations.arguments import flag, number, one_or_more
 from fxad.tracing.array import Array, ArrayLike
 
@@ -64,7 +64,7 @@ def dot_product_attention(
     if window is not None and len(window) != 2:
         raise ParameterError(f"{name}: local_window_size {window} must be one size, or those to the left and right")
     scale = 1 / math.sqrt(h) if scale is None else number(name, "scale", scale)
-    out = written(_attention, q, k, v, *score, *lengths, scale, is_causal, window)
+    out = jit_composite(_attention, q, k, v, *score, *lengths, scale, is_causal, window)
     return out[0] if alone else out
 
 

@@ -11,9 +11,9 @@ import opt_einsum
 from fxad import dtypes
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import as_shape
-from fxad.numpy.calls import as_array
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.numpy.creation import full, ones
-from fxad.numpy.dependent import known
 from fxad.numpy.indexing import nonzero
 from fxad.numpy.linalg.norms import cross as cross_of_three
 from fxad.numpy.products import matmul
@@ -27,9 +27,9 @@ from fxad.numpy.shapes import (
     split,
     swapaxes,
 )
-from fxad.numpy.staging import met, written
-from fxad.operations.arguments import by_numpy, function, integer, items, text
-from fxad.operations.axes import axis_of, distinct
+from fxad.numpy.value_dependent import concrete_value
+from fxad.operations.arguments import by_numpy, function, text, to_int, to_tuple
+from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Blocks: TypeAlias = "ArrayLike | Sequence[Blocks]"
@@ -46,7 +46,7 @@ def atleast_3d(x: ArrayLike) -> Array:
 
 def dstack(arrays: Sequence[ArrayLike], /) -> Array:
     """Arrays one after the other along the third axis, which matrices and vectors get."""
-    return concat([atleast_3d(as_array("dstack", a, k)) for k, a in enumerate(items("dstack", "arrays", arrays))], 2)
+    return concat([atleast_3d(as_array("dstack", a, k)) for k, a in enumerate(to_tuple("dstack", "arrays", arrays))], 2)
 
 
 def hsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
@@ -108,12 +108,12 @@ def _blocks(arrays: Blocks, depth: int, ndim: int) -> Array:
 
 def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """x turned k times by a right angle in the plane of two axes, from the first towards the second."""
-    k = integer("rot90", "k", k)
+    k = to_int("rot90", "k", k)
     array = as_array("rot90", x)
-    plane = items("rot90", "axes", axes)
+    plane = to_tuple("rot90", "axes", axes)
     if len(plane) != 2:
         raise ParameterError(f"rot90: axes {plane} must be two")
-    a, b = distinct("rot90", plane, array.ndim)
+    a, b = normalize_axis_tuple("rot90", plane, array.ndim)
     k %= 4
     if k == 0:
         return array
@@ -124,9 +124,9 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 
 def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Array:
     """An axis moved to before where axis `start` is; `moveaxis` says it more plainly."""
-    start = integer("rollaxis", "start", start)
+    start = to_int("rollaxis", "start", start)
     array = as_array("rollaxis", x)
-    a = axis_of("rollaxis", axis, array.ndim)
+    a = normalize_axis_index("rollaxis", axis, array.ndim)
     to = start + array.ndim if start < 0 else start
     if not 0 <= to <= array.ndim:
         raise ParameterError(f"rollaxis: start {start} is out of range for {array.aval}")
@@ -154,20 +154,20 @@ def trim_zeros(x: ArrayLike, trim: str = "fb") -> Array:
     array = as_array("trim_zeros", x)
     if array.ndim != 1 or not set(trim.lower()) <= {"f", "b"}:
         raise ParameterError(f"trim_zeros: takes a vector, and 'f', 'b' or 'fb', got {array.aval} and {trim!r}")
-    there = known("trim_zeros", x, "slice the array where you know it to be zero").nonzero()[0]
+    there = concrete_value("trim_zeros", x, "slice the array where you know it to be zero").nonzero()[0]
     first, last = (int(there[0]), int(there[-1]) + 1) if there.size else (array.size, 0)
     return array[first if "f" in trim.lower() else 0 : last if "b" in trim.lower() else array.size]
 
 
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """A matrix with the elements of v on diagonal k, zeros elsewhere."""
-    k = integer("diagflat", "k", k)
+    k = to_int("diagflat", "k", k)
     return diag(as_array("diagflat", v).reshape(-1), k)
 
 
 def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0) -> tuple[Array, ...]:
     """The indices of what a function like `triu(x, k)` leaves of an n by n matrix of ones."""
-    k = integer("mask_indices", "k", k)
+    k = to_int("mask_indices", "k", k)
     mask_func = function("mask_indices", "mask_func", mask_func)
     return nonzero(mask_func(ones((n, n), dtypes.int32), k))
 
@@ -177,7 +177,7 @@ def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0) -
 
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """The Kronecker product: b times each element of a, in the place of that element."""
-    return written(_kron, *met("kron", a, b))
+    return jit_composite(_kron, *promote_arguments("kron", a, b))
 
 
 def _kron(a: Array, b: Array) -> Array:
@@ -196,13 +196,13 @@ def cross(
     """
     one, two, out = (axisa, axisb, axisc) if axis is None else (axis, axis, axis)
     x, y = as_array("cross", a), as_array("cross", b, 1)
-    x = moveaxis(x, axis_of("cross", one, x.ndim), -1)
-    y = moveaxis(y, axis_of("cross", two, y.ndim), -1)
+    x = moveaxis(x, normalize_axis_index("cross", one, x.ndim), -1)
+    y = moveaxis(y, normalize_axis_index("cross", two, y.ndim), -1)
     for k, v in enumerate((x, y)):
         if v.shape[-1] not in (2, 3):
             raise ShapeError(f"cross: vectors must have 2 or 3 elements, those of argument {k} have {v.shape[-1]}")
     if x.shape[-1] == y.shape[-1] == 2:
-        return written(_flat_cross, x, y)
+        return jit_composite(_flat_cross, x, y)
     x, y = [v if v.shape[-1] == 3 else concat([v, full((*v.shape[:-1], 1), 0, v.dtype)], -1) for v in (x, y)]
     return moveaxis(cross_of_three(x, y), -1, out)
 

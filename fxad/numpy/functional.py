@@ -9,12 +9,12 @@ from typing import Final, TypeAlias, cast
 
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import as_shape
-from fxad.numpy.calls import as_array
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import promote_arguments
 from fxad.numpy.indexing import indices
 from fxad.numpy.shapes import broadcast_shapes, moveaxis
-from fxad.numpy.staging import met
-from fxad.operations.arguments import function, items, text
-from fxad.operations.axes import axis_of, frozen
+from fxad.operations.arguments import function, text, to_tuple
+from fxad.operations.axes import hashable_axis, normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, binder
 from fxad.tracing.tracer import trace_flat
 from fxad.transforms import vmap
@@ -54,7 +54,7 @@ def vectorize(
             own = {**given, **dict(zip(free, xs, strict=True))}
             return pyfunc(*[own[k] for k in range(len(args))], **{k: own[k] for k in kwargs})
 
-        arrays = list(met(f"vectorize: {name}", *[given[k] for k in free]))
+        arrays = list(promote_arguments(f"vectorize: {name}", *[given[k] for k in free]))
         ins = [()] * len(free) if cores is None else cores[0]
         if len(ins) != len(free):
             raise ArgumentError(f"vectorize: {name} takes {len(ins)} arrays by {signature!r}, got {len(free)}")
@@ -154,7 +154,7 @@ def apply_along_axis(
     """A function of vectors, applied to those along an axis; the axes of its result stand in the place of it."""
     func1d = function("apply_along_axis", "func1d", func1d)
     array = as_array("apply_along_axis", arr, 2)
-    k = axis_of("apply_along_axis", axis, array.ndim)
+    k = normalize_axis_index("apply_along_axis", axis, array.ndim)
     name = getattr(func1d, "__name__", "function")
     rows = moveaxis(array, k, -1)
     results, single = _mapped(f"apply_along_axis({name})", lambda x: func1d(x, *args, **kwargs), [rows], [1])
@@ -170,11 +170,11 @@ def apply_over_axes(func: Callable[[Array, int], ArrayLike], a: ArrayLike, axes:
     func = function("apply_over_axes", "func", func)
     out = as_array("apply_over_axes", a, 1)
     n = out.ndim
-    given = frozen(axes)
+    given = hashable_axis(axes)
     for axis in (
-        (given,) if isinstance(given, int) else items("apply_over_axes", "axes", () if given is None else given)
+        (given,) if isinstance(given, int) else to_tuple("apply_over_axes", "axes", () if given is None else given)
     ):
-        k = axis_of("apply_over_axes", axis, n)
+        k = normalize_axis_index("apply_over_axes", axis, n)
         found = as_array("apply_over_axes", func(out, k))
         if found.ndim not in (n, n - 1):
             raise ShapeError(

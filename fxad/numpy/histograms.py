@@ -9,18 +9,18 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
-from fxad.lax.placing import beside
+from fxad.lax.placement import place_like_operands
+from fxad.numpy.apply import as_array
 from fxad.numpy.binary import where
-from fxad.numpy.calls import as_array
+from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.numpy.creation import Nested, asarray, full, linspace, ones
-from fxad.numpy.dependent import known
 from fxad.numpy.reductions import amax, amin
 from fxad.numpy.shapes import broadcast_to, diff, flip, stack
 from fxad.numpy.sorting import searchsorted
-from fxad.numpy.staging import met, written
 from fxad.numpy.types import result_type
+from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
-from fxad.operations.arguments import by_numpy, flag, integer, items
+from fxad.operations.arguments import by_numpy, flag, to_int, to_tuple
 from fxad.tracing.array import Array, ArrayLike
 
 Bins: TypeAlias = "int | str | ArrayLike | Sequence[float]"
@@ -37,8 +37,8 @@ def bincount(
             more than the greatest number, and at least `minlength`: the size depends on the values, so not in a traced
             function.
     """
-    minlength = integer("bincount", "minlength", minlength)
-    length = None if length is None else integer("bincount", "length", length)
+    minlength = to_int("bincount", "minlength", minlength)
+    length = None if length is None else to_int("bincount", "length", length)
     array = as_array("bincount", x)
     if array.ndim != 1 or array.dtype in dtypes.INEXACT:
         raise DTypeError(f"bincount: takes a vector of integers, got {array.aval}")
@@ -46,13 +46,13 @@ def bincount(
     if w is not None and w.shape != array.shape:
         raise ShapeError(f"bincount: weights {w.aval} for {array.aval}")
     if length is None:
-        values = known("bincount", x, "say length=: how many numbers to count")
+        values = concrete_value("bincount", x, "say length=: how many numbers to count")
         if values.size and values.min() < 0:
             raise ParameterError(f"bincount: {values.min()} is below 0")
         length = max(minlength, int(values.max()) + 1 if values.size else 0)
     elif length < 0 or minlength > length:
         raise ParameterError(f"bincount: length {length} must not be below 0 or minlength {minlength}")
-    return written(_counted, array, w, length)
+    return jit_composite(_counted, array, w, length)
 
 
 def _counted(x: Array, w: Array | None, n: int) -> Array:
@@ -76,12 +76,12 @@ def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = Fals
     right = flag("digitize", "right", right)
     array = as_array("digitize", x)
     edges = _given(bins, array)
-    array, edges = met("digitize", x, edges)
+    array, edges = promote_arguments("digitize", x, edges)
     if edges.ndim != 1:
         raise ShapeError(f"digitize: bins must have one axis, got {edges.aval}")
     if dtypes.COMPLEX & {array.dtype, edges.dtype}:
         raise DTypeError(f"digitize: complex numbers have no order, got {array.aval} and {edges.aval}")
-    return written(_digitized, array, edges, bool(right))
+    return jit_composite(_digitized, array, edges, bool(right))
 
 
 def _digitized(x: Array, edges: Array, right: bool) -> Array:
@@ -113,25 +113,25 @@ def histogram_bin_edges(x: ArrayLike, bins: Bins = 10, range: Range = None, weig
 
 
 def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | None = None) -> Array:
-    if range is not None and len(items(name, "range", range)) != 2:
+    if range is not None and len(to_tuple(name, "range", range)) != 2:
         raise ParameterError(f"{name}: range must be (least, greatest), got {range!r:.60}")
     if isinstance(bins, str):
-        values = known(name, x if value is None else value, "say how many bins there are")
+        values = concrete_value(name, x if value is None else value, "say how many bins there are")
         limits = None if range is None else (float(np.asarray(range[0])), float(np.asarray(range[1])))
-        return beside(
+        return place_like_operands(
             name, (x,), asarray(by_numpy(name, np.histogram_bin_edges, values, bins, limits)).astype(_edge_dtype(x))
         )
     if hasattr(bins, "__index__") and not getattr(bins, "ndim", 0):
-        bins = integer(name, "bins", cast("int", bins))
+        bins = to_int(name, "bins", cast("int", bins))
         if bins < 1:
             raise ParameterError(f"{name}: {bins} bins; there must be at least 1")
         if range is None:
-            return written(_even, x, None, None, int(bins))
+            return jit_composite(_even, x, None, None, int(bins))
         low, high = range
         if isinstance(low, int | float) and isinstance(high, int | float) and not low <= high:
             raise ParameterError(f"{name}: range from {low} to {high}: the first must not be the greater one")
         ends = [asarray(v, _edge_dtype(x)) for v in (low, high)]
-        return written(_even, x, *ends, int(bins))
+        return jit_composite(_even, x, *ends, int(bins))
     edges = _given(bins, x)
     if edges.ndim != 1 or edges.dtype in dtypes.COMPLEX:
         raise ArgumentError(f"{name}: bins must be an int or a vector of edges, got {described(bins)}")
@@ -170,7 +170,9 @@ def histogram(
     w = None if weights is None else as_array("histogram", weights, 4)
     if w is not None and w.shape != array.shape:
         raise ShapeError(f"histogram: weights {w.aval} for {array.aval}")
-    return written(_histogram, array.reshape(-1, 1), w if w is None else w.reshape(-1), bool(density), edges), edges
+    return jit_composite(
+        _histogram, array.reshape(-1, 1), w if w is None else w.reshape(-1), bool(density), edges
+    ), edges
 
 
 def histogram2d(
@@ -211,8 +213,8 @@ def histogramdd(
         raise ShapeError(f"histogramdd: points must be the rows of a matrix, got {points.aval}")
     d = points.shape[1]
     one = hasattr(bins, "__index__") and not getattr(bins, "ndim", 0)
-    each = [bins] * d if one else list(items("histogramdd", "bins", cast("Sequence[Bins]", bins)))
-    limits = [None] * d if range is None else list(items("histogramdd", "range", range))
+    each = [bins] * d if one else list(to_tuple("histogramdd", "bins", cast("Sequence[Bins]", bins)))
+    limits = [None] * d if range is None else list(to_tuple("histogramdd", "range", range))
     if len(each) != d or len(limits) != d:
         raise ShapeError(f"histogramdd: {len(each)} bins and {len(limits)} ranges for points of {d} coordinates")
     columns = zip(each, limits, strict=True)
@@ -220,7 +222,7 @@ def histogramdd(
     w = None if weights is None else as_array("histogramdd", weights, 4)
     if w is not None and w.shape != points.shape[:1]:
         raise ShapeError(f"histogramdd: weights {w.aval} for {points.shape[0]} points")
-    return written(_histogram, points, w, bool(density), *edges), edges
+    return jit_composite(_histogram, points, w, bool(density), *edges), edges
 
 
 def _histogram(points: Array, w: Array | None, density: bool, *edges: Array) -> Array:
@@ -238,7 +240,7 @@ def _histogram(points: Array, w: Array | None, density: bool, *edges: Array) -> 
     if not density:
         return counts
     out = counts.astype(
-        result_type(*[_edge_dtype(e) for e in edges], *([] if w is None else [promotion.inexact(w.dtype)]))
+        result_type(*[_edge_dtype(e) for e in edges], *([] if w is None else [promotion.to_inexact_dtype(w.dtype)]))
     )
     for k, e in enumerate(edges):
         size = diff(e).astype(out.dtype)

@@ -12,18 +12,18 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.ir import NDArray
-from fxad.lax.placing import beside
+from fxad.lax.placement import place_like_operands
+from fxad.numpy.apply import as_array
 from fxad.numpy.binary import logical_xor, minimum, where
-from fxad.numpy.calls import as_array
+from fxad.numpy.composites import jit_composite, jit_composite_all
 from fxad.numpy.creation import full
-from fxad.numpy.dependent import known, places
 from fxad.numpy.indexing import nonzero
 from fxad.numpy.sets import isin
 from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted
-from fxad.numpy.staging import written, written_all
 from fxad.numpy.types import result_type
-from fxad.operations.arguments import flag, integer
+from fxad.numpy.value_dependent import concrete_value, index_dtype_array
+from fxad.operations.arguments import flag, to_int
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 _SIZED: Final = "say size=: the result then has so many elements"
@@ -32,7 +32,7 @@ _SIZED: Final = "say size=: the result then has so many elements"
 def union1d(x1: ArrayLike, x2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """The elements of x1 or x2, or both."""
     if size is None:
-        return beside("union1d", (x1, x2), asarray(np.union1d(*_known("union1d", x1, x2))))
+        return place_like_operands("union1d", (x1, x2), asarray(np.union1d(*_known("union1d", x1, x2))))
     a, b = _pair("union1d", x1, x2)
     return _sized(concat([a, b]), None, None, "all", size, fill_value)[0]
 
@@ -49,7 +49,7 @@ def setdiff1d(
     assume_unique = flag("setdiff1d", "assume_unique", assume_unique)
     if size is None:
         values = _known("setdiff1d", x1, x2)
-        return beside("setdiff1d", (x1, x2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
+        return place_like_operands("setdiff1d", (x1, x2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
     a, b = _pair("setdiff1d", x1, x2)
     return _sized(a, None, b, "outside", size, fill_value)[0].astype(as_array("setdiff1d", x1).dtype)
 
@@ -66,7 +66,7 @@ def setxor1d(
     assume_unique = flag("setxor1d", "assume_unique", assume_unique)
     if size is None:
         values = _known("setxor1d", x1, x2)
-        return beside("setxor1d", (x1, x2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
+        return place_like_operands("setxor1d", (x1, x2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
     a, b = _pair("setxor1d", x1, x2)
     return _sized(concat([a, b]), a, b, "one", size, fill_value)[0]
 
@@ -89,11 +89,13 @@ def intersect1d(
     if size is None:
         values = _known("intersect1d", x1, x2)
         both, *at = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
-        outs = beside("intersect1d", (x1, x2), (asarray(both), places(at[0]), places(at[1])))
+        outs = place_like_operands(
+            "intersect1d", (x1, x2), (asarray(both), index_dtype_array(at[0]), index_dtype_array(at[1]))
+        )
         return outs if return_indices else outs[0]
     a, b = _pair("intersect1d", x1, x2)
     found, there, first = _sized(a, None, b, "inside", size, fill_value)
-    return (found, first, written(_place, b, found, there)) if return_indices else found
+    return (found, first, jit_composite(_place, b, found, there)) if return_indices else found
 
 
 def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
@@ -103,17 +105,17 @@ def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
 
 
 def _known(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[NDArray, NDArray]:
-    return known(name, x1, _SIZED).reshape(-1), known(name, x2, _SIZED, 1).reshape(-1)
+    return concrete_value(name, x1, _SIZED).reshape(-1), concrete_value(name, x2, _SIZED, 1).reshape(-1)
 
 
 def _sized(
     x: Array, one: Array | None, other: Array | None, which: str, size: int, fill_value: ArrayLike | None
 ) -> tuple[Array, Array, Array]:
     fill = None if fill_value is None else asarray(fill_value, x.dtype)
-    size = integer("size", "size", size)
+    size = to_int("size", "size", size)
     if not x.size:
         return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
-    found, there, first = written_all(_kept, x, one, other, which, size, fill)
+    found, there, first = jit_composite_all(_kept, x, one, other, which, size, fill)
     return found, there, first
 
 

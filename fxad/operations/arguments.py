@@ -14,7 +14,7 @@ import numpy as np
 
 from fxad.errors import ArgumentError, FxadError, ParameterError, described, said
 from fxad.ir import Shape
-from fxad.operations.typed import Typed
+from fxad.operations.aval_attributes import Typed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +28,7 @@ def _wrong(op: str, what: str, want: str, value: object) -> ArgumentError:
     return ArgumentError(f"{op}: {what} must be {want}, got {described(value)}: {value!r:.60}", remedy=STATIC)
 
 
-def integer(op: str, what: str, value: SupportsIndex) -> int:
+def to_int(op: str, what: str, value: SupportsIndex) -> int:
     """Return a size, a count or a position as an int. Raises: ArgumentError for a value without `__index__`;
     ParameterError for one of more than 64 bits."""
     if type(value) is not int:
@@ -43,7 +43,7 @@ def integer(op: str, what: str, value: SupportsIndex) -> int:
     return value
 
 
-def items(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
+def to_tuple(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
     """Return the items of a sequence, in order. Raises: ArgumentError for another value."""
     if isinstance(values, tuple | list):
         return tuple(values)
@@ -53,9 +53,9 @@ def items(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
     raise ArgumentError(f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}")
 
 
-def integers(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
+def to_ints(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
     """Return sizes or axes as ints. Raises: ArgumentError for a value that is not a sequence of them."""
-    return tuple([integer(op, f"{what}[{k}]", v) for k, v in enumerate(items(op, what, values))])
+    return tuple([to_int(op, f"{what}[{k}]", v) for k, v in enumerate(to_tuple(op, what, values))])
 
 
 def one_or_more(op: str, what: str, values: int | Iterable[int]) -> int | tuple[int, ...]:
@@ -63,7 +63,7 @@ def one_or_more(op: str, what: str, values: int | Iterable[int]) -> int | tuple[
     if type(values) is int:
         return values
     single = hasattr(values, "__index__") and not (isinstance(values, Typed | np.ndarray) and values.ndim)
-    return integer(op, what, values) if single else integers(op, what, values)  # type: ignore[arg-type]
+    return to_int(op, what, values) if single else to_ints(op, what, values)  # type: ignore[arg-type]
 
 
 def flag(op: str, what: str, value: object) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad.errors import ArgumentError, AxisError, FxadError
 from fxad.operations.arguments import one_or_more
-from fxad.operations.typed import Typed
+from fxad.operations.aval_attributes import Typed
 
 # The type of an `axis` argument, and of one that needs at least one axis.
 Axes = int | Sequence[int] | None
@@ -17,7 +17,7 @@ Axes = int | Sequence[int] | None
 COUNTED: Final = "axes are counted from 0, or from -1 backwards"
 
 
-def axis_of(op: str, axis: int, ndim: int) -> int:
+def normalize_axis_index(op: str, axis: int, ndim: int) -> int:
     """Return one axis, counted from the front. Raises: AxisError, ArgumentError for a value that is not an int."""
     try:
         k = axis.__index__()
@@ -28,18 +28,18 @@ def axis_of(op: str, axis: int, ndim: int) -> int:
     return k % ndim
 
 
-def axes_of(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
+def normalize_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     """Return axes in increasing order, each counted from the front. Raises: AxisError for a repeated axis."""
     if axis is None:
         return tuple(range(ndim))
-    return tuple(sorted(distinct(op, axis, ndim)))
+    return tuple(sorted(normalize_axis_tuple(op, axis, ndim)))
 
 
-def distinct(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+def normalize_axis_tuple(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return axes in the given order, each counted from the front. Raises: AxisError for a repeated axis."""
     several = isinstance(axis, tuple | list) or (isinstance(axis, np.ndarray | Typed) and axis.ndim)
     given = tuple(cast("Sequence[int]", axis)) if several else (cast("int", axis),)
-    axes = tuple([axis_of(op, a, ndim) for a in given])
+    axes = tuple([normalize_axis_index(op, a, ndim) for a in given])
     if len(set(axes)) != len(axes):
         raise AxisError(
             f"{op}: axes {tuple(given)} of an array with {ndim} axes name one axis twice",
@@ -48,7 +48,7 @@ def distinct(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     return axes
 
 
-def frozen(axis: Axes) -> int | tuple[int, ...] | None:
+def hashable_axis(axis: Axes) -> int | tuple[int, ...] | None:
     """An `axis` argument as a static value: hashable. The operation judges what is no axis."""
     if axis is None or type(axis) is int:
         return axis

@@ -10,10 +10,10 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax import linalg
 from fxad.operations import promotion
-from fxad.operations.arguments import integer, text
+from fxad.operations.arguments import text, to_int
 from fxad.random.arguments import ShapeLike, check_fits, float_dtype, inexact_dtype, key_of, refused, shape_of
 from fxad.random.gaussian import normals
-from fxad.random.staging import staged
+from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 _METHODS: Final = ("cholesky", "eigh", "svd")
@@ -48,7 +48,7 @@ def multivariate_normal(
     sizes = promotion.common_shape(name, middle[:-1], spread[:-2]) if shape is None else shape_of(name, shape)
     check_fits(name, sizes, "mean, but for its last axis,", middle[:-1])
     check_fits(name, sizes, "cov, but for its last axes,", spread[:-2])
-    return staged(_multivariate_normal, (key_of(name, key), mean, cov), (*sizes, middle[-1]), chosen, method)
+    return jit_sampler(_multivariate_normal, (key_of(name, key), mean, cov), (*sizes, middle[-1]), chosen, method)
 
 
 def _multivariate_normal(key: Array, mean: Array, cov: Array, shape: Shape, dtype: DType, method: str) -> Array:
@@ -77,12 +77,12 @@ def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: object = No
     Raises: ParameterError for negative n or m; DTypeError for another dtype; all for a key or a shape.
     """
     name = "random.orthogonal"
-    n, m = integer(name, "n", n), None if m is None else integer(name, "m", m)
+    n, m = to_int(name, "n", n), None if m is None else to_int(name, "m", m)
     for which, size in (("n", n), ("m", n if m is None else m)):
         if size < 0:
             raise ParameterError(f"{name}: {which} must be an int that is not negative, got {size!r}")
     sizes = (*shape_of(name, shape), n, n if m is None else m)
-    return staged(_orthogonal, (key_of(name, key),), sizes, inexact_dtype(name, dtype))
+    return jit_sampler(_orthogonal, (key_of(name, key),), sizes, inexact_dtype(name, dtype))
 
 
 def _orthogonal(key: Array, shape: Shape, dtype: DType) -> Array:

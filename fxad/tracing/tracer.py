@@ -287,13 +287,13 @@ class Trace:
         given: list[Any] = atoms
         if None in atoms:
             if like is None:
-                alone = promotion.alone([a for a in args if is_scalar(a)])
+                alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
                 like = None if alone is None else Aval((), alone)
             given = list(atoms)
             for k, x in enumerate(atoms):
                 if x is None:
                     try:
-                        given[k] = promotion.scalar(cast("promotion.Scalar", args[k]), like)
+                        given[k] = promotion.scalar_literal(cast("promotion.Scalar", args[k]), like)
                     except DTypeError as e:
                         raise promotion.argument(e, f"{operation_name(op, static)}: argument {k}") from None
         start, first = len(b.eqns), b.n
@@ -338,7 +338,7 @@ class Trace:
             return Lit.of(value, aval)
         if is_scalar(value):
             try:
-                return promotion.scalar(cast("promotion.Scalar", value))
+                return promotion.scalar_literal(cast("promotion.Scalar", value))
             except DTypeError as e:
                 raise promotion.argument(e, f"{op}: {role} {k}") from None
         aval = aval_of(value, f"{op}: {role} {k}")
