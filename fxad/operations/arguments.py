@@ -12,7 +12,7 @@ from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
-from fxad.errors import ArgumentError, FxadError, ParameterError, described, said
+from fxad.errors import ArgumentError, FxadError, ParameterError, described, exception_text
 from fxad.ir import Shape
 from fxad.operations.aval_attributes import Typed
 
@@ -100,7 +100,9 @@ def by_numpy(op: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
     except FxadError:
         raise
     except (TypeError, ValueError, OverflowError, IndexError, AttributeError, KeyError) as e:
-        raise ArgumentError(f"{op}: the arguments are refused: {said(e)}", remedy="give what NumPy takes") from None
+        raise ArgumentError(
+            f"{op}: the arguments are refused: {exception_text(e)}", remedy="give what NumPy takes"
+        ) from None
 
 
 def number(op: str, what: str, value: object) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.ir import Atom, Aval, Jaxpr, NDArray, distinct
+from fxad.ir import Atom, Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise import ADD, REAL, SIN, ConvertElementType
 from fxad.primitives.linearity import is_linear
@@ -91,7 +91,7 @@ def check_linearize(case: Case) -> None:
 
 def _has_both_rules(program: Jaxpr) -> bool:
     """Whether a function has a rule for tangents and another for cotangents: one may know of a zero, the other not."""
-    every = [eqn.prim for body in distinct(program) for eqn in body.eqns]
+    every = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns]
     return any([isinstance(prim, CustomCall) and bool(prim.jvp_rule and prim.vjp_rule) for prim in every])
 
 

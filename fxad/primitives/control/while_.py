@@ -28,7 +28,7 @@ from fxad.ir import (
     Region,
     Tangent,
     Zero,
-    distinct,
+    distinct_jaxprs,
     primitive,
 )
 from fxad.primitives.argmax import ArgMax
@@ -243,7 +243,11 @@ class While(HigherOrder):
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
         endless = any(
-            [isinstance(e.prim, HigherOrder) and e.prim.layout.depends for j in distinct(self.body) for e in j.eqns]
+            [
+                isinstance(e.prim, HigherOrder) and e.prim.layout.depends
+                for j in distinct_jaxprs(self.body)
+                for e in j.eqns
+            ]
         )
         mapped = (*of_body, *carry)
         step = batched_step(
