@@ -98,7 +98,7 @@ def _bind_cond(
     operands: tuple[object, ...],
     batched: str,
 ) -> R:
-    if batched not in (SELECT, LOOP):
+    if not isinstance(batched, str) or batched not in (SELECT, LOOP):
         raise ParameterError(f"{what}: batched is {batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
     leaves, in_tree = tree.flatten(operands)
     avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, tree.paths(in_tree, "operands"), strict=True)]
