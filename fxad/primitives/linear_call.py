@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar, TypeAlias, final
 
 from fxad.core.builder import Builder
+from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.layout import Body, Constant, Group, Layout, Value
-from fxad.core.liveness import narrow, sweep
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
@@ -153,7 +153,7 @@ def has_adjoint(jaxpr: Jaxpr) -> bool:
 def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
     """Linear maps over the same residuals without those that none of them reads; and which residuals are left. `counts`
     are the numbers of their linear operands."""
-    slim = [narrow(m) for m in maps]
+    slim = [drop_unread_operands(m) for m in maps]
     masks = [mask[n:] for (_, mask), n in zip(slim, counts, strict=True)]
     needed = tuple([any(ms) for ms in zip(*masks, strict=True)])
     return [
@@ -187,7 +187,7 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
     else:
         for k in sums:
             outs[k] = _sum_stack(b, outs[k], 0)
-    return sweep(b.build(outs, jaxpr.name))
+    return remove_dead_eqns(b.build(outs, jaxpr.name))
 
 
 def _batch_some_cotangents(

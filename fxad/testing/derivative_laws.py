@@ -9,7 +9,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.ir import Atom, Aval, Jaxpr, NDArray, distinct
+from fxad.ir import Atom, Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise import ADD, REAL, SIN, ConvertElementType
@@ -92,7 +92,7 @@ def check_linearize(case: Case) -> None:
 
 def _has_both_rules(program: Jaxpr) -> bool:
     """Whether a function has a rule for tangents and another for cotangents: one may know of a zero, the other not."""
-    every = [eqn.prim for body in distinct(program) for eqn in body.eqns]
+    every = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns]
     return any([isinstance(prim, CustomCall) and bool(prim.jvp_rule and prim.vjp_rule) for prim in every])
 
 
@@ -141,7 +141,7 @@ def check_tangents_transpose(case: Case) -> None:
 
 def _counts(program: Jaxpr) -> bool:
     """Returns True for a loop with a predicate over a floating carry: its values and tangents are not separated."""
-    loops = [eqn.prim for body in distinct(program) for eqn in body.eqns if isinstance(eqn.prim, While)]
+    loops = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns if isinstance(eqn.prim, While)]
     return any([a.inexact for loop in loops for a in loop.carry])
 
 

@@ -222,9 +222,9 @@ def test_a_loop_without_a_bound_whose_cotangents_are_zero_is_no_obstacle() -> No
     b(While(until(V), waves(), 1, 1, None), limit, w, start, x)
     p = b.build((b.one(MUL, x, w),))
     both = vjp(p, (False, True, False, True))
-    w, x, ct = floats(3) + 1, floats(3), floats(3) + 2
-    value, *residuals = run(both.forward, (at(3), w, at(0), x))
-    same((value, *run(both.backward, (ct, *residuals))), (x * w, ct * x, ct * w))
+    weights, values, ct = floats(3) + 1, floats(3), floats(3) + 2
+    value, *residuals = run(both.forward, (at(3), weights, at(0), values))
+    same((value, *run(both.backward, (ct, *residuals))), (values * weights, ct * values, ct * weights))
 
 
 def test_the_linear_program_of_a_loop_without_a_bound_has_no_effects() -> None:

@@ -34,6 +34,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.check import has_check
+from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import (
     assign_slots,
     batch_alike,
@@ -148,6 +149,7 @@ class Cond(HigherOrder, Linear):
         if at is None:
             branches, out_dims = batch_alike(ctx, self.branches, tuple(where))
             return ctx(self.with_bodies(branches), *args), out_dims
+        check_uniform(ctx, self)
         same = self._same_results(operands)
         if same:
             rest = [k for k in range(len(self.branches[0].outs)) if k not in same]

@@ -28,11 +28,12 @@ from fxad.ir import (
     Region,
     Tangent,
     Zero,
-    distinct,
+    distinct_jaxprs,
     primitive,
 )
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.check import has_check
+from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
@@ -240,13 +241,18 @@ class While(HigherOrder):
         if not varies:
             loop = While(cond, body, self.n_cond, self.n_body, self.max_steps)
             return ctx(loop, *args[:n], *inits), out_dims
+        check_uniform(ctx, self)
         guard = guard_checks(self.body) if has_check(self.body) else None
         if self.effects or (guard is None and has_check(self.body)):  # an example that has stopped must have no effects
             return scan_over_examples(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
         endless = any(
-            [isinstance(e.prim, HigherOrder) and e.prim.layout.depends for j in distinct(self.body) for e in j.eqns]
+            [
+                isinstance(e.prim, HigherOrder) and e.prim.layout.depends
+                for j in distinct_jaxprs(self.body)
+                for e in j.eqns
+            ]
         )
         mapped = (*of_body, *carry)
         step = batched_step(

@@ -8,10 +8,23 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Protocol, cast
 
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotLinearError
-from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Lit, Primitive, Var, Zero, place
+from fxad.ir import (
+    Atom,
+    Cotangent,
+    Eqn,
+    HigherOrder,
+    Hole,
+    Jaxpr,
+    Linear,
+    Lit,
+    Primitive,
+    Var,
+    Zero,
+    source_location,
+)
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
 from fxad.transforms.locate import describe
@@ -37,7 +50,7 @@ def _linear_places(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
         places = linear_with_zeros(prim, eqn, mask)
         if places is not None:
             return places if isinstance(prim, HigherOrder) else mask
-    where = place(eqn.source)
+    where = source_location(eqn.source)
     raise NotLinearError(
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",
         equation=describe(eqn),
@@ -62,7 +75,7 @@ def backward(
     tape: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if reached.isdisjoint(eqn.ins):
-            env.update(zip(eqn.outs, ctx.copy(eqn, renamed(eqn.ins, env)), strict=True))
+            env.update(zip(eqn.outs, ctx.copy(eqn, substitute(eqn.ins, env)), strict=True))
         else:
             tape.append(eqn)
             reached.update(eqn.outs)
@@ -112,7 +125,7 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bar
     try:
         found = prim.transpose(ctx, cts, args)
     except FxadError as e:
-        raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+        raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
     for a, bar in zip(eqn.ins, found, strict=True):
         if bar is not None and isinstance(a, Var):
             accumulate(ctx, bars, a, bar)

@@ -7,8 +7,8 @@ from typing import TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.dce import rebind_operands
 from fxad.core.layout import BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice
-from fxad.core.liveness import over
 from fxad.ir import Atom, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_outs, with_slot_operands, with_slot_results
 from fxad.primitives.control.loop_steps import rearrange_operands
@@ -186,9 +186,9 @@ def _loop(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart
     for g, group in enumerate(layout.operands):
         decides = isinstance(group.role, Count)
         of_unknown[g] += [p for p in layout.operands_of(g) if not marks[p] or decides]
-    first = over(body.known, mine, parts.operands, of_known)
+    first = rebind_operands(body.known, mine, parts.operands, of_known)
     first = with_outs(first, (*first.outs[: sum(body.out_known)], *_outs_of(first, body, stacked)))
-    second = over(body.unknown, (*handed, *others), parts.operands, of_unknown)
+    second = rebind_operands(body.unknown, (*handed, *others), parts.operands, of_unknown)
     sizes = [[known[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
     n_known, n_unknown = [m.count(True) for m in sizes], [m.count(False) for m in sizes]
     n_known[-1] += len(stacked)
