@@ -154,7 +154,7 @@ def _position(op: str, k: int, i: object) -> int:
     if type(i) is int:
         return i
     try:
-        return dimension(i)  # tested by the except clause
+        return dimension(i)
     except (AttributeError, TypeError):
         raise ArgumentError(f"{op}: start index {k} must be an integer, got {type(i).__qualname__}") from None
 

@@ -285,6 +285,6 @@ def sizes_argument(shape: tuple[int | Sequence[int], ...]) -> Shape:
     if isinstance(sizes, np.ndarray | Typed) and not sizes.ndim:
         sizes = shape
     try:
-        return tuple([dimension(n) for n in sizes])  # tested by the except clause
+        return tuple([dimension(n) for n in sizes])
     except (AttributeError, TypeError):
         raise ArgumentError(f"shape: {sizes!r} is not made of integers") from None
