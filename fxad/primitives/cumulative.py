@@ -14,6 +14,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.constants import WINDOW_SIZE
 from fxad.dtypes import DType
 from fxad.ir import (
     Atom,
@@ -58,8 +59,6 @@ from fxad.primitives.recurrence import SUMMED, LinearRecurrence, check_alike, sh
 from fxad.primitives.reduce import ORDERED, extreme
 from fxad.primitives.running import Join, Parts, running
 from fxad.primitives.shape import ExpandDims, Iota
-
-_WINDOW: Final = 16  # XLA's window reduction is fastest up to this size; XLA decomposes longer ones slowly
 
 
 def difference(emit: Emit, a: Atom, b: Atom) -> Atom:
@@ -125,7 +124,7 @@ class Cumulative(Primitive):
         wide = x.with_dtype(dtypes.accumulated(x.dtype))
         given = args if wide is x else hlo.op("stablehlo.convert", args, (wide,))
         unit = self.unit(wide.dtype)
-        if n <= _WINDOW and self.applies:
+        if n <= WINDOW_SIZE and self.applies:
             done = self._window(hlo, given[0], wide, hlo.constant(unit))
         else:
             done = hlo.call(running(self.name, (wide,), self.join(), (unit.value,), self.axis, self.reverse), given)

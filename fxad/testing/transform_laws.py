@@ -30,7 +30,7 @@ from fxad.testing.compare import (
 from fxad.testing.programs import Case
 from fxad.text import PRIMITIVES, parse, to_text
 from fxad.transforms import cse, dce, inline, outline, outline_before_ad, reroll, simplify
-from fxad.transforms.outlining.effort import equations
+from fxad.transforms.costs import equations
 from fxad.transforms.outlining.parametrise import settled
 
 Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]

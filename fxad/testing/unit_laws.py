@@ -15,8 +15,9 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.testing.compare import differ, fail, slack
 from fxad.testing.programs import Case
+from fxad.transforms.costs import RECOMPUTED
 from fxad.units.blocks import chosen
-from fxad.units.min_cut_recompute import CHEAP, plain
+from fxad.units.min_cut_recompute import plain
 from fxad.units.pieces import Pieces, partition
 from fxad.units.plan import Choice, Plan
 from fxad.units.recompute import recompute
@@ -102,7 +103,7 @@ def check_recompute(case: Case, seed: int) -> int:
 
 def _dear(body: Jaxpr) -> Counter[str]:
     """How often a body computes what is not cheap."""
-    return Counter([e.prim.name for e in plain(body).eqns if type(e.prim) not in CHEAP])
+    return Counter([e.prim.name for e in plain(body).eqns if not isinstance(e.prim, RECOMPUTED)])
 
 
 def in_order(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:

@@ -4,12 +4,13 @@ In a whole program, XLA fuses a cheap operation into each of its readers, and st
 instead. Between units, every value that a later unit reads is stored. This module chooses the values to store:
 
 - A candidate is a value that a piece reads and that a piece other than the one just before it computed.
-- For the candidates of a piece, a minimum cut chooses values of that piece from which `CHEAP` equations compute them.
-  The weight of a value is its bytes times the number of pieces by which the choice extends its life. So an operand of
-  the program weighs nothing, and a value that the next layer reads anyway weighs little (`y` beside `1 - y * y`).
-- The reading piece gets an operand for each chosen value, and the equations: at most `LONGEST` for a value, for at most
-  `READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it in the
-  same way.
+- For the candidates of a piece, a minimum cut chooses values of that piece from which cheap equations (`RECOMPUTED`)
+  compute them. The weight of a value is its bytes times the number of pieces by which the choice extends its life. So
+  an operand of the program weighs nothing, and a value that the next layer reads anyway weighs little (`y` beside
+  `1 - y * y`).
+- The reading piece gets an operand for each chosen value, and the equations: at most `MAX_FORMULA` for a value, for at
+  most `MAX_READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it
+  in the same way.
 
 It applies to pieces only: XLA decides for a program that is compiled as a whole. Values that the user marked to be
 saved are stored.
@@ -28,27 +29,14 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, distinct
-from fxad.primitives.elementwise.arithmetic import Add, Div, Max, Min, Mul, Neg, Sub
-from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
-from fxad.primitives.elementwise.logic import And, Eq, Ge, Gt, IsFinite, Le, Lt, Ne, Not, Or, Xor
-from fxad.primitives.elementwise.parts import Complex, Conj, Imag, Real
-from fxad.primitives.elementwise.powers import Abs, IntegerPow, Rsqrt, Sign, Sqrt, Square
-from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Round, SelectN
 from fxad.primitives.naming import Name
-from fxad.primitives.picking import Index
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
-from fxad.primitives.slicing import Slice
+from fxad.transforms.costs import RECOMPUTED
 from fxad.transforms.outlining.approximate_match import harmful
 from fxad.units.pieces import Piece, Pieces, inline_calls
 from fxad.units.separator import separator
 
-CHEAP: Final[frozenset[type]] = frozenset(
-    {Add, Sub, Mul, Div, Neg, Max, Min, Abs, Sign, Square, IntegerPow, Sqrt, Rsqrt, Floor, Ceil, Round, Clamp, SelectN}
-    | {Eq, Ne, Lt, Le, Gt, Ge, And, Or, Xor, Not, IsFinite, ConvertElementType, StopGradient}
-    | {Real, Imag, Conj, Complex, BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, Iota, Slice, Index}
-)
-LONGEST: Final = 24
-READERS: Final = 2
+MAX_FORMULA: Final = 24
+MAX_READERS: Final = 2
 
 _ALWAYS: Final = 1 << 60
 
@@ -176,13 +164,13 @@ class Crossing:
                 return False
             made = self.source[a][0]
             far = far or k - made > 1
-            if len({j for j, _ in self.readers[a] if j - made > 1}) > READERS:
+            if len({j for j, _ in self.readers[a] if j - made > 1}) > MAX_READERS:
                 return False
         return far
 
     def _of_results(self, body: Jaxpr, read: _Read) -> dict[Port, Formula]:
         """The formulas of results of a body, from the values that the minimum cut chooses."""
-        made: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if type(e.prim) in CHEAP}
+        made: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, RECOMPUTED)}
         until: dict[Var, Sequence[int]] = {}  # for each use, the last piece that recomputes something from a value
         for n, v in enumerate(body.outs):
             last = [read.again.get(self.pieces[k].outs[n], -1) for k in self.uses[body]]
@@ -260,7 +248,7 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _formula(v: Var, made: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | None:
-    """The formula of `v` from `leaves`; None if it has more than `LONGEST` equations."""
+    """The formula of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations."""
     needed: dict[Var, Eqn] = {}
     stack = [v]
     while stack:
@@ -269,7 +257,7 @@ def _formula(v: Var, made: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | No
             continue
         needed[u] = made[u]
         stack += [a for a in made[u].ins if isinstance(a, Var)]
-        if len(needed) > LONGEST:
+        if len(needed) > MAX_FORMULA:
             return None
     eqns = [needed[u] for u in sorted(needed, key=lambda u: u.index)]
     read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a in leaves]))

@@ -15,11 +15,11 @@ from typing import Literal, TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, place
 from fxad.lower import aliases
+from fxad.transforms.costs import weigh
 from fxad.units.blocks import check_steps
 from fxad.units.pieces import Piece, Pieces, partition
 from fxad.units.recompute import recompute
 from fxad.units.schedule import schedule
-from fxad.units.weight import weigh
 
 # "auto": the cost rule selects; "none": the program is one unit; a tuple: calls of these bodies are units.
 Choice: TypeAlias = Literal["auto", "none"] | tuple[Jaxpr, ...]

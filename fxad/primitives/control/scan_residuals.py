@@ -23,15 +23,11 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.checking import checking
 from fxad.primitives.control.bodies import select_by_mask, with_outs
 from fxad.primitives.control.scan_parts import Steps, passing
-from fxad.primitives.elementwise.family import Compare
-from fxad.primitives.naming import Mark
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
+from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
+from fxad.primitives.shape import BroadcastInDim
 
-_CHEAP: Final = frozenset({
-    ew.ADD, ew.SUB, ew.MUL, ew.NEG, ew.SQUARE, ew.ABS, ew.SIGN, ew.MAX, ew.MIN, ew.SELECT_N,
-    ew.AND, ew.OR, ew.XOR, ew.NOT,
-})  # fmt: skip
-_MOVES: Final = (BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, ew.ConvertElementType, Mark)
+_MOVING: Final[Kinds] = (*VIEWS, *MOVES, ew.ConvertElementType)
+_CHEAP: Final[Kinds] = (*ARITHMETIC, *VIEWS, *MOVES)
 _COUNTING: Final[frozenset[DType]] = frozenset({dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64})
 _DEPTH: Final = 6  # the longest chain of equations to recompute
 
@@ -78,7 +74,7 @@ def counters(steps: Steps) -> dict[Var, Lit]:
 
 
 def _is_cheap(prim: Primitive) -> bool:
-    return prim in _CHEAP or isinstance(prim, (*_MOVES, Compare))
+    return isinstance(prim, _CHEAP)
 
 
 def _bytes(aval: Aval) -> int:
@@ -119,7 +115,7 @@ def _sources(r: Atom, made: Mapping[Atom, Eqn], held: AbstractSet[Atom], depth: 
     out: dict[Atom, None] = {}
     for a in eqn.ins:
         if not isinstance(a, Lit) and a not in held and a not in out:
-            spreads = _spreads(made.get(a)) and not isinstance(eqn.prim, _MOVES)
+            spreads = _spreads(made.get(a)) and not isinstance(eqn.prim, _MOVING)
             deeper = None if spreads else _sources(a, made, held, depth - 1)
             if deeper is None or sum([_bytes(x.aval) for x in deeper]) >= _bytes(a.aval):
                 deeper = {a: None}

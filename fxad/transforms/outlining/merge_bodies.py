@@ -11,18 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 from fxad.core.builder import Builder, renamed, rewrite
+from fxad.core.constants import CALL_EQUATIONS, OVERLAP
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Lit
 from fxad.primitives.control.call import Call
 from fxad.transforms.cleanup.inline import inline, length
+from fxad.transforms.costs import equations, time_of
 from fxad.transforms.map_bodies import inside
 from fxad.transforms.outlining.approximate_match import Sought
-from fxad.transforms.outlining.effort import equations, time_of
 from fxad.transforms.outlining.regions import Flow, Shared, kind
 
-MOST: Final = 0.6  # the least size of a merged body, relative to the body that replaces it
-CALL: Final = 1.0  # a body that costs no more to compile than a call is not merged
 # for each body: the number of longer bodies that are considered, and (`TRIES`) the number that are compared
 LOOKED: Final = 256
 LONGEST: Final = 10_000  # equations of a body that is compared
@@ -57,9 +56,9 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     ordered = sorted(uses, key=lambda body: (size[body], len(body.outs)))
     instead: dict[Jaxpr, _Part] = {}
     for at, part in enumerate(ordered):
-        if size[part] <= CALL:
+        if size[part] <= CALL_EQUATIONS:  # it costs no more to compile than a call
             continue
-        longer = [b for b in ordered[at + 1 : at + LOOKED] if MOST * size[b] <= size[part]]
+        longer = [b for b in ordered[at + 1 : at + LOOKED] if OVERLAP * size[b] <= size[part]]
         for whole in [b for b in longer if all([n <= kinds[b][k] for k, n in kinds[part].items()])][:TRIES]:
             more = uses[part] * (time[whole] - time[part])
             if more <= spare and (found := _part(flat[part], whole, flat[whole])) is not None:

@@ -11,24 +11,26 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad.core.builder import Builder, renamed
+from fxad.core.constants import (
+    BODY_EQUATIONS,
+    CALL_EQUATIONS,
+    OVERLAP,
+    SCATTERED_EQUATIONS,
+    VALUE_BYTES,
+    VALUE_EQUATIONS,
+    WASTE,
+)
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.primitives.control.call import Call
+from fxad.transforms.costs import equations, microseconds
 from fxad.transforms.map_bodies import inside
 from fxad.transforms.outlining.approximate_match import Nearly, Sought, ends
-from fxad.transforms.outlining.effort import equations, microseconds
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.regions import Flow, Shared, alike, share
 from fxad.transforms.outlining.repeats import Free, Run, Windows, apart, repeats, runs
 
-# Compile costs in equations: of a body, of a call, and of a value that a call takes or returns.
-BODY: Final = 5.0
-SCATTERED: Final = 7.0  # the least saving for a body whose uses are not consecutive
-CALL: Final = 1.0
-VALUE: Final = 0.1
-WASTE: Final = 0.02  # the part of the run time that may compute unused values
-MOST: Final = 0.6  # the part of a body's equations that an incomplete use must contain
 # the budget of comparisons in the search for incomplete uses: for each equation, and in any program
 COMPARISONS: Final = 16
 ANYWAY: Final = 20_000
@@ -64,20 +66,20 @@ def gain(shared: Shared, size: float) -> float:
     """Returns the number of equations that are saved when sequences of `size` share a body, less the cost of the
     calls."""
     uses = len(shared.starts)
-    return saved(uses, size) - uses * VALUE * (len(shared.body.ins) + len(shared.body.outs))
+    return saved(uses, size) - uses * VALUE_EQUATIONS * (len(shared.body.ins) + len(shared.body.outs))
 
 
 def _many(count: int, size: float) -> int:
     """Returns the number of repetitions of `size` to group in one body. It exceeds 1 only if one repetition costs no
     more to compile than a call."""
-    if size > CALL or count < 4:
+    if size > CALL_EQUATIONS or count < 4:
         return 1
     return max(range(1, min(count // 2, 4 * isqrt(count)) + 1), key=lambda m: saved(count // m, m * size))
 
 
 def saved(uses: int, size: float) -> float:
     """Returns `gain` without the cost of the operands and results of the calls."""
-    return (uses - 1) * size - uses * CALL - BODY
+    return (uses - 1) * size - uses * CALL_EQUATIONS - BODY_EQUATIONS
 
 
 @final
@@ -168,7 +170,7 @@ class _Search:
         parts.sort(reverse=True)
         for k in sorted(range(len(found)), key=lambda k: -found[k].length):
             sought = Sought(self.flow, found[k])
-            least = MOST * self.size(found[k].starts[0], found[k].length)
+            least = OVERLAP * self.size(found[k].starts[0], found[k].length)
             for size, first, last in parts:
                 effort -= 1
                 if size < least or effort < 0:
@@ -188,8 +190,8 @@ class _Search:
         whole = self.size(shared.starts[0], shared.length)
         missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in near.places]
         there = whole - sum([self.size(at, 1) for at in missing])
-        handed = len(shared.body.ins) + len(shared.body.outs)
-        if there < MOST * whole or there <= CALL + VALUE * handed or not self._gives(shared, near):
+        call = CALL_EQUATIONS + VALUE_EQUATIONS * (len(shared.body.ins) + len(shared.body.outs))
+        if there < OVERLAP * whole or there <= call or not self._gives(shared, near):
             return None
         return sum([float(self.times[at + 1] - self.times[at]) for at in missing])
 
@@ -223,7 +225,7 @@ class _Search:
                     out += self._shared(self._everywhere(starts, length), length)
         for repeat in repeats(self.windows, self.free):
             if self.min_cost <= self.times[repeat.starts[0] + repeat.length] - self.times[repeat.starts[0]]:
-                out += self._shared(repeat.starts, repeat.length, SCATTERED)
+                out += self._shared(repeat.starts, repeat.length, SCATTERED_EQUATIONS)
         return out
 
     def _everywhere(self, starts: list[int], length: int) -> list[int]:
@@ -307,12 +309,9 @@ class _Search:
                 if isinstance(a, Var):
                     before = last.get(a)
                     if before is not None and at - before <= run.period:
-                        cost = HANDED + a.aval.nbytes
+                        cost = VALUE_BYTES + a.aval.nbytes
                         change[before + 1 - run.start] += cost
                         change[at + 1 - run.start] -= cost
                     last[a] = at
             last.update(dict.fromkeys(eqn.outs, at))
         return np.cumsum(change)
-
-
-HANDED: Final = 4096.0  # bytes that take as long to move as one more operand or result of a call

@@ -7,21 +7,17 @@ be compiled as units.
 
 from __future__ import annotations
 
-from typing import Final
-
 from fxad.core.builder import Builder
+from fxad.core.constants import LONG_PROGRAM, UNIT_MICROSECONDS
 from fxad.core.memo import by_value
 from fxad.ir import Atom, HigherOrder, Jaxpr, distinct
 from fxad.primitives.control.call import Call
-from fxad.transforms.outlining.effort import time_of
+from fxad.transforms.costs import time_of
 from fxad.transforms.outlining.outline import outline
-
-LONG: Final = 160  # equations; a shorter program is differentiated faster than it is outlined
-LASTS: Final = 400.0  # microseconds of a run; shorter repetitions are better grouped after differentiation
 
 
 @by_value
-def outline_before_ad(jaxpr: Jaxpr, long: int = LONG, lasts: float = LASTS) -> Jaxpr:
+def outline_before_ad(jaxpr: Jaxpr, long: int = LONG_PROGRAM, lasts: float = UNIT_MICROSECONDS) -> Jaxpr:
     """Returns the program with repeated sequences as calls, if a call takes an estimated `lasts` microseconds or more.
 
     Returns the same program if no call does, or if it has fewer than `long` equations.
