@@ -38,19 +38,19 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.control.bodies import (
-    either,
-    filled_linear,
-    filled_outs,
-    over,
+    instantiate_linear_outs,
+    instantiate_outs,
+    mask_or,
     select_by_mask,
     spread_tangents,
+    with_operands,
     with_outs,
 )
 from fxad.primitives.control.call import Call, check_operands, layout_with_rules
-from fxad.primitives.control.effects import silent, unchecked
+from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom_again import Batched, Reads, Ruled, Stacks, free_levels, knowing, unfolded
 from fxad.primitives.custom_rule import Given, without_operands
-from fxad.primitives.linear_call import Dims, LinearCall, check_type, summed
+from fxad.primitives.linear_call import Dims, LinearCall, batch_adjoint, check_body_type
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis
 
@@ -153,18 +153,18 @@ class CustomCall(Ruled, Linear):
         rules = [rule.without_results(used, prune) for rule in self._derivatives]
         needed = read
         for mask in [mask for _, mask in (*stacked, *rules)]:
-            needed = either(needed, mask)
+            needed = mask_or(needed, mask)
         stacks = [rule.in_avals for _, rule in self.vmap_rules]
         lives = [select_by_mask(needed, rule.moving) for rule in self._derivatives]
         left = [tuple(without_operands(rule, needed, live)) for (rule, _), live in zip(rules, lives, strict=True)]
         every = zip(self.vmap_rules, stacked, stacks, strict=True)
         kept = [rule for rule in self.refused if rule[0] != "inverse" or all(used)]
         made = CustomCall(
-            over(body, read, ins, needed),
+            with_operands(body, read, ins, needed),
             sum(needed[:n]),
             left[0],
             left[1],
-            tuple([(size, over(rule, mask, avals, needed)) for (size, _), (rule, mask), avals in every]),
+            tuple([(size, with_operands(rule, mask, avals, needed)) for (size, _), (rule, mask), avals in every]),
             tuple([(kind, select_by_mask(live, needed), message, remedy) for kind, live, message, remedy in kept]),
             origin=self.origin,
             partial=tuple(
@@ -182,7 +182,7 @@ class CustomCall(Ruled, Linear):
         body, read = prune(self.body, used)
         gone = (-1, tuple([0 if n else None for n in needed]), tuple([0 if u else None for u in used]))
         made = CustomCall(
-            over(body, read, self.body.in_avals, needed),
+            with_operands(body, read, self.body.in_avals, needed),
             sum(needed[: self.captured]),
             (),
             (),
@@ -236,7 +236,9 @@ class CustomCall(Ruled, Linear):
         n = self.captured
         for size, body in self.vmap_rules:
             stacks = (*ins[:n], *[_stacked(a, size) for a in ins[n:]])
-            check_type(self.name, f"vmap rule of size {size}", body, stacks, tuple([_stacked(a, size) for a in outs]))
+            check_body_type(
+                self.name, f"vmap rule of size {size}", body, stacks, tuple([_stacked(a, size) for a in outs])
+            )
         self._check_inverse(moving, inexact)
         if self.again >= 0 and len(self.bodies) > 1:
             raise ParameterError(
@@ -257,9 +259,11 @@ class CustomCall(Ruled, Linear):
             )
         free = select_by_mask(ins, [not h for h in self.held]) if n else ()
         for inverse in self.inverse_rule[:1]:
-            check_type(self.name, "inverse", inverse, (*outs, *select_by_mask(ins, self.held)), free)
+            check_body_type(self.name, "inverse", inverse, (*outs, *select_by_mask(ins, self.held)), free)
         for ivjp in self.inverse_rule[1:]:
-            check_type(self.name, "ivjp", ivjp, (*outs, *select_by_mask(ins, self.held), *inexact), (*free, *moving))
+            check_body_type(
+                self.name, "ivjp", ivjp, (*outs, *select_by_mask(ins, self.held), *inexact), (*free, *moving)
+            )
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -323,7 +327,7 @@ class CustomCall(Ruled, Linear):
         inverse, _ = ctx.recur(self.inverse_rule[0], known, free)
         cts = select_by_mask(out_dims, [a.inexact for a in self.body.out_avals])
         wants = (*free, *select_by_mask(dims, self.moving))
-        return inverse, *[summed(ctx, ivjp, (), (*known, *cts), wants) for ivjp in self.inverse_rule[1:]]
+        return inverse, *[batch_adjoint(ctx, ivjp, (), (*known, *cts), wants) for ivjp in self.inverse_rule[1:]]
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
@@ -358,7 +362,7 @@ class CustomCall(Ruled, Linear):
         n, m, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
         programs = [self.body, *[rule for _, rule in rules]]
         if ctx.split:
-            halves = [ctx.recur(unchecked(silent(j)), moves) for j in programs]
+            halves = [ctx.recur(without_checks(without_effects(j)), moves) for j in programs]
             reached = [any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)]
             made = self._over_stacks([_map_of_operands(half, n, reached) for half in halves], n)
             outs = ctx(self, *primals)
@@ -368,7 +372,7 @@ class CustomCall(Ruled, Linear):
             reached = [any(marks) for marks in zip(*[nonzero for _, nonzero in found], strict=True)]
             avals = [j.out_avals for j in programs]
             fused = [
-                with_outs(both, (*both.outs[:m], *filled_outs(both.outs[m:], nonzero, types, reached)))
+                with_outs(both, (*both.outs[:m], *instantiate_outs(both.outs[m:], nonzero, types, reached)))
                 for (both, nonzero), types in zip(found, avals, strict=True)
             ]
             both = ctx(self._over_stacks(fused, n), *primals, *[t.var for t in lins])
@@ -490,7 +494,7 @@ def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool
     first = b.inputs(primal.in_avals[:captured])
     dots = b.inputs(half.linear.in_avals[:n_dots])
     known = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))
-    outs = b.inline(filled_linear(half, reached), (*dots, *known[len(known) - half.n_res :]))
+    outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *known[len(known) - half.n_res :]))
     return sweep(b.build(outs, half.linear.name))
 
 

@@ -11,7 +11,7 @@ from fxad.core.liveness import prune
 from fxad.core.memo import by_value
 from fxad.core.stack import nested
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive
-from fxad.primitives.control.bodies import over
+from fxad.primitives.control.bodies import with_operands
 from fxad.primitives.control.call import Applied
 from fxad.primitives.linear_call import Dims
 
@@ -76,7 +76,7 @@ def unfolded(rule: Jaxpr, function: Jaxpr, batched: Batched) -> Jaxpr:
 def _slim(program: Jaxpr, kept: Dims, used: Dims) -> Jaxpr:
     """The program with the operands and results that are not None."""
     slim, left = prune(program, tuple([u is not None for u in used]))
-    return over(slim, left, program.in_avals, tuple([k is not None for k in kept]))
+    return with_operands(slim, left, program.in_avals, tuple([k is not None for k in kept]))
 
 
 def _shifted(jaxpr: Jaxpr, by: int) -> Jaxpr:

@@ -19,10 +19,10 @@ from typing import final
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import narrow, sweep
 from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, JvpCtx, Lin, Primitive, Prune, Tangent
-from fxad.primitives.control.bodies import either, over, select_by_mask, spread_tangents, with_outs
+from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands, with_outs
 from fxad.primitives.control.call import Call, call_primal
-from fxad.primitives.linear_call import Dims, LinearCall, check_type, narrowed, summed
-from fxad.primitives.linearity import without
+from fxad.primitives.linear_call import Dims, LinearCall, batch_adjoint, check_body_type, drop_unused_residuals
+from fxad.primitives.linearity import with_zero_operands
 
 
 @final
@@ -50,15 +50,15 @@ class Given:
         """Raises: ParameterError for a rule that does not fit the function."""
         if len(self.rule) < 2:
             for plain in self.rule:
-                check_type(name, "program of derivatives", plain, self.ins, self.outs)
+                check_body_type(name, "program of derivatives", plain, self.ins, self.outs)
             return
         forward, push, *pulls = self.rule
         moving, inexact = select_by_mask(self.ins, self.moving), select_by_mask(self.outs, self.inexact)
         residuals = forward.out_avals[len(self.outs) :]
-        check_type(name, "forward", forward, self.ins, (*self.outs, *residuals))
-        check_type(name, "push", push, (*moving, *residuals), inexact)
+        check_body_type(name, "forward", forward, self.ins, (*self.outs, *residuals))
+        check_body_type(name, "push", push, (*moving, *residuals), inexact)
         for pull in pulls:
-            check_type(name, "pull", pull, (*inexact, *residuals), moving)
+            check_body_type(name, "pull", pull, (*inexact, *residuals), moving)
 
     # ------------------------------------------------------------------------------------------------- what is dead
 
@@ -69,20 +69,20 @@ class Given:
             reads = (False,) * len(self.ins)
             for plain in self.rule:
                 slim, reads = prune(plain, used)
-                rule = (over(slim, reads, self.ins, (True,) * len(reads)),)
+                rule = (with_operands(slim, reads, self.ins, (True,) * len(reads)),)
             return rule, reads
         forward, push, *pulls = self.rule
         n, given = len(used), select_by_mask(used, self.inexact)
         if not all(given):
             push = with_outs(push, select_by_mask(push.outs, given))
-            pulls = [without(pull, given)[0] for pull in pulls]
+            pulls = [with_zero_operands(pull, given)[0] for pull in pulls]
         counts = [sum(self.moving), sum(given)]
-        maps, left = narrowed([sweep(j) for j in (push, *pulls)], counts[: 1 + len(pulls)])
+        maps, left = drop_unused_residuals([sweep(j) for j in (push, *pulls)], counts[: 1 + len(pulls)])
         whole = with_outs(forward, (*select_by_mask(forward.outs[:n], used), *select_by_mask(forward.outs[n:], left)))
         slim, mask = prune(whole, (True,) * len(whole.outs))
         dots = iter(narrow(maps[0])[1])
-        reads = either(mask, [m and next(dots) for m in self.moving])
-        return (over(slim, mask, forward.in_avals, (True,) * len(mask)), *maps), reads
+        reads = mask_or(mask, [m and next(dots) for m in self.moving])
+        return (with_operands(slim, mask, forward.in_avals, (True,) * len(mask)), *maps), reads
 
     # ------------------------------------------------------------------------------------------------------ batching
 
@@ -104,7 +104,7 @@ class Given:
         moving, inexact = select_by_mask(dims, self.moving), select_by_mask(out_dims, self.inexact)
         forward, _ = ctx.recur(self.rule[0], dims, (*out_dims, *residuals))
         push, _ = ctx.recur(self.rule[1], (*moving, *residuals), inexact)
-        return forward, push, *[summed(ctx, pull, inexact, residuals, moving) for pull in self.rule[2:]]
+        return forward, push, *[batch_adjoint(ctx, pull, inexact, residuals, moving) for pull in self.rule[2:]]
 
     # ------------------------------------------------------------------------------------------------- derivatives
 
@@ -122,14 +122,14 @@ class Given:
             return Call(taken(forward)).jvp(ctx, primals, tangents)
         lins = [t for t in tangents if isinstance(t, Lin)]
         live = select_by_mask([isinstance(t, Lin) for t in tangents], self.moving)
-        push, reached = without(maps[0], live)
+        push, reached = with_zero_operands(maps[0], live)
         if not any(reached):
             return None
         maps[0] = with_outs(push, select_by_mask(push.outs, reached))
         if len(maps) > 1:
-            maps[1], _ = without(with_outs(maps[1], select_by_mask(maps[1].outs, live)), reached)
+            maps[1], _ = with_zero_operands(with_outs(maps[1], select_by_mask(maps[1].outs, live)), reached)
         counts = [len(lins), sum(reached)]
-        slim, needed = narrowed(maps, counts[: len(maps)])
+        slim, needed = drop_unused_residuals(maps, counts[: len(maps)])
         n = len(self.outs)
         forward = sweep(with_outs(forward, (*forward.outs[:n], *select_by_mask(forward.outs[n:], needed))))
         outs, residuals = call_primal(ctx, taken(forward), n, primals)
@@ -148,4 +148,4 @@ def without_operands(rule: tuple[Jaxpr, ...], needed: tuple[bool, ...], moving: 
         else:
             slim, mask = narrow(jaxpr)
             wants = needed if k == 0 else (*moving, *[True] * (len(mask) - len(moving)))
-            yield over(slim, mask, jaxpr.in_avals, wants)
+            yield with_operands(slim, mask, jaxpr.in_avals, wants)

@@ -10,13 +10,13 @@ from typing import Final, TypeAlias
 
 from fxad.ir import Primitive
 from fxad.primitives.elementwise.arithmetic import Add, Max, Min, Mul, Neg, Sub
+from fxad.primitives.elementwise.complex_parts import Complex, Conj, Imag, Real
 from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
 from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.elementwise.logic import And, IsFinite, Not, Or, Xor
-from fxad.primitives.elementwise.parts import Complex, Conj, Imag, Real
 from fxad.primitives.elementwise.powers import Abs, IntegerPow, Sign, Square
 from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Round, SelectN
-from fxad.primitives.naming import Mark
+from fxad.primitives.marks import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
 
 Kinds: TypeAlias = tuple[type[Primitive], ...]

@@ -40,9 +40,9 @@ from fxad.primitives.elementwise.powers import Rsqrt, Sqrt
 from fxad.primitives.elementwise.select import Clamp, SelectN
 from fxad.primitives.elementwise.special import Digamma, Erfc, ErfInv, Lgamma, Polygamma
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
-from fxad.primitives.indexing import Gather, ScatterFamily
-from fxad.primitives.naming import Mark
-from fxad.primitives.picking import Index
+from fxad.primitives.gather import Gather, ScatterFamily
+from fxad.primitives.index import Index
+from fxad.primitives.marks import Mark
 from fxad.primitives.random import Threefry2x32
 from fxad.primitives.reduce import ReduceMax, ReduceMin
 from fxad.primitives.shape import ReduceSum

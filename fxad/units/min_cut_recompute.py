@@ -29,7 +29,7 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, distinct
-from fxad.primitives.naming import Name
+from fxad.primitives.marks import Name
 from fxad.transforms.costs import RECOMPUTED
 from fxad.transforms.outlining.approximate_match import harmful
 from fxad.units.pieces import Piece, Pieces, inline_calls
