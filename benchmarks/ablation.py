@@ -1,7 +1,7 @@
 """Measures what a mechanism gains: a program with the mechanism, and with it switched off.
 
     python -m benchmarks.ablation                          all mechanisms, each on its programs
-    python -m benchmarks.ablation recompute schedule       some mechanisms
+    python -m benchmarks.ablation recompute merge_bodies   some mechanisms
     python -m benchmarks.ablation --turns 5 recompute      more pairs of processes
 
 Each measurement is a process of its own, which compiles the program with an empty cache and runs it. The two processes
@@ -38,7 +38,7 @@ from benchmarks.models.dynamics import bodies
 from benchmarks.models.face import OURS, Model
 from benchmarks.models.networks import mlp, residual, rnn
 from fxad.api import lift
-from fxad.primitives.control import scan_derivative
+from fxad.primitives.control import loop_steps
 from fxad.transforms.inversion import invertible as inversion
 from fxad.transforms.inversion import solver
 from fxad.transforms.inversion.rules import known_matrices, products
@@ -200,12 +200,11 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "outline_before_ad": Mechanism(lambda: _without_pass("outline_before_ad"), UNITS),
         "parametrise": Mechanism(_no_parametrise, ("rnn",)),
         "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), UNITS),
-        "schedule": Mechanism(lambda: _replace(fxad.units.plan, schedule=lambda pieces, _: pieces), ("training",)),
         "recompute": Mechanism(lambda: _replace(fxad.units.plan, _with_recompute=lambda _, plan: plan), UNITS),
         "kernel_model": Mechanism(_no_kernel_model, ("mlp", "mixture")),
         "units": Mechanism(lambda: _replace(fxad.passes, large_enough=lambda *_: False), UNITS),
         "scan_residuals": Mechanism(
-            lambda: _replace(scan_derivative, thrifty=lambda split, *_: split), ("lstm", "bodies", "gru")
+            lambda: _replace(loop_steps, drop_cheap_residuals=lambda split, *_: split), ("lstm", "bodies", "gru")
         ),
         "masks": Mechanism(lambda: _replace(solver, with_choices=lambda *_: None), ("masks",)),
         "known_matrices": Mechanism(_no_known_matrices, ("triangular",)),

@@ -13,13 +13,9 @@ from fxad import dtypes
 from fxad.core.builder import Builder, renamed
 from fxad.core.host_functions import HOST
 from fxad.core.interpreter import run
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Primitive, Var
+from fxad.core.layout import PREDICATE
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, Var
 from fxad.primitives.check import Check
-from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.remat import Remat
-from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import LT
 from fxad.primitives.host_call import IO, NUMBER, ORDERED, HostCall
 from fxad.testing.batching_laws import mapped_dims
@@ -72,13 +68,13 @@ def _told(program: Jaxpr, number: Lit, rng: np.random.Generator) -> Jaxpr:
 
 
 def _inside(prim: Primitive, number: Lit, rng: np.random.Generator) -> Primitive:
-    match prim:
-        case Call() | Remat() | Scan() | Cond():
-            return prim.with_bodies(tuple([_told(body, number, rng) for body in prim.bodies]))
-        case While():
-            return prim.with_bodies((prim.cond, _told(prim.body, number, rng)))
-        case _:
-            return prim
+    """The primitive with effects in the bodies that run, except those that only compute a predicate."""
+    if not isinstance(prim, HigherOrder) or not prim.layout.transparent:
+        return prim
+    bodies = prim.layout.bodies
+    return prim.with_bodies(
+        tuple([b.jaxpr if b.results == (PREDICATE,) else _told(b.jaxpr, number, rng) for b in bodies])
+    )
 
 
 def _tell(b: Builder, env: dict[Atom, Atom], eqn: Eqn, number: Lit, rng: np.random.Generator) -> dict[Atom, Atom]:

@@ -19,7 +19,7 @@ from fxad.core.interpreter import run
 from fxad.core.liveness import sweep
 from fxad.core.typecheck import typecheck
 from fxad.ir import Atom, Jaxpr, Lit, distinct, params
-from fxad.primitives.control.call import Call
+from fxad.primitives.control.call import Call, callee
 from fxad.runtime import cache_in_force
 from fxad.testing.compare import (
     differ,
@@ -84,8 +84,8 @@ def _bodies(prim: object) -> Sequence[Jaxpr]:
 
 def to_compile(jaxpr: Jaxpr) -> float:
     """Equations to compile when each body that is called is compiled once."""
-    called = {e.prim.body for body in distinct(jaxpr) for e in body.eqns if isinstance(e.prim, Call)}
-    return sum([equations(e) for body in {jaxpr, *called} for e in body.eqns])
+    called = {callee(e) for body in distinct(jaxpr) for e in body.eqns}
+    return sum([equations(e) for body in {jaxpr, *called} if body is not None for e in body.eqns])
 
 
 # --------------------------------------------------------------------------------------------- rewriting, lowering
@@ -128,7 +128,7 @@ def check_inline(case: Case) -> None:
     """inline: see `check_rewrite`; no call is left."""
     check_rewrite(inline, case)
     out = inline(case.program)
-    if any([isinstance(e.prim, Call) for f in distinct(out) for e in f.eqns]):
+    if any([callee(e) for f in distinct(out) for e in f.eqns]):
         fail("a call is left", case.program, (), out)
 
 

@@ -15,7 +15,7 @@ from fxad.core.constants import CALL_EQUATIONS, OVERLAP
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Lit
-from fxad.primitives.control.call import Call
+from fxad.primitives.control.call import Call, callee
 from fxad.transforms.cleanup.inline import inline, length
 from fxad.transforms.costs import equations, time_of
 from fxad.transforms.map_bodies import inside
@@ -44,7 +44,7 @@ def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
 
 
 def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
-    uses = Counter([e.prim.body for e in jaxpr.eqns if isinstance(e.prim, Call)])
+    uses = Counter([body for body in map(callee, jaxpr.eqns) if body is not None])
     if len(uses) < 2:
         return jaxpr
     # bodies are inlined: a missing equation in an inner call makes it a call of a different body
@@ -107,10 +107,10 @@ def _called(jaxpr: Jaxpr, instead: Mapping[Jaxpr, _Part]) -> Jaxpr:
     """Replaces calls of the parts by calls of the whole bodies."""
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
-        part = instead.get(eqn.prim.body) if isinstance(eqn.prim, Call) else None
-        if part is None or not isinstance(eqn.prim, Call):
+        body = callee(eqn)
+        part = None if body is None else instead.get(body)
+        if part is None or body is None:
             return None
-        body = eqn.prim.body
         given: dict[Atom, Atom] = dict(zip(body.ins, ins, strict=True))
         outs = b(Call(part.whole), *renamed(part.operands, given))
         return [given.get(own, own) if k is None else outs[k] for k, own in zip(part.results, body.outs, strict=True)]

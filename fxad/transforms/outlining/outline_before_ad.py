@@ -11,7 +11,7 @@ from fxad.core.builder import Builder
 from fxad.core.constants import LONG_PROGRAM, UNIT_MICROSECONDS
 from fxad.core.memo import by_value
 from fxad.ir import Atom, HigherOrder, Jaxpr, distinct
-from fxad.primitives.control.call import Call
+from fxad.primitives.control.call import callee
 from fxad.transforms.costs import time_of
 from fxad.transforms.outlining.outline import outline
 
@@ -29,7 +29,8 @@ def outline_before_ad(jaxpr: Jaxpr, long: int = LONG_PROGRAM, lasts: float = UNI
         return jaxpr
     found, before = outline(jaxpr), set(distinct(jaxpr))
     new = [body for body in distinct(found) if body not in before and body is not found]
-    if not any([time_of(e.prim.body) >= lasts for e in found.eqns if isinstance(e.prim, Call) and e.prim.body in new]):
+    called = [body for body in map(callee, found.eqns) if body in new]
+    if not any([time_of(body) >= lasts for body in called if body is not None]):
         return jaxpr
     return _opened(found, {body for body in new if time_of(body) < lasts}, before)
 
@@ -46,8 +47,8 @@ def _opened(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
             outs: tuple[Atom, ...]
             if not isinstance(prim, HigherOrder):
                 outs = b.copy(eqn, ins)
-            elif isinstance(prim, Call) and prim.body in short and done[prim.body] not in before:
-                outs = b.inline(done[prim.body], ins)
+            elif (called_body := callee(eqn)) in short and called_body is not None and done[called_body] not in before:
+                outs = b.inline(done[called_body], ins)
             else:
                 outs = b(prim.with_bodies(tuple([done[inner] for inner in prim.bodies])), *ins)
             env.update(zip(eqn.outs, outs, strict=True))
