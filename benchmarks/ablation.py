@@ -108,6 +108,20 @@ def _masked() -> Runnable:
     return fx.jit(fx.value_and_grad(lambda x, ws: fnp.sum(run(x, ws) ** 2))), [fx.asarray(np.ones((512, 256), "f")), ws]
 
 
+def _coupled() -> Runnable:
+    """Couplings without products, reconstructed: XLA fuses all of their layers."""
+
+    def layers(a: Any, b: Any) -> Any:
+        for _ in range(16):
+            a = a + fnp.tanh(b)
+            b = b + fnp.sin(a)
+        return a, b
+
+    run = fx.invertible(layers)
+    x = fx.asarray(np.full((128, 128), 0.1, np.float32))
+    return fx.jit(fx.grad(lambda a, b: fnp.sum(fnp.multiply(*run(a, b))), argnums=(0, 1))), [x, x]
+
+
 def _triangular() -> Runnable:
     """Products with triangular matrices and orthogonal ones, run backwards, with the log-determinant."""
 
@@ -139,6 +153,7 @@ PROGRAMS: Final[Mapping[str, Callable[[], Runnable]]] = MappingProxyType(
         "revnet, by block": partial(_network, reversible, Way(block=_block)),
         "training": _training,
         "masks": _masked,
+        "couplings": _coupled,
         "triangular": _triangular,
     }
 )
@@ -199,6 +214,9 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "merge_bodies": Mechanism(_no_merge_bodies, UNITS),
         "outline_before_ad": Mechanism(lambda: _without_pass("outline_before_ad"), UNITS),
         "parametrise": Mechanism(_no_parametrise, ("rnn",)),
+        "scattered_repeats": Mechanism(lambda: _replace(outline, repeats=lambda *_: iter(())), UNITS),
+        "inline_single_calls": Mechanism(lambda: _without_pass("inline_single_calls"), UNITS),
+        "grouping": Mechanism(lambda: _replace(fxad.passes, GROUP_MICROSECONDS=0.0), ("rnn",)),
         "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), UNITS),
         "recompute": Mechanism(lambda: _replace(fxad.units.plan, _with_recompute=lambda _, plan: plan), UNITS),
         "kernel_model": Mechanism(_no_kernel_model, ("mlp", "mixture")),
@@ -209,7 +227,9 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "masks": Mechanism(lambda: _replace(solver, with_choices=lambda *_: None), ("masks",)),
         "known_matrices": Mechanism(_no_known_matrices, ("triangular",)),
         "merge_invertible": Mechanism(lambda: _without_pass("merge_invertible"), ("revnet, by block",)),
-        "segments": Mechanism(lambda: _replace(inversion, in_segments=lambda jaxpr, *_: jaxpr), ("revnet",)),
+        "segments": Mechanism(
+            lambda: _replace(inversion, in_segments=lambda jaxpr, *_: jaxpr), ("couplings", "revnet")
+        ),
         "reconstruction_check": Mechanism(_no_checks, ("revnet",)),
     }
 )

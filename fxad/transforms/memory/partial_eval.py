@@ -96,8 +96,8 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
         here = have(ins)
         if len(b.eqns) > MAX_EQUATIONS:
             raise ParameterError(
-                f"partial_eval: {jaxpr.name} has more than {MAX_EQUATIONS:,} equations with those calls opened that have"
-                " known arguments and others",
+                f"partial_eval: {jaxpr.name} has more than {MAX_EQUATIONS:,} equations with those calls opened that"
+                " have known arguments and others",
                 remedy="give what is called so often only known arguments, or only others",
             )
         if parts := apart(eqn.prim, tuple(here), _halve):
