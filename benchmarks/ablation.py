@@ -192,8 +192,8 @@ def _no_kernel_model() -> None:
 
 
 def _no_parametrise() -> None:
-    _replace(regions, VARIED={})
-    _replace(approximate_match, VARIED={})
+    _replace(regions, PARAMETRISED={})
+    _replace(approximate_match, PARAMETRISED={})
 
 
 def _no_known_matrices() -> None:
@@ -208,7 +208,7 @@ UNITS: Final = ("transformer", "rnn", "conv", "attention")
 MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
     {
         "approximate_match": Mechanism(
-            lambda: _replace(outline._Search, nearly=lambda _, found: [[] for _ in found]),
+            lambda: _replace(outline._Search, incomplete_uses=lambda _, found: [[] for _ in found]),
             ("transformer, traced", *UNITS),
         ),
         "merge_bodies": Mechanism(_no_merge_bodies, UNITS),

@@ -31,7 +31,7 @@ from fxad.testing.programs import Case
 from fxad.text import PRIMITIVES, parse, to_text
 from fxad.transforms import cse, dce, inline, outline, outline_before_ad, reroll, simplify
 from fxad.transforms.costs import equations
-from fxad.transforms.outlining.parametrise import settled
+from fxad.transforms.outlining.parametrise import static_starts
 
 Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
 
@@ -169,7 +169,7 @@ def dataflow(jaxpr: Jaxpr) -> tuple[object, ...]:
     made: Counter[int] = Counter()
     effects: list[int] = []
     for eqn in jaxpr.eqns:
-        prim, ins = settled(eqn.prim, eqn.ins)
+        prim, ins = static_starts(eqn.prim, eqn.ins)
         how = hash((type(prim), tuple([_flowing(value) for _, value in params(prim)]), tuple([name(a) for a in ins])))
         made[how] += 1
         effects += [how] if eqn.prim.effects else []

@@ -16,7 +16,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.testing.compare import differ, fail, slack
 from fxad.testing.programs import Case
 from fxad.transforms.costs import RECOMPUTED
-from fxad.units.blocks import chosen
+from fxad.units.blocks import selected_bodies
 from fxad.units.min_cut_recompute import plain
 from fxad.units.pieces import Pieces, partition
 from fxad.units.plan import Choice, Plan
@@ -56,7 +56,7 @@ def _body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom
 
 def arbitrary(program: Jaxpr, seed: int) -> Choice:
     """An arbitrary choice of units among the calls of a program; it depends on the value of their bodies alone."""
-    return chosen(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
+    return selected_bodies(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
 
 
 def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:

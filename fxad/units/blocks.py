@@ -74,7 +74,7 @@ def uses(jaxpr: Jaxpr, units: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
     return {body: n for body, n in count.items() if n and body is not jaxpr}
 
 
-def chosen(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
+def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
     """The bodies for which a predicate is true. It is evaluated once for each called body. If the program consists of a
     single call, as after some transformations, the predicate is not evaluated on that call."""
     while len(jaxpr.eqns) == 1 and (only := called(jaxpr.eqns[0])) is not None:

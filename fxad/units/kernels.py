@@ -186,17 +186,17 @@ class Kernels:
     """
 
     __slots__ = (
-        "_asked",
+        "_needed_in_layout",
         "_expensive",
         "_milliseconds",
         "_number",
         "_numbers",
         "_program",
         "_readers",
-        "_reduced",
+        "_reduced_values",
         "_size",
-        "_spread",
-        "_turned",
+        "_broadcast",
+        "_transposed_products",
         "found",
     )
 
@@ -205,10 +205,10 @@ class Kernels:
         self._program = program
         count = len(program.avals)
         self._readers = [0] * count
-        self._reduced: set[_Value] = set()
-        self._turned: set[_Value] = set()  # transposes of products
-        self._spread: set[_Value] = set(program.literals.values())
-        self._asked: set[_Value] = set(program.stored)  # values that a reader needs in memory in their own layout
+        self._reduced_values: set[_Value] = set()
+        self._transposed_products: set[_Value] = set()  # transposes of products
+        self._broadcast: set[_Value] = set(program.literals.values())
+        self._needed_in_layout: set[_Value] = set(program.stored)  # in memory, in their own layout
         costs = {kind: compile_cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
         self._read(costs)
         # for values that are fused into their readers: number of equations, milliseconds, and whether one is expensive;
@@ -225,7 +225,7 @@ class Kernels:
 
     def _read(self, costs: Mapping[type[Primitive], Cost]) -> None:
         """Count the readers of each value, and find the values that readers need in memory."""
-        turned: dict[_Value, _Value] = {}
+        transposed: dict[_Value, _Value] = {}
         products: set[_Value] = set()
         readers, stored, avals = self._readers, self._program.stored, self._program.avals
         for prim, ins, outs in self._program.ops:
@@ -233,17 +233,17 @@ class Kernels:
             for a in set(ins) if len(ins) > 1 else ins:
                 readers[a] += 1
             if kind is Kind.REDUCTION:
-                self._reduced.update(ins)
+                self._reduced_values.update(ins)
             elif kind is Kind.KERNEL:
                 product = type(prim) is DotGeneral
                 products.update(outs if product else ())
-                ins = tuple([turned.get(a, a) for a in ins]) if product else ins
+                ins = tuple([transposed.get(a, a) for a in ins]) if product else ins
                 stored.update(ins)
-                self._asked.update([a for a in ins if not product or len(avals[a].shape) <= 2])
+                self._needed_in_layout.update([a for a in ins if not product or len(avals[a].shape) <= 2])
             elif type(prim) is Transpose and len(prim.perm) == 2:  # a product takes either order of axes
-                turned[outs[0]] = ins[0]
+                transposed[outs[0]] = ins[0]
                 if ins[0] in products:
-                    self._turned.add(outs[0])
+                    self._transposed_products.add(outs[0])
 
     def _numbered(self, what: object) -> _Number:
         return self._numbers.setdefault(what, len(self._numbers))
@@ -251,36 +251,36 @@ class Kernels:
     def _take(self, op: _Op, kind: Kind, milliseconds: float) -> None:
         prim, ins, outs = op
         if kind is Kind.KERNEL or kind is Kind.REDUCTION:
-            self._apart(op, kind, milliseconds)
+            self._add_own_kernel(op, kind, milliseconds)
             return
         number = self._numbered((prim, *[self._number[a] for a in ins]))
-        size = 0 if kind is Kind.VIEW or outs[0] in self._turned else 1
+        size = 0 if kind is Kind.VIEW or outs[0] in self._transposed_products else 1
         expensive = kind is Kind.EXPENSIVE
         for a in set(ins) if len(ins) > 1 else ins:
             size += self._size[a]
             milliseconds += self._milliseconds[a]
             expensive = expensive or self._expensive[a]
         if type(prim) is BroadcastInDim or type(prim) is Iota:
-            self._spread.update(outs)
+            self._broadcast.update(outs)
         for k, out in enumerate(outs):
             number = number if not k else self._numbered((number, k))
             self._size[out] = size
-            apart = size > MAX_FUSED or (expensive and self._readers[out] > 1)
-            if size and (apart or self._in_memory(out)):
+            own_kernel = size > MAX_FUSED or (expensive and self._readers[out] > 1)
+            if size and (own_kernel or self._in_memory(out)):
                 self.found[number] = Kernel(kind, milliseconds)
-                apart = apart or (out in self._asked and self._joins(ins, out))
-            if apart:
+                own_kernel = own_kernel or (out in self._needed_in_layout and self._joins_large_values(ins, out))
+            if own_kernel:
                 self._size[out] = 0
             else:
                 self._number[out], self._milliseconds[out], self._expensive[out] = number, milliseconds, expensive
 
-    def _joins(self, ins: tuple[_Value, ...], out: _Value) -> bool:
+    def _joins_large_values(self, ins: tuple[_Value, ...], out: _Value) -> bool:
         """Returns True if an equation reads more than one value as large as its result. XLA computes an equation that
         reads only one again for each reader, even if its result is in memory."""
         rank = len(self._program.avals[out].shape)
-        return len([a for a in ins if a not in self._spread and len(self._program.avals[a].shape) >= rank]) > 1
+        return len([a for a in ins if a not in self._broadcast and len(self._program.avals[a].shape) >= rank]) > 1
 
-    def _apart(self, op: _Op, kind: Kind, milliseconds: float) -> None:
+    def _add_own_kernel(self, op: _Op, kind: Kind, milliseconds: float) -> None:
         """Add a kernel that reads values in memory. A reduction may compute a small expression first."""
         prim, ins, _ = op
         inside = {a for a in ins if kind is Kind.REDUCTION and not self._in_memory(a)}
@@ -293,4 +293,4 @@ class Kernels:
         """Returns True if some reader needs the value in memory."""
         if a in self._program.stored or not self._readers[a]:  # no readers: a result, or the program was cut off
             return True
-        return a in self._reduced and (self._readers[a] > 1 or self._size[a] > REDUCED_WITH)
+        return a in self._reduced_values and (self._readers[a] > 1 or self._size[a] > REDUCED_WITH)

@@ -9,7 +9,7 @@ from fxad.core.memo import by_value
 from fxad.errors import ParameterError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit
 from fxad.primitives.control.call import callee
-from fxad.transforms.outlining.parametrise import settled
+from fxad.transforms.outlining.parametrise import static_starts
 
 MAX_EQUATIONS: Final = 1 << 22  # the largest number of equations of a program with its calls inlined: some GB
 
@@ -47,7 +47,7 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
             b.source = eqn.source
             return b(prim.with_bodies(tuple([inline(body) for body in prim.bodies])), *ins)
         if any([isinstance(a, Lit) and a is not was for a, was in zip(ins, eqn.ins, strict=True)]):
-            prim, ins = settled(prim, ins)  # a start index that is now a literal becomes a parameter
+            prim, ins = static_starts(prim, ins)  # a start index that is now a literal becomes a parameter
             eqn = Eqn(prim, ins, eqn.outs, eqn.source)
         return b.copy(eqn, ins)
 
