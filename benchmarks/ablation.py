@@ -118,8 +118,12 @@ def _coupled() -> Runnable:
         return a, b
 
     run = fx.invertible(layers)
+
+    def loss(a: Any, b: Any) -> Any:
+        return fnp.sum(fnp.multiply(*run(a, b)))
+
     x = fx.asarray(np.full((128, 128), 0.1, np.float32))
-    return fx.jit(fx.grad(lambda a, b: fnp.sum(fnp.multiply(*run(a, b))), argnums=(0, 1))), [x, x]
+    return fx.jit(fx.grad(loss, argnums=(0, 1))), [x, x]
 
 
 def _triangular() -> Runnable:

@@ -25,7 +25,7 @@ from fxad.core.constants import (
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import InParallel, OneOf, Runs, Times, UpTo
 from fxad.core.memo import by_value
-from fxad.ir import Eqn, HigherOrder, Jaxpr, Primitive, distinct
+from fxad.ir import Eqn, HigherOrder, Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import Cumulative
@@ -147,7 +147,7 @@ class Weight:
 
 def weigh(jaxpr: Jaxpr) -> Weight:
     """`weight` without deep recursion: it computes the weights of nested bodies first, innermost first."""
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         weight(body)
     return weight(jaxpr)
 

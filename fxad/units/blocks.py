@@ -41,7 +41,7 @@ from fxad.core.constants import (
 )
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Eqn, Jaxpr, distinct
+from fxad.ir import Eqn, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import Weight, weigh, weight
@@ -64,7 +64,7 @@ def called(eqn: Eqn) -> Jaxpr | None:
 def uses(jaxpr: Jaxpr, units: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
     """The number of calls of each body, directly or through other calls, but not from within `units`. Innermost bodies
     come first."""
-    count = dict.fromkeys(distinct(jaxpr), 0)
+    count = dict.fromkeys(distinct_jaxprs(jaxpr), 0)
     count[jaxpr] = 1
     for caller in reversed(count):  # callers before callees
         for eqn in caller.eqns if count[caller] and (caller is jaxpr or caller not in units) else ():

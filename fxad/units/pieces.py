@@ -25,7 +25,7 @@ from fxad.core.builder import Builder
 from fxad.core.constants import WAITING_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct
+from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
 from fxad.units.blocks import called, uses
 
@@ -51,7 +51,7 @@ class Piece:
 @final
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A program as pieces. The results `outs` are distinct, and each is a result of a piece: none is an operand.
+    """A program as pieces. The results `outs` are distinct_jaxprs, and each is a result of a piece: none is an operand.
 
     `constants` are small literals that calls take as operands. Pieces compute the larger ones.
     """
@@ -75,7 +75,7 @@ def partition(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...] = 
 def inline_callers(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
     """Inline every call that contains a unit and is not one itself; see `inline_calls`."""
     holding: set[Jaxpr] = set()
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         if body not in units and any([b in units or b in holding for b in map(called, body.eqns)]):
             holding.add(body)
     return inline_calls(jaxpr, holding)
@@ -130,7 +130,9 @@ def is_recomputation(eqn: Eqn) -> bool:
 
 def recomputes(jaxpr: Jaxpr) -> bool:
     """Returns True if a program contains a recomputation, which saves memory."""
-    return any([is_recomputation(eqn) for body in distinct(jaxpr) for eqn in body.eqns if type(eqn.prim) is Remat])
+    return any(
+        [is_recomputation(eqn) for body in distinct_jaxprs(jaxpr) for eqn in body.eqns if type(eqn.prim) is Remat]
+    )
 
 
 @final

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, final
 
-from fxad.core.builder import Builder, renamed, rewrite
+from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.constants import CALL_EQUATIONS, OVERLAP
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
@@ -112,7 +112,7 @@ def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _Part]) -> Jaxpr:
         if part is None or body is None:
             return None
         renaming: dict[Atom, Atom] = dict(zip(body.ins, ins, strict=True))
-        outs = b(Call(part.whole), *renamed(part.operands, renaming))
+        outs = b(Call(part.whole), *substitute(part.operands, renaming))
         return [renaming.get(a, a) if k is None else outs[k] for k, a in zip(part.results, body.outs, strict=True)]
 
     return rewrite(jaxpr, rule)

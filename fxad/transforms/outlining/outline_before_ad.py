@@ -10,7 +10,7 @@ from __future__ import annotations
 from fxad.core.builder import Builder
 from fxad.core.constants import LONG_PROGRAM, UNIT_MICROSECONDS
 from fxad.core.memo import by_value
-from fxad.ir import Atom, HigherOrder, Jaxpr, distinct
+from fxad.ir import Atom, HigherOrder, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import callee
 from fxad.transforms.costs import time_of
 from fxad.transforms.outlining.outline import outline
@@ -27,8 +27,8 @@ def outline_before_ad(jaxpr: Jaxpr, long: int = LONG_PROGRAM, lasts: float = UNI
     """
     if len(jaxpr.eqns) < long or time_of(jaxpr) < 2 * lasts:
         return jaxpr
-    found, before = outline(jaxpr), set(distinct(jaxpr))
-    new = [body for body in distinct(found) if body not in before and body is not found]
+    found, before = outline(jaxpr), set(distinct_jaxprs(jaxpr))
+    new = [body for body in distinct_jaxprs(found) if body not in before and body is not found]
     called = [body for body in map(callee, found.eqns) if body in new]
     if not any([time_of(body) >= lasts for body in called if body is not None]):
         return jaxpr
@@ -38,7 +38,7 @@ def outline_before_ad(jaxpr: Jaxpr, long: int = LONG_PROGRAM, lasts: float = UNI
 def _opened(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
     """Inlines the calls of the bodies in `short`, at any depth. Calls of bodies in `before` are kept."""
     done: dict[Jaxpr, Jaxpr] = {}
-    for body in distinct(jaxpr) if short else ():  # innermost first
+    for body in distinct_jaxprs(jaxpr) if short else ():  # innermost first
         b = Builder.like(body)
         env: dict[Atom, Atom] = {}
         for eqn in body.eqns:
