@@ -125,6 +125,7 @@ def _inlined_body(eqn: Eqn, which: Container[Jaxpr], recomputations: bool) -> Ja
 
 def is_recomputation(eqn: Eqn) -> bool:
     """Returns True if an equation is a recomputation, which must not be merged with the first computation."""
+    # only an opaque `remat` is computed again: another one is a plain call after differentiation
     return isinstance(eqn.prim, Remat) and eqn.prim.opaque
 
 

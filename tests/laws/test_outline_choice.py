@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fxad.core.constants import BODY_EQUATIONS, CALL_EQUATIONS, SCATTERED_EQUATIONS, VALUE_EQUATIONS
-from fxad.testing.transform_laws import to_compile
+from fxad.testing.transform_laws import eqns_to_compile
 from fxad.transforms import outline
 from tests.laws.budget import share
 from tests.laws.words import program
@@ -76,7 +76,7 @@ def test_the_choice_saves_half_of_what_any_could(word: list[int]) -> None:
     """By the measure that the choice goes by, in which a call, a value handed over and a body cost something. Stretches
     that do not follow each other are left alone where they would save no more than `SCATTERED_EQUATIONS`."""
     jaxpr = program(word)
-    saved = to_compile(jaxpr) - to_compile(outline(jaxpr))
+    saved = eqns_to_compile(jaxpr) - eqns_to_compile(outline(jaxpr))
     assert saved >= AT_LEAST * best(word) - SCATTERED_EQUATIONS
 
 

@@ -86,6 +86,7 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
         return [isinstance(a, Lit) or a in made for a in ins]
 
     def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+        # only a plain call can be inlined
         if not isinstance(eqn.prim, Call) or all(given := have(ins)):
             return None
         opened = any(given) or any(partial_eval(eqn.prim.body, tuple(given)).out_known)

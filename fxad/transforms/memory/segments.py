@@ -88,6 +88,7 @@ def _with_bodies(eqn: Eqn, least: int) -> Eqn:
     prim = eqn.prim
     if isinstance(prim, CustomCall) and prim.tolerance is not None:
         prim = replace(prim, body=_whole(prim.body, least))
+    # the programs of rules have the operands of the function: they are not split
     elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):
         prim = prim.with_bodies(tuple([_whole(body, least) for body in prim.bodies]))
     return Eqn(prim, eqn.ins, eqn.outs, eqn.source)
@@ -146,6 +147,7 @@ def _computed(eqn: Eqn, results: frozenset[Atom] = frozenset()) -> int:
 def _bodies(eqn: Eqn) -> tuple[Jaxpr, ...]:
     """Returns the bodies of an equation, including the program that an `Applied` runs."""
     prim = eqn.prim
+    # the program that runs, with what its rules complete
     if isinstance(prim, Applied):
         return (prim.value,)
     return prim.bodies if isinstance(prim, HigherOrder) else ()
@@ -159,5 +161,6 @@ def _stands_alone(eqn: Eqn) -> bool:
 @by_value
 def _segmented(jaxpr: Jaxpr) -> bool:
     """Returns True if a program or one of its bodies contains segments."""
-    kept_apart = any([isinstance(e.prim, Remat) and e.prim.opaque for e in jaxpr.eqns])
-    return kept_apart or any([_segmented(body) for e in jaxpr.eqns for body in _bodies(e)])
+    # a segment is an opaque `remat`
+    has_segments = any([isinstance(e.prim, Remat) and e.prim.opaque for e in jaxpr.eqns])
+    return has_segments or any([_segmented(body) for e in jaxpr.eqns for body in _bodies(e)])
