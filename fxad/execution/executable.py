@@ -21,7 +21,7 @@ from fxad.storage.exported import export
 from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program
-from fxad.units.blocks import Predicate, chosen
+from fxad.units.blocks import Predicate, selected_bodies
 from fxad.units.plan import Choice, Plan
 
 P = ParamSpec("P")
@@ -139,7 +139,7 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 def units_choice(jaxpr: Jaxpr, units: Units) -> Choice:
     """The choice of units as a value. Raises: ParameterError for an unknown word."""
     check_choice("lower", units)
-    return chosen(jaxpr, units) if callable(units) else units
+    return selected_bodies(jaxpr, units) if callable(units) else units
 
 
 def check_choice(what: str, units: object) -> None:

@@ -27,7 +27,7 @@ from fxad.primitives.slicing import Slice
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_linkage, check_units
 from fxad.transforms import outline
-from fxad.units.blocks import chosen, left_to_compile, uses
+from fxad.units.blocks import left_to_compile, selected_bodies, uses
 from fxad.units.pieces import inline_single_calls, partition
 from tests.laws.budget import share
 
@@ -376,7 +376,7 @@ def test_uses_count_calls_of_calls() -> None:
 def test_a_call_that_is_the_program_is_opened() -> None:
     inner = body()
     wrapped = chain(1, chain(3, inner))
-    assert chosen(wrapped, every) == (inner,)
+    assert selected_bodies(wrapped, every) == (inner,)
     assert [p.body for p in partition(wrapped, (inner,)).pieces] == [inner] * 3
 
 

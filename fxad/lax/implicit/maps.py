@@ -250,6 +250,7 @@ def complex_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
         if prim == CONJ or any([a.aval.dtype.kind != "c" for a in (*select_by_mask(eqn.ins, moves), *eqn.outs)]):
             return False
         for body in prim.bodies if isinstance(prim, HigherOrder) else ():
+            # a call is linear in some operands if its body is; of other bodies all operands must be
             inside = moves if isinstance(prim, Call) else (True,) * len(body.ins)
             if not complex_linear(body, inside):
                 return False
