@@ -92,7 +92,7 @@ def check_linearize(case: Case) -> None:
 def _has_both_rules(program: Jaxpr) -> bool:
     """Whether a function has a rule for tangents and another for cotangents: one may know of a zero, the other not."""
     every = [eqn.prim for body in distinct(program) for eqn in body.eqns]
-    return any([isinstance(prim, CustomCall) and bool(prim.jvp_rule and prim.vjp_rule) for prim in every])
+    return any([isinstance(prim, CustomCall) and bool(prim.rules.jvp and prim.rules.vjp) for prim in every])
 
 
 def _marked(n: int, rest: int) -> tuple[bool, ...]:

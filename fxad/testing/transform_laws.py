@@ -18,7 +18,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.liveness import sweep
 from fxad.core.typecheck import typecheck
-from fxad.ir import Atom, Jaxpr, Lit, distinct, params
+from fxad.ir import Atom, Jaxpr, Lit, Record, distinct, params
 from fxad.primitives.control.call import Call
 from fxad.runtime import cache_in_force
 from fxad.testing.compare import (
@@ -181,4 +181,6 @@ def _flowing(value: object) -> Hashable:
     """A parameter, its bodies by their dataflow."""
     if isinstance(value, tuple):
         return tuple([_flowing(v) for v in value])
+    if isinstance(value, Record):
+        return tuple([_flowing(v) for _, v in params(value)])
     return hash(dataflow(sweep(value))) if isinstance(value, Jaxpr) else value

@@ -180,7 +180,7 @@ def has_rules(jaxpr: Jaxpr) -> bool:
     """Return True if the program or one of its bodies uses a function with custom derivatives."""
     return any(
         [
-            (isinstance(e.prim, CustomCall) and e.prim.has_derivative)
+            (isinstance(e.prim, CustomCall) and e.prim.rules.has_derivative)
             or any([has_rules(body) for body in e.prim.bodies])
             for e in jaxpr.eqns
             if isinstance(e.prim, HigherOrder)
