@@ -23,7 +23,7 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive
 from fxad.primitives import ALL
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.host import HostCall
+from fxad.primitives.host_call import HostCall
 from fxad.primitives.implicit import LinearSolve
 from fxad.primitives.linear_call import LinearCall
 from fxad.testing.calls import SPECS

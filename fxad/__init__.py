@@ -21,9 +21,9 @@ from fxad.api.gradients import jacfwd as jacfwd
 from fxad.api.gradients import jacrev as jacrev
 from fxad.api.gradients import value_and_grad as value_and_grad
 from fxad.api.jit import jit as jit
-from fxad.api.mapping import vmap as vmap
 from fxad.api.reference import diff as diff
 from fxad.api.reference import interpret as interpret
+from fxad.api.vmap import vmap as vmap
 from fxad.core.lazy_exports import later
 from fxad.core.typecheck import typecheck as typecheck
 from fxad.execution.executable import Executable as Executable
@@ -48,30 +48,31 @@ if TYPE_CHECKING:
     from fxad import lax as lax
     from fxad import nn as nn
     from fxad import numpy as numpy
+    from fxad import optim as optim
     from fxad import random as random
     from fxad import text as text
     from fxad.api.custom import CustomFunction as CustomFunction
     from fxad.api.custom import custom_jvp as custom_jvp
     from fxad.api.custom import custom_vjp as custom_vjp
     from fxad.api.custom import custom_vmap as custom_vmap
+    from fxad.api.device_put import device_put as device_put
     from fxad.api.directional import Linearized as Linearized
     from fxad.api.directional import jvp as jvp
     from fxad.api.directional import linearize as linearize
     from fxad.api.directional import transpose as transpose
     from fxad.api.directional import vjp as vjp
+    from fxad.api.explain_nan import NanExplanation as NanExplanation
+    from fxad.api.explain_nan import explain_nan as explain_nan
     from fxad.api.exported import Exported as Exported
     from fxad.api.exported import load_exported as load_exported
-    from fxad.api.inverting import custom_inverse as custom_inverse
-    from fxad.api.inverting import custom_ivjp as custom_ivjp
-    from fxad.api.inverting import inverse as inverse
-    from fxad.api.inverting import invertible as invertible
-    from fxad.api.inverting import reconstruction_error as reconstruction_error
+    from fxad.api.inverse import custom_inverse as custom_inverse
+    from fxad.api.inverse import custom_ivjp as custom_ivjp
+    from fxad.api.inverse import inverse as inverse
+    from fxad.api.inverse import invertible as invertible
+    from fxad.api.inverse import reconstruction_error as reconstruction_error
     from fxad.api.memory import Partial as Partial
     from fxad.api.memory import partial_eval as partial_eval
     from fxad.api.memory import residuals as residuals
-    from fxad.api.nans import NanExplanation as NanExplanation
-    from fxad.api.nans import explain_nan as explain_nan
-    from fxad.api.placing import device_put as device_put
     from fxad.api.rewrite import apply_passes as apply_passes
     from fxad.api.rewrite import cse as cse
     from fxad.api.rewrite import dce as dce
@@ -99,10 +100,10 @@ else:
             "fxad.api.custom": "CustomFunction custom_jvp custom_vjp custom_vmap",
             "fxad.api.directional": "Linearized jvp linearize transpose vjp",
             "fxad.api.exported": "Exported load_exported",
-            "fxad.api.inverting": "custom_inverse custom_ivjp inverse invertible reconstruction_error",
+            "fxad.api.inverse": "custom_inverse custom_ivjp inverse invertible reconstruction_error",
             "fxad.api.memory": "Partial partial_eval residuals",
-            "fxad.api.nans": "NanExplanation explain_nan",
-            "fxad.api.placing": "device_put",
+            "fxad.api.explain_nan": "NanExplanation explain_nan",
+            "fxad.api.device_put": "device_put",
             "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify",
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.storage.programs": "load save",
@@ -111,5 +112,5 @@ else:
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "policies",
         },
-        "lax nn numpy random text",
+        "lax nn numpy optim random text",
     )

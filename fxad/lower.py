@@ -26,7 +26,7 @@ from fxad.ir import Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, pl
 from fxad.lowering.mlir_text import dense, tensor
 from fxad.lowering.ordering import DONE, calls_host, prepared
 from fxad.lowering.places import Places
-from fxad.primitives.checking import Called
+from fxad.primitives.check import Called
 
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]

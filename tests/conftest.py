@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import fxad as fx
-import fxad.numpy.staging
-import fxad.random.staging
+import fxad.numpy.composites
+import fxad.random.jit_sampler
 import fxad.tracing.array
 from fxad.ir import Jaxpr
 from fxad.testing import compare
@@ -58,7 +58,7 @@ def nothing_remembered() -> None:
     """Forget the programs of other tests. Of equal programs that are alive the first has the name and the lines that
     messages and texts show, so a test of these must be alone with its programs."""
     fx.cache.clear()
-    fxad.numpy.staging._programs.clear()
-    fxad.random.staging._programs.clear()
+    fxad.numpy.composites._programs.clear()
+    fxad.random.jit_sampler._programs.clear()
     fxad.tracing.array.EAGER._programs.clear()  # what ran eagerly is remembered by its primitive, bodies included
     gc.collect()

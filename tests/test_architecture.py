@@ -50,7 +50,7 @@ TREE_ROOMS = (
     "fxad/tracing/tracer.py",
     "fxad/tree.py",
 )
-ANY_ROOMS = (*JAXLIB_ROOMS, *TREE_ROOMS)
+ANY_ROOMS = (*JAXLIB_ROOMS, *TREE_ROOMS, "fxad/optim/")
 
 
 def name(path: Path) -> str:

@@ -18,7 +18,7 @@ from fxad import errors
 ROOMS: Final = (
     # transformations: rules, implicit functions, solvers, derivatives, memory, inverses, vmap
     "api/*.py", "transforms/*.py", "transforms/inverse_rules/*.py", "lax/implicit/*.py", "lax/linear.py",
-    "primitives/custom*.py", "primitives/implicit.py", "primitives/linear_call.py", "primitives/naming.py",
+    "primitives/custom*.py", "primitives/implicit.py", "primitives/linear_call.py", "primitives/marks.py",
     "primitives/control/*.py",
     # programs, their arguments and loops
     "program.py", "static.py", "parameters.py", "tree.py", "trace.py", "mapped.py", "lax/control/*.py",
@@ -26,7 +26,7 @@ ROOMS: Final = (
     "passes.py", "lower.py", "lowering/*.py",
     "executable.py", "exported.py", "files.py", "sections.py", "structures.py",
     "donation.py", "placement.py", "places.py", "calling.py", "hosts.py", "runtime.py", "units/*.py", "xla/*.py",
-    "primitives/host.py",
+    "primitives/host_call.py",
 )  # fmt: skip
 RAISED: Final = {n for n, e in vars(errors).items() if isinstance(e, type) and issubclass(e, errors.FxadError)} - {
     "CheckError"  # the user's own words

@@ -12,17 +12,17 @@ from typing import Any, Generic, ParamSpec, TypeVar, final, overload
 from fxad import transforms, tree
 from fxad.api.lift import (
     args_tree,
+    bind_static_arguments,
     check_function,
     check_no_statics,
-    compose,
     leaf_ranges,
     mask_of,
     normalise,
     positional,
-    settled,
+    select_outs,
     tangent_tree,
-    traced,
-    with_outs,
+    trace_for_transform,
+    tuple_structure,
 )
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
@@ -102,8 +102,8 @@ def jvp(
 
         def made(primals: Primals, tangents: Primals, **kwargs: Any) -> Any:
             primals, tangents = _tuple("primals", primals), _tuple("tangents", tangents)
-            g, primals, kwargs = settled("jvp", f, statics, primals, kwargs)
-            return _jvp(traced(g, primals, kwargs))(primals, tangents, **kwargs)
+            g, primals, kwargs = bind_static_arguments("jvp", f, statics, primals, kwargs)
+            return _jvp(trace_for_transform(g, primals, kwargs))(primals, tangents, **kwargs)
 
     if primals is None and tangents is None and not kwargs:
         return made
@@ -136,8 +136,8 @@ def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
     jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[: len(program.out_avals)], *dots), fused.name)
     return Program(
         jaxpr,
-        args_tree(compose(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
-        compose(program.out_tree, tangent_tree(program.out_tree, program.out_avals)),
+        args_tree(tuple_structure(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
+        tuple_structure(program.out_tree, tangent_tree(program.out_tree, program.out_avals)),
         program.bound,
         ("primals", "tangents"),
         f"jvp_{program.name}",
@@ -208,8 +208,8 @@ def linearize(
         return _linearize(f, argnums)
     check_function("linearize", f)
     statics = statics_of(f"linearize of {name_of(f)}", f, static_argnums, static_argnames)
-    g, primals, kwargs = settled("linearize", f, statics, primals, kwargs, argnums)
-    program = traced(g, primals, kwargs)
+    g, primals, kwargs = bind_static_arguments("linearize", f, statics, primals, kwargs, argnums)
+    program = trace_for_transform(g, primals, kwargs)
     split = _linearize(program, argnums)
     out, residuals = split.primal(*primals, **kwargs)
     bound = bind_trailing(split.linear, residuals)
@@ -225,10 +225,10 @@ def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearize
     moved = _inexact_positional(program, argnums, "linearize")
     split = transforms.linearize(program.jaxpr, mask_of(program, set(moved)))
     residuals = tree.structure((0,) * split.n_res)
-    primal = program.replace(split.primal, out_tree=compose(program.out_tree, residuals))
+    primal = program.replace(split.primal, out_tree=tuple_structure(program.out_tree, residuals))
     trees, ranges, avals = positional(program), leaf_ranges(program), program.in_avals
     numbers = range(len(trees)) if argnums is None else sorted(normalise("linearize", program, argnums))
-    tangents = compose(*[tangent_tree(trees[i], [avals[k] for k in ranges[i]]) for i in numbers])
+    tangents = tuple_structure(*[tangent_tree(trees[i], [avals[k] for k in ranges[i]]) for i in numbers])
     found = iter(split.linear.outs)
     dots = [
         next(found) if nz else Zero(a).instantiate()
@@ -240,7 +240,7 @@ def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearize
         primal,
         Program(
             linear,
-            args_tree(compose(tangents, residuals)),
+            args_tree(tuple_structure(tangents, residuals)),
             tangent_tree(program.out_tree, program.out_avals),
             (),
             ("tangents", "residuals"),
@@ -257,7 +257,7 @@ def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Progr
     jaxpr = reorder_ins(program.jaxpr, (*range(n - n_last, n), *range(n - n_last)))
     return Program(
         jaxpr,
-        args_tree(compose(*kept), kwargs),
+        args_tree(tuple_structure(*kept), kwargs),
         program.out_tree,
         (*values, *program.bound),
         program.names,
@@ -313,8 +313,8 @@ def vjp(
         return _vjp_program(f)
     check_function("vjp", f)
     statics = statics_of(f"vjp of {name_of(f)}", f, static_argnums, static_argnames)
-    g, primals, kwargs = settled("vjp", f, statics, primals, kwargs)
-    program = traced(g, primals, kwargs)
+    g, primals, kwargs = bind_static_arguments("vjp", f, statics, primals, kwargs)
+    program = trace_for_transform(g, primals, kwargs)
     aux_leaves = 0
     if has_aux:
         if program.out_tree.type is not tuple or program.out_tree.num_children != 2:
@@ -340,8 +340,8 @@ def _vjp_program(program: Program[Any, Any]) -> Program[Any, Any]:
     jaxpr = reorder_ins(jaxpr, (*range(n_bound + n_args), *cts, *range(n_bound + n_args, n_in)))
     return Program(
         jaxpr,
-        args_tree(compose(args, tangent_tree(program.out_tree, program.out_avals)), kwargs),
-        compose(program.out_tree, _grads_tree(program)),
+        args_tree(tuple_structure(args, tangent_tree(program.out_tree, program.out_avals)), kwargs),
+        tuple_structure(program.out_tree, _grads_tree(program)),
         program.bound,
         ("primals", "cotangent"),
         f"vjp_{program.name}",
@@ -352,7 +352,9 @@ def _vjp_call(program: Program[Any, Any], primals: Primals, kwargs: dict[str, An
     moved = _inexact_positional(program, None, "vjp")
     both = transforms.vjp(program.jaxpr, mask_of(program, set(moved)))
     n_out = len(program.out_avals)
-    forward = program.replace(both.forward, out_tree=compose(program.out_tree, tree.structure((0,) * both.n_res)))
+    forward = program.replace(
+        both.forward, out_tree=tuple_structure(program.out_tree, tree.structure((0,) * both.n_res))
+    )
     out, residuals = forward(*primals, **kwargs)
     ct_tree, backward, ct_avals = program.out_tree, both.backward, program.out_avals
     if has_aux:
@@ -367,7 +369,7 @@ def _vjp_call(program: Program[Any, Any], primals: Primals, kwargs: dict[str, An
     pullback: Program[Any, Any] = bind_trailing(
         Program(
             backward,
-            args_tree(compose(tangent_tree(ct_tree, ct_avals), tree.structure((0,) * both.n_res))),
+            args_tree(tuple_structure(tangent_tree(ct_tree, ct_avals), tree.structure((0,) * both.n_res))),
             _grads_tree(program),
             (),
             ("cotangent",),
@@ -411,7 +413,9 @@ def transpose(f: Any, *examples: Any, argnums: Argnums | None = None) -> Any:
             f"transpose: {name_of(f)} is a function whose argument types are not known",
             remedy="give examples of its arguments: transpose(f, *examples)",
         )
-    g, examples, _ = settled("transpose", f, statics_of(f"transpose of {name_of(f)}", f), examples, {}, argnums)
+    g, examples, _ = bind_static_arguments(
+        "transpose", f, statics_of(f"transpose of {name_of(f)}", f), examples, {}, argnums
+    )
     return _transpose(trace(g, *examples), argnums)
 
 
@@ -441,14 +445,14 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
     others = range(n_ct + n_bound, len(adjoint.ins))
     adjoint = reorder_ins(adjoint, (*range(n_ct, n_ct + n_bound), *range(n_ct), *others))
     rank = {leaf: k for k, leaf in enumerate(sorted(chosen))}
-    adjoint = with_outs(adjoint, [rank[k] for n in numbers for k in ranges[n]])
+    adjoint = select_outs(adjoint, [rank[k] for n in numbers for k in ranges[n]])
     rest = [t for n, t in enumerate(trees) if n not in numbers]
-    out = trees[numbers[0]] if isinstance(argnums, int) else compose(*[trees[n] for n in numbers])
+    out = trees[numbers[0]] if isinstance(argnums, int) else tuple_structure(*[trees[n] for n in numbers])
     _, kwargs = _args(program)
     names = ("cotangent", *[m for n, m in enumerate(program.names) if n not in numbers])
     return Program(
         adjoint,
-        args_tree(compose(program.out_tree, *rest), kwargs),
+        args_tree(tuple_structure(program.out_tree, *rest), kwargs),
         out,
         program.bound,
         names,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fxad import transforms, tree
-from fxad.api.lift import check_real, compose, leaf_ranges, lift, mask_of, normalise, positional, with_outs
+from fxad.api.lift import check_real, leaf_ranges, lift, mask_of, normalise, positional, select_outs, tuple_structure
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.tracing.array import Array
@@ -31,7 +31,7 @@ class _Wrt:
         check_real(what, program, self.leaves)
         self.mask = mask_of(program, set(self.leaves))
         self.tree: Structure = (
-            trees[self.numbers[0]] if isinstance(argnums, int) else compose(*[trees[n] for n in self.numbers])
+            trees[self.numbers[0]] if isinstance(argnums, int) else tuple_structure(*[trees[n] for n in self.numbers])
         )
         # the jaxpr returns gradients in the order of its operands, the user expects the order of argnums
         rank = {leaf: k for k, leaf in enumerate(sorted(self.leaves))}
@@ -80,9 +80,9 @@ def _value_and_grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool)
     _value_tree("value_and_grad", program, has_aux)
     jaxpr = transforms.value_and_grad(program.jaxpr, wrt.mask)
     n = len(program.out_avals)
-    jaxpr = with_outs(jaxpr, [*range(n), *[n + k for k in wrt.order]])
+    jaxpr = select_outs(jaxpr, [*range(n), *[n + k for k in wrt.order]])
     out: Program[Any, Any] = program.replace(
-        jaxpr, out_tree=compose(program.out_tree, wrt.tree), name=f"value_and_grad_{program.name}"
+        jaxpr, out_tree=tuple_structure(program.out_tree, wrt.tree), name=f"value_and_grad_{program.name}"
     )
     return out
 
@@ -92,9 +92,9 @@ def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Progra
     aux = _value_tree("grad", program, has_aux)
     jaxpr = transforms.grad(program.jaxpr, wrt.mask)
     n = len(program.out_avals) - 1
-    jaxpr = with_outs(jaxpr, [*[n + k for k in wrt.order], *range(n)])
+    jaxpr = select_outs(jaxpr, [*[n + k for k in wrt.order], *range(n)])
     out: Program[Any, Any] = program.replace(
-        jaxpr, out_tree=wrt.tree if aux is None else compose(wrt.tree, aux), name=f"grad_{program.name}"
+        jaxpr, out_tree=wrt.tree if aux is None else tuple_structure(wrt.tree, aux), name=f"grad_{program.name}"
     )
     return out
 
@@ -222,9 +222,11 @@ def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: 
     order = [n_all + i * n_wrt + k for i in range(n_out) for k in wrt.order]
     block = wrt.tree.unflatten(range(n_wrt))
     found = tree.structure(out.unflatten([block] * n_out))
-    jaxpr = with_outs(jaxpr, [*order, *range(n_out, n_all)])
+    jaxpr = select_outs(jaxpr, [*order, *range(n_out, n_all)])
     return program.replace(  # type: ignore[no-any-return]
-        transforms.dce(jaxpr), out_tree=found if aux is None else compose(found, aux), name=f"{what}_{program.name}"
+        transforms.dce(jaxpr),
+        out_tree=found if aux is None else tuple_structure(found, aux),
+        name=f"{what}_{program.name}",
     )
 
 

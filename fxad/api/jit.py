@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 
 from fxad import tree
 from fxad.api.lift import check_function, check_no_statics
-from fxad.api.news import news
+from fxad.api.recompilation import recompilation_reason
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import Recent
 from fxad.errors import ParameterError
@@ -128,7 +128,11 @@ class _Compiled(Generic[P, R]):
     def _compile(self, in_tree: Structure, types: tuple[Aval, ...], leaves: Sequence[object]) -> Executable[P, R]:
         program = self.program(in_tree, types)
         if _log.isEnabledFor(logging.INFO):
-            _log.info("jit of %s: %s", program.name, news(program, [e.program for e in self.executables.values()]))
+            _log.info(
+                "jit of %s: %s",
+                program.name,
+                recompilation_reason(program, [e.program for e in self.executables.values()]),
+            )
         where = placement.home([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
         made = self.executables[in_tree, types] = self.how.lowered(program).compile(device=where)
         return made

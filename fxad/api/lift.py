@@ -38,8 +38,8 @@ def lift(
 
     @wraps(f, updated=())
     def transformed(*args: Any, **kwargs: Any) -> Any:
-        g, args, kwargs = settled(what, f, statics, args, kwargs, argnums)
-        program = traced(g, args, kwargs, orders) if orders else trace(g, *args, **kwargs)
+        g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
+        program = trace_for_transform(g, args, kwargs, orders) if orders else trace(g, *args, **kwargs)
         return transform(program)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{name_of(f)}"
@@ -51,7 +51,7 @@ def lift(
     return transformed
 
 
-def settled(
+def bind_static_arguments(
     what: str,
     f: Any,
     statics: Statics | None,
@@ -79,7 +79,7 @@ def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, ar
         )
 
 
-def traced(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], orders: int = 1) -> Program[Any, Any]:
+def trace_for_transform(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], orders: int = 1) -> Program[Any, Any]:
     """Return the program of a function that is differentiated `orders` times, after the passes before
     differentiation."""
     with differentiated(orders):
@@ -161,17 +161,17 @@ def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
     return tree.structure(structure.unflatten([0 if a.inexact else None for a in avals]))
 
 
-def compose(*structures: Structure) -> Structure:
+def tuple_structure(*structures: Structure) -> Structure:
     """The structure of a tuple of trees."""
     return tree.structure(tuple([s.unflatten(range(s.num_leaves)) for s in structures]))
 
 
 def args_tree(args: Structure, kwargs: Structure | None = None) -> Structure:
     """The `in_tree` of a call with a tuple of positional arguments, and keyword arguments."""
-    return compose(args, tree.structure({}) if kwargs is None else kwargs)
+    return tuple_structure(args, tree.structure({}) if kwargs is None else kwargs)
 
 
-def with_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
+def select_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
     """Return the program with the results at `order`, a list of places."""
     outs = tuple([jaxpr.outs[k] for k in order])
     return jaxpr if outs == jaxpr.outs else Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from fxad import transforms, tree
-from fxad.api.lift import args_tree, compose, leaf_ranges, mask_of, normalise, positional
+from fxad.api.lift import args_tree, leaf_ranges, mask_of, normalise, positional, tuple_structure
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, NotDifferentiableError
 from fxad.tracing.program import Program, counted
@@ -128,8 +128,8 @@ def _trees(
     mine = program.out_tree.unflatten([0 if k else None for k in halves.out_known])
     theirs = program.out_tree.unflatten([None if k else 0 for k in halves.out_known])
     passed = tree.structure(handed)
-    first = compose(*[a for a, k in zip(args, known, strict=True) if k])
-    second = compose(passed, *[a for a, k in zip(args, known, strict=True) if not k])
+    first = tuple_structure(*[a for a, k in zip(args, known, strict=True) if k])
+    second = tuple_structure(passed, *[a for a, k in zip(args, known, strict=True) if not k])
     keywords = program.in_tree.children()[1]
     return (
         (args_tree(first), tree.structure((mine, handed))),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 
-from fxad.core.stack import LEVELS, elsewhere, stack
+from fxad.core.stack import elsewhere, nearly_full
 from fxad.ir import Jaxpr
 
 P = ParamSpec("P")
@@ -37,15 +37,10 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
             pass  # `fn` runs outside this handler: its exceptions must not be chained to a KeyError with the whole key
         else:
             return cast(R, jaxpr) if found is _ITSELF else found
-        levels = stack.levels
-        if levels == LEVELS:
+        if nearly_full():
             deeper: R = elsewhere(lambda: memoised(jaxpr, *args, **kwargs))
             return deeper
-        stack.levels = levels + 1
-        try:
-            made = fn(jaxpr, *args, **kwargs)
-        finally:
-            stack.levels = levels
+        made = fn(jaxpr, *args, **kwargs)
         if made is jaxpr:
             memo[key] = _ITSELF
             return made

@@ -11,9 +11,9 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.shapes import rev
 from fxad.operations import windows
-from fxad.operations.axes import integer, integers, items
+from fxad.operations.axes import to_int, to_ints, to_tuple
 from fxad.primitives.conv import ConvGeneralDilated
-from fxad.primitives.sliding import Padding, Sliding, span
+from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
@@ -43,7 +43,7 @@ def conv_dimension_numbers(
             spatial axes, the same ones in all three.
     Raises: ShapeError, ParameterError.
     """
-    x, w = integers("conv", "lhs_shape", lhs_shape), integers("conv", "rhs_shape", rhs_shape)
+    x, w = to_ints("conv", "lhs_shape", lhs_shape), to_ints("conv", "rhs_shape", rhs_shape)
     n = len(x)
     if len(w) != n or n < 2:
         raise ShapeError(f"conv: lhs {x} and rhs {w} must have one number of axes, at least 2")
@@ -52,7 +52,7 @@ def conv_dimension_numbers(
     if dimension_numbers is None:
         axes = tuple(range(n))
         return ConvDimensionNumbers(axes, axes, axes)
-    given = items("conv", "dimension_numbers", dimension_numbers)
+    given = to_tuple("conv", "dimension_numbers", dimension_numbers)
     if len(given) != 3 or not all([isinstance(s, str) for s in given]):
         raise ParameterError(
             f"conv: dimension_numbers {dimension_numbers!r} is not a triple of strings",
@@ -83,7 +83,7 @@ def padtype_to_pads(
         raise ParameterError(f"conv: padding {padding!r} is not one of SAME, SAME_LOWER, VALID")
     pairs = []
     shape, window, strides = [
-        integers("padtype_to_pads", what, values)
+        to_ints("padtype_to_pads", what, values)
         for what, values in (("in_shape", in_shape), ("window_shape", window_shape), ("window_strides", window_strides))
     ]
     if not len(shape) == len(window) == len(strides):
@@ -95,21 +95,21 @@ def padtype_to_pads(
     return pairs
 
 
-def padding_of(op: str, padding: Pairs, n: int) -> Padding | None:
+def padding_pairs(op: str, padding: Pairs, n: int) -> Padding | None:
     """Return the user's pairs, for `n` axes; None for a string."""
     if isinstance(padding, str):
         return None
-    pairs = [integers(op, "padding", p) for p in items(op, "padding", padding)]
+    pairs = [to_ints(op, "padding", p) for p in to_tuple(op, "padding", padding)]
     if len(pairs) != n or any([len(p) != 2 for p in pairs]):
         raise ParameterError(f"{op}: padding {padding!r} is not one (low, high) pair for each of {n} axes")
     return tuple([(p[0], p[1]) for p in pairs])
 
 
-def steps_of(op: str, what: str, values: Sequence[int] | None, n: int) -> tuple[int, ...]:
+def ints_per_axis(op: str, what: str, values: Sequence[int] | None, n: int) -> tuple[int, ...]:
     """Return one step for each of `n` axes; 1 for None. Raises: ArgumentError, ShapeError."""
     if values is None:
         return (1,) * n
-    steps = integers(op, what, values)
+    steps = to_ints(op, what, values)
     if len(steps) != n:
         raise ShapeError(f"{op}: {what} {steps} has {len(steps)} entries for {n} axes")
     return steps
@@ -139,16 +139,16 @@ def conv_general_dilated(
     specs = conv_dimension_numbers(x, w, dimension_numbers)
     n = len(x) - 2
     strides, base, dilation = (
-        steps_of(op, "window_strides", window_strides, n),
-        steps_of(op, "lhs_dilation", lhs_dilation, n),
-        steps_of(op, "rhs_dilation", rhs_dilation, n),
+        ints_per_axis(op, "window_strides", window_strides, n),
+        ints_per_axis(op, "lhs_dilation", lhs_dilation, n),
+        ints_per_axis(op, "rhs_dilation", rhs_dilation, n),
     )
-    pads = padding_of(op, padding, n)
+    pads = padding_pairs(op, padding, n)
     if pads is None:
         pads = _named_padding(op, str(padding), x, w, specs, strides, base, dilation)
     preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
-    groups = integer(op, "feature_group_count", feature_group_count)
-    batch_groups = integer(op, "batch_group_count", batch_group_count)
+    groups = to_int(op, "feature_group_count", feature_group_count)
+    batch_groups = to_int(op, "batch_group_count", batch_group_count)
     prim = ConvGeneralDilated(strides, pads, base, dilation, *specs, groups, batch_groups, preferred)
     return binder().bind(prim, (lhs, rhs))[0]
 
@@ -168,7 +168,7 @@ def _named_padding(
             f"{op}: padding {padding!r} has no meaning with lhs_dilation {base}",
             remedy="give (low, high) pairs, or use conv_transpose",
         )
-    window = [span(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
+    window = [dilated_size(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
     return tuple(padtype_to_pads([x[a] for a in specs.lhs_spec[2:]], window, strides, padding))
 
 
@@ -233,11 +233,11 @@ def conv_transpose(
             raise ParameterError(f"{op}: lhs {x} has no order of axes by default", remedy="give dimension_numbers")
         dimension_numbers = _TRANSPOSED_LAYOUTS[len(x)]
     specs = conv_dimension_numbers(x, w, dimension_numbers)
-    steps, dilation = steps_of(op, "strides", strides, n), steps_of(op, "rhs_dilation", rhs_dilation, n)
-    window = [span(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
-    pads = padding_of(op, padding, n)
+    steps, dilation = ints_per_axis(op, "strides", strides, n), ints_per_axis(op, "rhs_dilation", rhs_dilation, n)
+    window = [dilated_size(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
+    pads = padding_pairs(op, padding, n)
     if pads is None:
-        pads = tuple([_reaching(str(padding), k, s) for k, s in zip(window, steps, strict=True)])
+        pads = tuple([_transposed_padding(str(padding), k, s) for k, s in zip(window, steps, strict=True)])
     elif use_consistent_padding:
         pads = tuple([(k - 1 - low, k - 1 - high) for k, (low, high) in zip(window, pads, strict=True)])
     if transpose_kernel:
@@ -249,7 +249,7 @@ def conv_transpose(
     )
 
 
-def _reaching(padding: str, window: int, stride: int) -> tuple[int, int]:
+def _transposed_padding(padding: str, window: int, stride: int) -> tuple[int, int]:
     """Return the padding of an axis that is dilated by `stride`."""
     total = window + stride - 2
     match padding.upper():
@@ -274,17 +274,17 @@ def conv_general_dilated_patches(
     """The windows of a convolution as features: all places of the first feature, in the order of the kernel's axes,
     then those of the second, and so on."""
     op = "conv_general_dilated_patches"
-    x, window = aval_of(lhs, f"{op}: lhs").shape, integers(op, "filter_shape", filter_shape)
+    x, window = aval_of(lhs, f"{op}: lhs").shape, to_ints(op, "filter_shape", filter_shape)
     n = len(x) - 2
     specs = conv_dimension_numbers(x, (1, 1, *window), dimension_numbers)
     order = sorted(range(n), key=specs.rhs_spec[2:].__getitem__)  # filter_shape is in the order of the kernel's axes
     window = tuple([window[order.index(k)] for k in range(n)])
     strides, base, dilation = (
-        steps_of(op, "window_strides", window_strides, n),
-        steps_of(op, "lhs_dilation", lhs_dilation, n),
-        steps_of(op, "rhs_dilation", rhs_dilation, n),
+        ints_per_axis(op, "window_strides", window_strides, n),
+        ints_per_axis(op, "lhs_dilation", lhs_dilation, n),
+        ints_per_axis(op, "rhs_dilation", rhs_dilation, n),
     )
-    pads = padding_of(op, padding, n)
+    pads = padding_pairs(op, padding, n)
     if pads is None:
         kernel = [1] * len(x)
         for k, a in enumerate(specs.rhs_spec[2:]):
@@ -298,7 +298,7 @@ def conv_general_dilated_patches(
 
     at = dict(zip(axes, pads, strict=True))
     padded = tuple([at.get(a, (0, 0)) for a in range(len(x))])
-    sliding = Sliding(placed(window), placed(strides), padded, placed(base), placed(dilation))
+    sliding = SlidingWindow(placed(window), placed(strides), padded, placed(base), placed(dilation))
     return binder().apply(
         windows.patches, (lhs,), (sliding, specs.lhs_spec, specs.out_spec, tuple([axes[k] for k in order]))
     )[0]

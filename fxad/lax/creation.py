@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.ir import Aval, Lit, as_shape
-from fxad.lax.placing import beside
+from fxad.lax.placement import place_like_operands
 from fxad.operations import elementwise, promotion, shapes
 from fxad.primitives.shape import Iota
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, binder, is_scalar
@@ -53,7 +53,7 @@ def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: object = None, shape: 
     """An array filled with one value, by default of the shape and dtype of x."""
     like = aval_of(x, "full_like: x")
     out = full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)
-    return beside("full_like", (x, fill_value), out)
+    return place_like_operands("full_like", (x, fill_value), out)
 
 
 def iota(dtype: object, size: int) -> Array:

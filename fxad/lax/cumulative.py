@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum
-from fxad.primitives.recurrence import LinearRecurrence
+from fxad.primitives.linear_recurrence import LinearRecurrence
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
 def _axis(name: str, operand: ArrayLike, axis: int) -> int:
-    return axis_of(name, axis, aval_of(operand, f"{name}: argument 0").ndim)
+    return normalize_axis_index(name, axis, aval_of(operand, f"{name}: argument 0").ndim)
 
 
 def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:

@@ -19,7 +19,7 @@ from fxad.lax.elementwise import neg
 from fxad.operations import indexing
 from fxad.operations.at import fill_literal
 from fxad.operations.updates import checked_mode
-from fxad.primitives.indexing import Gather, ScatterAdd, ScatterFamily
+from fxad.primitives.gather import Gather, ScatterAdd, ScatterFamily
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder

@@ -9,7 +9,7 @@ from fxad import tree
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
-from fxad.primitives.control.effects import silent, unchecked
+from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.linear_call import LinearCall
 from fxad.tracing.array import aval_of
 from fxad.tracing.program import name_of
@@ -111,7 +111,7 @@ def _bound(
 def _transposed(forward: Jaxpr, n: int, what: str, as_whole: bool) -> Jaxpr:
     """The transpose of a program that is linear in its first `n` operands. Raises: NotLinearError."""
     if as_whole:
-        return by_units(dce(unchecked(silent(forward))), n)
+        return by_units(dce(without_checks(without_effects(forward))), n)
     return cotangent_maps(forward, n, what, "its linear arguments")[0]
 
 

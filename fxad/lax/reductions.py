@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from fxad import dtypes
 from fxad.errors import ParameterError
 from fxad.operations import contractions
-from fxad.operations.axes import integers, items
-from fxad.operations.methods import sizes
+from fxad.operations.axes import to_ints, to_tuple
+from fxad.operations.methods import sizes_argument
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
@@ -20,7 +20,7 @@ DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 
 
 def _axes(axes: Axes) -> tuple[int, ...]:
-    return tuple(sorted(sizes((axes,))))
+    return tuple(sorted(sizes_argument((axes,))))
 
 
 def reduce_sum(operand: ArrayLike, axes: Axes) -> Array:
@@ -81,13 +81,13 @@ def dot_general(
           axes, then the free axes of lhs, then those of rhs.
     """
     op, what = "dot_general", "dimension_numbers"
-    pairs = [items(op, what, p) for p in items(op, what, dimension_numbers)]
+    pairs = [to_tuple(op, what, p) for p in to_tuple(op, what, dimension_numbers)]
     if [len(p) for p in pairs] != [2, 2]:
         raise ParameterError(
             f"dot_general: dimension_numbers {dimension_numbers!r:.60} is not a pair of pairs",
             remedy="write ((lhs contracting, rhs contracting), (lhs batch, rhs batch))",
         )
-    axes = [integers(op, what, a) for pair in pairs for a in pair]
+    axes = [to_ints(op, what, a) for pair in pairs for a in pair]
     preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
     return binder().bind(DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred), (lhs, rhs))[0]
 

@@ -12,8 +12,8 @@ from fxad.core.lru import Recent
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, shapes
-from fxad.operations.axes import axis_of, integer, integers, items
-from fxad.operations.methods import sizes as static_ints
+from fxad.operations.axes import normalize_axis_index, to_int, to_ints, to_tuple
+from fxad.operations.methods import sizes_argument as static_ints
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
@@ -24,7 +24,7 @@ def _ints(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _axes(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
-    return tuple(sorted([axis_of(op, a, ndim) for a in items(op, "dimensions", values)]))
+    return tuple(sorted([normalize_axis_index(op, a, ndim) for a in to_tuple(op, "dimensions", values)]))
 
 
 def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:
@@ -57,7 +57,7 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Insert axes of size 1, which are `dimensions` of the result."""
-    ndim = aval_of(array, "expand_dims: array").ndim + len(items("expand_dims", "dimensions", dimensions))
+    ndim = aval_of(array, "expand_dims: array").ndim + len(to_tuple("expand_dims", "dimensions", dimensions))
     return binder().bind(ExpandDims(_axes("expand_dims", dimensions, ndim)), (array,))[0]
 
 
@@ -68,16 +68,16 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
     """Join arrays of one dtype along an axis."""
-    return binder().bind(Concatenate(dimension), items("concatenate", "operands", operands))[0]
+    return binder().bind(Concatenate(dimension), to_tuple("concatenate", "operands", operands))[0]
 
 
 def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]) -> Array:
     """Insert a value before, after and between elements: (low, high, interior) for each axis."""
-    triples = [integers("pad", "padding_config", w) for w in items("pad", "padding_config", padding_config)]
+    triples = [to_ints("pad", "padding_config", w) for w in to_tuple("pad", "padding_config", padding_config)]
     if any([len(w) != 3 for w in triples]):
         raise ParameterError(f"pad: padding_config {triples} is not made of (low, high, interior)")
     low, high, interior = [tuple([w[k] for w in triples]) for k in range(3)]
-    return binder().apply(shapes.padded, (operand, padding_value), (Pad(low, high, interior),))[0]
+    return binder().apply(shapes.emit_pad, (operand, padding_value), (Pad(low, high, interior),))[0]
 
 
 # ---------------------------------------------------------------------------------------------------------- windows
@@ -102,9 +102,9 @@ def slice_in_dim(
     known = _slices.get(key) if plain else None
     if known is not None:
         return binder().bind(known, (operand,))[0]
-    k = axis_of("slice_in_dim", axis, len(shape))
+    k = normalize_axis_index("slice_in_dim", axis, len(shape))
     given = (("start_index", start_index, 0), ("limit_index", limit_index, shape[k]))
-    start, limit = [d if i is None else _bound(integer("slice_in_dim", name, i), shape[k]) for name, i, d in given]
+    start, limit = [d if i is None else _bound(to_int("slice_in_dim", name, i), shape[k]) for name, i, d in given]
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
     starts[k], limits[k], strides[k] = start, max(start, limit), stride
     out = slice(operand, starts, limits, strides)
@@ -124,8 +124,8 @@ def _bound(i: int, n: int) -> int:
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """The elements at a static position along an axis."""
     shape = aval_of(operand, "index_in_dim: operand").shape
-    k = axis_of("index_in_dim", axis, len(shape))
-    at = axis_of("index_in_dim: index", index, shape[k])
+    k = normalize_axis_index("index_in_dim", axis, len(shape))
+    at = normalize_axis_index("index_in_dim: index", index, shape[k])
     out = slice_in_dim(operand, at, at + 1, axis=k)
     return out if keepdims else squeeze(out, (k,))
 
@@ -180,7 +180,7 @@ def _along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, 
     given = (operand, start) if isinstance(start, Array) else (operand,)
     program = _windows.get(key)
     if program is not None:
-        return binder().apply(indexing.pasted, given, (program,))[0]
+        return binder().apply(indexing.inline_program, given, (program,))[0]
     out = _window_along(op, operand, start, size, axis, drop)
     b, shape = Builder(), operand.shape
     k = axis % len(shape)
@@ -197,7 +197,7 @@ _windows: Final[Recent[Hashable, Jaxpr]] = Recent(1024)
 
 def _window_along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, drop: bool) -> Array:
     shape = aval_of(operand, f"{op}: operand").shape
-    k = axis_of(op, axis, len(shape))
+    k = normalize_axis_index(op, axis, len(shape))
     given, fixed = _starts("dynamic_slice", _at(start, k, len(shape)))
     sizes = as_shape((*shape[:k], size, *shape[k + 1 :]))
     return binder().apply(indexing.dynamic_slice, (operand, *given), (fixed, sizes, (k,) if drop else ()))[0]
@@ -226,14 +226,14 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: S
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike, axis: int) -> Array:
     """`dynamic_update_slice` along one axis."""
     ndim = aval_of(operand, "dynamic_update_slice_in_dim: operand").ndim
-    k = axis_of("dynamic_update_slice_in_dim", axis, ndim)
+    k = normalize_axis_index("dynamic_update_slice_in_dim", axis, ndim)
     return dynamic_update_slice(operand, update, _at(start_index, k, ndim))
 
 
 def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int) -> Array:
     """The operand with the elements at one position along an axis replaced; `update` may lack that axis."""
     ndim = aval_of(operand, "dynamic_update_index_in_dim: operand").ndim
-    k = axis_of("dynamic_update_index_in_dim", axis, ndim)
+    k = normalize_axis_index("dynamic_update_index_in_dim", axis, ndim)
     if aval_of(update, "dynamic_update_index_in_dim: update").ndim == ndim - 1:
         update = expand_dims(update, (k,))
     return dynamic_update_slice_in_dim(operand, update, index, k)

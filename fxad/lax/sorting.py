@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import overload
 
 from fxad.operations import sorting
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.sort import Sort
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
 def _sorted(operands: Sequence[ArrayLike], dimension: int, num_keys: int) -> tuple[Array, ...]:
     ndim = aval_of(operands[0], "sort: argument 0").ndim if operands else 0
-    return binder().bind(Sort(axis_of("sort", dimension, ndim), num_keys), tuple(operands))
+    return binder().bind(Sort(normalize_axis_index("sort", dimension, ndim), num_keys), tuple(operands))
 
 
 @overload

@@ -6,7 +6,7 @@ from fxad.errors import ParameterError
 from fxad.ir import Primitive
 from fxad.lax.binary import _SCALARS, _scalar
 from fxad.operations import special
-from fxad.operations.axes import integer
+from fxad.operations.axes import to_int
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E, ZETA
 from fxad.primitives.elementwise.beta import REGULARIZED_INCOMPLETE_BETA
 from fxad.primitives.elementwise.gamma import IGAMMA, IGAMMA_GRAD_A, IGAMMAC, RANDOM_GAMMA_GRAD
@@ -70,7 +70,7 @@ def betaln(a: ArrayLike, b: ArrayLike) -> Array:
 
 def multigammaln(a: ArrayLike, d: int) -> Array:
     """log of the multivariate gamma function of dimension d. Raises: ParameterError for d < 1."""
-    d = integer("multigammaln", "d", d)
+    d = to_int("multigammaln", "d", d)
     if d < 1:
         raise ParameterError(f"multigammaln: the dimension must be positive, got {d}")
     return binder().apply(special.multigammaln, (a,), (d,))[0]

@@ -11,12 +11,12 @@ from fxad import tree
 from fxad.errors import ArgumentError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, Lit, Shape
 from fxad.lax.control.bodies import traced_body
-from fxad.lax.convolution import Pairs, padding_of, padtype_to_pads, steps_of
+from fxad.lax.convolution import Pairs, ints_per_axis, padding_pairs, padtype_to_pads
 from fxad.operations import promotion, windows
-from fxad.operations.axes import integers
+from fxad.operations.axes import to_ints
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
-from fxad.primitives.sliding import Sliding, span
+from fxad.primitives.sliding import SlidingWindow, dilated_size
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
 from fxad.tracing.tracer import Tracer
 
@@ -32,8 +32,8 @@ def reduce(operands: T, init_values: object, computation: Callable[..., object],
             with its derivative, for any initial value; any other cannot be differentiated.
     Raises: TreeError, ArgumentError, ShapeError, DTypeError.
     """
-    xs, structure, body, values, known = _prepared("reduce", operands, init_values, computation)
-    axes = tuple(sorted(integers("reduce", "dimensions", dimensions)))
+    xs, structure, body, values, known = _reduction_operands("reduce", operands, init_values, computation)
+    axes = tuple(sorted(to_ints("reduce", "dimensions", dimensions)))
     return cast(T, structure.unflatten(binder().apply(windows.reduce, (*xs, *values), (body, axes, known))))
 
 
@@ -56,13 +56,13 @@ def reduce_window(
     Raises: TreeError, ArgumentError, ParameterError, ShapeError, DTypeError.
     """
     op = "reduce_window"
-    xs, structure, body, values, known = _prepared(op, operand, init_value, computation)
+    xs, structure, body, values, known = _reduction_operands(op, operand, init_value, computation)
     shape = aval_of(xs[0], f"{op}: operand").shape
-    sliding = sliding_of(op, shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
+    sliding = sliding_window(op, shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
     return cast(T, structure.unflatten(binder().apply(windows.reduce_window, (*xs, *values), (body, sliding, known))))
 
 
-def sliding_of(
+def sliding_window(
     op: str,
     shape: Shape,
     window: Sequence[int],
@@ -70,22 +70,22 @@ def sliding_of(
     padding: Pairs,
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
-) -> Sliding:
+) -> SlidingWindow:
     """Windows over an array of `shape`, from arguments as users give them."""
-    n, dims = len(shape), integers(op, "window_dimensions", window)
+    n, dims = len(shape), to_ints(op, "window_dimensions", window)
     if len(dims) != n:
         raise ShapeError(f"{op}: window_dimensions {dims} has {len(dims)} entries for {n} axes")
     given = (("window_strides", strides), ("base_dilation", base_dilation), ("window_dilation", window_dilation))
-    steps, base, dilation = [steps_of(op, what, values, n) for what, values in given]
-    pads = padding_of(op, padding, n)
+    steps, base, dilation = [ints_per_axis(op, what, values, n) for what, values in given]
+    pads = padding_pairs(op, padding, n)
     if pads is None:
-        full = [span(m, b) for m, b in zip(shape, base, strict=True)]
-        reach = [span(w, d) for w, d in zip(dims, dilation, strict=True)]
+        full = [dilated_size(m, b) for m, b in zip(shape, base, strict=True)]
+        reach = [dilated_size(w, d) for w, d in zip(dims, dilation, strict=True)]
         pads = tuple(padtype_to_pads(full, reach, steps, str(padding)))
-    return Sliding(dims, steps, pads, base, dilation)
+    return SlidingWindow(dims, steps, pads, base, dilation)
 
 
-def _prepared(
+def _reduction_operands(
     op: str, operands: object, init_values: object, computation: Callable[..., object]
 ) -> tuple[list[object], tree.Structure, Jaxpr, list[object], tuple[Lit | None, ...]]:
     """Operands, their structure, the body, initial values that are not known, and those that are."""
@@ -98,7 +98,7 @@ def _prepared(
     if not xs:
         raise ArgumentError(f"{op}: takes at least one operand")
     scalars = [aval_of(x, f"{op}: operand {k}").with_shape(()) for k, x in enumerate(xs)]
-    known = tuple([_known(init, aval) for init, aval in zip(inits, scalars, strict=True)])
+    known = tuple([_static_initial_value(init, aval) for init, aval in zip(inits, scalars, strict=True)])
     both = tree.structure((structure.unflatten(range(len(xs))), structure.unflatten(range(len(xs)))))
     body = traced_body(f"{op}: computation", computation, both, [*scalars, *scalars]).typed(scalars)
     if body.captured:
@@ -109,7 +109,7 @@ def _prepared(
     return list(xs), structure, body.jaxpr, [i for i, k in zip(inits, known, strict=True) if k is None], known
 
 
-def _known(init: object, aval: Aval) -> Lit | None:
+def _static_initial_value(init: object, aval: Aval) -> Lit | None:
     """An initial value as a literal, when it is known and of the operand's dtype; None to leave it as it is."""
     if is_scalar(init):
         scalar = cast("promotion.Scalar", init)
@@ -133,7 +133,7 @@ def select_and_scatter_add(
     """Zeros like `operand`, with one source value per window added where its greatest (`select` "ge") or least ("le")
     element is: the first one, the first nan where there is one."""
     shape = aval_of(operand, "select_and_scatter_add: operand").shape
-    sliding = sliding_of(
+    sliding = sliding_window(
         "select_and_scatter_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
     )
     return binder().bind(SelectAndScatterAdd(select, *sliding.fields), (source, operand))[0]
@@ -152,7 +152,7 @@ def select_and_gather_add(
     """From each window, the element of `values` where the greatest (`select` "ge") or least ("le") element of `operand`
     is: the first one, the first nan where there is one."""
     shape = aval_of(operand, "select_and_gather_add: operand").shape
-    sliding = sliding_of(
+    sliding = sliding_window(
         "select_and_gather_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
     )
     return binder().bind(SelectAndGatherAdd(select, *sliding.fields), (values, operand))[0]

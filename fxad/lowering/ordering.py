@@ -17,10 +17,10 @@ from fxad.core.liveness import over
 from fxad.core.memo import by_value
 from fxad.errors import CompileError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var, distinct, place
-from fxad.primitives.checking import Called
+from fxad.primitives.check import Called
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
-from fxad.primitives.host import ORDERED, TOKEN, HostCall
+from fxad.primitives.host_call import ORDERED, TOKEN, HostCall
 
 # An equation with a token, and the places of the token among its operands and among its results.
 _Ordered: TypeAlias = tuple[Primitive, int, int]

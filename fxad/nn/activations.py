@@ -9,9 +9,9 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ShapeError
 from fxad.nn.staging import floating
-from fxad.numpy.calls import as_array
-from fxad.numpy.staging import written
-from fxad.operations.axes import axis_of
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import jit_composite
+from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
 _SQRT_2_OVER_PI: Final = math.sqrt(2 / math.pi)
@@ -27,7 +27,7 @@ def identity(x: ArrayLike) -> Array:
 
 def relu(x: ArrayLike) -> Array:
     """x where it is positive, else 0; the derivative at 0 is 0."""
-    return written(_relu, as_array("relu", x))
+    return jit_composite(_relu, as_array("relu", x))
 
 
 def _relu(x: Array) -> Array:
@@ -36,7 +36,7 @@ def _relu(x: Array) -> Array:
 
 def relu6(x: ArrayLike) -> Array:
     """x held between 0 and 6; the derivative at both ends is 0."""
-    return written(_relu6, as_array("relu6", x))
+    return jit_composite(_relu6, as_array("relu6", x))
 
 
 def _relu6(x: Array) -> Array:
@@ -45,7 +45,7 @@ def _relu6(x: Array) -> Array:
 
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
     """x where it is not negative, else negative_slope * x."""
-    return written(_leaky_relu, floating("leaky_relu", x), negative_slope)
+    return jit_composite(_leaky_relu, floating("leaky_relu", x), negative_slope)
 
 
 def _leaky_relu(x: Array, negative_slope: ArrayLike) -> Array:
@@ -54,7 +54,7 @@ def _leaky_relu(x: Array, negative_slope: ArrayLike) -> Array:
 
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """x where it is positive, else alpha * (exp(x) - 1)."""
-    return written(_elu, floating("elu", x), alpha)
+    return jit_composite(_elu, floating("elu", x), alpha)
 
 
 def _elu(x: Array, alpha: ArrayLike) -> Array:
@@ -67,7 +67,7 @@ def selu(x: ArrayLike) -> Array:
 
     Source: Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515
     """
-    return written(_selu, floating("selu", x))
+    return jit_composite(_selu, floating("selu", x))
 
 
 def _selu(x: Array) -> Array:
@@ -79,7 +79,7 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
     Source: Barron, Continuously Differentiable Exponential Linear Units, https://arxiv.org/abs/1704.07483
     """
-    return written(_celu, floating("celu", x), alpha)
+    return jit_composite(_celu, floating("celu", x), alpha)
 
 
 def _celu(x: Array, alpha: ArrayLike) -> Array:
@@ -93,7 +93,7 @@ def sigmoid(x: ArrayLike) -> Array:
 
 def log_sigmoid(x: ArrayLike) -> Array:
     """log(sigmoid(x)), without underflow."""
-    return written(_log_sigmoid, floating("log_sigmoid", x))
+    return jit_composite(_log_sigmoid, floating("log_sigmoid", x))
 
 
 def _log_sigmoid(x: Array) -> Array:
@@ -107,7 +107,7 @@ def tanh(x: ArrayLike) -> Array:
 
 def softplus(x: ArrayLike) -> Array:
     """log(1 + exp(x)), without overflow."""
-    return written(_softplus, floating("softplus", x))
+    return jit_composite(_softplus, floating("softplus", x))
 
 
 def _softplus(x: Array) -> Array:
@@ -116,7 +116,7 @@ def _softplus(x: Array) -> Array:
 
 def sparse_plus(x: ArrayLike) -> Array:
     """0 below -1, x above 1, (x + 1)^2 / 4 between."""
-    return written(_sparse_plus, floating("sparse_plus", x))
+    return jit_composite(_sparse_plus, floating("sparse_plus", x))
 
 
 def _sparse_plus(x: Array) -> Array:
@@ -126,7 +126,7 @@ def _sparse_plus(x: Array) -> Array:
 
 def sparse_sigmoid(x: ArrayLike) -> Array:
     """0 below -1, 1 above 1, (x + 1) / 2 between: the derivative of `sparse_plus`."""
-    return written(_sparse_sigmoid, floating("sparse_sigmoid", x))
+    return jit_composite(_sparse_sigmoid, floating("sparse_sigmoid", x))
 
 
 def _sparse_sigmoid(x: Array) -> Array:
@@ -135,7 +135,7 @@ def _sparse_sigmoid(x: Array) -> Array:
 
 def silu(x: ArrayLike) -> Array:
     """x * sigmoid(x)."""
-    return written(_silu, floating("silu", x))
+    return jit_composite(_silu, floating("silu", x))
 
 
 def _silu(x: Array) -> Array:
@@ -150,7 +150,7 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
 
     Source: Hendrycks and Gimpel, Gaussian Error Linear Units, https://arxiv.org/abs/1606.08415
     """
-    return written(_gelu_by_tanh if approximate else _gelu, floating("gelu", x))
+    return jit_composite(_gelu_by_tanh if approximate else _gelu, floating("gelu", x))
 
 
 def _gelu(x: Array) -> Array:
@@ -164,10 +164,10 @@ def _gelu_by_tanh(x: Array) -> Array:
 def glu(x: ArrayLike, axis: int = -1) -> Array:
     """The first half of x along an axis times the sigmoid of the second."""
     array = floating("glu", x)
-    k = axis_of("glu", axis, array.ndim)
+    k = normalize_axis_index("glu", axis, array.ndim)
     if array.shape[k] % 2:
         raise ShapeError(f"glu: axis {k} of {array.aval} has an odd size", remedy="it is cut in two halves")
-    return written(_glu, array, k)
+    return jit_composite(_glu, array, k)
 
 
 def _glu(x: Array, axis: int) -> Array:
@@ -178,7 +178,7 @@ def _glu(x: Array, axis: int) -> Array:
 
 def hard_tanh(x: ArrayLike) -> Array:
     """x held between -1 and 1."""
-    return written(_hard_tanh, as_array("hard_tanh", x))
+    return jit_composite(_hard_tanh, as_array("hard_tanh", x))
 
 
 def _hard_tanh(x: Array) -> Array:
@@ -187,7 +187,7 @@ def _hard_tanh(x: Array) -> Array:
 
 def hard_sigmoid(x: ArrayLike) -> Array:
     """relu6(x + 3) / 6."""
-    return written(_hard_sigmoid, floating("hard_sigmoid", x))
+    return jit_composite(_hard_sigmoid, floating("hard_sigmoid", x))
 
 
 def _hard_sigmoid(x: Array) -> Array:
@@ -199,7 +199,7 @@ def hard_silu(x: ArrayLike) -> Array:
 
     Source: Howard et al., Searching for MobileNetV3, https://arxiv.org/abs/1905.02244
     """
-    return written(_hard_silu, floating("hard_silu", x))
+    return jit_composite(_hard_silu, floating("hard_silu", x))
 
 
 def _hard_silu(x: Array) -> Array:
@@ -211,7 +211,7 @@ hard_swish = hard_silu
 
 def soft_sign(x: ArrayLike) -> Array:
     """x / (|x| + 1); 1 and -1 at infinities."""
-    return written(_soft_sign, floating("soft_sign", x))
+    return jit_composite(_soft_sign, floating("soft_sign", x))
 
 
 def _soft_sign(x: Array) -> Array:
@@ -225,7 +225,7 @@ def mish(x: ArrayLike) -> Array:
 
     Source: Misra, Mish, https://arxiv.org/abs/1908.08681
     """
-    return written(_mish, floating("mish", x))
+    return jit_composite(_mish, floating("mish", x))
 
 
 def _mish(x: Array) -> Array:
@@ -237,7 +237,7 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
 
     Source: Barron, Squareplus, https://arxiv.org/abs/2112.11687
     """
-    return written(_squareplus, floating("squareplus", x), b)
+    return jit_composite(_squareplus, floating("squareplus", x), b)
 
 
 def _squareplus(x: Array, b: ArrayLike) -> Array:
@@ -249,7 +249,7 @@ def log1mexp(x: ArrayLike) -> Array:
 
     Source: Maechler, https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf
     """
-    return written(_log1mexp, floating("log1mexp", x))
+    return jit_composite(_log1mexp, floating("log1mexp", x))
 
 
 def _log1mexp(x: Array) -> Array:

@@ -12,8 +12,8 @@ from fxad import dtypes, lax
 from fxad.errors import ParameterError, ShapeError
 from fxad.nn.normalisations import softmax
 from fxad.nn.staging import floating
-from fxad.numpy.calls import as_array
-from fxad.numpy.staging import written
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import jit_composite
 from fxad.tracing.array import Array, ArrayLike
 
 _LARGE: Final = -0.7  # of the greatest number: far below any score, and two of them do not overflow
@@ -59,7 +59,7 @@ def dot_product_attention(
     ]
     window = (local_window_size, local_window_size) if isinstance(local_window_size, int) else local_window_size
     scale = 1 / math.sqrt(h) if scale is None else scale
-    out = written(_attention, q, k, v, *score, *lengths, scale, is_causal, window)
+    out = jit_composite(_attention, q, k, v, *score, *lengths, scale, is_causal, window)
     return out[0] if alone else out
 
 

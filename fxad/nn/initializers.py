@@ -20,7 +20,7 @@ from fxad import dtypes, lax, random
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape, as_shape
-from fxad.operations.axes import axis_of, distinct
+from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike
 
 # (key, shape, dtype) -> parameters
@@ -88,7 +88,7 @@ def truncated_normal(
 
 def _fans(name: str, shape: Shape, in_axis: Axis, out_axis: Axis, batch_axis: Axis) -> tuple[float, float]:
     """How many inputs and outputs a unit has."""
-    ins, outs, batch = [distinct(name, a, len(shape)) for a in (in_axis, out_axis, batch_axis)]
+    ins, outs, batch = [normalize_axis_tuple(name, a, len(shape)) for a in (in_axis, out_axis, batch_axis)]
     if not ins or not outs:
         raise ParameterError(f"{name}: in_axis {in_axis} and out_axis {out_axis} must name axes")
     inputs, outputs, batches = [math.prod([shape[a] for a in axes]) for axes in (ins, outs, batch)]
@@ -217,7 +217,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes
         sizes, found = as_shape(shape), _inexact("orthogonal", dtype)
         if len(sizes) < 2:
             raise ShapeError(f"orthogonal: shape {sizes} has no rows and columns")
-        k = axis_of("orthogonal", column_axis, len(sizes))
+        k = normalize_axis_index("orthogonal", column_axis, len(sizes))
         columns, others = sizes[k], (*sizes[:k], *sizes[k + 1 :])
         rows = math.prod(others)
         q = _orthonormal(key, max(rows, columns), min(rows, columns), found)

@@ -8,9 +8,9 @@ import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.errors import DTypeError
 from fxad.nn.staging import floating
-from fxad.numpy.calls import as_array
-from fxad.numpy.staging import written
-from fxad.operations.axes import Axes, axes_of, axis_of
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import jit_composite
+from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.primitives.softmax import Softmax
 from fxad.tracing.array import Array, ArrayLike, binder
 
@@ -21,10 +21,10 @@ def softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Ar
     Rule: elements that are not in `where` have no part, and weight 0; where none are, all weights are 0.
     """
     array = floating("softmax", x)
-    axes = axes_of("softmax", axis, array.ndim)
+    axes = normalize_axes("softmax", axis, array.ndim)
     if where is None:
         return binder().bind(Softmax(axes), (array,))[0]
-    return written(_softmax_where, array, as_array("softmax", where, 2), axes)
+    return jit_composite(_softmax_where, array, as_array("softmax", where, 2), axes)
 
 
 def _softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
@@ -42,10 +42,10 @@ def _present(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
 def log_softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Array:
     """log(softmax(x)), without underflow; -inf for what is not in `where`."""
     array = floating("log_softmax", x)
-    axes = axes_of("log_softmax", axis, array.ndim)
+    axes = normalize_axes("log_softmax", axis, array.ndim)
     if where is None:
-        return written(_log_softmax, array, axes)
-    return written(_log_softmax_where, array, as_array("log_softmax", where, 2), axes)
+        return jit_composite(_log_softmax, array, axes)
+    return jit_composite(_log_softmax_where, array, as_array("log_softmax", where, 2), axes)
 
 
 def _log_softmax(x: Array, axes: tuple[int, ...]) -> Array:
@@ -99,17 +99,17 @@ def logsumexp(
     """
     array = floating("logsumexp", a)
     if where is not None:
-        array = written(_kept, array, as_array("logsumexp", where, 5))
+        array = jit_composite(_kept, array, as_array("logsumexp", where, 5))
     if b is not None:
         factors = floating("logsumexp", b, 2)
         shape = fnp.broadcast_shapes(array.shape, factors.shape)
         array, factors = fnp.broadcast_to(array, shape), fnp.broadcast_to(factors, shape)
-        axes = axes_of("logsumexp", axis, array.ndim)
-        sign = written(_sign_of_weighted, array, factors, axes, keepdims)
-        magnitude = written(_weighted_logsumexp, array, factors, axes, keepdims)
+        axes = normalize_axes("logsumexp", axis, array.ndim)
+        sign = jit_composite(_sign_of_weighted, array, factors, axes, keepdims)
+        magnitude = jit_composite(_weighted_logsumexp, array, factors, axes, keepdims)
         return (magnitude, sign) if return_sign else fnp.where(sign < 0, fnp.nan, magnitude)
-    out = written(_logsumexp, array, axes_of("logsumexp", axis, array.ndim), keepdims)
-    return (out, written(_sign_of_positive, out)) if return_sign else out
+    out = jit_composite(_logsumexp, array, normalize_axes("logsumexp", axis, array.ndim), keepdims)
+    return (out, jit_composite(_sign_of_positive, out)) if return_sign else out
 
 
 def _kept(x: Array, where: Array) -> Array:
@@ -165,11 +165,11 @@ def standardize(
     Type: a mean or variance that is given broadcasts against x. Elements that are not in `where` have no part in them.
     """
     array = floating("standardize", x)
-    axes = axes_of("standardize", axis, array.ndim)
+    axes = normalize_axes("standardize", axis, array.ndim)
     kept = None if where is None else as_array("standardize", where, 5)
     center = None if mean is None else as_array("standardize", mean, 2)
     spread = None if variance is None else as_array("standardize", variance, 3)
-    return written(_standardize, array, axes, center, spread, epsilon, kept)
+    return jit_composite(_standardize, array, axes, center, spread, epsilon, kept)
 
 
 def _standardize(
@@ -195,8 +195,8 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: object = float, axis: int 
     array = as_array("one_hot", x)
     if array.dtype not in dtypes.INTEGER:
         raise DTypeError(f"one_hot: takes integers, got {array.aval}")
-    k = axis_of("one_hot", axis, array.ndim + 1)
-    return written(_one_hot, array, num_classes, k, dtypes.as_dtype(dtype))
+    k = normalize_axis_index("one_hot", axis, array.ndim + 1)
+    return jit_composite(_one_hot, array, num_classes, k, dtypes.as_dtype(dtype))
 
 
 def _one_hot(x: Array, num_classes: int, axis: int, dtype: dtypes.DType) -> Array:

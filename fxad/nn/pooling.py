@@ -8,11 +8,11 @@ from typing import TypeAlias
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ShapeError
-from fxad.lax.convolution import Pairs, padding_of
+from fxad.lax.convolution import Pairs, padding_pairs
 from fxad.nn.staging import floating
-from fxad.numpy.calls import as_array
-from fxad.operations.axes import integers
-from fxad.primitives.reduce import extreme
+from fxad.numpy.apply import as_array
+from fxad.operations.axes import to_ints
+from fxad.primitives.reduce import extreme_value
 from fxad.tracing.array import Array, ArrayLike
 
 Sizes: TypeAlias = Sequence[int]
@@ -43,16 +43,16 @@ def _pooled(
     strides: Sizes | None,
     padding: Pairs,
 ) -> Array:
-    window = integers(name, "window_shape", window_shape)
+    window = to_ints(name, "window_shape", window_shape)
     n = len(window)
     lead = x.ndim - n - 1
-    steps = (1,) * n if strides is None else integers(name, "strides", strides)
+    steps = (1,) * n if strides is None else to_ints(name, "strides", strides)
     if lead < 0 or len(steps) != n:
         raise ShapeError(
             f"{name}: window {window} and strides {steps} do not fit {x.aval}",
             remedy="inputs are (..., *spatial, feature), with a size and a stride per spatial axis",
         )
-    pairs = padding_of(name, padding, n)
+    pairs = padding_pairs(name, padding, n)
     pads = padding if pairs is None else [(0, 0)] * lead + list(pairs) + [(0, 0)]
     ones = (1,) * lead
     return lax.reduce_window(x, init, reduce_fn, (*ones, *window, 1), (*ones, *steps, 1), pads)
@@ -61,13 +61,13 @@ def _pooled(
 def max_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:
     """The greatest element of each window; padding does not count. The derivative is that of the first of equals."""
     x = as_array("max_pool", inputs)
-    return _pooled("max_pool", x, extreme(x.dtype, -1).value, lax.max, window_shape, strides, padding)
+    return _pooled("max_pool", x, extreme_value(x.dtype, -1).value, lax.max, window_shape, strides, padding)
 
 
 def min_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:
     """The least element of each window; padding does not count. The derivative is that of the first of equals."""
     x = as_array("min_pool", inputs)
-    return _pooled("min_pool", x, extreme(x.dtype, 1).value, lax.min, window_shape, strides, padding)
+    return _pooled("min_pool", x, extreme_value(x.dtype, 1).value, lax.min, window_shape, strides, padding)
 
 
 def avg_pool(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fxad.numpy.calls import as_array
+from fxad.numpy.apply import as_array
 from fxad.operations import promotion
 from fxad.tracing.array import Array, ArrayLike
 
@@ -10,4 +10,4 @@ from fxad.tracing.array import Array, ArrayLike
 def floating(name: str, x: ArrayLike, k: int = 0) -> Array:
     """An argument as a floating array."""
     array = as_array(name, x, k)
-    return array.astype(promotion.inexact(array.dtype))
+    return array.astype(promotion.to_inexact_dtype(array.dtype))

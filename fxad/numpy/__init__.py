@@ -76,7 +76,7 @@ if TYPE_CHECKING:
         ones, ones_like, tri, tril, triu, zeros, zeros_like,
     )
     from fxad.numpy.cumulative import cumprod, cumsum, cumulative_prod, cumulative_sum, ediff1d
-    from fxad.numpy.dependent import repeat
+    from fxad.numpy.value_dependent import repeat
     from fxad.numpy.functional import apply_along_axis, apply_over_axes, fromfunction, vectorize
     from fxad.numpy.grids import c_, geomspace, index_exp, logspace, mgrid, ogrid, r_, s_
     from fxad.numpy.histograms import bincount, digitize, histogram, histogram2d, histogram_bin_edges, histogramdd
@@ -121,7 +121,7 @@ if TYPE_CHECKING:
     from fxad.numpy.statistics import (
         average, corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile,
     )
-    from fxad.numpy.storing import frombuffer, fromfile, fromiter, fromstring, load, save, savez
+    from fxad.numpy.files import frombuffer, fromfile, fromiter, fromstring, load, save, savez
     from fxad.numpy.types import (
         FloatInfo, IntInfo, can_cast, finfo, iinfo, isdtype, issubdtype, ndim, promote_types, result_type, shape,
         size,
@@ -153,7 +153,7 @@ else:
                 "ones ones_like tri tril triu zeros zeros_like"
             ),
             "fxad.numpy.cumulative": "cumprod cumsum cumulative_prod cumulative_sum ediff1d",
-            "fxad.numpy.dependent": "repeat",
+            "fxad.numpy.value_dependent": "repeat",
             "fxad.numpy.functional": "apply_along_axis apply_over_axes fromfunction vectorize",
             "fxad.numpy.grids": "c_ geomspace index_exp logspace mgrid ogrid r_ s_",
             "fxad.numpy.histograms": "bincount digitize histogram histogram2d histogram_bin_edges histogramdd",
@@ -198,7 +198,7 @@ else:
             "fxad.numpy.statistics": (
                 "average corrcoef cov median nanmedian nanpercentile nanquantile percentile quantile"
             ),
-            "fxad.numpy.storing": "frombuffer fromfile fromiter fromstring load save savez",
+            "fxad.numpy.files": "frombuffer fromfile fromiter fromstring load save savez",
             "fxad.numpy.types": (
                 "FloatInfo IntInfo can_cast finfo iinfo isdtype issubdtype ndim promote_types result_type shape "
                 "size"

@@ -11,9 +11,9 @@ import opt_einsum
 from fxad import dtypes
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import as_shape
-from fxad.numpy.calls import as_array
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.numpy.creation import full, ones
-from fxad.numpy.dependent import known
 from fxad.numpy.indexing import nonzero
 from fxad.numpy.linalg.norms import cross as cross_of_three
 from fxad.numpy.products import matmul
@@ -27,8 +27,8 @@ from fxad.numpy.shapes import (
     split,
     swapaxes,
 )
-from fxad.numpy.staging import met, written
-from fxad.operations.axes import axis_of, distinct
+from fxad.numpy.value_dependent import concrete_value
+from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Blocks: TypeAlias = "ArrayLike | Sequence[Blocks]"
@@ -110,7 +110,7 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     array = as_array("rot90", x)
     if len(axes) != 2:
         raise ParameterError(f"rot90: axes {tuple(axes)} must be two")
-    a, b = distinct("rot90", tuple(axes), array.ndim)
+    a, b = normalize_axis_tuple("rot90", tuple(axes), array.ndim)
     k %= 4
     if k == 0:
         return array
@@ -122,7 +122,7 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Array:
     """An axis moved to before where axis `start` is; `moveaxis` says it more plainly."""
     array = as_array("rollaxis", x)
-    a = axis_of("rollaxis", axis, array.ndim)
+    a = normalize_axis_index("rollaxis", axis, array.ndim)
     to = start + array.ndim if start < 0 else start
     if not 0 <= to <= array.ndim:
         raise ParameterError(f"rollaxis: start {start} is out of range for {array.aval}")
@@ -149,7 +149,7 @@ def trim_zeros(x: ArrayLike, trim: str = "fb") -> Array:
     array = as_array("trim_zeros", x)
     if array.ndim != 1 or not set(trim.lower()) <= {"f", "b"}:
         raise ParameterError(f"trim_zeros: takes a vector, and 'f', 'b' or 'fb', got {array.aval} and {trim!r}")
-    there = known("trim_zeros", x, "slice the array where you know it to be zero").nonzero()[0]
+    there = concrete_value("trim_zeros", x, "slice the array where you know it to be zero").nonzero()[0]
     first, last = (int(there[0]), int(there[-1]) + 1) if there.size else (array.size, 0)
     return array[first if "f" in trim.lower() else 0 : last if "b" in trim.lower() else array.size]
 
@@ -169,7 +169,7 @@ def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0) -
 
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """The Kronecker product: b times each element of a, in the place of that element."""
-    return written(_kron, *met("kron", a, b))
+    return jit_composite(_kron, *promote_arguments("kron", a, b))
 
 
 def _kron(a: Array, b: Array) -> Array:
@@ -188,13 +188,13 @@ def cross(
     """
     one, two, out = (axisa, axisb, axisc) if axis is None else (axis, axis, axis)
     x, y = as_array("cross", a), as_array("cross", b, 1)
-    x = moveaxis(x, axis_of("cross", one, x.ndim), -1)
-    y = moveaxis(y, axis_of("cross", two, y.ndim), -1)
+    x = moveaxis(x, normalize_axis_index("cross", one, x.ndim), -1)
+    y = moveaxis(y, normalize_axis_index("cross", two, y.ndim), -1)
     for k, v in enumerate((x, y)):
         if v.shape[-1] not in (2, 3):
             raise ShapeError(f"cross: vectors must have 2 or 3 elements, those of argument {k} have {v.shape[-1]}")
     if x.shape[-1] == y.shape[-1] == 2:
-        return written(_flat_cross, x, y)
+        return jit_composite(_flat_cross, x, y)
     x, y = [v if v.shape[-1] == 3 else concat([v, full((*v.shape[:-1], 1), 0, v.dtype)], -1) for v in (x, y)]
     return moveaxis(cross_of_three(x, y), -1, out)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from fxad.lax import full
-from fxad.numpy.calls import as_array, call
+from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, elementwise
 from fxad.primitives.elementwise import (
     AND,
@@ -32,37 +32,37 @@ _KINDS: Final = (bool, int, float, complex)
 
 def add(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 + x2; logical or for bools."""
-    return call("add", arithmetic.add, (x1, x2))
+    return apply_op("add", arithmetic.add, (x1, x2))
 
 
 def subtract(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 - x2."""
-    return call("subtract", arithmetic.binary, (x1, x2), SUB)
+    return apply_op("subtract", arithmetic.binary, (x1, x2), SUB)
 
 
 def multiply(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 * x2; logical and for bools."""
-    return call("multiply", arithmetic.multiply, (x1, x2))
+    return apply_op("multiply", arithmetic.multiply, (x1, x2))
 
 
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 / x2; floating for integers."""
-    return call("divide", arithmetic.true_divide, (x1, x2))
+    return apply_op("divide", arithmetic.true_divide, (x1, x2))
 
 
 def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """floor(x1 / x2)."""
-    return call("floor_divide", arithmetic.floor_divide, (x1, x2))
+    return apply_op("floor_divide", arithmetic.floor_divide, (x1, x2))
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 - x2 * floor(x1 / x2): what is left, with the sign of x2."""
-    return call("remainder", arithmetic.remainder, (x1, x2))
+    return apply_op("remainder", arithmetic.remainder, (x1, x2))
 
 
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """What is left of x1 / x2, with the sign of x1."""
-    return call("fmod", arithmetic.binary, (x1, x2), REM)
+    return apply_op("fmod", arithmetic.binary, (x1, x2), REM)
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
@@ -73,48 +73,48 @@ def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
 def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 to the power x2; by repeated multiplication where x2 is a Python int."""
     if type(x2) is int and not isinstance(x1, bool | int | float | complex):
-        return call("pow", arithmetic.integer_power, (x1,), x2)
-    return call("pow", arithmetic.power, (x1, x2))
+        return apply_op("pow", arithmetic.integer_power, (x1,), x2)
+    return apply_op("pow", arithmetic.power, (x1, x2))
 
 
 def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The greater of x1 and x2; nan where one is nan."""
-    return call("maximum", arithmetic.binary, (x1, x2), MAX)
+    return apply_op("maximum", arithmetic.binary, (x1, x2), MAX)
 
 
 def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The lesser of x1 and x2; nan where one is nan."""
-    return call("minimum", arithmetic.binary, (x1, x2), MIN)
+    return apply_op("minimum", arithmetic.binary, (x1, x2), MIN)
 
 
 def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The angle of the point (x2, x1): the arc tangent of x1 / x2 in its quadrant."""
-    return call("atan2", elementwise.floating_binary, (x1, x2), ATAN2)
+    return apply_op("atan2", elementwise.inexact_binary, (x1, x2), ATAN2)
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The next number after x1 in the direction of x2."""
-    return call("nextafter", elementwise.floating_binary, (x1, x2), NEXTAFTER)
+    return apply_op("nextafter", elementwise.inexact_binary, (x1, x2), NEXTAFTER)
 
 
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """sqrt(x1**2 + x2**2), without overflow."""
-    return call("hypot", elementwise.hypot, (x1, x2))
+    return apply_op("hypot", elementwise.hypot, (x1, x2))
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """log(exp(x1) + exp(x2)), without overflow."""
-    return call("logaddexp", elementwise.logaddexp, (x1, x2))
+    return apply_op("logaddexp", elementwise.logaddexp, (x1, x2))
 
 
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """abs(x1) with the sign of x2."""
-    return call("copysign", elementwise.copysign, (x1, x2))
+    return apply_op("copysign", elementwise.copysign, (x1, x2))
 
 
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 below zero, 1 above, x2 at zero."""
-    return call("heaviside", elementwise.heaviside, (x1, x2))
+    return apply_op("heaviside", elementwise.heaviside, (x1, x2))
 
 
 # ------------------------------------------------------------------------------------------- comparisons, logic
@@ -122,77 +122,77 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 def equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether x1 equals x2."""
-    return call("equal", arithmetic.binary, (x1, x2), EQ)
+    return apply_op("equal", arithmetic.binary, (x1, x2), EQ)
 
 
 def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether x1 differs from x2."""
-    return call("not_equal", arithmetic.binary, (x1, x2), NE)
+    return apply_op("not_equal", arithmetic.binary, (x1, x2), NE)
 
 
 def less(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether x1 < x2."""
-    return call("less", arithmetic.binary, (x1, x2), LT)
+    return apply_op("less", arithmetic.binary, (x1, x2), LT)
 
 
 def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether x1 <= x2."""
-    return call("less_equal", arithmetic.binary, (x1, x2), LE)
+    return apply_op("less_equal", arithmetic.binary, (x1, x2), LE)
 
 
 def greater(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether x1 > x2."""
-    return call("greater", arithmetic.binary, (x1, x2), GT)
+    return apply_op("greater", arithmetic.binary, (x1, x2), GT)
 
 
 def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether x1 >= x2."""
-    return call("greater_equal", arithmetic.binary, (x1, x2), GE)
+    return apply_op("greater_equal", arithmetic.binary, (x1, x2), GE)
 
 
 def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether both are not zero."""
-    return call("logical_and", elementwise.truth_binary, (x1, x2), AND)
+    return apply_op("logical_and", elementwise.logical_binary, (x1, x2), AND)
 
 
 def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether one is not zero."""
-    return call("logical_or", elementwise.truth_binary, (x1, x2), OR)
+    return apply_op("logical_or", elementwise.logical_binary, (x1, x2), OR)
 
 
 def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether exactly one is not zero."""
-    return call("logical_xor", elementwise.truth_binary, (x1, x2), XOR)
+    return apply_op("logical_xor", elementwise.logical_binary, (x1, x2), XOR)
 
 
 def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The bits set in x1 and x2."""
-    return call("bitwise_and", arithmetic.logical, (x1, x2), AND)
+    return apply_op("bitwise_and", arithmetic.bitwise_operator, (x1, x2), AND)
 
 
 def bitwise_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The bits set in x1 or x2."""
-    return call("bitwise_or", arithmetic.logical, (x1, x2), OR)
+    return apply_op("bitwise_or", arithmetic.bitwise_operator, (x1, x2), OR)
 
 
 def bitwise_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The bits set in one of x1 and x2."""
-    return call("bitwise_xor", arithmetic.logical, (x1, x2), XOR)
+    return apply_op("bitwise_xor", arithmetic.bitwise_operator, (x1, x2), XOR)
 
 
 def bitwise_left_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The bits of x1 moved up by x2."""
-    return call("bitwise_left_shift", arithmetic.logical, (x1, x2), SHIFT_LEFT)
+    return apply_op("bitwise_left_shift", arithmetic.bitwise_operator, (x1, x2), SHIFT_LEFT)
 
 
 def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The bits of x1 moved down by x2; copies of the sign come in."""
-    return call("bitwise_right_shift", arithmetic.shift_right, (x1, x2))
+    return apply_op("bitwise_right_shift", arithmetic.shift_right, (x1, x2))
 
 
 def isclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """Whether x1 and x2 differ by at most atol + rtol * abs(x2)."""
-    return call("isclose", elementwise.isclose, (x1, x2), rtol, atol, equal_nan)
+    return apply_op("isclose", elementwise.isclose, (x1, x2), rtol, atol, equal_nan)
 
 
 def allclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
@@ -214,16 +214,20 @@ def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Array:
     if type(x1) in _KINDS and type(x2) in _KINDS:  # two scalars alone: one kind, the higher one
         kind = _KINDS[max(_KINDS.index(type(x1)), _KINDS.index(type(x2)))]
         x1, x2 = kind(cast(float, x1)), kind(cast(float, x2))
-    return call("where", elementwise.where, (x1, x2, condition))
+    return apply_op("where", elementwise.where, (x1, x2, condition))
 
 
 def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
     """x, not below min and then not above max; None is no bound."""
     if min is not None and max is not None:
-        return call("clip", elementwise.clip, (x, min, max))
+        return apply_op("clip", elementwise.clip, (x, min, max))
     if min is not None:
-        return call("clip", elementwise.at_least, (x, min))
-    return call("clip", elementwise.identity, (x,)) if max is None else call("clip", elementwise.at_most, (x, max))
+        return apply_op("clip", elementwise.clip_below, (x, min))
+    return (
+        apply_op("clip", elementwise.identity, (x,))
+        if max is None
+        else apply_op("clip", elementwise.clip_above, (x, max))
+    )
 
 
 # NumPy's other names.

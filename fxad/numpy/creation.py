@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from fxad import dtypes, lax
 from fxad.errors import ArgumentError, DTypeError, ParameterError, described
-from fxad.lax.placing import beside
-from fxad.numpy.calls import as_array, call, placed
+from fxad.lax.placement import place_like_operands
+from fxad.numpy.apply import apply_op, as_array, to_device
 from fxad.operations import elementwise, promotion, shapes
-from fxad.operations.axes import integer
+from fxad.operations.axes import to_int
 from fxad.primitives.elementwise import FLOOR
 from fxad.runtime import Device, Exporter
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
@@ -26,12 +26,12 @@ ShapeLike: TypeAlias = "int | Sequence[int]"
 
 def zeros(shape: ShapeLike, dtype: object = None, *, device: Device | None = None) -> Array:
     """An array of zeros, float32 where no dtype is given."""
-    return placed("zeros", lax.full(shape, False, float if dtype is None else dtype), device)
+    return to_device("zeros", lax.full(shape, False, float if dtype is None else dtype), device)
 
 
 def ones(shape: ShapeLike, dtype: object = None, *, device: Device | None = None) -> Array:
     """An array of ones, float32 where no dtype is given."""
-    return placed("ones", lax.full(shape, True, float if dtype is None else dtype), device)
+    return to_device("ones", lax.full(shape, True, float if dtype is None else dtype), device)
 
 
 def empty(shape: ShapeLike, dtype: object = None, *, device: Device | None = None) -> Array:
@@ -41,7 +41,7 @@ def empty(shape: ShapeLike, dtype: object = None, *, device: Device | None = Non
 
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: object = None, *, device: Device | None = None) -> Array:
     """An array filled with one value, of that value's dtype where none is given."""
-    return placed("full", lax.full(shape, fill_value, dtype), device)
+    return to_device("full", lax.full(shape, fill_value, dtype), device)
 
 
 def zeros_like(
@@ -83,7 +83,7 @@ def _like(
 ) -> Array:
     aval = aval_of(x, f"{name}: argument 0")
     out = lax.full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
-    return placed(name, out, device) if device is not None else beside(name, (x, fill_value), out)
+    return to_device(name, out, device) if device is not None else place_like_operands(name, (x, fill_value), out)
 
 
 # --------------------------------------------------------------------------------------------------------- counting
@@ -114,7 +114,7 @@ def arange(
     x = lax.iota(given if counts else dtypes.int32 if whole else dtypes.float32, int(size))
     x = x if d == 1 else x * d
     x = x if a == 0 else x + a
-    return placed("arange", x.astype(given) if x.dtype is not given else x, device)
+    return to_device("arange", x.astype(given) if x.dtype is not given else x, device)
 
 
 def _static(name: str, k: int, value: object) -> int | float:
@@ -138,29 +138,29 @@ def linspace(
     device: Device | None = None,
 ) -> Array:
     """`num` values from start to stop in equal steps; stop itself is the last one if `endpoint`."""
-    num = integer("linspace", "num", num)
+    num = to_int("linspace", "num", num)
     if num < 0:
         raise ParameterError(f"linspace: {num} values")
     want = None if dtype is None else dtypes.as_dtype(dtype)
     start, stop = [float(v) if type(v) is int else v for v in (start, stop)]
     a, b = as_array("linspace", start), as_array("linspace", stop, 1)
     if want is not None:  # before anything is rounded: a Python number alone would be float32
-        inner = promotion.common("linspace", want, dtypes.float32)
+        inner = promotion.promote_dtypes("linspace", want, dtypes.float32)
         a, b = [asarray(v, inner) if type(v) is float else x for v, x in ((start, a), (stop, b))]
     else:
-        inner = promotion.common("linspace", a.dtype, b.dtype)
+        inner = promotion.promote_dtypes("linspace", a.dtype, b.dtype)
         inner = inner if inner in dtypes.INEXACT else dtypes.float32
     a, b = a.astype(inner), b.astype(inner)
     steps = max(num - 1 if endpoint else num, 1)
     k = lax.reshape(lax.iota(inner, num), (num, *[1] * max(a.ndim, b.ndim)))
     x = a + k * ((b - a) / steps)
     if endpoint and num > 1:  # the last value is `stop` exactly
-        x = call("linspace", elementwise.where, (b, x, k == num - 1))
+        x = apply_op("linspace", elementwise.where, (b, x, k == num - 1))
     if axis:
-        x = call("linspace", shapes.moveaxis, (x,), 0, axis)
+        x = apply_op("linspace", shapes.moveaxis, (x,), 0, axis)
     if want in dtypes.INTEGER:
-        x = call("linspace", elementwise.rounding, (x,), FLOOR)
-    return placed("linspace", x if want is None else x.astype(want), device)
+        x = apply_op("linspace", elementwise.round_unary, (x,), FLOOR)
+    return to_device("linspace", x if want is None else x.astype(want), device)
 
 
 def eye(
@@ -175,7 +175,7 @@ def eye(
     """Ones on diagonal k of an array of zeros; square where the number of columns is not given."""
     given = dtypes.as_dtype(float if dtype is None else dtype)
     columns = n_rows if n_cols is None else n_cols
-    return placed("eye", binder().apply(shapes.eye, (), (n_rows, columns, k, given))[0], device)
+    return to_device("eye", binder().apply(shapes.eye, (), (n_rows, columns, k, given))[0], device)
 
 
 def identity(n: int, dtype: object = None) -> Array:
@@ -190,12 +190,12 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: object = None) -> Array
 
 def tril(x: ArrayLike, /, k: int = 0) -> Array:
     """The elements on and below diagonal k of matrices; zeros above."""
-    return call("tril", shapes.triangle, (x,), k, True)
+    return apply_op("tril", shapes.triangle, (x,), k, True)
 
 
 def triu(x: ArrayLike, /, k: int = 0) -> Array:
     """The elements on and above diagonal k of matrices; zeros below."""
-    return call("triu", shapes.triangle, (x,), k, False)
+    return apply_op("triu", shapes.triangle, (x,), k, False)
 
 
 def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
@@ -209,7 +209,7 @@ def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
         order[0], order[1] = 1, 0
     shape = tuple([sizes[a] for a in order])
     columns = [x.reshape([x.size if a == k else 1 for a in order]) for k, x in enumerate(vectors)]
-    return tuple([call("meshgrid", shapes.broadcast_to, (c,), shape) for c in columns])
+    return tuple([apply_op("meshgrid", shapes.broadcast_to, (c,), shape) for c in columns])
 
 
 # ------------------------------------------------------------------------------------------------- what users have
@@ -236,7 +236,7 @@ def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = Non
     else:
         out = as_array("asarray", cast("ArrayLike", obj))
         out = out if want is None or want is out.dtype else out.astype(want)
-    return placed("asarray", out.copy() if copy and out is obj else out, device)
+    return to_device("asarray", out.copy() if copy and out is obj else out, device)
 
 
 def array(obj: Nested, /, dtype: object = None, *, copy: bool | None = None) -> Array:
@@ -254,7 +254,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
     if copy is False and not isinstance(x, Array):
         raise BufferError(f"from_dlpack: {described(x)} is copied, because others could write to its memory")
     out = as_array("from_dlpack", cast("ArrayLike", x))
-    return placed("from_dlpack", out.copy() if copy and out is x else out, device)
+    return to_device("from_dlpack", out.copy() if copy and out is x else out, device)
 
 
 def _nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
@@ -285,10 +285,10 @@ def _dtype_of(found: list[object]) -> dtypes.DType:
     for leaf in found:
         if not _is_scalar(leaf):
             d = aval_of(leaf, "asarray: an element").dtype
-            strong = d if strong is None else promotion.common("asarray", strong, d)
+            strong = d if strong is None else promotion.promote_dtypes("asarray", strong, d)
     weak = [cast("promotion.Scalar", leaf) for leaf in found if _is_scalar(leaf)]
-    alone = promotion.alone(weak)
-    if alone is not None and (strong is None or promotion.kind(alone) > promotion.kind(strong)):
+    alone = promotion.dtype_of_scalars(weak)
+    if alone is not None and (strong is None or promotion.dtype_kind(alone) > promotion.dtype_kind(strong)):
         strong = alone
     for leaf in weak:
         promotion.scalar_dtype(leaf, strong)  # an int that does not fit is an error
@@ -303,4 +303,4 @@ def _stacked(x: object, dtype: dtypes.DType) -> Array:
     if not isinstance(x, list | tuple):
         return asarray(cast("Nested", x), dtype)
     rows = [_stacked(part, dtype) for part in x]
-    return call("asarray", shapes.stack, tuple(rows), 0)
+    return apply_op("asarray", shapes.stack, tuple(rows), 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxad import dtypes
-from fxad.numpy.calls import as_array, call
+from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import concat, diff
 from fxad.operations import cumulative
 from fxad.tracing.array import Array, ArrayLike
@@ -15,12 +15,12 @@ def _dtype(dtype: object) -> dtypes.DType | None:
 
 def cumsum(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
     """The sum of the elements up to each along an axis; of all elements in a row for None."""
-    return call("cumsum", cumulative.flat, (x,), False, axis, _dtype(dtype))
+    return apply_op("cumsum", cumulative.cumulate_flat, (x,), False, axis, _dtype(dtype))
 
 
 def cumprod(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
     """The product of the elements up to each along an axis; of all elements in a row for None."""
-    return call("cumprod", cumulative.flat, (x,), True, axis, _dtype(dtype))
+    return apply_op("cumprod", cumulative.cumulate_flat, (x,), True, axis, _dtype(dtype))
 
 
 def cumulative_sum(
@@ -30,7 +30,9 @@ def cumulative_sum(
 
     Rule: `include_initial` puts a 0 first, so that the result is one longer.
     """
-    return call("cumulative_sum", cumulative.standard, (x,), False, axis, _dtype(dtype), bool(include_initial))
+    return apply_op(
+        "cumulative_sum", cumulative.cumulate_array_api, (x,), False, axis, _dtype(dtype), bool(include_initial)
+    )
 
 
 def cumulative_prod(
@@ -40,7 +42,9 @@ def cumulative_prod(
 
     Rule: `include_initial` puts a 1 first, so that the result is one longer.
     """
-    return call("cumulative_prod", cumulative.standard, (x,), True, axis, _dtype(dtype), bool(include_initial))
+    return apply_op(
+        "cumulative_prod", cumulative.cumulate_array_api, (x,), True, axis, _dtype(dtype), bool(include_initial)
+    )
 
 
 def ediff1d(x: ArrayLike, /, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:

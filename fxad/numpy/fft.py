@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.errors import ParameterError
+from fxad.numpy.apply import apply_op, as_array, to_device
 from fxad.numpy.binary import where
-from fxad.numpy.calls import as_array, call, placed
 from fxad.numpy.creation import arange
 from fxad.numpy.shapes import roll
 from fxad.operations import fft as transforms
-from fxad.operations.axes import distinct, integer
-from fxad.operations.methods import sizes
+from fxad.operations.axes import normalize_axis_tuple, to_int
+from fxad.operations.methods import sizes_argument
 from fxad.runtime import Device
 from fxad.tracing.array import Array, ArrayLike
 
@@ -25,13 +25,13 @@ Sizes = Sequence[int] | None
 
 
 def _one(name: str, kind: str, x: ArrayLike, n: int | None, axis: int, norm: str | None) -> Array:
-    size = None if n is None else sizes((n,))
-    return call(name, transforms.transform, (x,), name, kind, size, sizes((axis,)), norm)
+    size = None if n is None else sizes_argument((n,))
+    return apply_op(name, transforms.fft_transform, (x,), name, kind, size, sizes_argument((axis,)), norm)
 
 
 def _many(name: str, kind: str, x: ArrayLike, s: Sizes, axes: Sizes, norm: str | None) -> Array:
-    given = [None if v is None else sizes((tuple(v),)) for v in (s, axes)]
-    return call(name, transforms.transform, (x,), name, kind, given[0], given[1], norm)
+    given = [None if v is None else sizes_argument((tuple(v),)) for v in (s, axes)]
+    return apply_op(name, transforms.fft_transform, (x,), name, kind, given[0], given[1], norm)
 
 
 def fft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
@@ -56,12 +56,12 @@ def irfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | Non
 
 def hfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """The Fourier transform, real, of elements whose other half are their conjugates."""
-    return call("hfft", transforms.hermitian, (x,), "hfft", n, axis, norm)
+    return apply_op("hfft", transforms.hermitian, (x,), "hfft", n, axis, norm)
 
 
 def ihfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """The inverse of `hfft`."""
-    return call("ihfft", transforms.antihermitian, (x,), "ihfft", n, axis, norm)
+    return apply_op("ihfft", transforms.antihermitian, (x,), "ihfft", n, axis, norm)
 
 
 def fftn(x: ArrayLike, /, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
@@ -108,25 +108,25 @@ def _frequencies(name: str, n: int, d: float, k: Array, dtype: object, device: D
     if n < 1:
         raise ParameterError(f"{name}: the number of samples must be positive, got {n}")
     values = k.astype(dtypes.float32 if dtype is None else dtype) / (n * d)
-    return placed(name, values, device)
+    return to_device(name, values, device)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: Device | None = None) -> Array:
     """The frequencies that `fft` of n samples at distance d stands for: 0, 1, ..., then the negative ones, over n d."""
-    n = integer("fftfreq", "n", n)
+    n = to_int("fftfreq", "n", n)
     k = arange(max(n, 0))
     return _frequencies("fftfreq", n, d, where(k < (n + 1) // 2, k, k - n), dtype, device)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: Device | None = None) -> Array:
     """The frequencies that `rfft` of n samples at distance d stands for: 0, 1, ..., n // 2, over n d."""
-    n = integer("rfftfreq", "n", n)
+    n = to_int("rfftfreq", "n", n)
     return _frequencies("rfftfreq", n, d, arange(max(n, 0) // 2 + 1), dtype, device)
 
 
 def _shifted(name: str, x: ArrayLike, axes: int | Sequence[int] | None, back: bool) -> Array:
     array = as_array(name, x)
-    at = tuple(range(array.ndim)) if axes is None else distinct(name, sizes((axes,)), array.ndim)
+    at = tuple(range(array.ndim)) if axes is None else normalize_axis_tuple(name, sizes_argument((axes,)), array.ndim)
     by = [-(array.shape[a] // 2) if back else array.shape[a] // 2 for a in at]
     return roll(array, by, at) if at else array
 

@@ -9,11 +9,11 @@ from typing import Final, TypeAlias, cast
 
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import Shape
-from fxad.numpy.calls import as_array
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import promote_arguments
 from fxad.numpy.indexing import indices
 from fxad.numpy.shapes import broadcast_shapes, moveaxis
-from fxad.numpy.staging import met
-from fxad.operations.axes import axis_of, frozen
+from fxad.operations.axes import hashable_axis, normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, binder
 from fxad.tracing.tracer import trace_flat
 from fxad.transforms import vmap
@@ -52,7 +52,7 @@ def vectorize(
             own = {**given, **dict(zip(free, xs, strict=True))}
             return pyfunc(*[own[k] for k in range(len(args))], **{k: own[k] for k in kwargs})
 
-        arrays = list(met(f"vectorize: {name}", *[given[k] for k in free]))
+        arrays = list(promote_arguments(f"vectorize: {name}", *[given[k] for k in free]))
         ins = [()] * len(free) if cores is None else cores[0]
         if len(ins) != len(free):
             raise ArgumentError(f"vectorize: {name} takes {len(ins)} arrays by {signature!r}, got {len(free)}")
@@ -151,7 +151,7 @@ def apply_along_axis(
 ) -> Results:
     """A function of vectors, applied to those along an axis; the axes of its result stand in the place of it."""
     array = as_array("apply_along_axis", arr, 2)
-    k = axis_of("apply_along_axis", axis, array.ndim)
+    k = normalize_axis_index("apply_along_axis", axis, array.ndim)
     name = getattr(func1d, "__name__", "function")
     rows = moveaxis(array, k, -1)
     results, single = _mapped(f"apply_along_axis({name})", lambda x: func1d(x, *args, **kwargs), [rows], [1])
@@ -166,9 +166,9 @@ def apply_over_axes(func: Callable[[Array, int], ArrayLike], a: ArrayLike, axes:
     """A function of an array and an axis, applied along one axis after the other; an axis it drops has size 1 after."""
     out = as_array("apply_over_axes", a, 1)
     n = out.ndim
-    given = frozen(axes)
+    given = hashable_axis(axes)
     for axis in (given,) if isinstance(given, int) else given or ():
-        k = axis_of("apply_over_axes", axis, n)
+        k = normalize_axis_index("apply_over_axes", axis, n)
         found = as_array("apply_over_axes", func(out, k))
         if found.ndim not in (n, n - 1):
             raise ShapeError(

@@ -8,9 +8,9 @@ from typing import Final, TypeAlias, cast, final
 from fxad import dtypes
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.numpy.binary import power, where
+from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.numpy.creation import Nested, arange, asarray, linspace, zeros
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis, stack
-from fxad.numpy.staging import met, written
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import abs, exp, log, sign
 from fxad.operations import promotion
@@ -158,15 +158,15 @@ def logspace(
 ) -> Array:
     """`num` values from base**start to base**stop in equal factors."""
     want = None if dtype is None else dtypes.as_dtype(dtype)
-    a, b, c = met("logspace", start, stop, base, dtype=want if want in dtypes.INEXACT else None)
-    return written(_powers, a, b, c, num, bool(endpoint), want, axis)
+    a, b, c = promote_arguments("logspace", start, stop, base, dtype=want if want in dtypes.INEXACT else None)
+    return jit_composite(_powers, a, b, c, num, bool(endpoint), want, axis)
 
 
 def _powers(
     start: Array, stop: Array, base: Array, num: int, endpoint: bool, want: dtypes.DType | None, axis: int
 ) -> Array:
     places = linspace(start, stop, num, endpoint=endpoint, axis=axis)
-    out = power(base.astype(promotion.inexact(base.dtype)), places)
+    out = power(base.astype(promotion.to_inexact_dtype(base.dtype)), places)
     return out.astype(want or places.dtype)
 
 
@@ -184,8 +184,8 @@ def geomspace(
     for k, v in enumerate((start, stop)):
         if isinstance(v, bool | int | float | complex) and v == 0:
             raise ParameterError(f"geomspace: argument {k} is 0, which no factor leads away from")
-    a, b = met("geomspace", start, stop, dtype=want if want in dtypes.INEXACT else None)
-    return written(_factors, a, b, num, bool(endpoint), want, axis)
+    a, b = promote_arguments("geomspace", start, stop, dtype=want if want in dtypes.INEXACT else None)
+    return jit_composite(_factors, a, b, num, bool(endpoint), want, axis)
 
 
 def _factors(start: Array, stop: Array, num: int, endpoint: bool, want: dtypes.DType | None, axis: int) -> Array:

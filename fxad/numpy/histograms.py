@@ -9,16 +9,16 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
-from fxad.lax.placing import beside
+from fxad.lax.placement import place_like_operands
+from fxad.numpy.apply import as_array
 from fxad.numpy.binary import where
-from fxad.numpy.calls import as_array
+from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.numpy.creation import Nested, asarray, full, linspace, ones
-from fxad.numpy.dependent import known
 from fxad.numpy.reductions import amax, amin
 from fxad.numpy.shapes import broadcast_to, diff, flip, stack
 from fxad.numpy.sorting import searchsorted
-from fxad.numpy.staging import met, written
 from fxad.numpy.types import result_type
+from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
 from fxad.tracing.array import Array, ArrayLike
 
@@ -43,13 +43,13 @@ def bincount(
     if w is not None and w.shape != array.shape:
         raise ShapeError(f"bincount: weights {w.aval} for {array.aval}")
     if length is None:
-        values = known("bincount", x, "say length=: how many numbers to count")
+        values = concrete_value("bincount", x, "say length=: how many numbers to count")
         if values.size and values.min() < 0:
             raise ParameterError(f"bincount: {values.min()} is below 0")
         length = max(minlength, int(values.max()) + 1 if values.size else 0)
     elif length < 0 or minlength > length:
         raise ParameterError(f"bincount: length {length} must not be below 0 or minlength {minlength}")
-    return written(_counted, array, w, length)
+    return jit_composite(_counted, array, w, length)
 
 
 def _counted(x: Array, w: Array | None, n: int) -> Array:
@@ -72,12 +72,12 @@ def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = Fals
     """
     array = as_array("digitize", x)
     edges = _given(bins, array)
-    array, edges = met("digitize", x, edges)
+    array, edges = promote_arguments("digitize", x, edges)
     if edges.ndim != 1:
         raise ShapeError(f"digitize: bins must have one axis, got {edges.aval}")
     if dtypes.COMPLEX & {array.dtype, edges.dtype}:
         raise DTypeError(f"digitize: complex numbers have no order, got {array.aval} and {edges.aval}")
-    return written(_digitized, array, edges, bool(right))
+    return jit_composite(_digitized, array, edges, bool(right))
 
 
 def _digitized(x: Array, edges: Array, right: bool) -> Array:
@@ -110,19 +110,21 @@ def histogram_bin_edges(x: ArrayLike, bins: Bins = 10, range: Range = None, weig
 
 def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | None = None) -> Array:
     if isinstance(bins, str):
-        values = known(name, x if value is None else value, "say how many bins there are")
+        values = concrete_value(name, x if value is None else value, "say how many bins there are")
         limits = None if range is None else (float(np.asarray(range[0])), float(np.asarray(range[1])))
-        return beside(name, (x,), asarray(np.histogram_bin_edges(values, bins, limits)).astype(_edge_dtype(x)))
+        return place_like_operands(
+            name, (x,), asarray(np.histogram_bin_edges(values, bins, limits)).astype(_edge_dtype(x))
+        )
     if isinstance(bins, int | np.integer):
         if bins < 1:
             raise ParameterError(f"{name}: {bins} bins; there must be at least 1")
         if range is None:
-            return written(_even, x, None, None, int(bins))
+            return jit_composite(_even, x, None, None, int(bins))
         low, high = range
         if isinstance(low, int | float) and isinstance(high, int | float) and not low <= high:
             raise ParameterError(f"{name}: range from {low} to {high}: the first must not be the greater one")
         ends = [asarray(v, _edge_dtype(x)) for v in (low, high)]
-        return written(_even, x, *ends, int(bins))
+        return jit_composite(_even, x, *ends, int(bins))
     edges = _given(bins, x)
     if edges.ndim != 1 or edges.dtype in dtypes.COMPLEX:
         raise ArgumentError(f"{name}: bins must be an int or a vector of edges, got {described(bins)}")
@@ -160,7 +162,9 @@ def histogram(
     w = None if weights is None else as_array("histogram", weights, 4)
     if w is not None and w.shape != array.shape:
         raise ShapeError(f"histogram: weights {w.aval} for {array.aval}")
-    return written(_histogram, array.reshape(-1, 1), w if w is None else w.reshape(-1), bool(density), edges), edges
+    return jit_composite(
+        _histogram, array.reshape(-1, 1), w if w is None else w.reshape(-1), bool(density), edges
+    ), edges
 
 
 def histogram2d(
@@ -207,7 +211,7 @@ def histogramdd(
     w = None if weights is None else as_array("histogramdd", weights, 4)
     if w is not None and w.shape != points.shape[:1]:
         raise ShapeError(f"histogramdd: weights {w.aval} for {points.shape[0]} points")
-    return written(_histogram, points, w, bool(density), *edges), edges
+    return jit_composite(_histogram, points, w, bool(density), *edges), edges
 
 
 def _histogram(points: Array, w: Array | None, density: bool, *edges: Array) -> Array:
@@ -225,7 +229,7 @@ def _histogram(points: Array, w: Array | None, density: bool, *edges: Array) -> 
     if not density:
         return counts
     out = counts.astype(
-        result_type(*[_edge_dtype(e) for e in edges], *([] if w is None else [promotion.inexact(w.dtype)]))
+        result_type(*[_edge_dtype(e) for e in edges], *([] if w is None else [promotion.to_inexact_dtype(w.dtype)]))
     )
     for k, e in enumerate(edges):
         size = diff(e).astype(out.dtype)

@@ -16,13 +16,13 @@ import numpy.typing as npt
 from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, TracerError
 from fxad.ir import NDArray, as_shape
 from fxad.lax import broadcasted_iota, full
-from fxad.numpy import binary, dependent
-from fxad.numpy.calls import as_array, call, calls
+from fxad.numpy import binary, value_dependent
+from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.creation import full_like
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
-from fxad.operations import places
-from fxad.operations.at import without_axes
-from fxad.operations.axes import axis_of, integer, items
+from fxad.operations import index_arrays
+from fxad.operations.at import as_0d_scalar
+from fxad.operations.axes import normalize_axis_index, to_int, to_tuple
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 from fxad.tracing.tracer import Tracer
 
@@ -43,12 +43,12 @@ def nonzero(
     `size`: the first so many; `fill_value` (0 for None, or one for each axis) where there are less.
     """
     if size is None:
-        return dependent.nonzero(x)
+        return value_dependent.nonzero(x)
     array = as_array("nonzero", x)
     if not array.ndim:
         raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
     fills = tuple(np.broadcast_to(np.asarray(fill_value or 0), (array.ndim,)).tolist())
-    return calls("nonzero", places.nonzero, (array,), as_shape((size,))[0], fills)
+    return apply_op_all("nonzero", index_arrays.nonzero, (array,), as_shape((size,))[0], fills)
 
 
 def argwhere(x: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequence[int] | None = None) -> Array:
@@ -113,12 +113,12 @@ def compress(
         raise ShapeError(f"compress: the condition must have one axis, got shape {shape}", remedy="use extract")
     if axis is None:
         array, axis = array.ravel(), 0
-    k = axis_of("compress", axis, array.ndim)
+    k = normalize_axis_index("compress", axis, array.ndim)
     n = array.shape[k]
     if shape[0] > n:
         raise ShapeError(f"compress: a condition of size {shape[0]} is longer than axis {k} of {array.aval}")
     if size is None:
-        return take(array, np.flatnonzero(dependent.known("compress", condition, _SIZED)), axis=k)
+        return take(array, np.flatnonzero(value_dependent.concrete_value("compress", condition, _SIZED)), axis=k)
     at = flatnonzero(condition, size=size, fill_value=n)
     return array.at[(*[slice(None)] * k, at)].get(mode="fill", fill_value=fill_value)
 
@@ -132,17 +132,17 @@ def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array
     Rule: negative ones count from the end; those outside are moved to the nearest element.
     """
     sizes = as_shape((shape,) if isinstance(shape, int) else shape)
-    return calls("unravel_index", places.unravel_index, (indices,), sizes)
+    return apply_op_all("unravel_index", index_arrays.unravel_index, (indices,), sizes)
 
 
 def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "clip") -> Array:
     """The place in the flattened array of indices along each axis, outside ones moved inside ("clip") or wrapped."""
     shape = as_shape(dims)
-    given = items("ravel_multi_index", "multi_index", multi_index)
+    given = to_tuple("ravel_multi_index", "multi_index", multi_index)
     if len(given) != len(shape):
         raise ParameterError(f"ravel_multi_index: {len(given)} index arrays for the shape {shape}")
     _check_mode("ravel_multi_index", mode)
-    return call("ravel_multi_index", places.ravel_multi_index, given, shape, mode)
+    return apply_op("ravel_multi_index", index_arrays.ravel_multi_index, given, shape, mode)
 
 
 def _check_mode(name: str, mode: str) -> None:
@@ -206,8 +206,8 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
 
 def _sizes(name: str, n: int, k: int, m: int | None) -> tuple[int, int, int]:
-    rows = integer(name, "n", n)
-    return rows, integer(name, "k", k), rows if m is None else integer(name, "m", m)
+    rows = to_int(name, "n", n)
+    return rows, to_int(name, "k", k), rows if m is None else to_int(name, "m", m)
 
 
 def tril_indices_from(x: ArrayLike, /, k: int = 0) -> tuple[Array, Array]:
@@ -233,15 +233,15 @@ def _matrix(name: str, x: ArrayLike, k: int) -> tuple[int, int, int]:
 def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, mode: str = "clip") -> Array:
     """Element by element the choice that `a` names; numbers outside name the nearest ("clip") or are wrapped."""
     _check_mode("choose", mode)
-    given = items("choose", "choices", choices)
+    given = to_tuple("choose", "choices", choices)
     if not given:
         raise ParameterError("choose: there is no choice", remedy="give at least one array")
-    return call("choose", places.choose, (*given, a), mode)
+    return apply_op("choose", index_arrays.choose, (*given, a), mode)
 
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
     """Element by element the choice of the first condition that holds; `default` where none does."""
-    conditions, choices = items("select", "condlist", condlist), items("select", "choicelist", choicelist)
+    conditions, choices = to_tuple("select", "condlist", condlist), to_tuple("select", "choicelist", choicelist)
     if len(conditions) != len(choices) or not conditions:
         raise ParameterError(f"select: {len(conditions)} conditions for {len(choices)} choices")
     out: ArrayLike = default
@@ -265,7 +265,7 @@ def piecewise(
     array = as_array("piecewise", x)
     given = cast("Sequence[ArrayLike]", condlist if isinstance(condlist, list | tuple) else [condlist])
     conditions = [as_array("piecewise", c, 1) for c in given]
-    functions = list(items("piecewise", "funclist", funclist))
+    functions = list(to_tuple("piecewise", "funclist", funclist))
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise ParameterError(f"piecewise: {len(functions)} functions for {len(conditions)} conditions")
     out: Array = full_like(array, 0)
@@ -298,8 +298,8 @@ def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /, axis:
     if axis is None:
         array = as_array("put_along_axis", x)
         return put_along_axis(array.ravel(), indices, values, 0).reshape(array.shape)
-    given = without_axes(values, aval_of(x, "put_along_axis: argument 0"))
-    return call("put_along_axis", places.put_along_axis, (x, indices, given), axis)
+    given = as_0d_scalar(values, aval_of(x, "put_along_axis: argument 0"))
+    return apply_op("put_along_axis", index_arrays.put_along_axis, (x, indices, given), axis)
 
 
 def fill_diagonal(x: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
@@ -330,7 +330,7 @@ def delete(x: ArrayLike, obj: Where, axis: int | None = None) -> Array:
     array = as_array("delete", x)
     if axis is None:
         array, axis = array.ravel(), 0
-    k = axis_of("delete", axis, array.ndim)
+    k = normalize_axis_index("delete", axis, array.ndim)
     return take(array, np.delete(np.arange(array.shape[k]), _known("delete", obj, array.shape[k], 0)), axis=k)
 
 
@@ -360,7 +360,7 @@ def insert(x: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None)
     array, given = as_array("insert", x), as_array("insert", values, 2)
     if axis is None:
         array, axis = array.ravel(), 0
-    k = axis_of("insert", axis, array.ndim)
+    k = normalize_axis_index("insert", axis, array.ndim)
     n = array.shape[k]
     at = _known("insert", obj, n, 1)
     given = given.reshape((1,) * (array.ndim - given.ndim) + given.shape)

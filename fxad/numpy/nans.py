@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from fxad import dtypes
 from fxad.dtypes import DType
+from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import where
-from fxad.numpy.calls import as_array, call
+from fxad.numpy.composites import jit_composite
 from fxad.numpy.cumulative import cumprod, cumsum
-from fxad.numpy.reductions import over
-from fxad.numpy.staging import written
+from fxad.numpy.reductions import reduce_masked
 from fxad.numpy.statistics import computed, stated
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
-from fxad.operations.axes import Axes, axes_of
-from fxad.operations.masked import plain, taken_off
+from fxad.operations.axes import Axes, normalize_axes
+from fxad.operations.masked_reductions import degrees_of_freedom, is_unmasked
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -37,14 +37,14 @@ def nansum(
     where: ArrayLike | None = None,
 ) -> Array:
     """Sum over axes of the elements that are not nan."""
-    if not plain(initial, where):
-        return over("nansum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
+    if not is_unmasked(initial, where):
+        return reduce_masked("nansum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     array = as_array("nansum", x)
-    return written(_sum, array, axes_of("nansum", axis, array.ndim), _dtype(dtype), bool(keepdims))
+    return jit_composite(_sum, array, normalize_axes("nansum", axis, array.ndim), _dtype(dtype), bool(keepdims))
 
 
 def _sum(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
-    return call("nansum", reductions.sum, (_without(x, 0),), axis, keepdims, dtype)
+    return apply_op("nansum", reductions.sum, (_without(x, 0),), axis, keepdims, dtype)
 
 
 def nanprod(
@@ -58,19 +58,19 @@ def nanprod(
     where: ArrayLike | None = None,
 ) -> Array:
     """Product over axes of the elements that are not nan."""
-    if not plain(initial, where):
-        return over("nanprod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
+    if not is_unmasked(initial, where):
+        return reduce_masked("nanprod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     array = as_array("nanprod", x)
-    return written(_prod, array, axes_of("nanprod", axis, array.ndim), _dtype(dtype), bool(keepdims))
+    return jit_composite(_prod, array, normalize_axes("nanprod", axis, array.ndim), _dtype(dtype), bool(keepdims))
 
 
 def _prod(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
-    return call("nanprod", reductions.prod, (_without(x, 1),), axis, keepdims, dtype)
+    return apply_op("nanprod", reductions.prod, (_without(x, 1),), axis, keepdims, dtype)
 
 
 def nancumsum(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
     """The sum of the elements up to each along an axis, nan counted as 0; of all elements in a row for None."""
-    return written(_cumsum, as_array("nancumsum", x), axis, _dtype(dtype))
+    return jit_composite(_cumsum, as_array("nancumsum", x), axis, _dtype(dtype))
 
 
 def _cumsum(x: Array, axis: int | None, dtype: DType | None) -> Array:
@@ -79,7 +79,7 @@ def _cumsum(x: Array, axis: int | None, dtype: DType | None) -> Array:
 
 def nancumprod(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
     """The product of the elements up to each along an axis, nan counted as 1; of all elements in a row for None."""
-    return written(_cumprod, as_array("nancumprod", x), axis, _dtype(dtype))
+    return jit_composite(_cumprod, as_array("nancumprod", x), axis, _dtype(dtype))
 
 
 def _cumprod(x: Array, axis: int | None, dtype: DType | None) -> Array:
@@ -96,10 +96,10 @@ def nanmax(
     where: ArrayLike | None = None,
 ) -> Array:
     """Greatest element over axes that is not nan; nan where there is none."""
-    if not plain(initial, where):
-        return over("nanmax", x, axis, keepdims, initial=initial, where=where)
+    if not is_unmasked(initial, where):
+        return reduce_masked("nanmax", x, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmax", x)
-    return written(_extremum, array, axes_of("nanmax", axis, array.ndim), bool(keepdims), True)
+    return jit_composite(_extremum, array, normalize_axes("nanmax", axis, array.ndim), bool(keepdims), True)
 
 
 def nanmin(
@@ -112,39 +112,39 @@ def nanmin(
     where: ArrayLike | None = None,
 ) -> Array:
     """Least element over axes that is not nan; nan where there is none."""
-    if not plain(initial, where):
-        return over("nanmin", x, axis, keepdims, initial=initial, where=where)
+    if not is_unmasked(initial, where):
+        return reduce_masked("nanmin", x, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmin", x)
-    return written(_extremum, array, axes_of("nanmin", axis, array.ndim), bool(keepdims), False)
+    return jit_composite(_extremum, array, normalize_axes("nanmin", axis, array.ndim), bool(keepdims), False)
 
 
 def _extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanmax", reductions.max) if greatest else ("nanmin", reductions.min)
     if x.dtype not in dtypes.INEXACT:
-        return call(name, op, (x,), axis, keepdims)
-    found = call(name, op, (_without(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
+        return apply_op(name, op, (x,), axis, keepdims)
+    found = apply_op(name, op, (_without(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
     return where(isnan(x).all(axis, keepdims=keepdims), float("nan"), found)
 
 
 def nanargmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Where the greatest element is that is not nan, as int32, and -1 where there is none (NumPy raises an error)."""
-    return written(_place, as_array("nanargmax", x), axis, bool(keepdims), True)
+    return jit_composite(_place, as_array("nanargmax", x), axis, bool(keepdims), True)
 
 
 def nanargmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Where the least element is that is not nan, as int32, and -1 where there is none (NumPy raises an error)."""
-    return written(_place, as_array("nanargmin", x), axis, bool(keepdims), False)
+    return jit_composite(_place, as_array("nanargmin", x), axis, bool(keepdims), False)
 
 
 def _place(x: Array, axis: int | None, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanargmax", reductions.argmax) if greatest else ("nanargmin", reductions.argmin)
-    found = call(name, op, (_without(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
+    found = apply_op(name, op, (_without(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
     if x.dtype not in dtypes.INEXACT:
         return found
     missing = isnan(x)
     # an infinity of the wrong sign is as good as what stands in for a nan: take the first of those that are none
-    first = call(name, reductions.argmin, (missing.astype(dtypes.int32),), axis, keepdims)
-    best = call(name, reductions.max if greatest else reductions.min, (_filled(x, greatest),), axis, keepdims)
+    first = apply_op(name, reductions.argmin, (missing.astype(dtypes.int32),), axis, keepdims)
+    best = apply_op(name, reductions.max if greatest else reductions.min, (_filled(x, greatest),), axis, keepdims)
     bound = -float("inf") if greatest else float("inf")
     return where(missing.all(axis, keepdims=keepdims), -1, where(best == bound, first, found))
 
@@ -163,14 +163,14 @@ def nanmean(
     where: ArrayLike | None = None,
 ) -> Array:
     """Mean over axes of the elements that are not nan; nan where there are none."""
-    if not plain(None, where):
-        return over("nanmean", x, axis, keepdims, where=where, dtype=dtype)
+    if not is_unmasked(None, where):
+        return reduce_masked("nanmean", x, axis, keepdims, where=where, dtype=dtype)
     array = as_array("nanmean", x)
-    return written(_mean, array, axes_of("nanmean", axis, array.ndim), _dtype(dtype), bool(keepdims))
+    return jit_composite(_mean, array, normalize_axes("nanmean", axis, array.ndim), _dtype(dtype), bool(keepdims))
 
 
 def _mean(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool) -> Array:
-    dtype = None if dtype is None else promotion.inexact(dtype)
+    dtype = None if dtype is None else promotion.to_inexact_dtype(dtype)
     y = computed(x if dtype is None else x.astype(dtype))
     count = (~isnan(y)).sum(axes, keepdims=keepdims).astype(dtypes.real_part(y.dtype))
     return (_without(y, 0).sum(axes, keepdims=keepdims) / count).astype(dtype or stated(x))
@@ -189,11 +189,11 @@ def nanvar(
 ) -> Array:
     """Variance over axes of the elements that are not nan: mean squared distance from their mean, divided by their
     count less `correction` (or `ddof`); nan where that leaves none."""
-    less = taken_off("nanvar", correction, ddof)
-    if not plain(None, where):
-        return over("nanvar", x, axis, keepdims, where=where, dtype=dtype, correction=less)
+    less = degrees_of_freedom("nanvar", correction, ddof)
+    if not is_unmasked(None, where):
+        return reduce_masked("nanvar", x, axis, keepdims, where=where, dtype=dtype, correction=less)
     array = as_array("nanvar", x)
-    return written(_var, array, axes_of("nanvar", axis, array.ndim), _dtype(dtype), bool(keepdims), less)
+    return jit_composite(_var, array, normalize_axes("nanvar", axis, array.ndim), _dtype(dtype), bool(keepdims), less)
 
 
 def nanstd(
@@ -208,15 +208,15 @@ def nanstd(
     where: ArrayLike | None = None,
 ) -> Array:
     """Standard deviation over axes of the elements that are not nan: the root of `nanvar`."""
-    less = taken_off("nanstd", correction, ddof)
-    if not plain(None, where):
-        return over("nanstd", x, axis, keepdims, where=where, dtype=dtype, correction=less)
+    less = degrees_of_freedom("nanstd", correction, ddof)
+    if not is_unmasked(None, where):
+        return reduce_masked("nanstd", x, axis, keepdims, where=where, dtype=dtype, correction=less)
     array = as_array("nanstd", x)
-    return written(_std, array, axes_of("nanstd", axis, array.ndim), _dtype(dtype), bool(keepdims), less)
+    return jit_composite(_std, array, normalize_axes("nanstd", axis, array.ndim), _dtype(dtype), bool(keepdims), less)
 
 
 def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, less: float) -> Array:
-    dtype = None if dtype is None else promotion.inexact(dtype)
+    dtype = None if dtype is None else promotion.to_inexact_dtype(dtype)
     y = computed(x if dtype is None else x.astype(dtype))
     missing = isnan(y)
     count = (~missing).sum(axes, keepdims=True).astype(dtypes.real_part(y.dtype))

@@ -11,16 +11,16 @@ import numpy as np
 from fxad import dtypes, lax
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError
+from fxad.numpy.apply import as_array
 from fxad.numpy.binary import array_equal, equal, maximum, minimum, power, remainder, where
-from fxad.numpy.calls import as_array
-from fxad.numpy.dependent import known
+from fxad.numpy.composites import jit_composite, jit_composite_all, promote_arguments
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
 from fxad.numpy.sorting import sort
-from fxad.numpy.staging import met, written, written_all
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
+from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 # ----------------------------------------------------------------------------------------------------- of integers
@@ -28,12 +28,12 @@ from fxad.tracing.array import Array, ArrayLike, aval_of
 
 def gcd(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The greatest common divisor of x1 and x2, which are integers; never below 0."""
-    return written(_gcd, *_integers("gcd", x1, x2))
+    return jit_composite(_gcd, *_integers("gcd", x1, x2))
 
 
 def lcm(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The least common multiple of x1 and x2, which are integers; where it does not fit into the dtype, it wraps."""
-    return written(_lcm, *_integers("lcm", x1, x2))
+    return jit_composite(_lcm, *_integers("lcm", x1, x2))
 
 
 def _integers(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
@@ -45,7 +45,7 @@ def _integers(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
 
 def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
     """Two arguments in their common dtype."""
-    a, b = met(name, x1, x2)
+    a, b = promote_arguments(name, x1, x2)
     dtype = result_type(a, b)
     return a.astype(dtype), b.astype(dtype)
 
@@ -76,7 +76,9 @@ def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") ->
     if array.dtype in dtypes.INEXACT:
         raise DTypeError(f"packbits: takes bools or integers, got {array.aval}", remedy="use x != 0")
     array = array.reshape(-1) if axis is None else array
-    return written(_packed, array, axis_of("packbits", axis or 0, array.ndim), _bits(bitorder, "packbits"))
+    return jit_composite(
+        _packed, array, normalize_axis_index("packbits", axis or 0, array.ndim), _bits(bitorder, "packbits")
+    )
 
 
 def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
@@ -85,7 +87,13 @@ def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = Non
     if array.dtype is not dtypes.uint8:
         raise DTypeError(f"unpackbits: takes uint8, got {array.aval}", remedy="use astype('uint8')")
     array = array.reshape(-1) if axis is None else array
-    return written(_unpacked, array, axis_of("unpackbits", axis or 0, array.ndim), count, _bits(bitorder, "unpackbits"))
+    return jit_composite(
+        _unpacked,
+        array,
+        normalize_axis_index("unpackbits", axis or 0, array.ndim),
+        count,
+        _bits(bitorder, "unpackbits"),
+    )
 
 
 def _bits(bitorder: str, name: str) -> tuple[int, ...]:
@@ -132,7 +140,7 @@ def _floating(name: str, x: ArrayLike, k: int = 0) -> Array:
     array = as_array(name, x, k)
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"{name}: takes real values, got {array.aval}")
-    return array.astype(promotion.inexact(array.dtype))
+    return array.astype(promotion.to_inexact_dtype(array.dtype))
 
 
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
@@ -140,7 +148,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     exponent = as_array("ldexp", x2, 1)
     if exponent.dtype not in dtypes.INTEGER:
         raise DTypeError(f"ldexp: exponents must be integers, got {exponent.aval}")
-    return written(_scaled, _floating("ldexp", x1), exponent)
+    return jit_composite(_scaled, _floating("ldexp", x1), exponent)
 
 
 def _wide(x: Array) -> Array:
@@ -163,7 +171,7 @@ def _scaled(x: Array, exponent: Array) -> Array:
 
 def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     """x as m * 2**k: m from 1/2 up to 1, or 0, and k int32; infinities and nan are their own m, with k = 0."""
-    mantissa, exponent = written_all(_apart, _floating("frexp", x))
+    mantissa, exponent = jit_composite_all(_apart, _floating("frexp", x))
     return mantissa, exponent
 
 
@@ -186,7 +194,7 @@ def _apart(x: Array) -> tuple[Array, Array]:
 
 def modf(x: ArrayLike, /) -> tuple[Array, Array]:
     """The fraction and the integral part of x, both with its sign."""
-    fraction, whole = written_all(_fraction, _floating("modf", x))
+    fraction, whole = jit_composite_all(_fraction, _floating("modf", x))
     return fraction, whole
 
 
@@ -197,12 +205,12 @@ def _fraction(x: Array) -> tuple[Array, Array]:
 
 def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The greater of x1 and x2; the other one where one is nan."""
-    return written(_but_nan, *_pair("fmax", x1, x2), True)
+    return jit_composite(_but_nan, *_pair("fmax", x1, x2), True)
 
 
 def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The lesser of x1 and x2; the other one where one is nan."""
-    return written(_but_nan, *_pair("fmin", x1, x2), False)
+    return jit_composite(_but_nan, *_pair("fmin", x1, x2), False)
 
 
 def _but_nan(x: Array, y: Array, greater: bool) -> Array:
@@ -214,7 +222,7 @@ def _but_nan(x: Array, y: Array, greater: bool) -> Array:
 
 def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 to the power x2 in float64, or in complex128 where one is complex."""
-    a, b = met("float_power", x1, x2, dtype=dtypes.float64)
+    a, b = promote_arguments("float_power", x1, x2, dtype=dtypes.float64)
     dtype = dtypes.complex128 if dtypes.COMPLEX & {a.dtype, b.dtype} else dtypes.float64
     return power(a.astype(dtype), b.astype(dtype))
 
@@ -222,7 +230,7 @@ def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """log2(2**x1 + 2**x2), without overflow."""
     a, b = _pair("logaddexp2", x1, x2)
-    return written(_logaddexp2, _floating("logaddexp2", a), _floating("logaddexp2", b, 1))
+    return jit_composite(_logaddexp2, _floating("logaddexp2", a), _floating("logaddexp2", b, 1))
 
 
 def _logaddexp2(x: Array, y: Array) -> Array:
@@ -239,7 +247,7 @@ def fabs(x: ArrayLike, /) -> Array:
 
 def spacing(x: ArrayLike, /) -> Array:
     """The distance from x to the next number further from 0, with the sign of x."""
-    return written(_spacing, _floating("spacing", x))
+    return jit_composite(_spacing, _floating("spacing", x))
 
 
 def _spacing(x: Array) -> Array:
@@ -316,7 +324,7 @@ def iterable(y: object, /) -> bool:
 
 def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether x1 and x2 have equal elements once they are broadcast; False where they do not broadcast."""
-    a, b = met("array_equiv", x1, x2)
+    a, b = promote_arguments("array_equiv", x1, x2)
     sizes = zip(a.shape[::-1], b.shape[::-1], strict=False)
     if not all([n == m or 1 in (n, m) for n, m in sizes]):
         return lax.full((), False)
@@ -328,7 +336,10 @@ def array_repr(
 ) -> str:
     """The array as text, as NumPy writes it with its type; `numpy.set_printoptions` holds."""
     return np.array_repr(
-        known("array_repr", x, "return the array and write it outside"), max_line_width, precision, suppress_small
+        concrete_value("array_repr", x, "return the array and write it outside"),
+        max_line_width,
+        precision,
+        suppress_small,
     )
 
 
@@ -337,7 +348,10 @@ def array_str(
 ) -> str:
     """The elements as text, as NumPy writes them; `numpy.set_printoptions` holds."""
     return np.array_str(
-        known("array_str", x, "return the array and write it outside"), max_line_width, precision, suppress_small
+        concrete_value("array_str", x, "return the array and write it outside"),
+        max_line_width,
+        precision,
+        suppress_small,
     )
 
 

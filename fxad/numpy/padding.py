@@ -11,16 +11,16 @@ import numpy as np
 from fxad import dtypes
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import NDArray
+from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import subtract
-from fxad.numpy.calls import as_array, call
+from fxad.numpy.composites import jit_composite
 from fxad.numpy.creation import Nested, asarray, linspace
 from fxad.numpy.reductions import amax, amin, mean
 from fxad.numpy.shapes import broadcast_to, concat, flip
-from fxad.numpy.staging import written
 from fxad.numpy.statistics import median
 from fxad.numpy.unary import round
 from fxad.operations import shapes
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
 Widths: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]] | Mapping[int, int | Sequence[int]]"
@@ -84,12 +84,14 @@ def pad(
                 remedy="use mode='constant'",
             )
     if mode == "linear_ramp":
-        return written(_ramps, array, _per_side("end_values", 0 if end_values is None else end_values, array), widths)
+        return jit_composite(
+            _ramps, array, _per_side("end_values", 0 if end_values is None else end_values, array), widths
+        )
     if mode in ("maximum", "mean", "median", "minimum"):
-        return written(_statistics, array, widths, mode, _lengths(stat_length, array))
+        return jit_composite(_statistics, array, widths, mode, _lengths(stat_length, array))
     if mode == "edge":
-        return written(_edges, array, widths)
-    return written(_mirrored, array, widths, mode, reflect_type == "odd")
+        return jit_composite(_edges, array, widths)
+    return jit_composite(_mirrored, array, widths, mode, reflect_type == "odd")
 
 
 # -------------------------------------------------------------------------------------------------------- arguments
@@ -100,7 +102,7 @@ def _widths(given: Widths, x: Array) -> Pairs:
         pairs = [(0, 0)] * x.ndim
         for axis, width in given.items():
             before, after = np.broadcast_to(np.asarray(width), (2,)).tolist()
-            pairs[axis_of("pad", axis, x.ndim)] = before, after
+            pairs[normalize_axis_index("pad", axis, x.ndim)] = before, after
         return _checked(np.asarray(pairs).reshape(x.ndim, 2), x, given)
     values: object = given
     if isinstance(values, Array):
@@ -146,8 +148,8 @@ def _per_side(name: str, values: object, x: Array) -> Array:
 
 def _constant(x: Array, widths: Pairs, values: object) -> Array:
     if isinstance(values, bool | int | float | complex) or (isinstance(values, Array | np.ndarray) and not values.ndim):
-        return call("pad", shapes.pad, (x, values), widths)
-    return written(_constants, x, _per_side("constant_values", values, x), widths)
+        return apply_op("pad", shapes.pad, (x, values), widths)
+    return jit_composite(_constants, x, _per_side("constant_values", values, x), widths)
 
 
 def _constants(x: Array, values: Array, widths: Pairs) -> Array:
@@ -156,7 +158,7 @@ def _constants(x: Array, values: Array, widths: Pairs) -> Array:
         for side, width in enumerate(((before, 0), (0, after))):
             if any(width):
                 each = (*none[:axis], width, *none[axis + 1 :])
-                x = call("pad", shapes.pad, (x, values[axis, side]), each)
+                x = apply_op("pad", shapes.pad, (x, values[axis, side]), each)
     return x
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from fxad import dtypes
 from fxad.errors import ParameterError, ShapeError
 from fxad.lax import scan
-from fxad.numpy.calls import as_array
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.numpy.creation import eye, full
-from fxad.numpy.dependent import known
 from fxad.numpy.linalg import eigvals, inv, lstsq
 from fxad.numpy.products import matmul
 from fxad.numpy.shapes import concat, flip
 from fxad.numpy.signal import convolve
-from fxad.numpy.staging import met, written
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import real, sqrt
+from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
 from fxad.tracing.array import Array, ArrayLike
 
@@ -27,12 +27,12 @@ def _vector(name: str, p: ArrayLike, k: int = 0) -> Array:
 
 
 def _floating(x: Array) -> Array:
-    return x.astype(promotion.inexact(x.dtype))
+    return x.astype(promotion.to_inexact_dtype(x.dtype))
 
 
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The polynomial at x, by Horner's rule: a loop over the coefficients, `unroll` of them a turn."""
-    return written(_horner, *met("polyval", _vector("polyval", p), x), unroll)
+    return jit_composite(_horner, *promote_arguments("polyval", _vector("polyval", p), x), unroll)
 
 
 def _horner(p: Array, x: Array, unroll: int) -> Array:
@@ -53,12 +53,12 @@ def _horner(p: Array, x: Array, unroll: int) -> Array:
 
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The sum of two polynomials."""
-    return written(_sum, _vector("polyadd", a1), _vector("polyadd", a2, 1), False)
+    return jit_composite(_sum, _vector("polyadd", a1), _vector("polyadd", a2, 1), False)
 
 
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The difference of two polynomials."""
-    return written(_sum, _vector("polysub", a1), _vector("polysub", a2, 1), True)
+    return jit_composite(_sum, _vector("polysub", a1), _vector("polysub", a2, 1), True)
 
 
 def _sum(a: Array, b: Array, less: bool) -> Array:
@@ -82,13 +82,13 @@ def polydiv(u: ArrayLike, v: ArrayLike) -> tuple[Array, Array]:
     """
     a, b = _vector("polydiv", u), _vector("polydiv", v, 1)
     n = max(a.size - b.size + 1, 0)
-    both = written(_divided, a, b)
+    both = jit_composite(_divided, a, b)
     return (both[:n], both[n:]) if n else (full((1,), 0, both.dtype), both)
 
 
 def _divided(u: Array, v: Array) -> Array:
     """The quotient and what is left, one behind the other."""
-    dtype = promotion.inexact(result_type(u, v))
+    dtype = promotion.to_inexact_dtype(result_type(u, v))
     u, v = u.astype(dtype), v.astype(dtype)
     for k in range(u.size - v.size + 1):
         factor = u[k] / v[0]
@@ -102,7 +102,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
     array = _vector("polyder", p)
     if m < 0:
         raise ParameterError(f"polyder: order {m} is below 0", remedy="use polyint")
-    return written(_derived, array, m)
+    return jit_composite(_derived, array, m)
 
 
 def _derived(p: Array, m: int) -> Array:
@@ -118,15 +118,17 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     if m < 0:
         raise ParameterError(f"polyint: order {m} is below 0", remedy="use polyder")
     constants = (
-        full((m,), 0, array.dtype) if k is None else met("polyint", k, first=2, dtype=array.dtype)[0].reshape(-1)
+        full((m,), 0, array.dtype)
+        if k is None
+        else promote_arguments("polyint", k, first=2, dtype=array.dtype)[0].reshape(-1)
     )
     if constants.size not in (1, m):
         raise ShapeError(f"polyint: {constants.size} constants for {m} integrations")
-    return written(_integrated, array, constants, m)
+    return jit_composite(_integrated, array, constants, m)
 
 
 def _integrated(p: Array, constants: Array, m: int) -> Array:
-    dtype = result_type(p, promotion.inexact(constants.dtype))
+    dtype = result_type(p, promotion.to_inexact_dtype(constants.dtype))
     p, constants = p.astype(dtype), constants.astype(dtype)
     for j in range(m):
         terms = [p[k : k + 1] / (p.size - k) for k in range(p.size)]
@@ -142,7 +144,7 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
         array = eigvals(array)
     if array.ndim > 1:
         raise ShapeError(f"poly: takes a vector of roots or a square matrix, got {array.aval}")
-    return written(_product, _floating(array.reshape(-1)))
+    return jit_composite(_product, _floating(array.reshape(-1)))
 
 
 def _product(roots: Array) -> Array:
@@ -161,11 +163,11 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     """
     array = _floating(_vector("roots", p))
     if not strip_zeros:
-        return written(_companion_roots, array)
-    values = known("roots", p, "use roots(p, strip_zeros=False) where the first coefficient is not 0")
+        return jit_composite(_companion_roots, array)
+    values = concrete_value("roots", p, "use roots(p, strip_zeros=False) where the first coefficient is not 0")
     there = values.reshape(-1).nonzero()[0]
     first, last = (int(there[0]), int(there[-1])) if there.size else (0, -1)
-    found = written(_companion_roots, array[first : last + 1])
+    found = jit_composite(_companion_roots, array[first : last + 1])
     return concat([found, full((values.size - 1 - last if there.size else 0,), 0, found.dtype)])
 
 
@@ -186,7 +188,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     n = array.size if N is None else N
     if n < 0:
         raise ParameterError(f"vander: {n} columns")
-    return written(_powers, array, n, bool(increasing))
+    return jit_composite(_powers, array, n, bool(increasing))
 
 
 def _powers(x: Array, n: int, increasing: bool) -> Array:
@@ -223,8 +225,8 @@ def polyfit(
         raise ShapeError(f"polyfit: weights {weights.aval} for {a.size} points")
     if cov is True and a.size <= deg + 1:
         raise ParameterError(f"polyfit: {a.size} points leave nothing to find the covariance of {deg + 1} from")
-    fitted = written(_fitted, a, b, weights, deg, rcond)
-    return (fitted, written(_uncertainty, a, b, weights, fitted, deg, cov != "unscaled")) if cov else fitted
+    fitted = jit_composite(_fitted, a, b, weights, deg, rcond)
+    return (fitted, jit_composite(_uncertainty, a, b, weights, fitted, deg, cov != "unscaled")) if cov else fitted
 
 
 def _scaled(x: Array, w: Array | None, deg: int) -> tuple[Array, Array]:

@@ -11,9 +11,9 @@ import opt_einsum
 from fxad import dtypes
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Shape
-from fxad.numpy.calls import as_array, call
+from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, contractions
-from fxad.operations.axes import distinct, items
+from fxad.operations.axes import normalize_axis_tuple, to_tuple
 from fxad.operations.contractions import Label
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
@@ -24,17 +24,17 @@ def _dtype(dtype: object) -> dtypes.DType | None:
 
 def matmul(x1: ArrayLike, x2: ArrayLike, /, *, preferred_element_type: object = None) -> Array:
     """The matrix product over the last two axes; those before broadcast; a single axis is a row or a column."""
-    return call("matmul", contractions.matmul, (x1, x2), _dtype(preferred_element_type))
+    return apply_op("matmul", contractions.matmul, (x1, x2), _dtype(preferred_element_type))
 
 
 def dot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The product summed over the last axis of x1 and the last but one of x2; a scalar multiplies."""
-    return call("dot", contractions.dot, (x1, x2))
+    return apply_op("dot", contractions.dot, (x1, x2))
 
 
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """The sum of products along one axis, x1 conjugated; the other axes broadcast."""
-    return call("vecdot", contractions.vecdot, (x1, x2), axis)
+    return apply_op("vecdot", contractions.vecdot, (x1, x2), axis)
 
 
 def vdot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
@@ -51,7 +51,7 @@ def inner(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """All products of an element of x1 and one of x2."""
     a, b = as_array("outer", x1), as_array("outer", x2, 1)
-    return call("outer", arithmetic.multiply, (a.reshape(-1, 1), b.reshape(1, -1)))
+    return apply_op("outer", arithmetic.multiply, (a.reshape(-1, 1), b.reshape(1, -1)))
 
 
 def tensordot(
@@ -68,13 +68,13 @@ def tensordot(
         if not 0 <= axes <= min(n, m):
             raise ParameterError(f"tensordot: {axes} axes of arrays with {n} and {m}")
         axes = tuple(range(n - axes, n)), tuple(range(axes))
-    pair = items("tensordot", "axes", axes)
+    pair = to_tuple("tensordot", "axes", axes)
     if len(pair) != 2:
         raise ParameterError(f"tensordot: axes {axes!r:.60} is neither a number nor a pair of axes")
-    left, right = distinct("tensordot", pair[0], n), distinct("tensordot", pair[1], m)
+    left, right = normalize_axis_tuple("tensordot", pair[0], n), normalize_axis_tuple("tensordot", pair[1], m)
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {len(left)} axes of x1 against {len(right)} of x2")
-    return call("tensordot", contractions.tensordot, (x1, x2), left, right, _dtype(preferred_element_type))
+    return apply_op("tensordot", contractions.tensordot, (x1, x2), left, right, _dtype(preferred_element_type))
 
 
 # ----------------------------------------------------------------------------------------------------------- einsum
@@ -96,7 +96,7 @@ def einsum(subscripts: str, *operands: ArrayLike, preferred_element_type: object
     shapes = [aval_of(x, f"einsum: argument {k + 1}").shape for k, x in enumerate(operands)]
     labels, out = _parse(subscripts, shapes)
     path = _path(labels, out, shapes)
-    return call("einsum", contractions.einsum, operands, labels, out, path, _dtype(preferred_element_type))
+    return apply_op("einsum", contractions.einsum, operands, labels, out, path, _dtype(preferred_element_type))
 
 
 def _parse(subscripts: str, shapes: Sequence[Shape]) -> tuple[tuple[tuple[Label, ...], ...], tuple[Label, ...]]:

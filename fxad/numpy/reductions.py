@@ -7,10 +7,10 @@ is 0. `initial` is where a sum, product or extremum begins; an extremum over a m
 from __future__ import annotations
 
 from fxad import dtypes
-from fxad.numpy.calls import call
-from fxad.operations import masked, reductions
-from fxad.operations.axes import Axes, frozen
-from fxad.operations.masked import plain
+from fxad.numpy.apply import apply_op
+from fxad.operations import masked_reductions, reductions
+from fxad.operations.axes import Axes, hashable_axis
+from fxad.operations.masked_reductions import is_unmasked
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
@@ -18,7 +18,7 @@ def _dtype(dtype: object) -> dtypes.DType | None:
     return None if dtype is None else dtypes.as_dtype(dtype)
 
 
-def over(
+def reduce_masked(
     name: str,
     x: ArrayLike,
     axis: Axes,
@@ -34,7 +34,7 @@ def over(
     for role, value in (("initial", initial), ("where", where)):
         if value is not None:
             aval_of(value, f"{name}: {role}")
-    operands, spec = masked.planned(
+    operands, spec = masked_reductions.plan_masked_reduction(
         name,
         own,
         keepdims,
@@ -43,7 +43,7 @@ def over(
         dtype=_dtype(dtype),
         correction=correction,
     )
-    return call(name, masked.reduction, (x, *operands), frozen(axis), spec)
+    return apply_op(name, masked_reductions.masked_reduction, (x, *operands), hashable_axis(axis), spec)
 
 
 def sum(
@@ -59,10 +59,10 @@ def sum(
     """Sum over axes; narrow integers and bools in 32 bits."""
     # the sum of all is common: be quick
     if axis is None and dtype is None and keepdims is False and initial is None and where is None:
-        return call("sum", reductions.sum, (x,))
-    if not plain(initial, where):
-        return over("sum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
-    return call("sum", reductions.sum, (x,), frozen(axis), keepdims, _dtype(dtype))
+        return apply_op("sum", reductions.sum, (x,))
+    if not is_unmasked(initial, where):
+        return reduce_masked("sum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
+    return apply_op("sum", reductions.sum, (x,), hashable_axis(axis), keepdims, _dtype(dtype))
 
 
 def prod(
@@ -76,9 +76,9 @@ def prod(
     where: ArrayLike | None = None,
 ) -> Array:
     """Product over axes; narrow integers and bools in 32 bits."""
-    if not plain(initial, where):
-        return over("prod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
-    return call("prod", reductions.prod, (x,), frozen(axis), keepdims, _dtype(dtype))
+    if not is_unmasked(initial, where):
+        return reduce_masked("prod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
+    return apply_op("prod", reductions.prod, (x,), hashable_axis(axis), keepdims, _dtype(dtype))
 
 
 def max(
@@ -91,9 +91,9 @@ def max(
     where: ArrayLike | None = None,
 ) -> Array:
     """Greatest element over axes; nan where there is one."""
-    if not plain(initial, where):
-        return over("max", x, axis, keepdims, initial=initial, where=where)
-    return call("max", reductions.max, (x,), frozen(axis), keepdims)
+    if not is_unmasked(initial, where):
+        return reduce_masked("max", x, axis, keepdims, initial=initial, where=where)
+    return apply_op("max", reductions.max, (x,), hashable_axis(axis), keepdims)
 
 
 def min(
@@ -106,9 +106,9 @@ def min(
     where: ArrayLike | None = None,
 ) -> Array:
     """Least element over axes; nan where there is one."""
-    if not plain(initial, where):
-        return over("min", x, axis, keepdims, initial=initial, where=where)
-    return call("min", reductions.min, (x,), frozen(axis), keepdims)
+    if not is_unmasked(initial, where):
+        return reduce_masked("min", x, axis, keepdims, initial=initial, where=where)
+    return apply_op("min", reductions.min, (x,), hashable_axis(axis), keepdims)
 
 
 def ptp(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
@@ -126,9 +126,9 @@ def mean(
     where: ArrayLike | None = None,
 ) -> Array:
     """Mean over axes; of integers as float32."""
-    if not plain(None, where):
-        return over("mean", x, axis, keepdims, where=where, dtype=dtype)
-    return call("mean", reductions.mean, (x,), frozen(axis), keepdims, _dtype(dtype))
+    if not is_unmasked(None, where):
+        return reduce_masked("mean", x, axis, keepdims, where=where, dtype=dtype)
+    return apply_op("mean", reductions.mean, (x,), hashable_axis(axis), keepdims, _dtype(dtype))
 
 
 def var(
@@ -143,10 +143,10 @@ def var(
     where: ArrayLike | None = None,
 ) -> Array:
     """Variance over axes: mean squared distance from the mean, divided by the count less `correction` (or `ddof`)."""
-    less = masked.taken_off("var", correction, ddof)
-    if not plain(None, where):
-        return over("var", x, axis, keepdims, where=where, dtype=dtype, correction=less)
-    return call("var", reductions.var, (x,), frozen(axis), keepdims, _dtype(dtype), less)
+    less = masked_reductions.degrees_of_freedom("var", correction, ddof)
+    if not is_unmasked(None, where):
+        return reduce_masked("var", x, axis, keepdims, where=where, dtype=dtype, correction=less)
+    return apply_op("var", reductions.var, (x,), hashable_axis(axis), keepdims, _dtype(dtype), less)
 
 
 def std(
@@ -161,10 +161,10 @@ def std(
     where: ArrayLike | None = None,
 ) -> Array:
     """Standard deviation over axes: the root of `var`."""
-    less = masked.taken_off("std", correction, ddof)
-    if not plain(None, where):
-        return over("std", x, axis, keepdims, where=where, dtype=dtype, correction=less)
-    return call("std", reductions.std, (x,), frozen(axis), keepdims, _dtype(dtype), less)
+    less = masked_reductions.degrees_of_freedom("std", correction, ddof)
+    if not is_unmasked(None, where):
+        return reduce_masked("std", x, axis, keepdims, where=where, dtype=dtype, correction=less)
+    return apply_op("std", reductions.std, (x,), hashable_axis(axis), keepdims, _dtype(dtype), less)
 
 
 def any(
@@ -176,9 +176,9 @@ def any(
     where: ArrayLike | None = None,
 ) -> Array:
     """Whether an element is not zero."""
-    if not plain(None, where):
-        return over("any", x, axis, keepdims, where=where)
-    return call("any", reductions.any, (x,), frozen(axis), keepdims)
+    if not is_unmasked(None, where):
+        return reduce_masked("any", x, axis, keepdims, where=where)
+    return apply_op("any", reductions.any, (x,), hashable_axis(axis), keepdims)
 
 
 def all(
@@ -190,24 +190,24 @@ def all(
     where: ArrayLike | None = None,
 ) -> Array:
     """Whether no element is zero."""
-    if not plain(None, where):
-        return over("all", x, axis, keepdims, where=where)
-    return call("all", reductions.all, (x,), frozen(axis), keepdims)
+    if not is_unmasked(None, where):
+        return reduce_masked("all", x, axis, keepdims, where=where)
+    return apply_op("all", reductions.all, (x,), hashable_axis(axis), keepdims)
 
 
 def count_nonzero(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """How many elements are not zero, as int32."""
-    return call("count_nonzero", reductions.count_nonzero, (x,), frozen(axis), keepdims)
+    return apply_op("count_nonzero", reductions.count_nonzero, (x,), hashable_axis(axis), keepdims)
 
 
 def argmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Where the greatest element is, as int32: the first one; in the flattened array for axis None."""
-    return call("argmax", reductions.argmax, (x,), axis, keepdims)
+    return apply_op("argmax", reductions.argmax, (x,), axis, keepdims)
 
 
 def argmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Where the least element is, as int32: the first one; in the flattened array for axis None."""
-    return call("argmin", reductions.argmin, (x,), axis, keepdims)
+    return apply_op("argmin", reductions.argmin, (x,), axis, keepdims)
 
 
 # NumPy's other names.

@@ -12,17 +12,17 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.ir import NDArray
-from fxad.lax.placing import beside
+from fxad.lax.placement import place_like_operands
+from fxad.numpy.apply import as_array
 from fxad.numpy.binary import logical_xor, minimum, where
-from fxad.numpy.calls import as_array
+from fxad.numpy.composites import jit_composite, jit_composite_all
 from fxad.numpy.creation import full
-from fxad.numpy.dependent import known, places
 from fxad.numpy.indexing import nonzero
 from fxad.numpy.sets import isin
 from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted
-from fxad.numpy.staging import written, written_all
 from fxad.numpy.types import result_type
+from fxad.numpy.value_dependent import concrete_value, index_dtype_array
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 _SIZED: Final = "say size=: the result then has so many elements"
@@ -31,7 +31,7 @@ _SIZED: Final = "say size=: the result then has so many elements"
 def union1d(x1: ArrayLike, x2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """The elements of x1 or x2, or both."""
     if size is None:
-        return beside("union1d", (x1, x2), asarray(np.union1d(*_known("union1d", x1, x2))))
+        return place_like_operands("union1d", (x1, x2), asarray(np.union1d(*_known("union1d", x1, x2))))
     a, b = _pair("union1d", x1, x2)
     return _sized(concat([a, b]), None, None, "all", size, fill_value)[0]
 
@@ -47,7 +47,7 @@ def setdiff1d(
     """The elements of x1 that are not in x2; in the order they have for `assume_unique`."""
     if size is None:
         values = _known("setdiff1d", x1, x2)
-        return beside("setdiff1d", (x1, x2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
+        return place_like_operands("setdiff1d", (x1, x2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
     a, b = _pair("setdiff1d", x1, x2)
     return _sized(a, None, b, "outside", size, fill_value)[0].astype(as_array("setdiff1d", x1).dtype)
 
@@ -63,7 +63,7 @@ def setxor1d(
     """The elements that are in exactly one of x1 and x2."""
     if size is None:
         values = _known("setxor1d", x1, x2)
-        return beside("setxor1d", (x1, x2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
+        return place_like_operands("setxor1d", (x1, x2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
     a, b = _pair("setxor1d", x1, x2)
     return _sized(concat([a, b]), a, b, "one", size, fill_value)[0]
 
@@ -84,11 +84,13 @@ def intersect1d(
     if size is None:
         values = _known("intersect1d", x1, x2)
         both, *at = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
-        outs = beside("intersect1d", (x1, x2), (asarray(both), places(at[0]), places(at[1])))
+        outs = place_like_operands(
+            "intersect1d", (x1, x2), (asarray(both), index_dtype_array(at[0]), index_dtype_array(at[1]))
+        )
         return outs if return_indices else outs[0]
     a, b = _pair("intersect1d", x1, x2)
     found, there, first = _sized(a, None, b, "inside", size, fill_value)
-    return (found, first, written(_place, b, found, there)) if return_indices else found
+    return (found, first, jit_composite(_place, b, found, there)) if return_indices else found
 
 
 def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
@@ -98,7 +100,7 @@ def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
 
 
 def _known(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[NDArray, NDArray]:
-    return known(name, x1, _SIZED).reshape(-1), known(name, x2, _SIZED, 1).reshape(-1)
+    return concrete_value(name, x1, _SIZED).reshape(-1), concrete_value(name, x2, _SIZED, 1).reshape(-1)
 
 
 def _sized(
@@ -107,7 +109,7 @@ def _sized(
     fill = None if fill_value is None else asarray(fill_value, x.dtype)
     if not x.size:
         return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
-    found, there, first = written_all(_kept, x, one, other, which, size, fill)
+    found, there, first = jit_composite_all(_kept, x, one, other, which, size, fill)
     return found, there, first
 
 

@@ -8,15 +8,15 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.ir import NDArray
-from fxad.lax.placing import beside
+from fxad.lax.placement import place_like_operands
+from fxad.numpy.apply import as_array
 from fxad.numpy.binary import equal, minimum, where
-from fxad.numpy.calls import as_array
 from fxad.numpy.creation import arange, full
 from fxad.numpy.cumulative import cumulative_sum
-from fxad.numpy.dependent import known, places
 from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted, sort
 from fxad.numpy.types import result_type
+from fxad.numpy.value_dependent import concrete_value, index_dtype_array
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 _SIZED: Final = "use unique(x, size=...), whose result has a size that you state"
@@ -57,28 +57,37 @@ def unique_all(x: ArrayLike, /) -> UniqueAll:
 
     Rule: nans are distinct from each other; -0.0 is 0.0.
     """
-    value = known("unique_all", x, _SIZED)
+    value = concrete_value("unique_all", x, _SIZED)
     distinct, first, inverse, counts = _unique(value, False)
-    outs = UniqueAll(asarray(distinct), places(first), places(inverse.reshape(value.shape)), places(counts))
-    return beside("unique_all", (x,), outs)
+    outs = UniqueAll(
+        asarray(distinct),
+        index_dtype_array(first),
+        index_dtype_array(inverse.reshape(value.shape)),
+        index_dtype_array(counts),
+    )
+    return place_like_operands("unique_all", (x,), outs)
 
 
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
     """The distinct elements in increasing order, and how many there are of each; nans are distinct from each other."""
-    distinct, _, _, counts = _unique(known("unique_counts", x, _SIZED), False)
-    return beside("unique_counts", (x,), UniqueCounts(asarray(distinct), places(counts)))
+    distinct, _, _, counts = _unique(concrete_value("unique_counts", x, _SIZED), False)
+    return place_like_operands("unique_counts", (x,), UniqueCounts(asarray(distinct), index_dtype_array(counts)))
 
 
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     """The distinct elements in increasing order, and which one each element is; nans are distinct from each other."""
-    value = known("unique_inverse", x, _SIZED)
+    value = concrete_value("unique_inverse", x, _SIZED)
     distinct, _, inverse, _ = _unique(value, False)
-    return beside("unique_inverse", (x,), UniqueInverse(asarray(distinct), places(inverse.reshape(value.shape))))
+    return place_like_operands(
+        "unique_inverse", (x,), UniqueInverse(asarray(distinct), index_dtype_array(inverse.reshape(value.shape)))
+    )
 
 
 def unique_values(x: ArrayLike, /) -> Array:
     """The distinct elements in increasing order; nans are distinct from each other."""
-    return beside("unique_values", (x,), asarray(_unique(known("unique_values", x, _SIZED), False)[0]))
+    return place_like_operands(
+        "unique_values", (x,), asarray(_unique(concrete_value("unique_values", x, _SIZED), False)[0])
+    )
 
 
 def unique(
@@ -99,10 +108,10 @@ def unique(
           with count 0. Without, the size depends on the values, so not in a traced function.
     """
     if size is None:
-        value = known("unique", x, _SIZED)
+        value = concrete_value("unique", x, _SIZED)
         distinct, *rest = _unique(value, equal_nan)
-        first, inverse, counts = [places(r) for r in rest]
-        outs = beside("unique", (x,), (asarray(distinct), first, inverse.reshape(value.shape), counts))
+        first, inverse, counts = [index_dtype_array(r) for r in rest]
+        outs = place_like_operands("unique", (x,), (asarray(distinct), first, inverse.reshape(value.shape), counts))
     else:
         outs = _sized(as_array("unique", x), size, fill_value, equal_nan)
     wanted = (True, return_index, return_inverse, return_counts)

@@ -9,10 +9,10 @@ import numpy as np
 from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
-from fxad.numpy.calls import as_array, call, calls
+from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.operations import contractions, indexing, promotion, shapes
-from fxad.operations.axes import Axes, axis_of, frozen
-from fxad.operations.methods import sizes
+from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
+from fxad.operations.methods import sizes_argument
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Arrays = Sequence[ArrayLike]
@@ -23,47 +23,47 @@ def reshape(x: ArrayLike, /, shape: int | Sequence[int], *, copy: bool | None = 
 
     Rule: arrays are immutable, so whether `copy` makes one cannot be told.
     """
-    return call("reshape", shapes.reshape, (x,), sizes((shape,)))
+    return apply_op("reshape", shapes.reshape, (x,), sizes_argument((shape,)))
 
 
 def ravel(x: ArrayLike, /) -> Array:
     """All elements on one axis."""
-    return call("ravel", shapes.reshape, (x,), (-1,))
+    return apply_op("ravel", shapes.reshape, (x,), (-1,))
 
 
 def permute_dims(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Array:
     """The axes in another order; reversed for None."""
-    return call("permute_dims", shapes.transpose, (x,), None if axes is None else sizes((axes,)))
+    return apply_op("permute_dims", shapes.transpose, (x,), None if axes is None else sizes_argument((axes,)))
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:
     """The last two axes exchanged."""
-    return call("matrix_transpose", shapes.matrix_transpose, (x,))
+    return apply_op("matrix_transpose", shapes.matrix_transpose, (x,))
 
 
 def swapaxes(x: ArrayLike, /, axis1: int, axis2: int) -> Array:
     """Two axes exchanged."""
-    return call("swapaxes", shapes.swapaxes, (x,), axis1, axis2)
+    return apply_op("swapaxes", shapes.swapaxes, (x,), axis1, axis2)
 
 
 def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
     """Axes put at other places, the rest in order."""
-    return call("moveaxis", shapes.moveaxis, (x,), frozen(source), frozen(destination))
+    return apply_op("moveaxis", shapes.moveaxis, (x,), hashable_axis(source), hashable_axis(destination))
 
 
 def squeeze(x: ArrayLike, /, axis: Axes = None) -> Array:
     """Without axes of size 1: all of them for None."""
-    return call("squeeze", shapes.squeeze, (x,), frozen(axis))
+    return apply_op("squeeze", shapes.squeeze, (x,), hashable_axis(axis))
 
 
 def expand_dims(x: ArrayLike, /, axis: int | Sequence[int]) -> Array:
     """New axes of size 1, at `axis` of the result."""
-    return call("expand_dims", shapes.expand_dims, (x,), frozen(axis))
+    return apply_op("expand_dims", shapes.expand_dims, (x,), hashable_axis(axis))
 
 
 def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Array:
     """x broadcast to a shape."""
-    return call("broadcast_to", shapes.broadcast_to, (x,), as_shape((shape,) if isinstance(shape, int) else shape))
+    return apply_op("broadcast_to", shapes.broadcast_to, (x,), as_shape((shape,) if isinstance(shape, int) else shape))
 
 
 def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ def broadcast_arrays(*arrays: ArrayLike) -> tuple[Array, ...]:
 
 def flip(x: ArrayLike, /, axis: Axes = None) -> Array:
     """The elements in reverse order along axes."""
-    return call("flip", shapes.flip, (x,), frozen(axis))
+    return apply_op("flip", shapes.flip, (x,), hashable_axis(axis))
 
 
 def fliplr(x: ArrayLike, /) -> Array:
@@ -97,7 +97,7 @@ def flipud(x: ArrayLike, /) -> Array:
 
 def roll(x: ArrayLike, /, shift: int | Sequence[int], axis: Axes = None) -> Array:
     """The elements moved along axes, those that leave at the end come in at the front; flattened for axis None."""
-    return call("roll", shapes.roll, (x,), frozen(shift), frozen(axis))
+    return apply_op("roll", shapes.roll, (x,), hashable_axis(shift), hashable_axis(axis))
 
 
 def atleast_1d(x: ArrayLike) -> Array:
@@ -112,7 +112,7 @@ def atleast_2d(x: ArrayLike) -> Array:
 
 def _at_least(name: str, x: ArrayLike, n: int) -> Array:
     missing = max(n - aval_of(x, f"{name}: argument 0").ndim, 0)
-    return call(name, shapes.expand_dims, (x,), tuple(range(missing)))
+    return apply_op(name, shapes.expand_dims, (x,), tuple(range(missing)))
 
 
 # ----------------------------------------------------------------------------------------------- together and apart
@@ -120,12 +120,12 @@ def _at_least(name: str, x: ArrayLike, n: int) -> Array:
 
 def concat(arrays: Arrays, /, axis: int | None = 0) -> Array:
     """Arrays one after the other along an axis; flattened first for None."""
-    return call("concat", shapes.concatenate, _sequence("concat", arrays), axis)
+    return apply_op("concat", shapes.concatenate, _sequence("concat", arrays), axis)
 
 
 def stack(arrays: Arrays, /, axis: int = 0) -> Array:
     """Arrays of one shape along a new axis."""
-    return call("stack", shapes.stack, _sequence("stack", arrays), axis)
+    return apply_op("stack", shapes.stack, _sequence("stack", arrays), axis)
 
 
 def _sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
@@ -157,14 +157,14 @@ def column_stack(arrays: Arrays, /) -> Array:
 def unstack(x: ArrayLike, /, axis: int = 0) -> tuple[Array, ...]:
     """The arrays along an axis."""
     array = as_array("unstack", x)
-    k = axis_of("unstack", axis, array.ndim)
+    k = normalize_axis_index("unstack", axis, array.ndim)
     return tuple([array[(*[slice(None)] * k, i)] for i in range(array.shape[k])])
 
 
 def split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """Parts of x along an axis: so many of one size, or between these positions."""
     shape = aval_of(x, "split: argument 0").shape
-    n = shape[axis_of("split", axis, len(shape))]
+    n = shape[normalize_axis_index("split", axis, len(shape))]
     given = indices_or_sections
     if isinstance(given, int) and (given <= 0 or n % given):
         raise ShapeError(f"split: axis {axis} of size {n} does not divide into {given} equal parts")
@@ -174,7 +174,7 @@ def split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int =
 def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """`split`, where the last parts may be smaller by one."""
     shape = aval_of(x, "array_split: argument 0").shape
-    n = shape[axis_of("array_split", axis, len(shape))]
+    n = shape[normalize_axis_index("array_split", axis, len(shape))]
     given = indices_or_sections
     if isinstance(given, int):
         if given <= 0:
@@ -182,13 +182,13 @@ def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis:
         size, more = divmod(n, given)
         at = [k * size + min(k, more) for k in range(1, given)]
     else:
-        at = list(sizes((given,)))
-    return list(calls("split", shapes.split, (x,), tuple(at), axis))
+        at = list(sizes_argument((given,)))
+    return list(apply_op_all("split", shapes.split, (x,), tuple(at), axis))
 
 
 def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Array:
     """The whole array `repetitions` times along each axis."""
-    return call("tile", shapes.tile, (x,), sizes((repetitions,)))
+    return apply_op("tile", shapes.tile, (x,), sizes_argument((repetitions,)))
 
 
 # -------------------------------------------------------------------------------------------------------- diagonals
@@ -196,7 +196,7 @@ def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Array:
 
 def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonal of two axes, as a last axis."""
-    return call("diagonal", contractions.diagonal, (x,), offset, axis1, axis2)
+    return apply_op("diagonal", contractions.diagonal, (x,), offset, axis1, axis2)
 
 
 def trace(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
@@ -211,7 +211,7 @@ def diag(x: ArrayLike, /, k: int = 0) -> Array:
         return diagonal(array, k)
     if array.ndim != 1:
         raise ShapeError(f"diag: takes a vector or a matrix, got {array.aval}")
-    return call("diag", shapes.diagonal_matrix, (array,), k)
+    return apply_op("diag", shapes.diagonal_matrix, (array,), k)
 
 
 # ----------------------------------------------------------------------------------------------------------- places
@@ -227,12 +227,12 @@ def take(x: ArrayLike, indices: ArrayLike | Sequence[int], /, axis: int | None =
     at = given if aval.size else np.zeros(aval.shape, np.int32)  # an empty list is float64 to NumPy
     if axis is None:
         return array.ravel()[at]
-    return array[(*[slice(None)] * axis_of("take", axis, array.ndim), at)]
+    return array[(*[slice(None)] * normalize_axis_index("take", axis, array.ndim), at)]
 
 
 def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Array:
     """The elements at `indices` along an axis, the other axes gone through together."""
-    return call("take_along_axis", indexing.take_along_axis, (x, indices), axis)
+    return apply_op("take_along_axis", indexing.take_along_axis, (x, indices), axis)
 
 
 def diff(
@@ -242,7 +242,7 @@ def diff(
     if n < 0:
         raise ParameterError(f"diff: order {n} is below 0")
     array = as_array("diff", x)
-    k = axis_of("diff", axis, array.ndim)
+    k = normalize_axis_index("diff", axis, array.ndim)
     parts = [_end("diff", prepend, array, k), array, _end("diff", append, array, k)]
     if n:
         array = concat([p for p in parts if p is not None], k)

@@ -10,18 +10,18 @@ import numpy as np
 
 from fxad import dtypes, lax
 from fxad.errors import DTypeError, ParameterError, ShapeError, described
+from fxad.numpy.apply import as_array
 from fxad.numpy.binary import clip, divide, remainder, where
-from fxad.numpy.calls import as_array
+from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.numpy.creation import full, ones
 from fxad.numpy.cumulative import cumsum
 from fxad.numpy.shapes import concat, diff, flip, moveaxis
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.special import i0
-from fxad.numpy.staging import met, written
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, cos, sqrt
 from fxad.operations import promotion
-from fxad.operations.axes import axes_of, axis_of
+from fxad.operations.axes import normalize_axes, normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
 _OVERLAPS: Final = ("full", "same", "valid")
@@ -47,7 +47,7 @@ def _filtered(name: str, a: ArrayLike, v: ArrayLike, mode: str, preferred: objec
         if array.ndim > 1 or not array.size:
             raise ShapeError(f"{name}: argument {k} must be a vector that is not empty, got {array.aval}")
     want = None if preferred is None else dtypes.as_dtype(preferred)
-    return written(_slid, x.reshape(-1), y.reshape(-1), mode, name == "correlate", want)
+    return jit_composite(_slid, x.reshape(-1), y.reshape(-1), mode, name == "correlate", want)
 
 
 def _slid(x: Array, y: Array, mode: str, correlated: bool, want: dtypes.DType | None) -> Array:
@@ -83,15 +83,15 @@ def interp(
 
     Rule: the derivative with respect to x is the slope of the line, to the right at the points themselves.
     """
-    at, places, values = met("interp", x, xp, fp)
+    at, places, values = promote_arguments("interp", x, xp, fp)
     if places.ndim != 1 or places.shape != values.shape or not places.size:
         raise ShapeError(f"interp: xp and fp must be vectors of one size, at least 1, got {places.aval}, {values.aval}")
     if dtypes.COMPLEX & {at.dtype, places.dtype}:
         raise DTypeError(f"interp: x and xp must be real, got {at.aval} and {places.aval}")
     period = None if period is None else _period(period)
     ends = ((3, left), (4, right))
-    beyond = [None if v is None else met("interp", v, first=k, dtype=values.dtype)[0] for k, v in ends]
-    return written(_interpolated, at, places, values, *beyond, period)
+    beyond = [None if v is None else promote_arguments("interp", v, first=k, dtype=values.dtype)[0] for k, v in ends]
+    return jit_composite(_interpolated, at, places, values, *beyond, period)
 
 
 def _period(period: ArrayLike) -> float:
@@ -108,8 +108,8 @@ def _period(period: ArrayLike) -> float:
 def _interpolated(
     x: Array, xp: Array, fp: Array, left: Array | None, right: Array | None, period: float | None
 ) -> Array:
-    real = promotion.inexact(result_type(x, xp))
-    dtype = result_type(real, promotion.inexact(fp.dtype))
+    real = promotion.to_inexact_dtype(result_type(x, xp))
+    dtype = result_type(real, promotion.to_inexact_dtype(fp.dtype))
     x, xp, fp = x.astype(real), xp.astype(real), fp.astype(dtype)
     if period is not None:
         x, xp = remainder(x, period), remainder(xp, period)
@@ -146,25 +146,31 @@ def gradient(
     """
     array = as_array("gradient", f)
     given = (axis,) if isinstance(axis, int) else axis
-    axes = tuple(range(array.ndim)) if given is None else tuple([axis_of("gradient", a, array.ndim) for a in given])
-    axes_of("gradient", axes, array.ndim)  # none is there twice
+    axes = (
+        tuple(range(array.ndim))
+        if given is None
+        else tuple([normalize_axis_index("gradient", a, array.ndim) for a in given])
+    )
+    normalize_axes("gradient", axes, array.ndim)  # none is there twice
     if edge_order not in (1, 2):
         raise ParameterError(f"gradient: edge_order must be 1 or 2, got {edge_order}")
     if len(varargs) not in (0, 1, len(axes)):
         raise ParameterError(f"gradient: {len(varargs)} distances for {len(axes)} axes")
-    steps = list(met("gradient", *(varargs or (1,)), first=1, dtype=promotion.inexact(array.dtype)))
+    steps = list(
+        promote_arguments("gradient", *(varargs or (1,)), first=1, dtype=promotion.to_inexact_dtype(array.dtype))
+    )
     steps = steps * len(axes) if len(steps) == 1 else steps
     for a, h in zip(axes, steps, strict=True):
         if array.shape[a] < edge_order + 1:
             raise ShapeError(f"gradient: axis {a} of {array.aval} has fewer than {edge_order + 1} elements")
         if h.ndim > 1 or (h.ndim and h.shape != (array.shape[a],)):
             raise ShapeError(f"gradient: coordinates {h.aval} for axis {a} of {array.aval}")
-    slopes = [written(_slope, array, h, a, edge_order) for a, h in zip(axes, steps, strict=True)]
+    slopes = [jit_composite(_slope, array, h, a, edge_order) for a, h in zip(axes, steps, strict=True)]
     return slopes[0] if len(slopes) == 1 else slopes
 
 
 def _slope(f: Array, h: Array, axis: int, order: int) -> Array:
-    f = f.astype(promotion.inexact(f.dtype))
+    f = f.astype(promotion.to_inexact_dtype(f.dtype))
     h = h.astype(f.dtype)
     f = moveaxis(f, axis, -1)
     n = f.shape[-1]
@@ -197,17 +203,19 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
           y with one element less along the axis.
     """
     array = as_array("trapezoid", y)
-    k = axis_of("trapezoid", axis, array.ndim)
+    k = normalize_axis_index("trapezoid", axis, array.ndim)
     if x is None:
-        return written(_trapezoid, array, None, *met("trapezoid", dx, first=2, dtype=_floating_of(array)), k)
+        return jit_composite(
+            _trapezoid, array, None, *promote_arguments("trapezoid", dx, first=2, dtype=_floating_of(array)), k
+        )
     at = as_array("trapezoid", x, 1)
     if at.ndim == 1 and at.shape != (array.shape[k],):
         raise ShapeError(f"trapezoid: coordinates {at.aval} for axis {axis} of {array.aval}")
-    return written(_trapezoid, array, at, None, axis if at.ndim > 1 else k)
+    return jit_composite(_trapezoid, array, at, None, axis if at.ndim > 1 else k)
 
 
 def _floating_of(x: Array) -> dtypes.DType:
-    return promotion.inexact(x.dtype)
+    return promotion.to_inexact_dtype(x.dtype)
 
 
 def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
@@ -227,7 +235,7 @@ def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period
     array = as_array("unwrap", p)
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"unwrap: takes real values, got {array.aval}")
-    return written(_unwrapped, array, discont, axis_of("unwrap", axis, array.ndim), period)
+    return jit_composite(_unwrapped, array, discont, normalize_axis_index("unwrap", axis, array.ndim), period)
 
 
 def _unwrapped(p: Array, discont: float | None, axis: int, period: float) -> Array:
@@ -272,7 +280,7 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
     b = as_array("kaiser", beta, 1)
     if b.ndim:
         raise ShapeError(f"kaiser: beta must be one number, got {b.aval}")
-    return written(_kaiser, n, b if b.dtype in dtypes.FLOATING else b.astype(dtypes.float32))
+    return jit_composite(_kaiser, n, b if b.dtype in dtypes.FLOATING else b.astype(dtypes.float32))
 
 
 def _points(name: str, M: int) -> int:
@@ -283,7 +291,7 @@ def _points(name: str, M: int) -> int:
 
 def _window(name: str, M: int) -> Array:
     n = _points(name, M)
-    return ones((n,)) if n <= 1 else written(_shaped, n, name)
+    return ones((n,)) if n <= 1 else jit_composite(_shaped, n, name)
 
 
 def _shaped(n: int, name: str) -> Array:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.errors import ArgumentError, AxisError
-from fxad.numpy.calls import as_array, call
+from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import take, unstack
 from fxad.operations import sorting
-from fxad.operations.axes import axis_of, integers
+from fxad.operations.axes import normalize_axis_index, to_ints
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -18,7 +18,7 @@ def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, st
     Rule: nans come last, and first when descending. Complex numbers go by their real, then by their imaginary parts.
     """
     del stable  # it always is
-    return call("sort", sorting.sort, (x,), axis, bool(descending))
+    return apply_op("sort", sorting.sort, (x,), axis, bool(descending))
 
 
 def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
@@ -27,7 +27,7 @@ def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False,
     Law: equal elements keep their order, descending too, `stable` or not.
     """
     del stable  # it always is
-    return call("argsort", sorting.argsort, (x,), axis, bool(descending))
+    return apply_op("argsort", sorting.argsort, (x,), axis, bool(descending))
 
 
 def lexsort(keys: ArrayLike | tuple[ArrayLike, ...] | list[ArrayLike], axis: int = -1) -> Array:
@@ -39,7 +39,7 @@ def lexsort(keys: ArrayLike | tuple[ArrayLike, ...] | list[ArrayLike], axis: int
         given = unstack(array) if array.ndim else ()
     if not given:
         raise ArgumentError("lexsort: takes at least one key")
-    return call("lexsort", sorting.lexsort, given, axis)
+    return apply_op("lexsort", sorting.lexsort, given, axis)
 
 
 def partition(x: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Array:
@@ -59,8 +59,8 @@ def argpartition(x: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) 
 
 def _check_places(name: str, x: ArrayLike, kth: int | Sequence[int], axis: int | None) -> None:
     array = as_array(name, x)
-    n = array.size if axis is None else array.shape[axis_of(name, axis, array.ndim)]
-    for k in integers(name, "kth", kth if isinstance(kth, Sequence) else (kth,)):
+    n = array.size if axis is None else array.shape[normalize_axis_index(name, axis, array.ndim)]
+    for k in to_ints(name, "kth", kth if isinstance(kth, Sequence) else (kth,)):
         if not -n <= k < n:
             raise AxisError(f"{name}: place {k} is out of range for an axis of {n} elements")
 
@@ -76,4 +76,4 @@ def searchsorted(
            "sort": both sorted together; "compare_all": every element with every other, best for small x1.
     """
     given = x1 if sorter is None else take(x1, sorter)
-    return call("searchsorted", sorting.searchsorted, (given, x2), side, method)
+    return apply_op("searchsorted", sorting.searchsorted, (given, x2), side, method)

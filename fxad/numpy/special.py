@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from fxad.numpy.calls import call
+from fxad.numpy.apply import apply_op
 from fxad.operations import special
 from fxad.tracing.array import Array, ArrayLike
 
 
 def i0(x: ArrayLike, /) -> Array:
     """The modified Bessel function of the first kind of order 0."""
-    return call("i0", special.i0, (x,))
+    return apply_op("i0", special.i0, (x,))
 
 
 def sinc(x: ArrayLike, /) -> Array:
     """sin(pi x) / (pi x), 1 at 0."""
-    return call("sinc", special.sinc, (x,))
+    return apply_op("sinc", special.sinc, (x,))

@@ -11,8 +11,9 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.numpy.apply import as_array
 from fxad.numpy.binary import clip, logical_or, where
-from fxad.numpy.calls import as_array
+from fxad.numpy.composites import jit_composite, jit_composite_all
 from fxad.numpy.creation import asarray, full
 from fxad.numpy.cumulative import cumsum
 from fxad.numpy.products import matmul
@@ -26,10 +27,9 @@ from fxad.numpy.shapes import (
     take_along_axis,
 )
 from fxad.numpy.sorting import argsort, sort
-from fxad.numpy.staging import written, written_all
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
-from fxad.operations.axes import Axes, axes_of, frozen
+from fxad.operations.axes import Axes, hashable_axis, normalize_axes
 from fxad.tracing.array import Array, ArrayLike
 
 Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
@@ -57,20 +57,20 @@ def average(
     Rule:   weights that sum to 0 give nan or infinities.
     """
     array = as_array("average", x)
-    axes = axes_of("average", axis, array.ndim)
+    axes = normalize_axes("average", axis, array.ndim)
     if weights is None:
         mean = array.mean(axes, keepdims=keepdims)
         count = array.size / mean.size if mean.size else 0
         return (mean, full(mean.shape, count, mean.dtype)) if returned else mean
     w = as_array("average", weights, 2)
-    given = axes if axis is None else tuple(np.atleast_1d(np.asarray(frozen(axis))).tolist())
+    given = axes if axis is None else tuple(np.atleast_1d(np.asarray(hashable_axis(axis))).tolist())
     order = [a % array.ndim for a in given] if array.ndim else []
     if w.shape not in (array.shape, tuple([array.shape[a] for a in order])):
         raise ShapeError(
             f"average: weights of shape {w.shape} for axis {axis} of {array.aval}",
             remedy="give weights of the shape of the array, or one for each place along the axes",
         )
-    mean, total = written_all(_weighted, array, w, axes, tuple(order), bool(keepdims))
+    mean, total = jit_composite_all(_weighted, array, w, axes, tuple(order), bool(keepdims))
     return (mean, total) if returned else mean
 
 
@@ -109,7 +109,7 @@ def cov(
     weights = [_observed(name, w, n) for name, w in (("fweights", fweights), ("aweights", aweights))]
     if weights[0] is not None and weights[0].dtype not in dtypes.INTEGER:
         raise DTypeError(f"cov: fweights must be integers, got {weights[0].aval}", remedy="use aweights")
-    return written(_cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, less, _asked("cov", dtype))
+    return jit_composite(_cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, less, _asked("cov", dtype))
 
 
 def _asked(name: str, dtype: object) -> DType | None:
@@ -170,7 +170,7 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, d
     found = want or result_type(*[stated(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None])
     # a covariance may be out of the range of a narrow dtype, a correlation is not
     inner = dtypes.accumulated(found)
-    return written(_correlations, cov(x, y, rowvar, dtype=inner if inner is not found else want)).astype(found)
+    return jit_composite(_correlations, cov(x, y, rowvar, dtype=inner if inner is not found else want)).astype(found)
 
 
 def _correlations(c: Array) -> Array:
@@ -284,7 +284,7 @@ def _quantile(
     weights: ArrayLike | None,
 ) -> Array:
     array = as_array(name, x)
-    axes = axes_of(name, axis, array.ndim)
+    axes = normalize_axes(name, axis, array.ndim)
     if method not in METHODS:
         raise ParameterError(f"{name}: method {method!r} is not known", remedy=f"use one of {' '.join(METHODS)}")
     if array.dtype in dtypes.COMPLEX:
@@ -292,7 +292,7 @@ def _quantile(
     if not all([array.shape[a] for a in axes]):
         raise ShapeError(f"{name}: {array.aval} has no elements along axis {axis}")
     if weights is None:
-        return written(_ordered, array, _probabilities(name, q, whole), whole, axes, method, bool(keepdims), skip)
+        return jit_composite(_ordered, array, _probabilities(name, q, whole), whole, axes, method, bool(keepdims), skip)
     if method != "inverted_cdf":
         raise ParameterError(f"{name}: weights are for method 'inverted_cdf', not {method!r}")
     w = as_array(name, weights, 2)
@@ -300,7 +300,7 @@ def _quantile(
         if len(axes) != 1 or w.shape != (array.shape[axes[0]],):
             raise ShapeError(f"{name}: weights of shape {w.shape} for axis {axis} of {array.aval}")
         w = w.reshape([-1 if a == axes[0] else 1 for a in range(array.ndim)])
-    return written(_by_weight, array, w, _probabilities(name, q, whole), whole, axes, bool(keepdims), skip)
+    return jit_composite(_by_weight, array, w, _probabilities(name, q, whole), whole, axes, bool(keepdims), skip)
 
 
 def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:

@@ -83,23 +83,23 @@ def result_type(*arrays_and_dtypes: object) -> DType:
         raise ArgumentError("result_type: takes at least one array or dtype")
     out = strong[0] if strong else None
     for d in strong[1:]:
-        out = promotion.common("result_type", out or d, d)
+        out = promotion.promote_dtypes("result_type", out or d, d)
     for v in scalars:
         own = promotion.scalar_dtype(v, out)  # type: ignore[arg-type]
-        out = own if out is None else promotion.common("result_type", out, own)
+        out = own if out is None else promotion.promote_dtypes("result_type", out, own)
     return out or dtypes.float32
 
 
 def promote_types(a: object, b: object, /) -> DType:
     """The common dtype of two dtypes."""
-    return promotion.common("promote_types", dtypes.as_dtype(a), dtypes.as_dtype(b))
+    return promotion.promote_dtypes("promote_types", dtypes.as_dtype(a), dtypes.as_dtype(b))
 
 
 def can_cast(from_: object, to: object, /) -> bool:
     """Whether promotion would turn one dtype into another."""
     a, b = _dtype_of(from_), dtypes.as_dtype(to)
     try:
-        return promotion.common("can_cast", a, b) is b
+        return promotion.promote_dtypes("can_cast", a, b) is b
     except DTypeError:
         return False
 

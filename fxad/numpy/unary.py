@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fxad import dtypes
-from fxad.numpy.calls import call, placed
+from fxad.numpy.apply import apply_op, to_device
 from fxad.operations import arithmetic, elementwise
 from fxad.primitives.elementwise import (
     ACOS,
@@ -40,127 +40,127 @@ from fxad.tracing.array import Array, ArrayLike
 
 def sin(x: ArrayLike, /) -> Array:
     """The sine of x."""
-    return call("sin", elementwise.floating, (x,), SIN)
+    return apply_op("sin", elementwise.inexact_unary, (x,), SIN)
 
 
 def cos(x: ArrayLike, /) -> Array:
     """The cosine of x."""
-    return call("cos", elementwise.floating, (x,), COS)
+    return apply_op("cos", elementwise.inexact_unary, (x,), COS)
 
 
 def tan(x: ArrayLike, /) -> Array:
     """The tangent of x."""
-    return call("tan", elementwise.floating, (x,), TAN)
+    return apply_op("tan", elementwise.inexact_unary, (x,), TAN)
 
 
 def asin(x: ArrayLike, /) -> Array:
     """The arc sine of x."""
-    return call("asin", elementwise.floating, (x,), ASIN)
+    return apply_op("asin", elementwise.inexact_unary, (x,), ASIN)
 
 
 def acos(x: ArrayLike, /) -> Array:
     """The arc cosine of x."""
-    return call("acos", elementwise.floating, (x,), ACOS)
+    return apply_op("acos", elementwise.inexact_unary, (x,), ACOS)
 
 
 def atan(x: ArrayLike, /) -> Array:
     """The arc tangent of x."""
-    return call("atan", elementwise.floating, (x,), ATAN)
+    return apply_op("atan", elementwise.inexact_unary, (x,), ATAN)
 
 
 def sinh(x: ArrayLike, /) -> Array:
     """The hyperbolic sine of x."""
-    return call("sinh", elementwise.floating, (x,), SINH)
+    return apply_op("sinh", elementwise.inexact_unary, (x,), SINH)
 
 
 def cosh(x: ArrayLike, /) -> Array:
     """The hyperbolic cosine of x."""
-    return call("cosh", elementwise.floating, (x,), COSH)
+    return apply_op("cosh", elementwise.inexact_unary, (x,), COSH)
 
 
 def tanh(x: ArrayLike, /) -> Array:
     """The hyperbolic tangent of x."""
-    return call("tanh", elementwise.floating, (x,), TANH)
+    return apply_op("tanh", elementwise.inexact_unary, (x,), TANH)
 
 
 def asinh(x: ArrayLike, /) -> Array:
     """The inverse hyperbolic sine of x."""
-    return call("asinh", elementwise.floating, (x,), ASINH)
+    return apply_op("asinh", elementwise.inexact_unary, (x,), ASINH)
 
 
 def acosh(x: ArrayLike, /) -> Array:
     """The inverse hyperbolic cosine of x."""
-    return call("acosh", elementwise.floating, (x,), ACOSH)
+    return apply_op("acosh", elementwise.inexact_unary, (x,), ACOSH)
 
 
 def atanh(x: ArrayLike, /) -> Array:
     """The inverse hyperbolic tangent of x."""
-    return call("atanh", elementwise.floating, (x,), ATANH)
+    return apply_op("atanh", elementwise.inexact_unary, (x,), ATANH)
 
 
 def exp(x: ArrayLike, /) -> Array:
     """e to the power x."""
-    return call("exp", elementwise.floating, (x,), EXP)
+    return apply_op("exp", elementwise.inexact_unary, (x,), EXP)
 
 
 def exp2(x: ArrayLike, /) -> Array:
     """2 to the power x."""
-    return call("exp2", elementwise.floating, (x,), EXP2)
+    return apply_op("exp2", elementwise.inexact_unary, (x,), EXP2)
 
 
 def expm1(x: ArrayLike, /) -> Array:
     """exp(x) - 1, exact near 0."""
-    return call("expm1", elementwise.floating, (x,), EXPM1)
+    return apply_op("expm1", elementwise.inexact_unary, (x,), EXPM1)
 
 
 def log(x: ArrayLike, /) -> Array:
     """The natural logarithm of x."""
-    return call("log", elementwise.floating, (x,), LOG)
+    return apply_op("log", elementwise.inexact_unary, (x,), LOG)
 
 
 def log1p(x: ArrayLike, /) -> Array:
     """log(1 + x), exact near 0."""
-    return call("log1p", elementwise.floating, (x,), LOG1P)
+    return apply_op("log1p", elementwise.inexact_unary, (x,), LOG1P)
 
 
 def sqrt(x: ArrayLike, /) -> Array:
     """The square root of x."""
-    return call("sqrt", elementwise.floating, (x,), SQRT)
+    return apply_op("sqrt", elementwise.inexact_unary, (x,), SQRT)
 
 
 def cbrt(x: ArrayLike, /) -> Array:
     """The cube root of x."""
-    return call("cbrt", elementwise.floating, (x,), CBRT)
+    return apply_op("cbrt", elementwise.inexact_unary, (x,), CBRT)
 
 
 def log2(x: ArrayLike, /) -> Array:
     """The logarithm in base 2."""
-    return call("log2", elementwise.log_in_base, (x,), 2)
+    return apply_op("log2", elementwise.log_in_base, (x,), 2)
 
 
 def log10(x: ArrayLike, /) -> Array:
     """The logarithm in base 10."""
-    return call("log10", elementwise.log_in_base, (x,), 10)
+    return apply_op("log10", elementwise.log_in_base, (x,), 10)
 
 
 def reciprocal(x: ArrayLike, /) -> Array:
     """1 / x."""
-    return call("reciprocal", elementwise.reciprocal, (x,))
+    return apply_op("reciprocal", elementwise.reciprocal, (x,))
 
 
 def deg2rad(x: ArrayLike, /) -> Array:
     """Degrees to radians."""
-    return call("deg2rad", elementwise.scaled, (x,), math.pi / 180)
+    return apply_op("deg2rad", elementwise.times_constant, (x,), math.pi / 180)
 
 
 def rad2deg(x: ArrayLike, /) -> Array:
     """Radians to degrees."""
-    return call("rad2deg", elementwise.scaled, (x,), 180 / math.pi)
+    return apply_op("rad2deg", elementwise.times_constant, (x,), 180 / math.pi)
 
 
 def angle(x: ArrayLike, /) -> Array:
     """The angle of complex x, from -pi to pi."""
-    return call("angle", elementwise.angle, (x,))
+    return apply_op("angle", elementwise.angle, (x,))
 
 
 # ---------------------------------------------------------------------------------- results of the dtype of x
@@ -168,77 +168,77 @@ def angle(x: ArrayLike, /) -> Array:
 
 def abs(x: ArrayLike, /) -> Array:
     """The absolute value of x; real for complex x."""
-    return call("abs", arithmetic.absolute, (x,))
+    return apply_op("abs", arithmetic.absolute, (x,))
 
 
 def negative(x: ArrayLike, /) -> Array:
     """-x; refused for bools."""
-    return call("negative", arithmetic.negative, (x,))
+    return apply_op("negative", arithmetic.negative, (x,))
 
 
 def positive(x: ArrayLike, /) -> Array:
     """x itself."""
-    return call("positive", elementwise.identity, (x,))
+    return apply_op("positive", elementwise.identity, (x,))
 
 
 def sign(x: ArrayLike, /) -> Array:
     """-1, 0 or 1 by the sign of x; x / abs(x) for complex x."""
-    return call("sign", elementwise.unary, (x,), SIGN)
+    return apply_op("sign", elementwise.unary, (x,), SIGN)
 
 
 def square(x: ArrayLike, /) -> Array:
     """x * x."""
-    return call("square", elementwise.unary, (x,), SQUARE)
+    return apply_op("square", elementwise.unary, (x,), SQUARE)
 
 
 def conj(x: ArrayLike, /) -> Array:
     """The complex conjugate; real values are their own."""
-    return call("conj", elementwise.conj, (x,))
+    return apply_op("conj", elementwise.conj, (x,))
 
 
 def real(x: ArrayLike, /) -> Array:
     """The real part; real values are their own."""
-    return call("real", elementwise.real, (x,))
+    return apply_op("real", elementwise.real, (x,))
 
 
 def imag(x: ArrayLike, /) -> Array:
     """The imaginary part; 0 for real values."""
-    return call("imag", elementwise.imag, (x,))
+    return apply_op("imag", elementwise.imag, (x,))
 
 
 def floor(x: ArrayLike, /) -> Array:
     """The greatest integral value not above x."""
-    return call("floor", elementwise.rounding, (x,), FLOOR)
+    return apply_op("floor", elementwise.round_unary, (x,), FLOOR)
 
 
 def ceil(x: ArrayLike, /) -> Array:
     """The least integral value not below x."""
-    return call("ceil", elementwise.rounding, (x,), CEIL)
+    return apply_op("ceil", elementwise.round_unary, (x,), CEIL)
 
 
 def trunc(x: ArrayLike, /) -> Array:
     """The integral part of x."""
-    return call("trunc", elementwise.trunc, (x,))
+    return apply_op("trunc", elementwise.trunc, (x,))
 
 
 def round(x: ArrayLike, /, decimals: int = 0) -> Array:
     """x rounded to a number of decimals, ties to even."""
-    return call("round", elementwise.round_to, (x,), decimals)
+    return apply_op("round", elementwise.round_to, (x,), decimals)
 
 
 def rint(x: ArrayLike, /) -> Array:
     """x rounded to integral values, ties to even."""
-    return call("rint", elementwise.round_to, (x,), 0)
+    return apply_op("rint", elementwise.round_to, (x,), 0)
 
 
 def bitwise_invert(x: ArrayLike, /) -> Array:
     """Every bit of x inverted; logical not for bools."""
-    return call("bitwise_invert", arithmetic.invert, (x,))
+    return apply_op("bitwise_invert", arithmetic.invert, (x,))
 
 
 def bitwise_count(x: ArrayLike, /) -> Array:
     """How many bits of abs(x) are set."""
-    return call("bitwise_count", elementwise.bit_count, (x,))
+    return apply_op("bitwise_count", elementwise.bit_count, (x,))
 
 
 def astype(
@@ -250,12 +250,12 @@ def astype(
     device: Device | None = None,
 ) -> Array:
     """The same values in another dtype. Arrays are immutable: whether `copy` makes one cannot be told."""
-    return placed("astype", call("astype", elementwise.astype, (x,), dtypes.as_dtype(dtype)), device)
+    return to_device("astype", apply_op("astype", elementwise.astype, (x,), dtypes.as_dtype(dtype)), device)
 
 
 def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
     """x with nan and infinities replaced: by 0, and by the greatest and the least finite number."""
-    return call("nan_to_num", elementwise.nan_to_num, (x,), nan, posinf, neginf)
+    return apply_op("nan_to_num", elementwise.nan_to_num, (x,), nan, posinf, neginf)
 
 
 # --------------------------------------------------------------------------------------------------- questions
@@ -263,27 +263,27 @@ def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, n
 
 def isfinite(x: ArrayLike, /) -> Array:
     """Whether x is neither infinite nor nan."""
-    return call("isfinite", elementwise.isfinite, (x,))
+    return apply_op("isfinite", elementwise.isfinite, (x,))
 
 
 def isinf(x: ArrayLike, /) -> Array:
     """Whether x is infinite."""
-    return call("isinf", elementwise.isinf, (x,))
+    return apply_op("isinf", elementwise.isinf, (x,))
 
 
 def isnan(x: ArrayLike, /) -> Array:
     """Whether x is nan."""
-    return call("isnan", elementwise.isnan, (x,))
+    return apply_op("isnan", elementwise.isnan, (x,))
 
 
 def signbit(x: ArrayLike, /) -> Array:
     """Whether the sign is negative, that of -0.0 too."""
-    return call("signbit", elementwise.signbit, (x,))
+    return apply_op("signbit", elementwise.signbit, (x,))
 
 
 def logical_not(x: ArrayLike, /) -> Array:
     """Whether x is zero."""
-    return call("logical_not", elementwise.logical_not, (x,))
+    return apply_op("logical_not", elementwise.logical_not, (x,))
 
 
 # NumPy's other names.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fxad import dtypes
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Emit, Lit, Primitive
-from fxad.operations.promotion import convert, together
+from fxad.operations.promotion import convert, promote_and_broadcast
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -34,24 +34,24 @@ Results = tuple[Atom, ...]
 
 def binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
     """`prim` over the operands in their common dtype and shape."""
-    return emit(prim, *together(prim.name, emit, x, y))
+    return emit(prim, *promote_and_broadcast(prim.name, emit, x, y))
 
 
 def add(emit: Emit, x: Atom, y: Atom) -> Results:
     """x + y; for bools logical or, as in NumPy."""
-    x, y = together("add", emit, x, y)
+    x, y = promote_and_broadcast("add", emit, x, y)
     return emit(OR if x.aval.dtype is dtypes.bool_ else ADD, x, y)
 
 
 def multiply(emit: Emit, x: Atom, y: Atom) -> Results:
     """x * y; for bools logical and, as in NumPy."""
-    x, y = together("multiply", emit, x, y)
+    x, y = promote_and_broadcast("multiply", emit, x, y)
     return emit(AND if x.aval.dtype is dtypes.bool_ else MUL, x, y)
 
 
 def true_divide(emit: Emit, x: Atom, y: Atom) -> Results:
     """x / y; integers and bools are divided in float64, as in NumPy."""
-    x, y = together("divide", emit, x, y)
+    x, y = promote_and_broadcast("divide", emit, x, y)
     dtype = x.aval.dtype if x.aval.dtype in dtypes.INEXACT else dtypes.float64
     return emit(DIV, convert(emit, x, dtype), convert(emit, y, dtype))
 
@@ -59,7 +59,7 @@ def true_divide(emit: Emit, x: Atom, y: Atom) -> Results:
 def floor_divide(emit: Emit, x: Atom, y: Atom) -> Results:
     """floor(x / y), with Python's sign rule. An integer divided by zero gives XLA's quotient, less one if the remainder
     is not zero."""
-    x, y = together("floor_divide", emit, x, y)
+    x, y = promote_and_broadcast("floor_divide", emit, x, y)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
         raise DTypeError(f"floor_divide: takes integer or real floating operands, got {x.aval}")
@@ -86,7 +86,7 @@ def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Results:
 
 def remainder(emit: Emit, x: Atom, y: Atom) -> Results:
     """x % y with the sign of y (Python's rule), also for a zero result."""
-    x, y = together("remainder", emit, x, y)
+    x, y = promote_and_broadcast("remainder", emit, x, y)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
         raise DTypeError(f"remainder: takes integer or real floating operands, got {x.aval}")
@@ -110,7 +110,7 @@ def _signs_differ(emit: Emit, x: Atom, y: Atom) -> Atom:
 
 def power(emit: Emit, x: Atom, y: Atom) -> Results:
     """x ** y, both arrays; a Python int as exponent is `integer_power`."""
-    x, y = together("pow", emit, x, y)
+    x, y = promote_and_broadcast("pow", emit, x, y)
     return emit(POW, x, y)
 
 
@@ -121,9 +121,9 @@ def integer_power(emit: Emit, x: Atom, n: int) -> Results:
     return emit(IntegerPow(n), convert(emit, x, dtypes.int32) if x.aval.dtype is dtypes.bool_ else x)
 
 
-def logical(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+def bitwise_operator(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
     """A bitwise operator: bools and integers only."""
-    x, y = together(prim.name, emit, x, y)
+    x, y = promote_and_broadcast(prim.name, emit, x, y)
     if x.aval.dtype in dtypes.INEXACT:
         raise DTypeError(f"{prim.name}: takes bool or integer operands, got {x.aval}")
     return emit(prim, x, y)
@@ -150,5 +150,7 @@ def invert(emit: Emit, x: Atom) -> Results:
 
 def shift_right(emit: Emit, x: Atom, y: Atom) -> Results:
     """x >> y: filled with copies of the sign bit, with zeros for unsigned integers."""
-    x, y = together("right_shift", emit, x, y)
-    return logical(emit, x, y, SHIFT_RIGHT_LOGICAL if x.aval.dtype in dtypes.UNSIGNED else SHIFT_RIGHT_ARITHMETIC)
+    x, y = promote_and_broadcast("right_shift", emit, x, y)
+    return bitwise_operator(
+        emit, x, y, SHIFT_RIGHT_LOGICAL if x.aval.dtype in dtypes.UNSIGNED else SHIFT_RIGHT_ARITHMETIC
+    )

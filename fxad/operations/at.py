@@ -12,9 +12,9 @@ from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Aval, Lit
 from fxad.operations import updates
-from fxad.operations.index_plan import named_once, plan
+from fxad.operations.index_plan import plan, promise_unique_indices
 from fxad.operations.operators import ArrayLike, Operation
-from fxad.operations.promotion import kind, scalar_dtype
+from fxad.operations.promotion import dtype_kind, scalar_dtype
 
 
 class Updatable:
@@ -32,9 +32,9 @@ class Updatable:
         """The single result of `op` over this array and `args`."""
 
     @property
-    def at(self) -> At[Self]:
+    def at(self) -> IndexUpdateHelper[Self]:
         """`x.at[index].set(value)`, `.add(value)`, ...: a new array with the indexed elements changed."""
-        return At(self)
+        return IndexUpdateHelper(self)
 
 
 T = TypeVar("T", bound=Updatable)
@@ -42,7 +42,7 @@ _VALUES: Final = (Updatable, np.ndarray, np.generic, bool, int, float, complex)
 
 
 @final
-class At(Generic[T]):
+class IndexUpdateHelper(Generic[T]):
     """The `at` of an array, which takes an index."""
 
     __slots__ = ("_array",)
@@ -50,15 +50,15 @@ class At(Generic[T]):
     def __init__(self, array: T) -> None:
         self._array = array
 
-    def __getitem__(self, index: object) -> Picked[T]:
-        return Picked(self._array, index)
+    def __getitem__(self, index: object) -> IndexUpdateRef[T]:
+        return IndexUpdateRef(self._array, index)
 
     def __repr__(self) -> str:
         return f"{self._array!r}.at"
 
 
 @final
-class Picked(Generic[T]):
+class IndexUpdateRef(Generic[T]):
     """`x.at[index]`: the updates of the indexed elements. Each method returns a new array.
 
     Type:  the index is as in `x[index]`; the value broadcasts to the shape of `x[index]`. A Python scalar takes the
@@ -194,23 +194,23 @@ class Picked(Generic[T]):
         """`x[index]`. With mode "fill" (or "drop") an index out of range gives `fill_value`. Its default is nan, the
         least signed integer, the greatest unsigned one, or True."""
         x = self._array.aval
-        how = updates.How(updates.checked_mode("at.get", mode, "clip"), indices_are_sorted, unique_indices)
+        how = updates.IndexMode(updates.checked_mode("at.get", mode, "clip"), indices_are_sorted, unique_indices)
         fill = fill_literal("at.get", x, fill_value) if how.mode == "drop" else None
         todo, places = plan(x.shape, self._index, checked=mode is None)
         return self._array._apply(updates.get, places, (todo, how, fill))
 
     def _update(self, name: str, value: ArrayLike, mode: str | None, sorted_: bool, unique: bool) -> T:
-        how = updates.How(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
+        how = updates.IndexMode(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
         if not isinstance(value, _VALUES) and not hasattr(value, "__dlpack__"):
             raise ArgumentError(
                 f"at.{name}: {described(value)} is not an array: {value!r:.60}",
                 remedy="make it one: fxad.numpy.asarray(value)",
             )
-        value = without_axes(value, self._array.aval)
+        value = as_0d_scalar(value, self._array.aval)
         if _is_mask(self._index) and not getattr(value, "ndim", 0):
-            return self._array._apply(updates.masked, (value, self._index), (name,))
+            return self._array._apply(updates.masked_update, (value, self._index), (name,))
         todo, places = plan(self._array.aval.shape, self._index, checked=mode is None)
-        return self._array._apply(updates.update, (value, *places), (named_once(todo, places), name, how))
+        return self._array._apply(updates.update, (value, *places), (promise_unique_indices(todo, places), name, how))
 
 
 def _is_mask(index: object) -> bool:
@@ -218,7 +218,7 @@ def _is_mask(index: object) -> bool:
     return getattr(index, "dtype", None) == dtypes.bool_ and getattr(index, "ndim", 0) > 0
 
 
-def without_axes(value: ArrayLike, x: Aval) -> ArrayLike:
+def as_0d_scalar(value: ArrayLike, x: Aval) -> ArrayLike:
     """Return a Python scalar in the dtype that it takes with x, but 0-d: a trace broadcasts it to the shape of x."""
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         return cast("np.generic", np.asarray(value, scalar_dtype(value, x.dtype))[()])
@@ -236,6 +236,6 @@ def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) 
             return Lit.of(info.max if x.dtype in dtypes.UNSIGNED else info.min, scalar)
         return Lit.of(float("nan"), scalar)
     own = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype)
-    if kind(own) > kind(x.dtype):
+    if dtype_kind(own) > dtype_kind(x.dtype):
         raise DTypeError(f"{name}: fill_value {value!r} does not go into {x} without loss", remedy="convert the array")
     return Lit.of(value, scalar)

@@ -16,7 +16,7 @@ Axes = int | Sequence[int] | None
 COUNTED: Final = "axes are counted from 0, or from -1 backwards"
 
 
-def integer(op: str, what: str, value: SupportsIndex) -> int:
+def to_int(op: str, what: str, value: SupportsIndex) -> int:
     """Return a size or a count as an int. Raises: ArgumentError for a value without `__index__`."""
     try:
         return index(value)
@@ -24,19 +24,19 @@ def integer(op: str, what: str, value: SupportsIndex) -> int:
         raise ArgumentError(f"{op}: {what} must be an integer, got {described(value)}: {value!r:.60}") from None
 
 
-def items(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
+def to_tuple(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
     """Return the items of a sequence, in order. Raises: ArgumentError for another value."""
     if isinstance(values, Iterable) and not isinstance(values, str | bytes | dict | set | frozenset):
         return tuple(values)
     raise ArgumentError(f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}")
 
 
-def integers(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
+def to_ints(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
     """Return sizes or axes as ints. Raises: ArgumentError for a value that is not a sequence of them."""
-    return tuple([integer(op, f"{what}[{k}]", v) for k, v in enumerate(items(op, what, values))])
+    return tuple([to_int(op, f"{what}[{k}]", v) for k, v in enumerate(to_tuple(op, what, values))])
 
 
-def axis_of(op: str, axis: int, ndim: int) -> int:
+def normalize_axis_index(op: str, axis: int, ndim: int) -> int:
     """Return one axis, counted from the front. Raises: AxisError, ArgumentError for a value that is not an int."""
     try:
         k = axis.__index__()
@@ -47,17 +47,17 @@ def axis_of(op: str, axis: int, ndim: int) -> int:
     return k % ndim
 
 
-def axes_of(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
+def normalize_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     """Return axes in increasing order, each counted from the front. Raises: AxisError for a repeated axis."""
     if axis is None:
         return tuple(range(ndim))
-    return tuple(sorted(distinct(op, axis, ndim)))
+    return tuple(sorted(normalize_axis_tuple(op, axis, ndim)))
 
 
-def distinct(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+def normalize_axis_tuple(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return axes in the given order, each counted from the front. Raises: AxisError for a repeated axis."""
     given = axis if isinstance(axis, tuple | list) else (axis,)
-    axes = tuple([axis_of(op, a, ndim) for a in given])
+    axes = tuple([normalize_axis_index(op, a, ndim) for a in given])
     if len(set(axes)) != len(axes):
         raise AxisError(
             f"{op}: axes {tuple(given)} of an array with {ndim} axes name one axis twice",
@@ -66,6 +66,6 @@ def distinct(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     return axes
 
 
-def frozen(axis: Axes) -> int | tuple[int, ...] | None:
+def hashable_axis(axis: Axes) -> int | tuple[int, ...] | None:
     """An `axis` argument as a static value: hashable."""
     return tuple(axis) if isinstance(axis, list) else axis  # type: ignore[return-value]

@@ -17,10 +17,10 @@ from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Emit, Lit
 from fxad.operations.arithmetic import multiply
-from fxad.operations.axes import axis_of, distinct
+from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.operations.elementwise import conj, filled
-from fxad.operations.promotion import common, convert
-from fxad.operations.shapes import on_diagonal, permuted, window
+from fxad.operations.promotion import convert, promote_dtypes
+from fxad.operations.shapes import diagonal_mask, emit_transpose, window
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import MUL, SELECT_N
 from fxad.primitives.shape import ReduceSum, Squeeze
@@ -63,11 +63,11 @@ def contract(
     """
     dtype = operands[0].x.aval.dtype
     for o in operands[1:]:
-        dtype = common(op, dtype, o.x.aval.dtype)
+        dtype = promote_dtypes(op, dtype, o.x.aval.dtype)
     # bools are multiplied and summed as integers, then converted back: logical and, or
     inner = dtypes.int32 if dtype is dtypes.bool_ else dtype
-    left = [_distinct(emit, replace(o, x=convert(emit, o.x, inner))) for o in operands]
-    left = _without_ones(emit, op, left)
+    left = [_take_repeated_diagonals(emit, replace(o, x=convert(emit, o.x, inner))) for o in operands]
+    left = _drop_broadcast_axes(emit, op, left)
     for step in path:
         met = [left.pop(k) for k in sorted(step, reverse=True)][::-1]
         kept = {*out, *[n for o in left for n in o.labels]}
@@ -75,10 +75,10 @@ def contract(
             x, y, *rest = met
             inside = kept | {n for o in rest for n in o.labels}
             met = [
-                _pair(
+                _contract_pair(
                     emit,
-                    _summed(emit, x, inside | {*y.labels}),
-                    _summed(emit, y, inside | {*x.labels}),
+                    _sum_unneeded(emit, x, inside | {*y.labels}),
+                    _sum_unneeded(emit, y, inside | {*x.labels}),
                     inside,
                     preferred,
                 ),
@@ -86,12 +86,12 @@ def contract(
             ]
         left.append(met[0])
     (last,) = left
-    last = _summed(emit, last, set(out))
-    result = permuted(emit, last.x, last.at([n for n in out if n in last.labels]))
+    last = _sum_unneeded(emit, last, set(out))
+    result = emit_transpose(emit, last.x, last.at([n for n in out if n in last.labels]))
     return convert(emit, result, preferred or dtype)
 
 
-def _distinct(emit: Emit, o: Labelled) -> Labelled:
+def _take_repeated_diagonals(emit: Emit, o: Labelled) -> Labelled:
     """Take the diagonal of two axes with the same label."""
     for label, count in Counter(o.labels).items():
         for _ in range(count - 1):
@@ -103,19 +103,19 @@ def _distinct(emit: Emit, o: Labelled) -> Labelled:
                     f"einsum: label {label!r} names axes of {shape[a]} and {shape[b]} elements of {o.x.aval}",
                     remedy="a label that repeats takes the diagonal, so its axes must have equal sizes",
                 )
-            o = Labelled(_on_diagonal(emit, o.x, a, b), (*o.labels[:b], *o.labels[b + 1 :]))
+            o = Labelled(_take_diagonal(emit, o.x, a, b), (*o.labels[:b], *o.labels[b + 1 :]))
     return o
 
 
-def _on_diagonal(emit: Emit, x: Atom, a: int, b: int) -> Atom:
+def _take_diagonal(emit: Emit, x: Atom, a: int, b: int) -> Atom:
     """Return the elements with equal indices along two axes of one size; axis `b` is removed."""
     if x.aval.dtype is dtypes.bool_:
-        return convert(emit, _on_diagonal(emit, convert(emit, x, dtypes.int32), a, b), dtypes.bool_)
-    picked = emit.one(SELECT_N, on_diagonal(emit, x.aval.shape, a, b, 0), filled(0, x), x)
+        return convert(emit, _take_diagonal(emit, convert(emit, x, dtypes.int32), a, b), dtypes.bool_)
+    picked = emit.one(SELECT_N, diagonal_mask(emit, x.aval.shape, a, b, 0), filled(0, x), x)
     return emit.one(ReduceSum((b,)), picked)
 
 
-def _without_ones(emit: Emit, op: str, operands: list[Labelled]) -> list[Labelled]:
+def _drop_broadcast_axes(emit: Emit, op: str, operands: list[Labelled]) -> list[Labelled]:
     """Drop axes of size 1 that are paired with larger ones: they broadcast."""
     sizes: dict[Label, int] = {}
     for k, o in enumerate(operands):
@@ -123,7 +123,7 @@ def _without_ones(emit: Emit, op: str, operands: list[Labelled]) -> list[Labelle
             known = sizes.setdefault(label, n)
             if n != known and n != 1 and known != 1:
                 raise ShapeError(
-                    f"{op}: sizes differ: {_named(label)} has {n} in operand {k}, {o.x.aval}, and {known} in one "
+                    f"{op}: sizes differ: {_label_text(label)} has {n} in operand {k}, {o.x.aval}, and {known} in one "
                     "before",
                     remedy="what is contracted or batched together must have equal sizes, or 1",
                 )
@@ -132,33 +132,37 @@ def _without_ones(emit: Emit, op: str, operands: list[Labelled]) -> list[Labelle
     for o in operands:
         ones = tuple([a for a, label in enumerate(o.labels) if o.x.aval.shape[a] == 1 and sizes[label] != 1])
         if ones:
-            x = o.x.with_aval(_rest(o.x.aval.shape, ones)) if isinstance(o.x, Lit) else emit.one(Squeeze(ones), o.x)
-            o = Labelled(x, _rest(o.labels, ones))
+            x = (
+                o.x.with_aval(_without_axes(o.x.aval.shape, ones))
+                if isinstance(o.x, Lit)
+                else emit.one(Squeeze(ones), o.x)
+            )
+            o = Labelled(x, _without_axes(o.labels, ones))
         out.append(o)
     return out
 
 
-def _named(label: Label) -> str:
+def _label_text(label: Label) -> str:
     return f"axis {label!r}" if isinstance(label, str) else "a paired axis"
 
 
-def _rest(values: tuple[Label, ...] | tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def _without_axes(values: tuple[Label, ...] | tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return cast("tuple[int, ...]", tuple([v for a, v in enumerate(values) if a not in axes]))
 
 
-def _summed(emit: Emit, o: Labelled, kept: set[Label]) -> Labelled:
+def _sum_unneeded(emit: Emit, o: Labelled, kept: set[Label]) -> Labelled:
     """Sum over the axes whose labels are not kept."""
     axes = tuple([a for a, label in enumerate(o.labels) if label not in kept])
-    return Labelled(emit.one(ReduceSum(axes), o.x), _rest(o.labels, axes)) if axes else o
+    return Labelled(emit.one(ReduceSum(axes), o.x), _without_axes(o.labels, axes)) if axes else o
 
 
-def _pair(emit: Emit, x: Labelled, y: Labelled, kept: set[Label], preferred: DType | None) -> Labelled:
+def _contract_pair(emit: Emit, x: Labelled, y: Labelled, kept: set[Label], preferred: DType | None) -> Labelled:
     """Return the product of two operands, summed over shared labels that are not kept."""
     shared = [n for n in x.labels if n in y.labels]
     batch = [n for n in shared if n in kept]
     inner = [n for n in shared if n not in kept]
     if not inner and len(shared) == len(x.labels) == len(y.labels):  # nothing to sum: an elementwise product
-        both = [x.x, permuted(emit, y.x, y.at(x.labels))]
+        both = [x.x, emit_transpose(emit, y.x, y.at(x.labels))]
         dtype = preferred or x.x.aval.dtype
         return Labelled(emit.one(MUL, *[convert(emit, v, dtype) for v in both]), x.labels)
     if x.x.aval.dtype is not y.x.aval.dtype:  # one of them already has the preferred dtype
@@ -188,10 +192,10 @@ def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Resu
     left: list[Label] = [*range(lead - max(n - 2, 0), lead), *(["row"] if n > 1 else []), "sum"]
     right: list[Label] = [*range(lead - max(m - 2, 0), lead), "sum", *(["column"] if m > 1 else [])]
     out = (*range(lead), *left[-2:-1] * (n > 1), *right[-1:] * (m > 1))
-    return (contract(emit, "matmul", _labelled((x, left), (y, right)), out, ((0, 1),), preferred),)
+    return (contract(emit, "matmul", _with_labels((x, left), (y, right)), out, ((0, 1),), preferred),)
 
 
-def _labelled(*pairs: tuple[Atom, Sequence[Label]]) -> list[Labelled]:
+def _with_labels(*pairs: tuple[Atom, Sequence[Label]]) -> list[Labelled]:
     return [Labelled(x, tuple(labels)) for x, labels in pairs]
 
 
@@ -218,12 +222,12 @@ def tensordot(
     for k, (a, b) in enumerate(zip(left, right, strict=True)):
         ours[a] = theirs[b] = k
     out = tuple([n for n in (*ours, *theirs) if isinstance(n, str)])
-    return (contract(emit, "tensordot", _labelled((x, ours), (y, theirs)), out, ((0, 1),), preferred),)
+    return (contract(emit, "tensordot", _with_labels((x, ours), (y, theirs)), out, ((0, 1),), preferred),)
 
 
 def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
     """The sum of products along one axis of both, x conjugated; the other axes broadcast."""
-    i, j = axis_of("vecdot", axis, x.aval.ndim), axis_of("vecdot", axis, y.aval.ndim)
+    i, j = normalize_axis_index("vecdot", axis, x.aval.ndim), normalize_axis_index("vecdot", axis, y.aval.ndim)
     if x.aval.shape[i] != y.aval.shape[j]:
         raise ShapeError(
             f"vecdot: contracting sizes differ: lhs dim {i} has {x.aval.shape[i]}, rhs dim {j} has {y.aval.shape[j]}",
@@ -235,14 +239,14 @@ def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
     theirs.insert(j, "sum")
     out = tuple(range(-max(len(ours), len(theirs)) + 1, 0))
     (x,) = conj(emit, x)
-    return (contract(emit, "vecdot", _labelled((x, ours), (y, theirs)), out, ((0, 1),), None),)
+    return (contract(emit, "vecdot", _with_labels((x, ours), (y, theirs)), out, ((0, 1),), None),)
 
 
 def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Results:
     """The diagonal of two axes, which becomes the last axis."""
-    a, b = distinct("diagonal", (axis1, axis2), x.aval.ndim)
+    a, b = normalize_axis_tuple("diagonal", (axis1, axis2), x.aval.ndim)
     rest = [k for k in range(x.aval.ndim) if k not in (a, b)]
-    x = permuted(emit, x, (*rest, a, b))
+    x = emit_transpose(emit, x, (*rest, a, b))
     n, m = x.aval.shape[-2:]
     size = max(0, min(n + min(offset, 0), m - max(offset, 0)))
     if not size:
@@ -250,13 +254,13 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Result
     last = x.aval.ndim - 1
     x = window(emit, x, last - 1, max(-offset, 0), max(-offset, 0) + size)
     x = window(emit, x, last, max(offset, 0), max(offset, 0) + size)
-    return (_on_diagonal(emit, x, last - 1, last),)
+    return (_take_diagonal(emit, x, last - 1, last),)
 
 
 def einsum(emit: Emit, *args: object) -> Results:
     """The sum of products over labelled axes: operands, then their labels, the result's, the path, the dtype."""
     *given, labels, out, path, preferred = args
     named = cast("tuple[tuple[Label, ...], ...]", labels)
-    operands = _labelled(*zip(cast("list[Atom]", given), named, strict=True))
+    operands = _with_labels(*zip(cast("list[Atom]", given), named, strict=True))
     steps = cast("tuple[tuple[int, ...], ...]", path)
     return (contract(emit, "einsum", operands, cast("tuple[Label, ...]", out), steps, cast("DType | None", preferred)),)

@@ -12,7 +12,14 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Emit, Lit, Primitive
-from fxad.operations.promotion import broadcast, common, common_shape, convert, inexact, together
+from fxad.operations.promotion import (
+    broadcast,
+    common_shape,
+    convert,
+    promote_and_broadcast,
+    promote_dtypes,
+    to_inexact_dtype,
+)
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -61,11 +68,11 @@ def filled(value: object, like: Atom) -> Lit:
     return Lit.of(value, like.aval)
 
 
-def all_together(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
+def promote_all(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
     """Any number of operands in their common dtype and shape."""
     dtype, shape = xs[0].aval.dtype, xs[0].aval.shape
     for x in xs[1:]:
-        dtype, shape = common(op, dtype, x.aval.dtype), common_shape(op, shape, x.aval.shape)
+        dtype, shape = promote_dtypes(op, dtype, x.aval.dtype), common_shape(op, shape, x.aval.shape)
     return tuple([broadcast(emit, convert(emit, x, dtype), shape) for x in xs])
 
 
@@ -82,15 +89,15 @@ def unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
     return emit(prim, x)
 
 
-def floating(emit: Emit, x: Atom, prim: Primitive) -> Results:
+def inexact_unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
     """`prim` of x; integers and bools are first converted to NumPy's floating dtype."""
-    return emit(prim, convert(emit, x, inexact(x.aval.dtype)))
+    return emit(prim, convert(emit, x, to_inexact_dtype(x.aval.dtype)))
 
 
-def floating_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+def inexact_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
     """`prim` of both, promoted; integers and bools are first converted to NumPy's floating dtype."""
-    x, y = together(prim.name, emit, x, y)
-    dtype = inexact(x.aval.dtype)
+    x, y = promote_and_broadcast(prim.name, emit, x, y)
+    dtype = to_inexact_dtype(x.aval.dtype)
     return emit(prim, convert(emit, x, dtype), convert(emit, y, dtype))
 
 
@@ -100,7 +107,7 @@ def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
     return emit(prim, broadcast(emit, x, shape), broadcast(emit, y, shape))
 
 
-def rounding(emit: Emit, x: Atom, prim: Primitive) -> Results:
+def round_unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
     """`prim`, which returns integral values: integers and bools are returned unchanged."""
     return emit(prim, x) if x.aval.dtype in dtypes.INEXACT else (x,)
 
@@ -117,15 +124,15 @@ def astype(emit: Emit, x: Atom, dtype: DType) -> Results:
 
 def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Results:
     """x where the condition holds, else y."""
-    (holds,) = truth(emit, condition)
-    x, y = together("where", emit, x, y)
+    (holds,) = is_nonzero(emit, condition)
+    x, y = promote_and_broadcast("where", emit, x, y)
     shape = common_shape("where", holds.aval.shape, x.aval.shape)
     return emit(SELECT_N, *[broadcast(emit, a, shape) for a in (holds, y, x)])
 
 
 def clip(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
     """x, not below `low` and then not above `high`."""
-    x, low, high = all_together("clip", emit, (x, low, high))
+    x, low, high = promote_all("clip", emit, (x, low, high))
     return emit(MIN, emit.one(MAX, x, low), high)
 
 
@@ -135,29 +142,29 @@ def clamp(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
     return emit(CLAMP, *[broadcast(emit, a, shape) if not a.aval.shape else a for a in (low, x, high)])
 
 
-def at_least(emit: Emit, x: Atom, low: Atom) -> Results:
+def clip_below(emit: Emit, x: Atom, low: Atom) -> Results:
     """x, not below `low`."""
-    return emit(MAX, *together("clip", emit, x, low))
+    return emit(MAX, *promote_and_broadcast("clip", emit, x, low))
 
 
-def at_most(emit: Emit, x: Atom, high: Atom) -> Results:
+def clip_above(emit: Emit, x: Atom, high: Atom) -> Results:
     """x, not above `high`."""
-    return emit(MIN, *together("clip", emit, x, high))
+    return emit(MIN, *promote_and_broadcast("clip", emit, x, high))
 
 
-def truth(emit: Emit, x: Atom) -> Results:
+def is_nonzero(emit: Emit, x: Atom) -> Results:
     """True where x is not zero."""
     return (convert(emit, x, dtypes.bool_),)
 
 
-def truth_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+def logical_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
     """A logical function of whether x and y are not zero."""
-    return emit(prim, *together(prim.name, emit, *truth(emit, x), *truth(emit, y)))
+    return emit(prim, *promote_and_broadcast(prim.name, emit, *is_nonzero(emit, x), *is_nonzero(emit, y)))
 
 
 def logical_not(emit: Emit, x: Atom) -> Results:
     """True where x is zero."""
-    return emit(NOT, *truth(emit, x))
+    return emit(NOT, *is_nonzero(emit, x))
 
 
 # ------------------------------------------------------------------------------------------------------- questions
@@ -167,18 +174,18 @@ def isfinite(emit: Emit, x: Atom) -> Results:
     """True where x is neither infinite nor nan."""
     if x.aval.dtype in dtypes.COMPLEX:
         return emit(AND, emit.one(IS_FINITE, emit.one(REAL, x)), emit.one(IS_FINITE, emit.one(IMAG, x)))
-    return emit(IS_FINITE, x) if x.aval.dtype in dtypes.FLOATING else (_always(True, x),)
+    return emit(IS_FINITE, x) if x.aval.dtype in dtypes.FLOATING else (_full_bool(True, x),)
 
 
 def isnan(emit: Emit, x: Atom) -> Results:
     """True where x is nan."""
-    return emit(NE, x, x) if x.aval.dtype in dtypes.INEXACT else (_always(False, x),)
+    return emit(NE, x, x) if x.aval.dtype in dtypes.INEXACT else (_full_bool(False, x),)
 
 
 def isinf(emit: Emit, x: Atom) -> Results:
     """True where x is infinite."""
     if x.aval.dtype not in dtypes.INEXACT:
-        return (_always(False, x),)
+        return (_full_bool(False, x),)
     if x.aval.dtype in dtypes.COMPLEX:
         return emit(OR, *isinf(emit, emit.one(REAL, x)), *isinf(emit, emit.one(IMAG, x)))
     return emit(EQ, emit.one(ABS, x), filled(np.inf, x))
@@ -191,7 +198,7 @@ def signbit(emit: Emit, x: Atom) -> Results:
     return emit(LT, x, filled(0, x))
 
 
-def _always(value: bool, x: Atom) -> Lit:
+def _full_bool(value: bool, x: Atom) -> Lit:
     return Lit.of(value, x.aval.with_dtype(dtypes.bool_))
 
 
@@ -236,34 +243,36 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Results:
     return emit(down, emit.one(Round(TO_NEAREST_EVEN), emit.one(up, x, scale)), scale)
 
 
-def scaled(emit: Emit, x: Atom, factor: float) -> Results:
+def times_constant(emit: Emit, x: Atom, factor: float) -> Results:
     """x times a constant."""
-    x = convert(emit, x, inexact(x.aval.dtype))
+    x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     return emit(MUL, x, filled(factor, x))
 
 
 def log_in_base(emit: Emit, x: Atom, base: int) -> Results:
     """The logarithm in base 2 or 10."""
-    y = emit.one(LOG, convert(emit, x, inexact(x.aval.dtype)))
+    y = emit.one(LOG, convert(emit, x, to_inexact_dtype(x.aval.dtype)))
     if y.aval.dtype in dtypes.COMPLEX:  # part by part: a complex factor would turn infinities into nan
-        return emit(COMPLEX, *[_divided(emit, emit.one(part, y), float(np.log(base))) for part in (REAL, IMAG)])
-    return (_divided(emit, y, float(np.log(base))),)
+        return emit(
+            COMPLEX, *[_divide_by_constant(emit, emit.one(part, y), float(np.log(base))) for part in (REAL, IMAG)]
+        )
+    return (_divide_by_constant(emit, y, float(np.log(base))),)
 
 
-def _divided(emit: Emit, x: Atom, by: float) -> Atom:
+def _divide_by_constant(emit: Emit, x: Atom, by: float) -> Atom:
     return emit.one(DIV, x, filled(by, x))
 
 
 def reciprocal(emit: Emit, x: Atom) -> Results:
     """1 / x."""
-    x = convert(emit, x, inexact(x.aval.dtype))
+    x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     return emit(DIV, filled(1, x), x)
 
 
 def logaddexp(emit: Emit, x: Atom, y: Atom) -> Results:
     """log(exp(x) + exp(y)), without overflow."""
-    x, y = together("logaddexp", emit, x, y)
-    dtype = inexact(x.aval.dtype)
+    x, y = promote_and_broadcast("logaddexp", emit, x, y)
+    dtype = to_inexact_dtype(x.aval.dtype)
     if dtype in dtypes.COMPLEX:
         raise DTypeError(f"logaddexp: takes real values, got {x.aval}")
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
@@ -276,8 +285,8 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Results:
 
 def hypot(emit: Emit, x: Atom, y: Atom) -> Results:
     """sqrt(x**2 + y**2), scaled so that the squares do not overflow."""
-    x, y = together("hypot", emit, x, y)
-    dtype = inexact(x.aval.dtype)
+    x, y = promote_and_broadcast("hypot", emit, x, y)
+    dtype = to_inexact_dtype(x.aval.dtype)
     x, y = emit.one(ABS, convert(emit, x, dtype)), emit.one(ABS, convert(emit, y, dtype))
     big, small = emit.one(MAX, x, y), emit.one(MIN, x, y)
     zero = emit.one(EQ, big, filled(0, big))
@@ -290,16 +299,16 @@ def hypot(emit: Emit, x: Atom, y: Atom) -> Results:
 
 def copysign(emit: Emit, x: Atom, y: Atom) -> Results:
     """abs(x) with the sign of y."""
-    x, y = together("copysign", emit, x, y)
-    dtype = inexact(x.aval.dtype)
+    x, y = promote_and_broadcast("copysign", emit, x, y)
+    dtype = to_inexact_dtype(x.aval.dtype)
     x, y = emit.one(ABS, convert(emit, x, dtype)), convert(emit, y, dtype)
     return emit(SELECT_N, *signbit(emit, y), x, emit.one(NEG, x))
 
 
 def heaviside(emit: Emit, x: Atom, y: Atom) -> Results:
     """0 below zero, 1 above, y at zero."""
-    x, y = together("heaviside", emit, x, y)
-    dtype = inexact(x.aval.dtype)
+    x, y = promote_and_broadcast("heaviside", emit, x, y)
+    dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     step = convert(emit, emit.one(GT, x, filled(0, x)), dtype)
     step = emit.one(SELECT_N, emit.one(NE, x, x), step, x)
@@ -308,7 +317,7 @@ def heaviside(emit: Emit, x: Atom, y: Atom) -> Results:
 
 def angle(emit: Emit, x: Atom) -> Results:
     """The angle of a complex number, from -pi to pi."""
-    x = convert(emit, x, inexact(x.aval.dtype))
+    x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     return emit(ATAN2, *imag(emit, x), *real(emit, x))
 
 
@@ -328,8 +337,8 @@ def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: floa
 
 def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: bool) -> Results:
     """True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity."""
-    x, y = together("isclose", emit, x, y)
-    dtype = inexact(x.aval.dtype)
+    x, y = promote_and_broadcast("isclose", emit, x, y)
+    dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     size = emit.one(ABS, y)
     bound = emit.one(ADD, filled(atol, size), emit.one(MUL, filled(rtol, size), size))

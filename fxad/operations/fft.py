@@ -7,8 +7,8 @@ from math import prod, sqrt
 from fxad import dtypes
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Emit, Lit
-from fxad.operations.axes import distinct
-from fxad.operations.promotion import convert, inexact
+from fxad.operations.axes import normalize_axis_tuple
+from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.operations.shapes import moveaxis, window
 from fxad.primitives.elementwise import CONJ, MUL
 from fxad.primitives.fft import Fft
@@ -21,7 +21,7 @@ NORMS = ("backward", "ortho", "forward")
 _MOST = 3  # the maximum number of axes of one transform
 
 
-def transform(
+def fft_transform(
     emit: Emit, x: Atom, name: str, kind: str, sizes: Sizes | None, axes: Sizes | None, norm: str | None
 ) -> Results:
     """One of the four kinds over any axes, resized to `sizes` first by truncation or zero padding."""
@@ -33,9 +33,9 @@ def transform(
         raise ShapeError(f"{name}: cannot transform {x.aval} to sizes {lengths}: all must be positive")
     y = convert(emit, x, _dtype(name, x, kind))
     for a, n in zip(at, lengths, strict=True):
-        y = _resized(emit, y, a, n // 2 + 1 if half and a == at[-1] else n)
+        y = _resize(emit, y, a, n // 2 + 1 if half and a == at[-1] else n)
     for group in _groups(kind, len(at)):
-        y = _over(emit, y, group[0], tuple([at[k] for k in group[1]]), tuple([lengths[k] for k in group[1]]))
+        y = _transform_axes(emit, y, group[0], tuple([at[k] for k in group[1]]), tuple([lengths[k] for k in group[1]]))
     factor = _factor(name, kind, norm, prod(lengths))
     return (y,) if factor == 1 else emit(MUL, y, Lit.of(factor, y.aval))
 
@@ -44,13 +44,13 @@ def hermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: st
     """hfft: the FFT of a signal with Hermitian symmetry, given by one half; its result is real."""
     sizes = None if n is None else (n,)
     (z,) = emit(CONJ, convert(emit, x, _dtype(name, x, "IRFFT")))
-    return transform(emit, z, name, "IRFFT", sizes, (axis,), _swapped(name, norm))
+    return fft_transform(emit, z, name, "IRFFT", sizes, (axis,), _inverse_norm(name, norm))
 
 
 def antihermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Results:
     """ihfft, the inverse of hfft."""
     sizes = None if n is None else (n,)
-    (z,) = transform(emit, x, name, "RFFT", sizes, (axis,), _swapped(name, norm))
+    (z,) = fft_transform(emit, x, name, "RFFT", sizes, (axis,), _inverse_norm(name, norm))
     return emit(CONJ, z)
 
 
@@ -62,11 +62,11 @@ def _axes(name: str, x: Atom, sizes: Sizes | None, axes: Sizes | None) -> Sizes:
         axes = tuple(range(ndim)) if sizes is None else tuple(range(ndim - len(sizes), ndim))
     elif sizes is not None and len(sizes) != len(axes):
         raise ShapeError(f"{name}: sizes {sizes} and axes {axes} differ in length")
-    return distinct(name, axes, ndim)
+    return normalize_axis_tuple(name, axes, ndim)
 
 
 def _dtype(name: str, x: Atom, kind: str) -> dtypes.DType:
-    dtype = inexact(x.aval.dtype)
+    dtype = to_inexact_dtype(x.aval.dtype)
     if kind == "RFFT" and dtype in dtypes.COMPLEX:
         raise DTypeError(f"{name}: takes real numbers, got {x.aval}", remedy="use the transform without r")
     if dtype not in dtypes.COMPLEX and dtype.itemsize < 4:
@@ -74,7 +74,7 @@ def _dtype(name: str, x: Atom, kind: str) -> dtypes.DType:
     return dtype if kind == "RFFT" or dtype in dtypes.COMPLEX else dtypes.complex_of(dtype)
 
 
-def _resized(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
+def _resize(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
     have = x.aval.shape[axis]
     if have >= n:
         return x if have == n else window(emit, x, axis, 0, n)
@@ -93,7 +93,7 @@ def _groups(kind: str, count: int) -> list[tuple[str, tuple[int, ...]]]:
     return [(kind, groups[0]), *others] if kind == "RFFT" else [*others, (kind, groups[0])]
 
 
-def _over(emit: Emit, x: Atom, kind: str, axes: Sizes, lengths: Sizes) -> Atom:
+def _transform_axes(emit: Emit, x: Atom, kind: str, axes: Sizes, lengths: Sizes) -> Atom:
     last = tuple(range(x.aval.ndim - len(axes), x.aval.ndim))
     (moved,) = moveaxis(emit, x, axes, last)
     return moveaxis(emit, emit.one(Fft(kind, lengths), moved), last, axes)[0]
@@ -116,5 +116,5 @@ def _norm(name: str, norm: str | None) -> str:
     return norm or "backward"
 
 
-def _swapped(name: str, norm: str | None) -> str:
+def _inverse_norm(name: str, norm: str | None) -> str:
     return {"backward": "forward", "forward": "backward", "ortho": "ortho"}[_norm(name, norm)]

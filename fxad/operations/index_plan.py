@@ -22,8 +22,8 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
 from fxad.operations.promotion import common_shape
-from fxad.primitives.indexing import Gather
-from fxad.primitives.picking import Index, IndexVectors, place_dtype
+from fxad.primitives.gather import Gather
+from fxad.primitives.index import Index, IndexVectors, index_dtype
 from fxad.primitives.shape import ExpandDims, Reshape, Rev, Squeeze
 from fxad.primitives.slicing import Slice
 
@@ -80,32 +80,32 @@ def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[Plan, tu
     Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for an invalid index;
             TracerError for a mask or a bound that is not known while tracing.
     """
-    name = spelled(index)
+    name = hashable_index(index)
     if name is None:
-        return _read(shape, index, checked)
+        return _build_plan(shape, index, checked)
     key = shape, name, checked
     known = _plans.get(key)
     if known is None:
-        known = _read(shape, index, checked)
+        known = _build_plan(shape, index, checked)
         _plans.put(key, known)
     return known
 
 
-def _read(shape: Shape, index: object, checked: bool) -> tuple[Plan, tuple[object, ...]]:
+def _build_plan(shape: Shape, index: object, checked: bool) -> tuple[Plan, tuple[object, ...]]:
     if type(index) is int and shape and -shape[0] <= index < shape[0] and 0 not in shape:  # a fast path for x[i]
         n, *rest = shape
         if n == 1:
             return Plan(tuple(rest), after=(_FIRST,)), ()
         take = Index((index % n, *(0,) * len(rest)), (1, *rest), (1,) * len(shape), (0,), ())
         return Plan(tuple(rest), take=take), ()
-    entries = [e for given in (index if type(index) is tuple else (index,)) for e in _entries(given)]
+    entries = [e for given in (index if type(index) is tuple else (index,)) for e in _normal_entries(given)]
     layout = _Layout(shape, checked)
-    for e in _complete(shape, entries):
+    for e in _expand_ellipsis(shape, entries):
         layout.add(e)
     return layout.plan()
 
 
-def at_run_time(p: Plan, shape: Shape) -> tuple[Plan, tuple[int, ...]]:
+def with_dynamic_starts(p: Plan, shape: Shape) -> tuple[Plan, tuple[int, ...]]:
     """Return the plan with the starts of its window as its first operands, and these starts. Indices that differ only
     in the starts then share one program."""
     take, rest = p.take, p.before[1:]
@@ -124,7 +124,7 @@ def at_run_time(p: Plan, shape: Shape) -> tuple[Plan, tuple[int, ...]]:
     return Plan(p.shape, take=take, after=(*rest, *p.after)), tuple([starts[a] for a in axes])
 
 
-def spelled(index: object) -> Hashable:
+def hashable_index(index: object) -> Hashable:
     """Return a hashable key for an index of ints, slices, None and `...`, equal for equal indices; None for any other
     index."""
     kind = type(index)
@@ -135,12 +135,12 @@ def spelled(index: object) -> Hashable:
         # 1 == True == 1.0, so only plain ints may share a key
         return ("slice", *bounds) if all([b is None or type(b) is int for b in bounds]) else None
     if isinstance(index, tuple):
-        parts = tuple([_NAME_OF_NONE if e is None else spelled(e) for e in index])
+        parts = tuple([_NAME_OF_NONE if e is None else hashable_index(e) for e in index])
         return None if None in parts else parts
     return None
 
 
-def named_once(p: Plan, operands: tuple[object, ...]) -> Plan:
+def promise_unique_indices(p: Plan, operands: tuple[object, ...]) -> Plan:
     """Return the plan with the promise that no element is read twice, if this is known now and true."""
     if not isinstance(p.take, Gather) or p.vectors is not None or p.take.unique_indices:
         return p
@@ -150,29 +150,31 @@ def named_once(p: Plan, operands: tuple[object, ...]) -> Plan:
     return replace(p, take=replace(p.take, unique_indices=True))
 
 
-def _entries(given: object) -> tuple[_Entry, ...]:
+def _normal_entries(given: object) -> tuple[_Entry, ...]:
     """Return one entry of an index in normal form; a mask becomes an array for each of its axes."""
     if given is None or given is Ellipsis or type(given) is int or type(given) is slice:
         return (cast("_Entry", given),)
     if isinstance(given, bool | np.bool_):
         return (_Flag(int(given)),)
     if isinstance(given, list | tuple):
-        given = _listed(given)
+        given = _array_entry(given)
     aval = getattr(given, "aval", None)
     if isinstance(aval, Aval):  # an fxad array, seen by its aval only in this layer
-        return _masked(given) if aval.dtype is dtypes.bool_ else (_checked(aval.shape, aval.dtype, given),)
+        return (
+            _mask_entries(given) if aval.dtype is dtypes.bool_ else (_check_index_array(aval.shape, aval.dtype, given),)
+        )
     if isinstance(given, np.ndarray):
         if given.dtype == np.bool_:
-            return _masked(given)
+            return _mask_entries(given)
         if given.ndim or given.dtype.kind not in "iu":
-            return (_checked(given.shape, given.dtype, given),)
+            return (_check_index_array(given.shape, given.dtype, given),)
     try:
         return (given.__index__(),)  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
         raise ArgumentError(f"getitem: {given!r} ({type(given).__qualname__}) is not an index", remedy=_HINT) from None
 
 
-def _listed(given: Sequence[object]) -> NDArray:
+def _array_entry(given: Sequence[object]) -> NDArray:
     try:
         array: NDArray = np.asarray(given)
     except TracerError as e:
@@ -186,13 +188,13 @@ def _listed(given: Sequence[object]) -> NDArray:
     return array if array.size else array.astype(np.int32)
 
 
-def _checked(shape: Shape, dtype: DType, value: object) -> _Array:
+def _check_index_array(shape: Shape, dtype: DType, value: object) -> _Array:
     if dtype.kind not in "iu":
         raise DTypeError(f"getitem: an index array must be integer or bool, got {dtype.name}", remedy="use astype")
     return _Array(shape, dtype, value)
 
 
-def _masked(given: object) -> tuple[_Entry, ...]:
+def _mask_entries(given: object) -> tuple[_Entry, ...]:
     try:
         mask = np.asarray(cast("npt.ArrayLike", given))
     except TracerError as e:
@@ -207,7 +209,7 @@ def _masked(given: object) -> tuple[_Entry, ...]:
     return tuple([_Array(a.shape, dtypes.int32, a, n, mask) for a, n in picked])
 
 
-def _complete(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
+def _expand_ellipsis(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
     """Return the entries with whole axes in place of `...`, or at the end."""
     dots = [k for k, e in enumerate(entries) if e is Ellipsis]
     if len(dots) > 1:
@@ -275,7 +277,7 @@ class _Layout:
     def _point(self, i: int) -> None:
         n = self.shape[self.axis]
         if not -n <= i < n and not self.checked:
-            self._array(_Array((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), place_dtype((n,)))))
+            self._array(_Array((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
             return
         if not -n <= i < n:
             raise AxisError(
@@ -317,7 +319,7 @@ class _Layout:
                 remedy="a mask has the sizes of the axes it indexes",
             )
         if isinstance(e.value, np.ndarray) and (self.checked or e.mask is not None):
-            e = _from_front(e, e.value, self.axis, n)
+            e = _static_normalize_index(e, e.value, self.axis, n)
         self.arrays.append((self.axis, e))
         if not e.shape:
             self.points.append(self.axis)
@@ -377,10 +379,12 @@ class _Layout:
         sizes = tuple(self.sizes)
         if dynamic or (gone and sizes not in (self.shape, shape)):
             take = Index(tuple(self.starts), sizes, tuple(self.strides), gone, dynamic)
-            return Plan(shape, take=take, after=(*revs, *_settled((), new, shape)))
+            return Plan(shape, take=take, after=(*revs, *_replace_axes((), new, shape)))
         if not revs:
-            return Plan(shape, before=self._slices(), after=_settled(gone, new, shape))
-        return Plan(shape, before=(*self._slices(), *_settled(gone, (), shape), *revs), after=_settled((), new, shape))
+            return Plan(shape, before=self._slices(), after=_replace_axes(gone, new, shape))
+        return Plan(
+            shape, before=(*self._slices(), *_replace_axes(gone, (), shape), *revs), after=_replace_axes((), new, shape)
+        )
 
     def _gather(self, batch: Shape, place: int, result: list[int]) -> Plan:
         """Plan integer arrays; `place` is the place of their axes among the remaining axes."""
@@ -404,23 +408,23 @@ class _Layout:
         vectors = IndexVectors(tuple([self.shape[a] for a in picked]))
         new = tuple([k for k, n in enumerate(result) if n == _NEW])
         before = (*self._slices(), *((Rev(axes),) if axes else ()))
-        return Plan(shape, before, gather, vectors, _settled((), new, shape))
+        return Plan(shape, before, gather, vectors, _replace_axes((), new, shape))
 
 
-def _from_front(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
+def _static_normalize_index(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
     """Return a static index array, checked, in the dtype of indices, without negative indices."""
     if value.size and (value.min() < -n or value.max() >= n):
         worst = value.min() if value.min() < -n else value.max()
         raise AxisError(
             f"getitem: index {worst} is out of range for axis {axis} with size {n}", remedy=_INSIDE.format(n=n)
         )
-    dtype = place_dtype((n,))
+    dtype = index_dtype((n,))
     places = value.astype(np.int64)
     places[places < 0] += n
     return replace(e, dtype=dtype, value=places.astype(dtype), front=True)
 
 
-def _settled(gone: tuple[int, ...], new: tuple[int, ...], shape: Shape) -> tuple[Primitive, ...]:
+def _replace_axes(gone: tuple[int, ...], new: tuple[int, ...], shape: Shape) -> tuple[Primitive, ...]:
     """Drop the axes `gone` and insert the axes `new` of `shape`."""
     if gone and new:
         return (Reshape(shape),)

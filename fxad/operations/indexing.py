@@ -12,16 +12,16 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.errors import AxisError, DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, Shape, Zero
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import normalize_axis_index
 from fxad.operations.index_plan import Plan
 from fxad.operations.promotion import broadcast, common_shape
-from fxad.operations.shapes import moved
+from fxad.operations.shapes import emit_rearrange
+from fxad.primitives.dimension_numbers import windows_in_range
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise import SELECT_N
-from fxad.primitives.indexing import Gather
-from fxad.primitives.picking import IndexVectors, from_front, place_dtype
+from fxad.primitives.gather import Gather
+from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import BroadcastInDim, Squeeze
-from fxad.primitives.windows import inside
 
 
 def getitem(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
@@ -32,13 +32,13 @@ def getitem(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
         zero = x if isinstance(x, Lit) else Zero(x.aval).instantiate()
         return (zero.with_aval(p.shape),)
     for prim in p.before:
-        x = moved(emit, prim, x)
+        x = emit_rearrange(emit, prim, x)
     if p.take is not None:
         if p.vectors is not None:
             indices = [emit.one(p.vectors, *indices)]
         x = emit.one(p.take, x, *indices)
     for prim in p.after:
-        x = moved(emit, prim, x)
+        x = emit_rearrange(emit, prim, x)
     return (x,)
 
 
@@ -47,7 +47,7 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
     out = emit.one(prim, x, vectors)
     last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
     batch = tuple([a for a in range(out.aval.ndim) if a not in prim.offset_dims])
-    holds = emit.one(BroadcastInDim(out.aval.shape, batch), inside(emit, vectors, last))
+    holds = emit.one(BroadcastInDim(out.aval.shape, batch), windows_in_range(emit, vectors, last))
     return emit(SELECT_N, holds, fill.with_aval(out.aval.shape), out)
 
 
@@ -70,7 +70,7 @@ def dynamic_update_slice(emit: Emit, x: Atom, update: Atom, *rest: object) -> tu
 
 def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom, ...]:
     """`x[..., indices[..., i, ...], ...]` for each i along an axis; the other axes are batch axes."""
-    k = axis_of("take_along_axis", axis, x.aval.ndim)
+    k = normalize_axis_index("take_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"take_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")
     ours, theirs = x.aval.shape, indices.aval.shape
@@ -96,7 +96,7 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
     return emit(gather, x, emit.one(IndexVectors((ours[k],)), at))
 
 
-def pasted(emit: Builder, *args: object) -> tuple[Atom, ...]:
+def inline_program(emit: Builder, *args: object) -> tuple[Atom, ...]:
     """Copy the equations of a program, applied to the operands before it, at the user's line."""
     *atoms, program = args
     return emit.paste(cast(Jaxpr, program), cast("list[Atom]", atoms))
@@ -109,9 +109,11 @@ def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[
     for a in atoms:
         if a.aval.dtype not in dtypes.INTEGER or a.aval.shape:
             raise DTypeError(f"dynamic_slice: a start index must be an integer without axes, got {a.aval}")
-    dtype, rest = place_dtype(shape), iter(atoms)
+    dtype, rest = index_dtype(shape), iter(atoms)
     place = Aval((), dtype)
     return [
-        from_front(emit, next(rest), n, dtype) if k is None else Lit.of(max(min(k, n), -n - 1) + n * (k < 0), place)
+        normalize_index(emit, next(rest), n, dtype)
+        if k is None
+        else Lit.of(max(min(k, n), -n - 1) + n * (k < 0), place)
         for k, n in zip(fixed, shape, strict=True)
     ]

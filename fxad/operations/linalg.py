@@ -8,18 +8,18 @@ from typing import Final
 from fxad import dtypes
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import normalize_axis_index
 from fxad.operations.linear_systems import (
     Results,
     cholesky,
+    hermitian_part,
     inv,
-    matrix,
-    promoted,
-    promoted_together,
-    square,
-    symmetrized,
+    matrix_shape,
+    promote_for_lapack,
+    promote_pair_for_lapack,
+    square_shape,
 )
-from fxad.operations.promotion import broadcast, common, convert, together
+from fxad.operations.promotion import broadcast, convert, promote_and_broadcast, promote_dtypes
 from fxad.primitives.elementwise import (
     ABS,
     DIV,
@@ -44,7 +44,7 @@ from fxad.primitives.linalg import (
 from fxad.primitives.linalg import matrices as mx
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
-from fxad.primitives.slicing import Concatenate, Pad, sliced
+from fxad.primitives.slicing import Concatenate, Pad, emit_slice
 
 PINV: Final = Pinv()
 _EPS: Final = MappingProxyType({dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52})
@@ -55,26 +55,26 @@ _EPS: Final = MappingProxyType({dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-
 
 def pinv(emit: Emit, a: Atom, hermitian: bool) -> Results:
     """The pseudo-inverse, with the default `rtol`."""
-    a = promoted("pinv", emit, a)
+    a = promote_for_lapack("pinv", emit, a)
     return pinv_above(emit, a, default_rtol("pinv", a), hermitian)
 
 
 def default_rtol(op: str, a: Atom) -> Lit:
     """The relative size of a zero singular value after rounding."""
-    _, m, n = matrix(op, a)
+    _, m, n = matrix_shape(op, a)
     dtype = dtypes.real_part(a.aval.dtype)
     return Lit.of(max(m, n) * _EPS.get(dtype, 0.0), Aval((), dtype))
 
 
 def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Results:
     """The pseudo-inverse: singular values up to `rtol` times the largest count as zero."""
-    a = promoted("pinv", emit, a)
-    batch, m, n = matrix("pinv", a)
+    a = promote_for_lapack("pinv", emit, a)
+    batch, m, n = matrix_shape("pinv", a)
     one = emit.one
     if not a.aval.size:
         return (Lit(bytes(a.aval.dtype.itemsize), a.aval.with_shape((*batch, n, m))),)
     s, u, vh = _singular(emit, one(STOP_GRADIENT, a), hermitian)
-    kept = above(emit, s, rtol)
+    kept = exceeds_tolerance(emit, s, rtol)
     unit = Lit.of(1, s.aval)
     inverse = mx.where(one, kept, one(DIV, unit, one(SELECT_N, kept, unit, s)))
     v = mx.adjoint(one, vh)
@@ -92,7 +92,7 @@ def _singular(emit: Emit, a: Atom, hermitian: bool) -> tuple[Atom, Atom, Atom]:
     return emit.one(ABS, w), v, mx.adjoint(emit.one, emit.one(MUL, v, sign))
 
 
-def above(emit: Emit, s: Atom, rtol: Atom) -> Atom:
+def exceeds_tolerance(emit: Emit, s: Atom, rtol: Atom) -> Atom:
     """Return a mask of the singular values that exceed `rtol` times the largest."""
     last = s.aval.ndim - 1
     largest = emit.one(ReduceMax((last,)), s)
@@ -106,31 +106,31 @@ def above(emit: Emit, s: Atom, rtol: Atom) -> Atom:
 
 def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Results:
     """The number of singular values that exceed `rtol` times the largest."""
-    a = promoted("matrix_rank", emit, a)
-    batch, m, n = matrix("matrix_rank", a)
+    a = promote_for_lapack("matrix_rank", emit, a)
+    batch, m, n = matrix_shape("matrix_rank", a)
     if not m * n:
         return (Lit.of(0, Aval(batch, dtypes.int32)),)
     (s,) = emit(Svd(False, False), a)
-    counted = emit.one(ConvertElementType(dtypes.int32), above(emit, s, rtol))
+    counted = emit.one(ConvertElementType(dtypes.int32), exceeds_tolerance(emit, s, rtol))
     return emit(ReduceSum((s.aval.ndim - 1,)), counted)
 
 
 def matrix_rank_default(emit: Emit, a: Atom) -> Results:
     """`matrix_rank` with the default `rtol`."""
-    a = promoted("matrix_rank", emit, a)
+    a = promote_for_lapack("matrix_rank", emit, a)
     return matrix_rank(emit, a, default_rtol("matrix_rank", a))
 
 
 def lstsq_default(emit: Emit, a: Atom, b: Atom) -> Results:
     """`lstsq` with the default `rtol`."""
-    a, b = promoted_together("lstsq", emit, a, b)
+    a, b = promote_pair_for_lapack("lstsq", emit, a, b)
     return lstsq(emit, a, b, default_rtol("lstsq", a))
 
 
 def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Results:
     """The x of least norm that minimizes |a x - b|; the sums of squares of the residual; rank; singular values."""
-    a, b = promoted_together("lstsq", emit, a, b)
-    batch, m, n = matrix("lstsq", a)
+    a, b = promote_pair_for_lapack("lstsq", emit, a, b)
+    batch, m, n = matrix_shape("lstsq", a)
     if batch or b.aval.ndim not in (1, 2) or b.aval.shape[0] != m:
         raise ShapeError(f"lstsq: takes a matrix and a vector or matrix with as many rows, got {a.aval} and {b.aval}")
     one = emit.one
@@ -151,7 +151,7 @@ def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Results:
 
 def matrix_power(emit: Emit, a: Atom, n: int) -> Results:
     """a multiplied by itself, in about log2(n) products; of the inverse for a negative n."""
-    square("matrix_power", a)
+    square_shape("matrix_power", a)
     if n < 0:
         (a,) = inv(emit, a)
         n = -n
@@ -170,18 +170,18 @@ def matrix_power(emit: Emit, a: Atom, n: int) -> Results:
 
 def expm(emit: Emit, a: Atom) -> Results:
     """The exponential."""
-    return emit(EXPM, promoted("expm", emit, a))
+    return emit(EXPM, promote_for_lapack("expm", emit, a))
 
 
 def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
     """The cross product along an axis of size 3; the other axes broadcast."""
-    x, y = together("cross", emit, x, y)
-    k = axis_of("cross", axis, x.aval.ndim)
+    x, y = promote_and_broadcast("cross", emit, x, y)
+    k = normalize_axis_index("cross", axis, x.aval.ndim)
     if x.aval.shape[k] != 3:
         raise ShapeError(f"cross: vectors must have 3 elements, axis {axis} of {x.aval} has {x.aval.shape[k]}")
 
     def turned(v: Atom, by: int) -> Atom:
-        return emit.one(Concatenate(k), sliced(emit, v, k, by, 3), sliced(emit, v, k, 0, by))
+        return emit.one(Concatenate(k), emit_slice(emit, v, k, by, 3), emit_slice(emit, v, k, 0, by))
 
     return emit(
         SUB,
@@ -192,7 +192,7 @@ def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
 
 def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Results:
     """Two matrices along a diagonal."""
-    dtype = common("block_diag", x.aval.dtype, y.aval.dtype)
+    dtype = promote_dtypes("block_diag", x.aval.dtype, y.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     n, p = x.aval.shape[1], y.aval.shape[1]
     zero = Lit(bytes(dtype.itemsize), Aval((), dtype))
@@ -205,42 +205,42 @@ def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Results:
 
 def qr(emit: Emit, x: Atom, full: bool) -> Results:
     """Q and R."""
-    return emit(Qr(full), promoted("qr", emit, x))
+    return emit(Qr(full), promote_for_lapack("qr", emit, x))
 
 
 def svd(emit: Emit, x: Atom, full: bool) -> Results:
     """U, the singular values, and V^H."""
-    s, u, vh = emit(Svd(True, full), promoted("svd", emit, x))
+    s, u, vh = emit(Svd(True, full), promote_for_lapack("svd", emit, x))
     return u, s, vh
 
 
 def svdvals(emit: Emit, x: Atom) -> Results:
     """The singular values."""
-    return emit(Svd(False, False), promoted("svdvals", emit, x))
+    return emit(Svd(False, False), promote_for_lapack("svdvals", emit, x))
 
 
 def eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Results:
     """Eigenvalues and, with `vectors`, eigenvectors of Hermitian matrices."""
     if symmetrize:
-        x = symmetrized("eigh", emit, x)
+        x = hermitian_part("eigh", emit, x)
     return emit(Eigh(lower, vectors), x)
 
 
 def hermitian_eig(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Results:
     """`eigh`, also of integers."""
-    return eigh(emit, promoted("eigh", emit, x), lower, symmetrize, vectors)
+    return eigh(emit, promote_for_lapack("eigh", emit, x), lower, symmetrize, vectors)
 
 
 def factor(emit: Emit, x: Atom, upper: bool, symmetrize: bool) -> Results:
     """`cholesky`, also of integers."""
-    return cholesky(emit, promoted("cholesky", emit, x), symmetrize, upper)
+    return cholesky(emit, promote_for_lapack("cholesky", emit, x), symmetrize, upper)
 
 
 def eig(emit: Emit, x: Atom, vectors: bool) -> Results:
     """Eigenvalues and, with `vectors`, right eigenvectors."""
-    return emit(Eig(False, vectors), promoted("eig", emit, x))
+    return emit(Eig(False, vectors), promote_for_lapack("eig", emit, x))
 
 
 def packed_lu(emit: Emit, x: Atom) -> Results:
     """`lu` without the permutation, also of integers."""
-    return emit(LU, promoted("lu_factor", emit, x))
+    return emit(LU, promote_for_lapack("lu_factor", emit, x))

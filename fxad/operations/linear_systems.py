@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from fxad import dtypes
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Aval, Emit, Shape
-from fxad.operations.promotion import broadcast, common, common_shape, convert
+from fxad.operations.promotion import broadcast, common_shape, convert, promote_dtypes
 from fxad.primitives.elementwise import (
     ADD,
     MUL,
@@ -25,10 +25,10 @@ from fxad.primitives.linalg import (
     Slogdet,
     Solve,
     TriangularSolve,
-    factored,
+    lu_factors,
 )
 from fxad.primitives.linalg import matrices as mx
-from fxad.primitives.linalg.family import numbers
+from fxad.primitives.linalg.family import check_lapack_dtype
 from fxad.primitives.shape import Reshape, Transpose
 
 Results: TypeAlias = tuple[Atom, ...]
@@ -37,36 +37,36 @@ Results: TypeAlias = tuple[Atom, ...]
 # ---------------------------------------------------------------------------------------------------------- operands
 
 
-def promoted(op: str, emit: Emit, x: Atom) -> Atom:
+def promote_for_lapack(op: str, emit: Emit, x: Atom) -> Atom:
     """Return `x`, integers and bools as float64. Raises: DTypeError for a dtype without LAPACK routines."""
     x = x if x.aval.dtype in dtypes.INEXACT else convert(emit, x, dtypes.float64)
-    numbers(op, x.aval)
+    check_lapack_dtype(op, x.aval)
     return x
 
 
-def promoted_together(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
+def promote_pair_for_lapack(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
     """Return two operands in their common dtype."""
-    x, y = promoted(op, emit, x), promoted(op, emit, y)
-    dtype = common(op, x.aval.dtype, y.aval.dtype)
+    x, y = promote_for_lapack(op, emit, x), promote_for_lapack(op, emit, y)
+    dtype = promote_dtypes(op, x.aval.dtype, y.aval.dtype)
     return convert(emit, x, dtype), convert(emit, y, dtype)
 
 
-def matrix(op: str, x: Atom, k: int = 0) -> tuple[Shape, int, int]:
+def matrix_shape(op: str, x: Atom, k: int = 0) -> tuple[Shape, int, int]:
     """Batch axes, rows and columns. Raises: ShapeError when there are fewer than two axes."""
     if x.aval.ndim < 2:
         raise ShapeError(f"{op}: argument {k} must be a matrix or a batch of matrices, got {x.aval}")
     return x.aval.shape[:-2], x.aval.shape[-2], x.aval.shape[-1]
 
 
-def square(op: str, x: Atom, k: int = 0) -> tuple[Shape, int]:
+def square_shape(op: str, x: Atom, k: int = 0) -> tuple[Shape, int]:
     """Batch axes and size. Raises: ShapeError when the matrices are not square."""
-    batch, m, n = matrix(op, x, k)
+    batch, m, n = matrix_shape(op, x, k)
     if m != n:
         raise ShapeError(f"{op}: argument {k} must be square matrices, got {m} by {n} in {x.aval}")
     return batch, n
 
 
-def batched(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
+def broadcast_batch_axes(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
     """Two operands of matrices with common batch axes."""
     batch = common_shape(op, x.aval.shape[:-2], y.aval.shape[:-2])
     return (
@@ -80,44 +80,44 @@ def batched(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
 
 def solve(emit: Emit, a: Atom, b: Atom) -> Results:
     """The x with a x = b; a `b` of one axis is a vector."""
-    a, b = promoted_together("solve", emit, a, b)
-    square("solve", a)
+    a, b = promote_pair_for_lapack("solve", emit, a, b)
+    square_shape("solve", a)
     if not b.aval.shape:
         raise ShapeError(f"solve: argument 1 must be a vector or matrices, got {b.aval}")
     one = emit.one
     if b.aval.ndim == 1:
         column = broadcast(emit, mx.column(one, b), (*a.aval.shape[:-2], *b.aval.shape, 1))
-        _same_rows("solve", a, column, b)
-        return (mx.vector(one, one(Solve(False), a, *factored(emit, a), column)),)
-    _same_rows("solve", a, b, b)
+        _check_rows("solve", a, column, b)
+        return (mx.vector(one, one(Solve(False), a, *lu_factors(emit, a), column)),)
+    _check_rows("solve", a, b, b)
     if a.aval.ndim == 2 and b.aval.ndim > 2:
-        return (_one_matrix(emit, a, b),)
-    a, b = batched("solve", emit, a, b)
-    return (one(Solve(False), a, *factored(emit, a), b),)
+        return (_solve_shared_matrix(emit, a, b),)
+    a, b = broadcast_batch_axes("solve", emit, a, b)
+    return (one(Solve(False), a, *lu_factors(emit, a), b),)
 
 
-def _same_rows(op: str, a: Atom, b: Atom, given: Atom) -> None:
+def _check_rows(op: str, a: Atom, b: Atom, given: Atom) -> None:
     if a.aval.shape[-1] != b.aval.shape[-2]:
         raise ShapeError(
             f"{op}: sizes differ: argument 0 {a.aval} has {a.aval.shape[-1]} columns, argument 1 {given.aval}"
         )
 
 
-def _one_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
+def _solve_shared_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
     """Solve a batch of right-hand sides for one matrix: one factorisation, with all right-hand sides as columns."""
     from_batch = (b.aval.ndim - 2, *range(b.aval.ndim - 2), b.aval.ndim - 1)
     wide = emit.one(Transpose(from_batch), b)
     flat = emit.one(Reshape((b.aval.shape[-2], b.aval.size // max(1, b.aval.shape[-2]))), wide)
-    x = emit.one(Reshape(wide.aval.shape), emit.one(Solve(False), a, *factored(emit, a), flat))
+    x = emit.one(Reshape(wide.aval.shape), emit.one(Solve(False), a, *lu_factors(emit, a), flat))
     back = (*range(1, b.aval.ndim - 1), 0, b.aval.ndim - 1)
     return emit.one(Transpose(back), x)
 
 
 def inv(emit: Emit, a: Atom) -> Results:
     """The inverse: infinities and nan for a singular matrix."""
-    a = promoted("inv", emit, a)
-    square("inv", a)
-    return (emit.one(Solve(False), a, *factored(emit, a), mx.identity(emit, a.aval)),)
+    a = promote_for_lapack("inv", emit, a)
+    square_shape("inv", a)
+    return (emit.one(Solve(False), a, *lu_factors(emit, a), mx.identity(emit, a.aval)),)
 
 
 def triangular_solve(
@@ -142,12 +142,12 @@ def triangular_solve(
 
 def solve_triangular(emit: Emit, a: Atom, b: Atom, trans: int, lower: bool, unit_diagonal: bool) -> Results:
     """The x with op(a) x = b, a triangular: op 0 nothing, 1 transpose, 2 conjugate transpose."""
-    a, b = promoted_together("solve_triangular", emit, a, b)
-    square("solve_triangular", a)
+    a, b = promote_pair_for_lapack("solve_triangular", emit, a, b)
+    square_shape("solve_triangular", a)
     vector = b.aval.ndim == 1
     rhs: Atom = mx.column(emit.one, b) if vector else b
-    matrix("solve_triangular", rhs, 1)
-    a, rhs = batched("solve_triangular", emit, a, rhs)
+    matrix_shape("solve_triangular", rhs, 1)
+    a, rhs = broadcast_batch_axes("solve_triangular", emit, a, rhs)
     x = emit.one(TriangularSolve(True, lower, trans != 0, trans == 2, unit_diagonal), a, rhs)
     return (mx.vector(emit.one, x) if vector else x,)
 
@@ -155,17 +155,17 @@ def solve_triangular(emit: Emit, a: Atom, b: Atom, trans: int, lower: bool, unit
 def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Results:
     """The lower factor, or its conjugate transpose."""
     if symmetrize:
-        x = symmetrized("cholesky", emit, x)
+        x = hermitian_part("cholesky", emit, x)
     elif upper:  # the primitive reads the lower triangle
-        matrix("cholesky", x)
+        matrix_shape("cholesky", x)
         x = mx.adjoint(emit.one, x)
     factor = emit.one(CHOLESKY, x)
     return (mx.adjoint(emit.one, factor) if upper else factor,)
 
 
-def symmetrized(op: str, emit: Emit, x: Atom) -> Atom:
+def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
     """(x + x^H) / 2."""
-    square(op, x)
+    square_shape(op, x)
     if x.aval.dtype not in dtypes.INEXACT:
         return x  # the primitive raises the error
     return mx.scaled(emit.one, emit.one(ADD, x, mx.adjoint(emit.one, x)), 0.5)
@@ -173,12 +173,12 @@ def symmetrized(op: str, emit: Emit, x: Atom) -> Atom:
 
 def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Results:
     """The x with a x = b, for the Cholesky factor of a."""
-    factor, b = promoted_together("cho_solve", emit, factor, b)
-    square("cho_solve", factor)
+    factor, b = promote_pair_for_lapack("cho_solve", emit, factor, b)
+    square_shape("cho_solve", factor)
     vector = b.aval.ndim == 1
     rhs: Atom = mx.column(emit.one, b) if vector else b
-    matrix("cho_solve", rhs, 1)
-    factor, rhs = batched("cho_solve", emit, factor, rhs)
+    matrix_shape("cho_solve", rhs, 1)
+    factor, rhs = broadcast_batch_axes("cho_solve", emit, factor, rhs)
     first, second = (
         TriangularSolve(True, lower, not lower, not lower, False),
         TriangularSolve(True, lower, lower, lower, False),
@@ -195,12 +195,12 @@ def lu(emit: Emit, x: Atom) -> Results:
 
 def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> Results:
     """The x with op(a) x = b, for the packed factors of a: 0 a, 1 its transpose, 2 its conjugate transpose."""
-    factors, b = promoted_together("lu_solve", emit, factors, b)
-    _, n = square("lu_solve", factors)
+    factors, b = promote_pair_for_lapack("lu_solve", emit, factors, b)
+    _, n = square_shape("lu_solve", factors)
     vector = b.aval.ndim == 1
     rhs: Atom = mx.column(emit.one, b) if vector else b
-    matrix("lu_solve", rhs, 2)
-    factors, rhs = batched("lu_solve", emit, factors, rhs)
+    matrix_shape("lu_solve", rhs, 2)
+    factors, rhs = broadcast_batch_axes("lu_solve", emit, factors, rhs)
     pivots = broadcast(emit, pivots, (*factors.aval.shape[:-2], pivots.aval.shape[-1]))
     order = mx.column(emit.one, emit.one(LuPivotsToPermutation(n, trans != 0), pivots))
     flip, conj = trans != 0, trans == 2
@@ -216,8 +216,8 @@ def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> Re
 
 def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Results:
     """P, L and U with x = P L U, or P L and U."""
-    x = promoted("lu", emit, x)
-    batch, m, n = matrix("lu", x)
+    x = promote_for_lapack("lu", emit, x)
+    batch, m, n = matrix_shape("lu", x)
     k, one = min(m, n), emit.one
     factors, pivots = emit(LU, x)
     order = mx.column(one, emit.one(LuPivotsToPermutation(m, True), pivots))
@@ -239,14 +239,14 @@ _SMALL: Final = 3  # up to this size a determinant is a polynomial
 
 def det(emit: Emit, a: Atom) -> Results:
     """The determinant: of up to 3 by 3 matrices a polynomial, else by the LU decomposition."""
-    a = promoted("det", emit, a)
-    _, n = square("det", a)
+    a = promote_for_lapack("det", emit, a)
+    _, n = square_shape("det", a)
     if 0 < n <= _SMALL:
-        return (_written_out(emit, a, n),)
-    return emit(DET, a, *factored(emit, a))
+        return (_det_polynomial(emit, a, n),)
+    return emit(DET, a, *lu_factors(emit, a))
 
 
-def _written_out(emit: Emit, a: Atom, n: int) -> Atom:
+def _det_polynomial(emit: Emit, a: Atom, n: int) -> Atom:
     one = emit.one
 
     def entry(i: int, j: int) -> Atom:
@@ -267,9 +267,9 @@ def _written_out(emit: Emit, a: Atom, n: int) -> Atom:
 
 def slogdet(emit: Emit, a: Atom) -> Results:
     """Sign and logarithm of the absolute value of the determinant."""
-    a = promoted("slogdet", emit, a)
-    square("slogdet", a)
-    return emit(SLOGDET, a, *factored(emit, a))
+    a = promote_for_lapack("slogdet", emit, a)
+    square_shape("slogdet", a)
+    return emit(SLOGDET, a, *lu_factors(emit, a))
 
 
 DET: Final = Det()

@@ -14,8 +14,8 @@ import numpy as np
 from fxad import dtypes
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, NDArray, Shape
-from fxad.operations import contractions, elementwise, masked, reductions, shapes
-from fxad.operations.axes import Axes, frozen
+from fxad.operations import contractions, elementwise, masked_reductions, reductions, shapes
+from fxad.operations.axes import Axes, hashable_axis
 from fxad.operations.operators import Operators
 
 Scalar: TypeAlias = "np.generic | bool | int | float | complex"
@@ -47,9 +47,9 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Sum over axes; narrow integers and bools in 32 bits."""
-        if not masked.plain(initial, where):
-            return self._masked("sum", axis, keepdims, initial=initial, where=where, dtype=_dtype(dtype))
-        return self._apply(reductions.sum, (), (frozen(axis), keepdims, _dtype(dtype)))
+        if not masked_reductions.is_unmasked(initial, where):
+            return self._masked("sum", axis, keepdims, initial=initial, where=where, dtype=_optional_dtype(dtype))
+        return self._apply(reductions.sum, (), (hashable_axis(axis), keepdims, _optional_dtype(dtype)))
 
     def prod(
         self,
@@ -61,9 +61,9 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Product over axes; narrow integers and bools in 32 bits."""
-        if not masked.plain(initial, where):
-            return self._masked("prod", axis, keepdims, initial=initial, where=where, dtype=_dtype(dtype))
-        return self._apply(reductions.prod, (), (frozen(axis), keepdims, _dtype(dtype)))
+        if not masked_reductions.is_unmasked(initial, where):
+            return self._masked("prod", axis, keepdims, initial=initial, where=where, dtype=_optional_dtype(dtype))
+        return self._apply(reductions.prod, (), (hashable_axis(axis), keepdims, _optional_dtype(dtype)))
 
     def mean(
         self,
@@ -74,9 +74,9 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Mean over axes; of integers as float32."""
-        if not masked.plain(None, where):
-            return self._masked("mean", axis, keepdims, where=where, dtype=_dtype(dtype))
-        return self._apply(reductions.mean, (), (frozen(axis), keepdims, _dtype(dtype)))
+        if not masked_reductions.is_unmasked(None, where):
+            return self._masked("mean", axis, keepdims, where=where, dtype=_optional_dtype(dtype))
+        return self._apply(reductions.mean, (), (hashable_axis(axis), keepdims, _optional_dtype(dtype)))
 
     def var(
         self,
@@ -89,10 +89,10 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
-        less = masked.taken_off("var", correction, ddof)
-        if not masked.plain(None, where):
-            return self._masked("var", axis, keepdims, where=where, dtype=_dtype(dtype), correction=less)
-        return self._apply(reductions.var, (), (frozen(axis), keepdims, _dtype(dtype), less))
+        less = masked_reductions.degrees_of_freedom("var", correction, ddof)
+        if not masked_reductions.is_unmasked(None, where):
+            return self._masked("var", axis, keepdims, where=where, dtype=_optional_dtype(dtype), correction=less)
+        return self._apply(reductions.var, (), (hashable_axis(axis), keepdims, _optional_dtype(dtype), less))
 
     def std(
         self,
@@ -105,10 +105,10 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Standard deviation over axes: the root of `var`."""
-        less = masked.taken_off("std", correction, ddof)
-        if not masked.plain(None, where):
-            return self._masked("std", axis, keepdims, where=where, dtype=_dtype(dtype), correction=less)
-        return self._apply(reductions.std, (), (frozen(axis), keepdims, _dtype(dtype), less))
+        less = masked_reductions.degrees_of_freedom("std", correction, ddof)
+        if not masked_reductions.is_unmasked(None, where):
+            return self._masked("std", axis, keepdims, where=where, dtype=_optional_dtype(dtype), correction=less)
+        return self._apply(reductions.std, (), (hashable_axis(axis), keepdims, _optional_dtype(dtype), less))
 
     def max(
         self,
@@ -119,9 +119,9 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Greatest element over axes; nan if any element is nan."""
-        if not masked.plain(initial, where):
+        if not masked_reductions.is_unmasked(initial, where):
             return self._masked("max", axis, keepdims, initial=initial, where=where)
-        return self._apply(reductions.max, (), (frozen(axis), keepdims))
+        return self._apply(reductions.max, (), (hashable_axis(axis), keepdims))
 
     def min(
         self,
@@ -132,9 +132,9 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Least element over axes; nan if any element is nan."""
-        if not masked.plain(initial, where):
+        if not masked_reductions.is_unmasked(initial, where):
             return self._masked("min", axis, keepdims, initial=initial, where=where)
-        return self._apply(reductions.min, (), (frozen(axis), keepdims))
+        return self._apply(reductions.min, (), (hashable_axis(axis), keepdims))
 
     def any(
         self,
@@ -144,9 +144,9 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """True if an element is not zero."""
-        if not masked.plain(None, where):
+        if not masked_reductions.is_unmasked(None, where):
             return self._masked("any", axis, keepdims, where=where)
-        return self._apply(reductions.any, (), (frozen(axis), keepdims))
+        return self._apply(reductions.any, (), (hashable_axis(axis), keepdims))
 
     def all(
         self,
@@ -156,9 +156,9 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """True if no element is zero."""
-        if not masked.plain(None, where):
+        if not masked_reductions.is_unmasked(None, where):
             return self._masked("all", axis, keepdims, where=where)
-        return self._apply(reductions.all, (), (frozen(axis), keepdims))
+        return self._apply(reductions.all, (), (hashable_axis(axis), keepdims))
 
     def _masked(
         self,
@@ -171,7 +171,7 @@ class Methods(Operators):
         dtype: dtypes.DType | None = None,
         correction: float = 0,
     ) -> Self:
-        operands, spec = masked.planned(
+        operands, spec = masked_reductions.plan_masked_reduction(
             name,
             self.aval.dtype,
             keepdims,
@@ -180,7 +180,7 @@ class Methods(Operators):
             dtype=dtype,
             correction=correction,
         )
-        return self._apply(masked.reduction, operands, (frozen(axis), spec))
+        return self._apply(masked_reductions.masked_reduction, operands, (hashable_axis(axis), spec))
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
         """The index of the greatest element, as int32; of equal ones the first; in the flattened array for axis
@@ -195,7 +195,7 @@ class Methods(Operators):
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """The elements in row-major order in another shape; one size may be -1, which is inferred."""
-        return self._apply(shapes.reshape, (), (sizes(shape),))
+        return self._apply(shapes.reshape, (), (sizes_argument(shape),))
 
     def ravel(self) -> Self:
         """All elements on one axis."""
@@ -207,11 +207,11 @@ class Methods(Operators):
 
     def squeeze(self, axis: Axes = None) -> Self:
         """Without axes of size 1."""
-        return self._apply(shapes.squeeze, (), (frozen(axis),))
+        return self._apply(shapes.squeeze, (), (hashable_axis(axis),))
 
     def transpose(self, *axes: int | Sequence[int]) -> Self:
         """The axes in another order; reversed when none is given."""
-        return self._apply(shapes.transpose, (), (sizes(axes) if axes else None,))
+        return self._apply(shapes.transpose, (), (sizes_argument(axes) if axes else None,))
 
     def swapaxes(self, axis1: int, axis2: int) -> Self:
         """Two axes exchanged."""
@@ -268,19 +268,19 @@ class Methods(Operators):
         if low is not None and high is not None:
             return self._apply(elementwise.clip, (low, high), ())
         if low is not None:
-            return self._apply(elementwise.at_least, (low,), ())
-        return self if high is None else self._apply(elementwise.at_most, (high,), ())
+            return self._apply(elementwise.clip_below, (low,), ())
+        return self if high is None else self._apply(elementwise.clip_above, (high,), ())
 
     def dot(self, other: Self | NDArray | Scalar) -> Self:
         """The product summed over the last axis of this and the last but one of `other`."""
         return self._apply(contractions.dot, (other,), ())
 
 
-def _dtype(dtype: object) -> dtypes.DType | None:
+def _optional_dtype(dtype: object) -> dtypes.DType | None:
     return None if dtype is None else dtypes.as_dtype(dtype)
 
 
-def sizes(shape: tuple[int | Sequence[int], ...]) -> Shape:
+def sizes_argument(shape: tuple[int | Sequence[int], ...]) -> Shape:
     """Return sizes or axes given one by one or as one sequence; -1 is allowed. Raises: ArgumentError."""
     given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
     try:

@@ -107,28 +107,28 @@ class Operators:
         return self._apply(arithmetic.invert, (), ())
 
     def __and__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.logical, self, other, AND)
+        return self._binary(arithmetic.bitwise_operator, self, other, AND)
 
     def __rand__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.logical, other, self, AND)
+        return self._binary(arithmetic.bitwise_operator, other, self, AND)
 
     def __or__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.logical, self, other, OR)
+        return self._binary(arithmetic.bitwise_operator, self, other, OR)
 
     def __ror__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.logical, other, self, OR)
+        return self._binary(arithmetic.bitwise_operator, other, self, OR)
 
     def __xor__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.logical, self, other, XOR)
+        return self._binary(arithmetic.bitwise_operator, self, other, XOR)
 
     def __rxor__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.logical, other, self, XOR)
+        return self._binary(arithmetic.bitwise_operator, other, self, XOR)
 
     def __lshift__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.logical, self, other, SHIFT_LEFT)
+        return self._binary(arithmetic.bitwise_operator, self, other, SHIFT_LEFT)
 
     def __rlshift__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.logical, other, self, SHIFT_LEFT)
+        return self._binary(arithmetic.bitwise_operator, other, self, SHIFT_LEFT)
 
     def __rshift__(self, other: ArrayLike) -> Self:
         return self._binary(arithmetic.shift_right, self, other)

@@ -27,7 +27,7 @@ _ALONE: Final = (dtypes.bool_, dtypes.int32, dtypes.float32, dtypes.complex64)
 Scalar = bool | int | float | complex
 
 
-def kind(dtype: DType) -> int:
+def dtype_kind(dtype: DType) -> int:
     """0 bool, 1 integer, 2 floating, 3 complex."""
     if dtype in dtypes.FLOATING:
         return 2
@@ -39,7 +39,7 @@ def kind(dtype: DType) -> int:
 def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
     """Return the dtype of a Python scalar: that of the array operand, or its own. Raises: DTypeError (an int)."""
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
-    found = dtype if dtype is not None and own <= kind(dtype) else _ALONE[own]
+    found = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
     if own == 1 and found in dtypes.INTEGER:
         least, most = dtypes.RANGES[found]
         if not least <= int(value.real) <= most:
@@ -52,7 +52,7 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
     return found
 
 
-def alone(values: Sequence[object]) -> DType | None:
+def dtype_of_scalars(values: Sequence[object]) -> DType | None:
     """Return the dtype of Python scalars without an array: that of the highest kind among them. None if there are
     none."""
     return _ALONE[max([_KIND[python_type(v)] for v in values])] if values else None
@@ -66,7 +66,7 @@ def python_type(value: object) -> type[Scalar]:
     raise DTypeError(f"scalar: {value!r} is not a Python number")
 
 
-def common(op: str, a: DType, b: DType) -> DType:
+def promote_dtypes(op: str, a: DType, b: DType) -> DType:
     """Return the common dtype of two arrays, by NumPy's rules. Raises: DTypeError if there is none."""
     if a is b:
         return a
@@ -78,7 +78,7 @@ def common(op: str, a: DType, b: DType) -> DType:
         ) from None
 
 
-def inexact(dtype: DType) -> DType:
+def to_inexact_dtype(dtype: DType) -> DType:
     """The floating dtype NumPy computes in for this dtype: itself when floating or complex."""
     if dtype in dtypes.INEXACT:
         return dtype
@@ -123,16 +123,16 @@ def broadcast(emit: Emit, x: Atom, shape: Shape) -> Atom:
     return emit.one(BroadcastInDim(shape, tuple(range(lead, len(shape)))), x)
 
 
-def together(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
+def promote_and_broadcast(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
     """Both operands in their common dtype and shape."""
     if x.aval is y.aval:
         return x, y
-    dtype = common(op, x.aval.dtype, y.aval.dtype)
+    dtype = promote_dtypes(op, x.aval.dtype, y.aval.dtype)
     shape = common_shape(op, x.aval.shape, y.aval.shape)
     return broadcast(emit, convert(emit, x, dtype), shape), broadcast(emit, convert(emit, y, dtype), shape)
 
 
-def scalar(value: Scalar, like: Aval | None = None) -> Lit:
+def scalar_literal(value: Scalar, like: Aval | None = None) -> Lit:
     """Return a Python scalar as a literal: of the shape of the array operand, or 0-d."""
     if like is None:
         return Lit.of(value, Aval((), scalar_dtype(value)))

@@ -16,33 +16,33 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Emit, Lit, Primitive
-from fxad.operations.axes import Axes, axes_of, axis_of
-from fxad.operations.promotion import convert, inexact
+from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
+from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.elementwise import CONJ, DIV, MUL, REAL, SQRT, SQUARE, SUB
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd
-from fxad.primitives.shape import BroadcastInDim, ReduceSum, reshaped
+from fxad.primitives.shape import BroadcastInDim, ReduceSum, emit_reshape
 
 Results = tuple[Atom, ...]
 
 
-def wide(dtype: DType) -> DType:
+def accumulation_dtype(dtype: DType) -> DType:
     """Return the dtype in which sums and products of a dtype are computed."""
     if dtype is dtypes.bool_ or (dtype in dtypes.SIGNED and dtype.itemsize < 4):
         return dtypes.int32
     return dtypes.uint32 if dtype in dtypes.UNSIGNED and dtype.itemsize < 4 else dtype
 
 
-def reduced(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
+def reduce_axes(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
     """Return x reduced over the axes; x itself if there are none."""
     return emit.one(prim(axes), x) if axes else x
 
 
-def with_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
+def restore_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
     """Return the result `y` of a reduction of `x`, with axes of size 1 in place of the reduced ones for `keepdims`."""
     if not keepdims:
         return (y,)
-    return (reshaped(emit, y, tuple([1 if a in axes else n for a, n in enumerate(x.aval.shape)])),)
+    return (emit_reshape(emit, y, tuple([1 if a in axes else n for a, n in enumerate(x.aval.shape)])),)
 
 
 # The signature every reduction below has: x, then axis, keepdims and the rest as static values.
@@ -50,26 +50,26 @@ def with_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: boo
 
 def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> Results:
     """Sum over axes."""
-    axes = axes_of("sum", axis, x.aval.ndim)
-    total = reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceSum, axes)
-    return with_axes(emit, total, x, axes, keepdims)
+    axes = normalize_axes("sum", axis, x.aval.ndim)
+    total = reduce_axes(emit, convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)), ReduceSum, axes)
+    return restore_axes(emit, total, x, axes, keepdims)
 
 
 def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
     """Product over axes."""
-    axes = axes_of("prod", axis, x.aval.ndim)
-    total = reduced(emit, convert(emit, x, dtype or wide(x.aval.dtype)), ReduceProd, axes)
-    return with_axes(emit, total, x, axes, keepdims)
+    axes = normalize_axes("prod", axis, x.aval.ndim)
+    total = reduce_axes(emit, convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)), ReduceProd, axes)
+    return restore_axes(emit, total, x, axes, keepdims)
 
 
 def _extremum(
     op: str, emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axis: Axes, keepdims: bool
 ) -> Results:
-    axes = axes_of(op, axis, x.aval.ndim)
+    axes = normalize_axes(op, axis, x.aval.ndim)
     for a in axes:
         if x.aval.shape[a] == 0:
             raise ShapeError(f"{op}: axis {a} of {x.aval} is empty and has no {op}")
-    return with_axes(emit, reduced(emit, x, prim, axes), x, axes, keepdims)
+    return restore_axes(emit, reduce_axes(emit, x, prim, axes), x, axes, keepdims)
 
 
 def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
@@ -84,62 +84,62 @@ def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
 
 def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """True if an element is not zero."""
-    axes = axes_of("any", axis, x.aval.ndim)
-    return with_axes(emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims)
+    axes = normalize_axes("any", axis, x.aval.ndim)
+    return restore_axes(emit, reduce_axes(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims)
 
 
 def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """True if no element is zero."""
-    axes = axes_of("all", axis, x.aval.ndim)
-    return with_axes(emit, reduced(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims)
+    axes = normalize_axes("all", axis, x.aval.ndim)
+    return restore_axes(emit, reduce_axes(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims)
 
 
 def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """The number of nonzero elements, as int32."""
-    axes = axes_of("count_nonzero", axis, x.aval.ndim)
+    axes = normalize_axes("count_nonzero", axis, x.aval.ndim)
     ones = convert(emit, convert(emit, x, dtypes.bool_), dtypes.int32)
-    return with_axes(emit, reduced(emit, ones, ReduceSum, axes), x, axes, keepdims)
+    return restore_axes(emit, reduce_axes(emit, ones, ReduceSum, axes), x, axes, keepdims)
 
 
 # -------------------------------------------------------------------------------------------------------- moments
 
 
-def moment(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DType]:
+def to_moment_dtype(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DType]:
     """Return x in the dtype in which its moments are computed, and the dtype of the moments."""
     if asked is None and x.aval.dtype not in dtypes.INEXACT:
         return convert(emit, x, dtypes.float64), dtypes.float32
-    dtype = inexact(asked or x.aval.dtype)
+    dtype = to_inexact_dtype(asked or x.aval.dtype)
     return convert(emit, x, dtypes.accumulated(dtype)), dtype
 
 
 def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
     """Mean over axes."""
-    axes = axes_of("mean", axis, x.aval.ndim)
-    own, dtype = moment(emit, x, dtype)
-    return with_axes(emit, convert(emit, _mean(emit, own, axes), dtype), x, axes, keepdims)
+    axes = normalize_axes("mean", axis, x.aval.ndim)
+    own, dtype = to_moment_dtype(emit, x, dtype)
+    return restore_axes(emit, convert(emit, _mean(emit, own, axes), dtype), x, axes, keepdims)
 
 
 def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
     """Sum over axes, divided by the number of elements minus `less`; nan if that is not positive."""
-    total = reduced(emit, x, ReduceSum, axes)
+    total = reduce_axes(emit, x, ReduceSum, axes)
     count = product([x.aval.shape[a] for a in axes]) - less
     return emit.one(DIV, total, Lit.of(count if count > 0 else nan, total.aval))
 
 
 def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
     """Variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
-    axes = axes_of("var", axis, x.aval.ndim)
-    own, dtype = moment(emit, x, dtype)
+    axes = normalize_axes("var", axis, x.aval.ndim)
+    own, dtype = to_moment_dtype(emit, x, dtype)
     y = _var(emit, own, axes, correction)
-    return with_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
+    return restore_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
     """Standard deviation over axes: the root of the variance."""
-    axes = axes_of("std", axis, x.aval.ndim)
-    own, dtype = moment(emit, x, dtype)
+    axes = normalize_axes("std", axis, x.aval.ndim)
+    own, dtype = to_moment_dtype(emit, x, dtype)
     y = emit.one(SQRT, _var(emit, own, axes, correction))
-    return with_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
+    return restore_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:
@@ -161,26 +161,26 @@ _PLACES: Final = dtypes.int32
 
 def argmax(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Results:
     """The index of the greatest element, as int32; of equal ones the first; in the flattened array for axis None."""
-    return _place("argmax", emit, x, ArgMax, axis, keepdims)
+    return _arg_extremum("argmax", emit, x, ArgMax, axis, keepdims)
 
 
 def argmin(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Results:
     """The index of the least element, as int32; of equal ones the first; in the flattened array for axis None."""
-    return _place("argmin", emit, x, ArgMin, axis, keepdims)
+    return _arg_extremum("argmin", emit, x, ArgMin, axis, keepdims)
 
 
-def _place(
+def _arg_extremum(
     op: str, emit: Emit, x: Atom, prim: Callable[[int, DType], Primitive], axis: int | None, keepdims: bool
 ) -> Results:
     if x.aval.dtype in dtypes.COMPLEX:
         raise DTypeError(f"{op}: complex numbers have no order, got {x.aval}")
     if axis is None:
         axes = tuple(range(x.aval.ndim))
-        flat = reshaped(emit, x, (x.aval.size,))
+        flat = emit_reshape(emit, x, (x.aval.size,))
         k = 0
     else:
-        k = axis_of(op, axis, x.aval.ndim)
+        k = normalize_axis_index(op, axis, x.aval.ndim)
         flat, axes = x, (k,)
     if flat.aval.shape[k] == 0:
         raise ShapeError(f"{op}: axis {k} of {x.aval} is empty")
-    return with_axes(emit, emit.one(prim(k, _PLACES), flat), x, axes, keepdims)
+    return restore_axes(emit, emit.one(prim(k, _PLACES), flat), x, axes, keepdims)

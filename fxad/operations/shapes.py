@@ -14,19 +14,19 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape
-from fxad.operations.axes import Axes, axes_of, axis_of, distinct, integer
-from fxad.operations.promotion import broadcast, common, convert
+from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple, to_int
+from fxad.operations.promotion import broadcast, convert, promote_dtypes
 from fxad.primitives.elementwise import ADD, EQ, GE, SELECT_N
-from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, reshaped, spread
-from fxad.primitives.slicing import Concatenate, Pad, sliced
+from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast, emit_reshape
+from fxad.primitives.slicing import Concatenate, Pad, emit_slice
 
 Results = tuple[Atom, ...]
 
 
-def moved(emit: Emit, prim: Primitive, x: Atom) -> Atom:
+def emit_rearrange(emit: Emit, prim: Primitive, x: Atom) -> Atom:
     """Apply `prim`, which only moves elements; a literal becomes the literal of the new shape."""
     if isinstance(prim, Reshape):
-        return reshaped(emit, x, prim.shape)
+        return emit_reshape(emit, x, prim.shape)
     if isinstance(x, Lit):
         (aval,) = prim.abstract_eval(x.aval)
         return x.with_aval(aval.shape)
@@ -38,10 +38,10 @@ def moved(emit: Emit, prim: Primitive, x: Atom) -> Atom:
 
 def reshape(emit: Emit, x: Atom, shape: Shape) -> Results:
     """x in row-major order in another shape; one size may be -1, which is inferred."""
-    return (reshaped(emit, x, complete("reshape", shape, x.aval)),)
+    return (emit_reshape(emit, x, infer_shape("reshape", shape, x.aval)),)
 
 
-def complete(op: str, shape: Shape, x: Aval) -> Shape:
+def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
     """`shape` with -1 filled in, for the elements of x. Raises: ShapeError when they do not fit."""
     known = prod([n for n in shape if n != -1])
     open_ = shape.count(-1)
@@ -65,15 +65,15 @@ def transpose(emit: Emit, x: Atom, axes: tuple[int, ...] | None) -> Results:
     if axes is None:
         perm = tuple(reversed(range(x.aval.ndim)))
     else:
-        perm = distinct("transpose", axes, x.aval.ndim)
+        perm = normalize_axis_tuple("transpose", axes, x.aval.ndim)
         if len(perm) != x.aval.ndim:
             raise ShapeError(f"transpose: axes {axes} has {len(perm)} entries for the {x.aval.ndim} axes of {x.aval}")
-    return (permuted(emit, x, perm),)
+    return (emit_transpose(emit, x, perm),)
 
 
-def permuted(emit: Emit, x: Atom, perm: tuple[int, ...]) -> Atom:
+def emit_transpose(emit: Emit, x: Atom, perm: tuple[int, ...]) -> Atom:
     """Axis k of the result is axis `perm[k]` of x; no equation for the identity."""
-    return x if perm == tuple(range(len(perm))) else moved(emit, Transpose(perm), x)
+    return x if perm == tuple(range(len(perm))) else emit_rearrange(emit, Transpose(perm), x)
 
 
 def matrix_transpose(emit: Emit, x: Atom) -> Results:
@@ -86,35 +86,39 @@ def matrix_transpose(emit: Emit, x: Atom) -> Results:
 def swapaxes(emit: Emit, x: Atom, a: int, b: int) -> Results:
     """Two axes exchanged."""
     perm = list(range(x.aval.ndim))
-    i, j = axis_of("swapaxes", a, len(perm)), axis_of("swapaxes", b, len(perm))
+    i, j = normalize_axis_index("swapaxes", a, len(perm)), normalize_axis_index("swapaxes", b, len(perm))
     perm[i], perm[j] = j, i
-    return (permuted(emit, x, tuple(perm)),)
+    return (emit_transpose(emit, x, tuple(perm)),)
 
 
 def moveaxis(emit: Emit, x: Atom, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Results:
     """Move axes to other places; the others keep their order."""
     ndim = x.aval.ndim
-    src, dst = distinct("moveaxis", source, ndim), distinct("moveaxis", destination, ndim)
+    src, dst = normalize_axis_tuple("moveaxis", source, ndim), normalize_axis_tuple("moveaxis", destination, ndim)
     if len(src) != len(dst):
         raise ShapeError(f"moveaxis: source {source} and destination {destination} differ in length")
     perm = [a for a in range(ndim) if a not in src]
     for to, a in sorted(zip(dst, src, strict=True)):
         perm.insert(to, a)
-    return (permuted(emit, x, tuple(perm)),)
+    return (emit_transpose(emit, x, tuple(perm)),)
 
 
 def squeeze(emit: Emit, x: Atom, axis: Axes) -> Results:
     """Without the axes of size 1: all of them for None. Raises: ShapeError for an axis of another size."""
     shape = x.aval.shape
-    axes = tuple([a for a, n in enumerate(shape) if n == 1]) if axis is None else axes_of("squeeze", axis, len(shape))
-    return (moved(emit, Squeeze(axes), x) if axes else x,)
+    axes = (
+        tuple([a for a, n in enumerate(shape) if n == 1])
+        if axis is None
+        else normalize_axes("squeeze", axis, len(shape))
+    )
+    return (emit_rearrange(emit, Squeeze(axes), x) if axes else x,)
 
 
 def expand_dims(emit: Emit, x: Atom, axis: int | tuple[int, ...]) -> Results:
     """New axes of size 1, at `axis` of the result."""
     count = len(axis) if isinstance(axis, tuple) else 1
-    axes = axes_of("expand_dims", axis, x.aval.ndim + count)
-    return (moved(emit, ExpandDims(axes), x) if axes else x,)
+    axes = normalize_axes("expand_dims", axis, x.aval.ndim + count)
+    return (emit_rearrange(emit, ExpandDims(axes), x) if axes else x,)
 
 
 def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Results:
@@ -133,8 +137,8 @@ def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Results:
 
 def flip(emit: Emit, x: Atom, axis: Axes) -> Results:
     """The elements in reverse order along axes."""
-    axes = axes_of("flip", axis, x.aval.ndim)
-    return (moved(emit, Rev(axes), x) if axes else x,)
+    axes = normalize_axes("flip", axis, x.aval.ndim)
+    return (emit_rearrange(emit, Rev(axes), x) if axes else x,)
 
 
 def roll(emit: Emit, x: Atom, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None) -> Results:
@@ -143,69 +147,69 @@ def roll(emit: Emit, x: Atom, shift: int | tuple[int, ...], axis: int | tuple[in
         if isinstance(shift, tuple):
             raise ParameterError(f"roll: shifts {shift} need axes", remedy="give axis as a tuple of the same length")
         (flat,) = reshape(emit, x, (-1,))
-        return reshape(emit, _rolled(emit, flat, shift, 0), x.aval.shape)
+        return reshape(emit, _roll_axis(emit, flat, shift, 0), x.aval.shape)
     axes = axis if isinstance(axis, tuple) else (axis,)
     shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
     if len(shifts) != len(axes):
         raise ParameterError(f"roll: {len(shifts)} shifts {shifts} for {len(axes)} axes {axes}")
     for s, a in zip(shifts, axes, strict=True):
-        x = _rolled(emit, x, s, axis_of("roll", a, x.aval.ndim))
+        x = _roll_axis(emit, x, s, normalize_axis_index("roll", a, x.aval.ndim))
     return (x,)
 
 
-def _rolled(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
+def _roll_axis(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
     n = x.aval.shape[axis]
-    cut = -integer("roll", "shift", shift) % n if n else 0
+    cut = -to_int("roll", "shift", shift) % n if n else 0
     if not cut or isinstance(x, Lit):
         return x
-    return emit.one(Concatenate(axis), sliced(emit, x, axis, cut, n), sliced(emit, x, axis, 0, cut))
+    return emit.one(Concatenate(axis), emit_slice(emit, x, axis, cut, n), emit_slice(emit, x, axis, 0, cut))
 
 
 def window(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
     """`x[start:limit]` along an axis; no equation for the whole axis."""
-    return x if (start, limit) == (0, x.aval.shape[axis]) else sliced(emit, x, axis, start, limit)
+    return x if (start, limit) == (0, x.aval.shape[axis]) else emit_slice(emit, x, axis, start, limit)
 
 
 # ----------------------------------------------------------------------------------------- putting arrays together
 
 
-def _promoted(op: str, emit: Emit, xs: Sequence[Atom]) -> list[Atom]:
+def _promote_arrays(op: str, emit: Emit, xs: Sequence[Atom]) -> list[Atom]:
     if not xs:
         raise ArgumentError(f"{op}: takes at least one array, got none")
     dtype = xs[0].aval.dtype
     for x in xs[1:]:
-        dtype = common(op, dtype, x.aval.dtype)
+        dtype = promote_dtypes(op, dtype, x.aval.dtype)
     return [convert(emit, x, dtype) for x in xs]
 
 
 def concatenate(emit: Emit, *args: object) -> Results:
     """Join arrays along an axis, the last argument; flattened first for None."""
     *given, axis = args
-    xs = _promoted("concatenate", emit, cast("list[Atom]", given))
+    xs = _promote_arrays("concatenate", emit, cast("list[Atom]", given))
     if axis is None:
-        xs, axis = [reshaped(emit, x, (x.aval.size,)) for x in xs], 0
+        xs, axis = [emit_reshape(emit, x, (x.aval.size,)) for x in xs], 0
     for k, x in enumerate(xs):
         if x.aval.ndim != xs[0].aval.ndim or not x.aval.ndim:
             raise ShapeError(f"concatenate: ranks must be equal and not 0: array 0 {xs[0].aval}, array {k} {x.aval}")
-    at = axis_of("concatenate", cast(int, axis), xs[0].aval.ndim)
+    at = normalize_axis_index("concatenate", cast(int, axis), xs[0].aval.ndim)
     return (xs[0],) if len(xs) == 1 else emit(Concatenate(at), *xs)
 
 
 def stack(emit: Emit, *args: object) -> Results:
     """Arrays of one shape along a new axis, which is the last argument."""
     *given, axis = args
-    xs = _promoted("stack", emit, cast("list[Atom]", given))
+    xs = _promote_arrays("stack", emit, cast("list[Atom]", given))
     for k, x in enumerate(xs):
         if x.aval.shape != xs[0].aval.shape:
             raise ShapeError(f"stack: shapes differ: array 0 {xs[0].aval}, array {k} {x.aval}")
-    at = axis_of("stack", cast(int, axis), xs[0].aval.ndim + 1)
-    rows = [moved(emit, ExpandDims((at,)), x) for x in xs]
+    at = normalize_axis_index("stack", cast(int, axis), xs[0].aval.ndim + 1)
+    rows = [emit_rearrange(emit, ExpandDims((at,)), x) for x in xs]
     return (rows[0],) if len(rows) == 1 else emit(Concatenate(at), *rows)
 
 
 def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Results:
     """The parts of x between the positions `at` along an axis."""
-    k = axis_of("split", axis, x.aval.ndim)
+    k = normalize_axis_index("split", axis, x.aval.ndim)
     n = x.aval.shape[k]
     ends = [0, *[slice(i).indices(n)[1] for i in at], n]
     return tuple([window(emit, x, k, a, max(a, b)) for a, b in pairwise(ends)])
@@ -216,12 +220,12 @@ def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Results:
     if count < 0:
         raise ParameterError(f"repeat: {count} repetitions")
     if axis is None:
-        x, axis = reshaped(emit, x, (x.aval.size,)), 0
-    k = axis_of("repeat", axis, x.aval.ndim)
+        x, axis = emit_reshape(emit, x, (x.aval.size,)), 0
+    k = normalize_axis_index("repeat", axis, x.aval.ndim)
     shape = x.aval.shape
     wide = (*shape[: k + 1], count, *shape[k + 1 :])
-    rows = spread(emit, x, wide, tuple([a for a in range(len(wide)) if a != k + 1]))
-    return (reshaped(emit, rows, (*shape[:k], shape[k] * count, *shape[k + 1 :])),)
+    rows = emit_broadcast(emit, x, wide, tuple([a for a in range(len(wide)) if a != k + 1]))
+    return (emit_reshape(emit, rows, (*shape[:k], shape[k] * count, *shape[k + 1 :])),)
 
 
 def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Results:
@@ -230,8 +234,8 @@ def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Results:
     counts = (1,) * (x.aval.ndim - len(reps)) + reps
     shape = (1,) * lead + x.aval.shape
     wide = tuple([m for pair in zip(counts, shape, strict=True) for m in pair])
-    copies = spread(emit, x, wide, tuple([2 * (a + lead) + 1 for a in range(x.aval.ndim)]))
-    return (reshaped(emit, copies, tuple([c * n for c, n in zip(counts, shape, strict=True)])),)
+    copies = emit_broadcast(emit, x, wide, tuple([2 * (a + lead) + 1 for a in range(x.aval.ndim)]))
+    return (emit_reshape(emit, copies, tuple([c * n for c, n in zip(counts, shape, strict=True)])),)
 
 
 def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -> Results:
@@ -239,10 +243,10 @@ def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -
     if len(widths) != x.aval.ndim or any([min(w) < 0 for w in widths]):
         raise ShapeError(f"pad: widths {widths} must be a pair of sizes >= 0 for each of the axes of {x.aval}")
     low, high = tuple([a for a, _ in widths]), tuple([b for _, b in widths])
-    return padded(emit, x, convert(emit, value, x.aval.dtype), Pad(low, high, (0,) * len(widths)))
+    return emit_pad(emit, x, convert(emit, value, x.aval.dtype), Pad(low, high, (0,) * len(widths)))
 
 
-def padded(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Results:
+def emit_pad(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Results:
     """`prim` with a value that may be a literal of any shape."""
     return emit(prim, x, value.with_aval(()) if isinstance(value, Lit) else value)
 
@@ -250,18 +254,18 @@ def padded(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Results:
 # ------------------------------------------------------------------------------------------ diagonals and triangles
 
 
-def on_diagonal(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> Atom:
+def diagonal_mask(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> Atom:
     """A mask that is True where the index along axis `b` equals that along `a` plus `offset`."""
-    rows, columns = _indices(emit, shape, a, b, offset)
+    rows, columns = _row_and_column(emit, shape, a, b, offset)
     return emit.one(EQ, rows, columns)
 
 
-def _indices(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> tuple[Atom, Atom]:
+def _row_and_column(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> tuple[Atom, Atom]:
     rows, columns = emit.one(Iota(shape, dtypes.int32, a)), emit.one(Iota(shape, dtypes.int32, b))
-    return (shifted(emit, rows, offset), columns)
+    return (add_offset(emit, rows, offset), columns)
 
 
-def shifted(emit: Emit, x: Atom, offset: int) -> Atom:
+def add_offset(emit: Emit, x: Atom, offset: int) -> Atom:
     """x plus a static offset; no equation for 0."""
     return emit.one(ADD, x, Lit.of(offset, x.aval)) if offset else x
 
@@ -270,14 +274,14 @@ def triangle(emit: Emit, x: Atom, k: int, lower: bool) -> Results:
     """x with zeros above diagonal `k` (`lower`), or below it."""
     if x.aval.ndim < 2:
         raise ShapeError(f"{'tril' if lower else 'triu'}: takes an array with at least two axes, got {x.aval}")
-    rows, columns = _indices(emit, x.aval.shape, x.aval.ndim - 2, x.aval.ndim - 1, k)
+    rows, columns = _row_and_column(emit, x.aval.shape, x.aval.ndim - 2, x.aval.ndim - 1, k)
     kept = emit.one(GE, rows, columns) if lower else emit.one(GE, columns, rows)
     return emit(SELECT_N, kept, Lit.of(0, x.aval), x)
 
 
 def eye(emit: Emit, n: int, m: int, k: int, dtype: DType) -> Results:
     """Ones on diagonal `k` of an n by m array of zeros."""
-    return (convert(emit, on_diagonal(emit, (n, m), 0, 1, k), dtype),)
+    return (convert(emit, diagonal_mask(emit, (n, m), 0, 1, k), dtype),)
 
 
 def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Results:
@@ -285,5 +289,5 @@ def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Results:
     n = x.aval.size + abs(k)
     low, high = (max(-k, 0), max(k, 0))  # rows above and below the vector's
     rows = emit.one(Pad((low,), (high,), (0,)), x, Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(())))
-    wide = spread(emit, rows, (n, n), (0,))
-    return emit(SELECT_N, on_diagonal(emit, (n, n), 0, 1, k), Lit.of(0, wide.aval), wide)
+    wide = emit_broadcast(emit, rows, (n, n), (0,))
+    return emit(SELECT_N, diagonal_mask(emit, (n, n), 0, 1, k), Lit.of(0, wide.aval), wide)

@@ -9,8 +9,8 @@ from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
-from fxad.operations.axes import axis_of
-from fxad.operations.promotion import common
+from fxad.operations.axes import normalize_axis_index
+from fxad.operations.promotion import promote_dtypes
 from fxad.operations.shapes import moveaxis, window
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import (
@@ -23,11 +23,11 @@ from fxad.primitives.elementwise import (
     SUB,
     ConvertElementType,
 )
-from fxad.primitives.indexing import Gather
-from fxad.primitives.picking import place_dtype
-from fxad.primitives.shape import ExpandDims, Iota, ReduceSum, Rev, reshaped, spread
+from fxad.primitives.gather import Gather
+from fxad.primitives.index import index_dtype
+from fxad.primitives.shape import ExpandDims, Iota, ReduceSum, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate
-from fxad.primitives.sort import Sort, ordered
+from fxad.primitives.sort import Sort, order_preserving_bits
 from fxad.primitives.top_k import TopK
 
 Results = tuple[Atom, ...]
@@ -35,24 +35,24 @@ Results = tuple[Atom, ...]
 METHODS: Final = ("scan", "scan_unrolled", "sort", "compare_all")
 
 
-def _axis(op: str, emit: Emit, x: Atom, axis: int | None) -> tuple[Atom, int]:
+def _flatten_for_axis(op: str, emit: Emit, x: Atom, axis: int | None) -> tuple[Atom, int]:
     """Return the operand and the axis; for None the flattened operand."""
     if axis is None:
-        return reshaped(emit, x, (x.aval.size,)), 0
-    return x, axis_of(op, axis, x.aval.ndim)
+        return emit_reshape(emit, x, (x.aval.size,)), 0
+    return x, normalize_axis_index(op, axis, x.aval.ndim)
 
 
 def sort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
     """The elements sorted; nans last, or first when descending."""
-    x, k = _axis("sort", emit, x, axis)
+    x, k = _flatten_for_axis("sort", emit, x, axis)
     y = emit.one(Sort(k, 1), x)
     return emit(Rev((k,)), y) if descending else (y,)
 
 
 def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
     """The indices that sort the elements; equal elements keep their order, also when descending."""
-    x, k = _axis("argsort", emit, x, axis)
-    places: Atom = emit.one(Iota(x.aval.shape, place_dtype(x.aval.shape), k))
+    x, k = _flatten_for_axis("argsort", emit, x, axis)
+    places: Atom = emit.one(Iota(x.aval.shape, index_dtype(x.aval.shape), k))
     if not descending:
         return emit(Sort(k, 1), x, places)[1:]
     back = Rev((k,))
@@ -67,14 +67,14 @@ def lexsort(emit: Emit, *args: object) -> Results:
         if key.aval.shape != keys[0].aval.shape or not key.aval.ndim:
             raise ShapeError(f"lexsort: keys must have one shape, with axes: key 0 {keys[0].aval}, key {j} {key.aval}")
     shape = keys[0].aval.shape
-    k = axis_of("lexsort", cast(int, axis), len(shape))
-    places = emit.one(Iota(shape, place_dtype(shape), k))
+    k = normalize_axis_index("lexsort", cast(int, axis), len(shape))
+    places = emit.one(Iota(shape, index_dtype(shape), k))
     return emit(Sort(k, len(keys)), *keys[::-1], places)[-1:]
 
 
 def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Results:
     """The k greatest elements along an axis and their places."""
-    at = axis_of("top_k", axis, x.aval.ndim)
+    at = normalize_axis_index("top_k", axis, x.aval.ndim)
     (moved,) = moveaxis(emit, x, at, -1)
     return tuple([moveaxis(emit, found, -1, at)[0] for found in emit(TopK(k), moved)])
 
@@ -85,7 +85,7 @@ def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Results:
 def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Results:
     """For each v, the index at which its insertion keeps the sorted vector a sorted: before equal elements, or after
     them."""
-    dtype = common("searchsorted", a.aval.dtype, v.aval.dtype)
+    dtype = promote_dtypes("searchsorted", a.aval.dtype, v.aval.dtype)
     if a.aval.ndim != 1:
         raise ShapeError(f"searchsorted: the array that is searched must have one axis, got {a.aval}")
     if side not in ("left", "right"):
@@ -94,42 +94,42 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Result
         raise ParameterError(f"searchsorted: method {method!r} is not one of {' '.join(METHODS)}")
     if dtype in dtypes.COMPLEX:
         raise DTypeError(f"searchsorted: complex numbers are not searched, got {a.aval} and {v.aval}")
-    index = place_dtype(a.aval.shape)
+    index = index_dtype(a.aval.shape)
     if not a.aval.size or not v.aval.size:
         return (Lit.of(0, v.aval.with_dtype(index)),)
     # as unsigned integers, in which nan is an ordinary greatest element
-    keys, wanted = [ordered(emit, _as(emit, x, dtype), True) for x in (a, v)]
+    keys, wanted = [order_preserving_bits(emit, _convert(emit, x, dtype), True) for x in (a, v)]
     if method == "sort":
-        return (_by_rank(emit, keys, wanted, side, index),)
+        return (_search_by_sort(emit, keys, wanted, side, index),)
     if method == "compare_all":
-        return (_by_count(emit, keys, wanted, side, index),)
-    return (_by_halving(emit, keys, wanted, side, index, method == "scan_unrolled"),)
+        return (_search_by_comparison(emit, keys, wanted, side, index),)
+    return (_binary_search(emit, keys, wanted, side, index, method == "scan_unrolled"),)
 
 
-def _as(emit: Emit, x: Atom, dtype: DType) -> Atom:
+def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
     return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
 
 
-def _by_count(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
+def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
     """Count the preceding keys by comparing with all of them."""
     shape = (*wanted.aval.shape, keys.aval.size)
-    key = spread(emit, keys, shape, (len(shape) - 1,))
-    v = spread(emit, wanted, shape, tuple(range(len(shape) - 1)))
+    key = emit_broadcast(emit, keys, shape, (len(shape) - 1,))
+    v = emit_broadcast(emit, wanted, shape, tuple(range(len(shape) - 1)))
     before = emit.one(LT if side == "left" else LE, key, v)
-    return emit.one(ReduceSum((len(shape) - 1,)), _as(emit, before, index))
+    return emit.one(ReduceSum((len(shape) - 1,)), _convert(emit, before, index))
 
 
-def _by_halving(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:
+def _binary_search(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:
     """Binary search by powers of two, from index 0: a step is taken if the key before its end qualifies."""
     n = keys.aval.size
     rounds = n.bit_length()
     places = wanted.aval.with_dtype(index)
-    body = _halving(keys.aval, wanted.aval, places, side)
+    body = _binary_search_step(keys.aval, wanted.aval, places, side)
     scan = Scan(body, rounds, False, rounds if unrolled else 1, 2, 2)
     return emit(scan, keys, wanted, Lit.of(0, places), Lit.of(1 << (rounds - 1), places))[0]
 
 
-def _halving(keys: Aval, wanted: Aval, places: Aval, side: str) -> Jaxpr:
+def _binary_search_step(keys: Aval, wanted: Aval, places: Aval, side: str) -> Jaxpr:
     b = Builder()
     a, v, at, step = b.inputs((keys, wanted, places, places))
     end = b.one(ADD, at, step)
@@ -142,18 +142,18 @@ def _halving(keys: Aval, wanted: Aval, places: Aval, side: str) -> Jaxpr:
     return b.build((b.one(SELECT_N, taken, at, end), half), "halving")
 
 
-def _by_rank(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
+def _search_by_sort(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
     """Sort keys and wanted values together: the rank among all, minus the rank among the wanted ones."""
     n, m = keys.aval.size, wanted.aval.size
-    flat = reshaped(emit, wanted, (m,))
+    flat = emit_reshape(emit, wanted, (m,))
     # the sort is stable
     both = emit.one(Concatenate(0), *((flat, keys) if side == "left" else (keys, flat)))
     start = 0 if side == "left" else n
-    place = emit.one(SUB, window(emit, _rank(emit, both, index), 0, start, start + m), _rank(emit, flat, index))
-    return reshaped(emit, place, wanted.aval.shape)
+    place = emit.one(SUB, window(emit, _ranks(emit, both, index), 0, start, start + m), _ranks(emit, flat, index))
+    return emit_reshape(emit, place, wanted.aval.shape)
 
 
-def _rank(emit: Emit, x: Atom, index: DType) -> Atom:
+def _ranks(emit: Emit, x: Atom, index: DType) -> Atom:
     """Return the rank of each element of a vector."""
     count = emit.one(Iota(x.aval.shape, index, 0))
     order = emit(Sort(0, 1), x, count)[1]

@@ -6,8 +6,8 @@ import math
 from typing import Final
 
 from fxad.ir import Atom, Emit, Primitive
-from fxad.operations.elementwise import all_together
-from fxad.operations.promotion import broadcast, convert, inexact
+from fxad.operations.elementwise import promote_all
+from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
 from fxad.primitives.elementwise import EQ, ERF_INV, ERFC, LOGISTIC, LOGIT, NE, SIN
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E
 from fxad.primitives.elementwise.formula import Formula, polynomial
@@ -17,8 +17,8 @@ Results = tuple[Atom, ...]
 
 def _formulas(name: str, emit: Emit, *xs: Atom) -> list[Formula]:
     """Operands in their common shape and floating dtype."""
-    given = all_together(name, emit, xs)
-    dtype = inexact(given[0].aval.dtype)
+    given = promote_all(name, emit, xs)
+    dtype = to_inexact_dtype(given[0].aval.dtype)
     return [Formula(emit, convert(emit, x, dtype)) for x in given]
 
 

@@ -17,17 +17,17 @@ from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape, Zero
 from fxad.operations import arithmetic
 from fxad.operations.index_plan import Plan
 from fxad.operations.indexing import gather, getitem
-from fxad.operations.promotion import broadcast, common_shape, convert, kind
-from fxad.operations.shapes import moved
+from fxad.operations.promotion import broadcast, common_shape, convert, dtype_kind
+from fxad.operations.shapes import emit_rearrange
+from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
 from fxad.primitives.elementwise import DIV, MAX, MIN, NEG, SELECT_N, SUB
-from fxad.primitives.indexing import Gather, ScatterAdd
-from fxad.primitives.picking import IndexVectors, place_dtype
+from fxad.primitives.gather import Gather, ScatterAdd
+from fxad.primitives.index import IndexVectors, index_dtype
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, dropped, put, reshaped
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, emit_reshape, insert_entry, remove_axes
 from fxad.primitives.slicing import Pad, Slice
-from fxad.primitives.windows import Windows
 
 Results: TypeAlias = tuple[Atom, ...]
 Combine: TypeAlias = Callable[[Emit, Atom, Atom], Results]
@@ -37,7 +37,7 @@ MODES: Final = ("drop", "fill", "clip", "promise_in_bounds")
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class IndexMode:
     """The treatment of run-time indices: the mode for indices out of range, and the promises."""
 
     mode: str
@@ -61,11 +61,11 @@ def _second(_: Emit, x: Atom, value: Atom) -> Results:  # noqa: ARG001  `set` ig
     return (value,)
 
 
-def _of(prim: Primitive) -> Combine:
+def _combine_with(prim: Primitive) -> Combine:
     return lambda emit, x, value: emit(prim, x, value)
 
 
-def _divided(emit: Emit, x: Atom, value: Atom) -> Results:
+def _divide(emit: Emit, x: Atom, value: Atom) -> Results:
     if x.aval.dtype not in dtypes.INEXACT:
         raise DTypeError(
             f"at.divide: division in {x.aval.dtype.name} gives floats", remedy="convert the array with astype first"
@@ -77,12 +77,12 @@ COMBINE: Final[Mapping[str, Combine]] = MappingProxyType(
     {
         "set": _second,
         "add": arithmetic.add,
-        "subtract": _of(SUB),
+        "subtract": _combine_with(SUB),
         "multiply": arithmetic.multiply,
-        "divide": _divided,
+        "divide": _divide,
         "power": arithmetic.power,
-        "min": _of(MIN),
-        "max": _of(MAX),
+        "min": _combine_with(MIN),
+        "max": _combine_with(MAX),
     }
 )
 # Operations with a scatter primitive, which combines repeated updates of one element.
@@ -93,14 +93,14 @@ _SCATTER: Final[Mapping[str, Kind]] = MappingProxyType(
 _OF_BOOLS: Final = MappingProxyType({"add": "max", "multiply": "min"})
 
 
-def fitting(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Atom:
+def fit_update(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Atom:
     """Return the value in the dtype of x and the shape of the indexed elements.
 
     Raises: DTypeError if a kind would be lost (complex, floating, integer, bool; the sign); ShapeError.
     """
     given = value.aval.dtype
     loses_sign = x.dtype in dtypes.UNSIGNED and given in dtypes.INTEGER - dtypes.UNSIGNED
-    if kind(given) > kind(x.dtype) or loses_sign:
+    if dtype_kind(given) > dtype_kind(x.dtype) or loses_sign:
         raise DTypeError(
             f"{name}: a value of {given.name} does not go into {x} without loss",
             remedy=f"convert the value with astype({x.dtype.name}), or the array",
@@ -117,10 +117,10 @@ def fitting(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Atom:
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _ScatterTargets:
     """Elements at index vectors: the dimension numbers, the primitive that makes the vectors, and the windows."""
 
-    windows: Windows
+    windows: DimensionNumbers
     vectors: IndexVectors | None
     sizes: Shape
     once: bool  # the indices are unique and sorted
@@ -130,42 +130,51 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Results:
     """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, a
     `How`."""
     *given, todo, what, manner = rest
-    indices, p, name, how = cast("list[Atom]", given), cast(Plan, todo), cast(str, what), cast(How, manner)
+    indices, p, name, how = cast("list[Atom]", given), cast(Plan, todo), cast(str, what), cast(IndexMode, manner)
     if name == "subtract" and x.aval.dtype == dtypes.bool_:
         raise DTypeError(f"at.subtract: bools have no difference, got {x.aval}", remedy="convert the array with astype")
-    value = fitting(f"at.{name}", emit, value, x.aval, p.shape)
+    value = fit_update(f"at.{name}", emit, value, x.aval, p.shape)
     if p.empty:
         return (x,)
-    before, places, after = _parted(p, x.aval.shape)
+    before, places, after = _split_plan(p, x.aval.shape)
     view: Atom = x
     if places is not None or name != "set":
-        view = _moved(emit, view, before)
+        view = _apply_all(emit, view, before)
     for prim in reversed(after):
-        value = _undone(emit, prim, value, view.aval.shape if view is not x else _shape(x.aval, before))
+        value = _undo_axes_change(emit, prim, value, view.aval.shape if view is not x else _shape_after(x.aval, before))
     if places is None:
         (new,) = COMBINE[name](emit, view, value)
     else:
-        new = _scattered(emit, name, view, value, _vectors(emit, places, indices), places, how)
+        new = _scatter(emit, name, view, value, _index_vectors(emit, places, indices), places, how)
     for prim in reversed(before):
-        new = _written(emit, x, new, prim) if isinstance(prim, Slice) else _undone(emit, prim, new, x.aval.shape)
+        new = (
+            _write_window(emit, x, new, prim)
+            if isinstance(prim, Slice)
+            else _undo_axes_change(emit, prim, new, x.aval.shape)
+        )
     return (new,)
 
 
 def get(emit: Emit, x: Atom, *rest: object) -> Results:
     """The indexed elements, with `fill` for those out of range; None: by the mode of `How`."""
     *given, todo, manner, literal = rest
-    indices, p, how, fill = cast("list[Atom]", given), cast(Plan, todo), cast(How, manner), cast("Lit | None", literal)
-    before, places, after = _parted(p, x.aval.shape)
+    indices, p, how, fill = (
+        cast("list[Atom]", given),
+        cast(Plan, todo),
+        cast(IndexMode, manner),
+        cast("Lit | None", literal),
+    )
+    before, places, after = _split_plan(p, x.aval.shape)
     if p.empty or places is None:
         return getitem(emit, x, *indices, p)
-    x, vectors = _moved(emit, x, before), _vectors(emit, places, indices)
+    x, vectors = _apply_all(emit, x, before), _index_vectors(emit, places, indices)
     sorted_, unique = how.indices_sorted or places.once, how.unique_indices or places.once
     prim = Gather(*places.windows.numbers, places.sizes, how.mode, sorted_, unique)
     (out,) = emit(prim, x, vectors) if fill is None else gather(emit, x, vectors, prim, fill)
-    return (_moved(emit, out, after),)
+    return (_apply_all(emit, out, after),)
 
 
-def masked(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Results:
+def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Results:
     """x with a 0-d `value` combined into the elements where `mask` is True; the mask may be a run-time value."""
     ndim = mask.aval.ndim
     if mask.aval.shape != x.aval.shape[:ndim]:
@@ -173,63 +182,63 @@ def masked(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Results:
             f"at.{name}: a mask of shape {mask.aval.shape} does not fit an array of shape {x.aval.shape}",
             remedy="a mask has the sizes of the axes it indexes",
         )
-    value = fitting(f"at.{name}", emit, value, x.aval, x.aval.shape)
+    value = fit_update(f"at.{name}", emit, value, x.aval, x.aval.shape)
     (new,) = COMBINE[name](emit, x, value)
     if ndim < x.aval.ndim:
         mask = emit.one(BroadcastInDim(x.aval.shape, tuple(range(ndim))), mask)
     return emit(SELECT_N, mask, x, new)
 
 
-def _parted(p: Plan, shape: Shape) -> tuple[tuple[Primitive, ...], _Places | None, tuple[Primitive, ...]]:
+def _split_plan(p: Plan, shape: Shape) -> tuple[tuple[Primitive, ...], _ScatterTargets | None, tuple[Primitive, ...]]:
     """Split a plan into primitives that take a view of x, places in the view, and primitives that change the axes."""
     take = p.take
     if take is None:
         return p.before, None, p.after
     if isinstance(take, Gather):
-        return p.before, _Places(take.windows, p.vectors, take.slice_sizes, take.unique_indices), p.after
+        return p.before, _ScatterTargets(take.windows, p.vectors, take.slice_sizes, take.unique_indices), p.after
     held = take.held(shape)
     before = (take.part(shape),) if held != shape else ()
     if not take.dynamic:
         return before, None, (*((Squeeze(take.dropped),) if take.dropped else ()), *p.after)
     stay = tuple(range(len(held) - len(take.dropped)))
-    windows = Windows(stay, take.dropped, (), (), take.dynamic)
+    windows = DimensionNumbers(stay, take.dropped, (), (), take.dynamic)
     vectors = IndexVectors(tuple([held[a] for a in take.dynamic]))
-    return before, _Places(windows, vectors, take.sizes, once=True), p.after
+    return before, _ScatterTargets(windows, vectors, take.sizes, once=True), p.after
 
 
-def _moved(emit: Emit, x: Atom, prims: Sequence[Primitive]) -> Atom:
+def _apply_all(emit: Emit, x: Atom, prims: Sequence[Primitive]) -> Atom:
     for prim in prims:
-        x = moved(emit, prim, x)
+        x = emit_rearrange(emit, prim, x)
     return x
 
 
-def _shape(x: Aval, prims: Sequence[Primitive]) -> Shape:
+def _shape_after(x: Aval, prims: Sequence[Primitive]) -> Shape:
     """Return the shape of the result of `_moved`."""
     for prim in prims:
         (x,) = prim.abstract_eval(x)
     return x.shape
 
 
-def _vectors(emit: Emit, places: _Places, indices: list[Atom]) -> Atom:
+def _index_vectors(emit: Emit, places: _ScatterTargets, indices: list[Atom]) -> Atom:
     return indices[0] if places.vectors is None else emit.one(places.vectors, *indices)
 
 
-def _undone(emit: Emit, prim: Primitive, value: Atom, view: Shape) -> Atom:
+def _undo_axes_change(emit: Emit, prim: Primitive, value: Atom, view: Shape) -> Atom:
     """Return the value before `prim` changes the axes of the indexed elements."""
     shape = value.aval.shape
     if isinstance(prim, ExpandDims):
-        return reshaped(emit, value, dropped(shape, prim.axes))
+        return emit_reshape(emit, value, remove_axes(shape, prim.axes))
     if isinstance(prim, Squeeze):
         for a in prim.axes:
-            shape = put(shape, a, 1)
-        return reshaped(emit, value, shape)
-    return moved(emit, prim, value) if isinstance(prim, Rev) else reshaped(emit, value, view)
+            shape = insert_entry(shape, a, 1)
+        return emit_reshape(emit, value, shape)
+    return emit_rearrange(emit, prim, value) if isinstance(prim, Rev) else emit_reshape(emit, value, view)
 
 
-def _written(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
+def _write_window(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
     """x with a window replaced."""
     if max(window.strides) == 1:
-        dtype = place_dtype(x.aval.shape)
+        dtype = index_dtype(x.aval.shape)
         starts = [Lit.of(n, Aval((), dtype)) for n in window.starts]
         return emit.one(DYNAMIC_UPDATE_SLICE, x, new, *starts)
     high = tuple([n - end for n, end in zip(x.aval.shape, window.limits, strict=True)])
@@ -241,7 +250,7 @@ def _written(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
     return emit.one(SELECT_N, mask, x, spread)
 
 
-def _scattered(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, places: _Places, how: How) -> Atom:
+def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, places: _ScatterTargets, how: IndexMode) -> Atom:
     """x with `value` combined into the elements at index vectors; repeated updates of one element are combined in
     sequence."""
     sorted_, unique = how.indices_sorted or places.once, how.unique_indices or places.once

@@ -13,11 +13,11 @@ from typing import Final, cast
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.fold import Reduce, ReduceWindow
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor, extreme
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor, extreme_value
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
-from fxad.primitives.shape import ExpandDims, ReduceSum, Transpose, reshaped, spread
+from fxad.primitives.shape import ExpandDims, ReduceSum, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.primitives.sliding import Sliding, span
+from fxad.primitives.sliding import SlidingWindow, dilated_size
 
 Results = tuple[Atom, ...]
 
@@ -39,7 +39,7 @@ _WINDOWS: Final[Mapping[Primitive, type[ReduceWindowSum | ReduceWindowProd | Red
 )
 
 
-def _single(body: Jaxpr) -> Primitive | None:
+def _single_primitive(body: Jaxpr) -> Primitive | None:
     """Return the primitive of a body that is one primitive of its two operands, in either order."""
     if len(body.ins) != 2 or len(body.eqns) != 1:
         return None
@@ -47,7 +47,7 @@ def _single(body: Jaxpr) -> Primitive | None:
     return eqn.prim if {*eqn.ins} == {*body.ins} and body.outs == eqn.outs else None
 
 
-def _neutral(prim: Primitive, x: Aval) -> Lit | None:
+def _identity_element(prim: Primitive, x: Aval) -> Lit | None:
     """Return the identity element of a sum, product, maximum or minimum."""
     scalar = x.with_shape(())
     match prim:
@@ -56,19 +56,19 @@ def _neutral(prim: Primitive, x: Aval) -> Lit | None:
         case ew.Mul():
             return Lit.of(1, scalar)
         case ew.Max() | ew.Min():
-            return extreme(x.dtype, -1 if prim is ew.MAX else 1)
+            return extreme_value(x.dtype, -1 if prim is ew.MAX else 1)
         case _:
             return None
 
 
-def _with_start(emit: Emit, prim: Primitive, y: Atom, init: Atom) -> Atom:
+def _combine_initial(emit: Emit, prim: Primitive, y: Atom, init: Atom) -> Atom:
     """Return `y` combined with an initial value, if that can change it."""
-    if init is _neutral(prim, y.aval):
+    if init is _identity_element(prim, y.aval):
         return y
-    return emit.one(prim, spread(emit, init, y.aval.shape, ()), y)
+    return emit.one(prim, emit_broadcast(emit, init, y.aval.shape, ()), y)
 
 
-def _starts(given: list[object], known: object) -> tuple[list[Atom], list[Atom]]:
+def _initial_values(given: list[object], known: object) -> tuple[list[Atom], list[Atom]]:
     """Return the operands and their initial values: static ones, or the operands that follow."""
     atoms, lits = cast("list[Atom]", given), cast("tuple[Lit | None, ...]", known)
     n = len(lits)
@@ -81,30 +81,39 @@ def reduce(emit: Emit, *args: object) -> Results:
     *given, body, axes, known = args
     assert isinstance(body, Jaxpr)
     axes = cast("tuple[int, ...]", axes)
-    xs, inits = _starts(given, known)
-    prim = _single(body)
+    xs, inits = _initial_values(given, known)
+    prim = _single_primitive(body)
     if prim is None or prim not in _AXES:
         return emit(Reduce(body, axes), *xs, *inits)
     y = emit.one(_AXES[prim](axes), xs[0]) if axes else xs[0]
-    return (_with_start(emit, prim, y, inits[0]),)
+    return (_combine_initial(emit, prim, y, inits[0]),)
 
 
 def reduce_window(emit: Emit, *args: object) -> Results:
     """Reduce windows. Arguments: operands, dynamic initial values, body, windows, static initial values (or None)."""
     *given, body, sliding, known = args
     assert isinstance(body, Jaxpr)
-    assert isinstance(sliding, Sliding)
-    xs, inits = _starts(given, known)
-    prim = _single(body)
+    assert isinstance(sliding, SlidingWindow)
+    xs, inits = _initial_values(given, known)
+    prim = _single_primitive(body)
     # a hole that holds the initial value counts in a sum, and not in a maximum
-    if prim is not None and prim in _WINDOWS and (prim in (ew.MAX, ew.MIN) or inits[0] is _neutral(prim, xs[0].aval)):
+    if (
+        prim is not None
+        and prim in _WINDOWS
+        and (prim in (ew.MAX, ew.MIN) or inits[0] is _identity_element(prim, xs[0].aval))
+    ):
         y = emit.one(_WINDOWS[prim](*sliding.fields), xs[0])
-        return (_with_start(emit, prim, y, inits[0]),)
+        return (_combine_initial(emit, prim, y, inits[0]),)
     return emit(ReduceWindow(body, *sliding.fields), *xs, *inits)
 
 
 def patches(
-    emit: Emit, x: Atom, sliding: Sliding, lhs_spec: tuple[int, ...], out_spec: tuple[int, ...], order: tuple[int, ...]
+    emit: Emit,
+    x: Atom,
+    sliding: SlidingWindow,
+    lhs_spec: tuple[int, ...],
+    out_spec: tuple[int, ...],
+    order: tuple[int, ...],
 ) -> Results:
     """The elements of each window as features: feature by feature, and in a window by axes in `order`.
 
@@ -120,10 +129,10 @@ def patches(
         at = dict(zip(order, place, strict=True))
         offset = [at.get(a, 0) for a in range(len(places))]
         first = [k * r if m else 0 for k, r, m in zip(offset, sliding.window_dilation, places, strict=True)]
-        limits = [a + span(m, s) for a, m, s in zip(first, places, sliding.strides, strict=True)]
+        limits = [a + dilated_size(m, s) for a, m, s in zip(first, places, sliding.strides, strict=True)]
         piece = emit.one(Slice(tuple(first), tuple(limits), sliding.strides), spread_out)
         rows.append(emit.one(ExpandDims((f + 1,)), piece))
     every = rows[0] if len(rows) == 1 else emit.one(Concatenate(f + 1), *rows)
-    y = reshaped(emit, every, (*places[:f], places[f] * len(rows), *places[f + 1 :]))
+    y = emit_reshape(emit, every, (*places[:f], places[f] * len(rows), *places[f + 1 :]))
     perm = tuple([lhs_spec[out_spec.index(a)] for a in range(len(out_spec))])
     return (y if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), y),)

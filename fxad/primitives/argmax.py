@@ -27,8 +27,6 @@ from fxad.ir import (
     Tangent,
     primitive,
 )
-from fxad.primitives.attrs import i64, i64s
-from fxad.primitives.checks import axis_of, operands
 from fxad.primitives.elementwise import (
     AND,
     EQ,
@@ -38,9 +36,11 @@ from fxad.primitives.elementwise import (
     OR,
     SELECT_N,
 )
-from fxad.primitives.elementwise.family import widened
-from fxad.primitives.reduce import ORDERED, discrete, extreme
-from fxad.primitives.shape import dropped, past
+from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.mlir_attributes import i64_array, i64_attribute
+from fxad.primitives.operand_checks import check_axis, check_count
+from fxad.primitives.reduce import ORDERED, extreme_value, zero_tangent_jvp
+from fxad.primitives.shape import axes_after_insert, remove_axes
 
 
 class ArgExtremum(Primitive):
@@ -63,20 +63,20 @@ class ArgExtremum(Primitive):
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        axis_of(self.name, self.axis, x.ndim)
+        (x,) = check_count(self, avals, 1)
+        check_axis(self.name, self.axis, x.ndim)
         if x.dtype not in ORDERED:
             raise DTypeError(f"{self.name}: {x} has no order")
         n = x.shape[self.axis]
         if not n:
             raise ShapeError(f"{self.name}: axis {self.axis} of {x} is empty")
-        if self.index_dtype not in dtypes.INTEGER or n - 1 > int(extreme(self.index_dtype, 1).value):
+        if self.index_dtype not in dtypes.INTEGER or n - 1 > int(extreme_value(self.index_dtype, 1).value):
             raise DTypeError(f"{self.name}: {dtypes.short(self.index_dtype)} cannot index axis {self.axis} of {x}")
-        return (Aval(dropped(x.shape, (self.axis,)), self.index_dtype),)
+        return (Aval(remove_axes(x.shape, (self.axis,)), self.index_dtype),)
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return (np.asarray(self.compute(widened(args[0]))).astype(self.index_dtype),)
+        return (np.asarray(self.compute(as_accumulated(args[0]))).astype(self.index_dtype),)
 
     @final
     def lower(
@@ -84,11 +84,11 @@ class ArgExtremum(Primitive):
     ) -> Sequence[HloValue]:
         (x,), (index,) = ins, outs
         places = Aval(x.shape, self.index_dtype)
-        at = hlo.op("stablehlo.iota", (), (places,), {"iota_dimension": i64(self.axis)})
-        init = [hlo.constant(extreme(x.dtype, -self.sign)), hlo.constant(Lit.of(0, index.with_shape(())))]
+        at = hlo.op("stablehlo.iota", (), (places,), {"iota_dimension": i64_attribute(self.axis)})
+        init = [hlo.constant(extreme_value(x.dtype, -self.sign)), hlo.constant(Lit.of(0, index.with_shape(())))]
         body = better(x.with_shape(()), index.with_shape(()), self.sign)
         both = (x.with_shape(index.shape), index)
-        attrs = {"dimensions": i64s((self.axis,))}
+        attrs = {"dimensions": i64_array((self.axis,))}
         return hlo.op("stablehlo.reduce", (*args, *at, *init), both, attrs, (body,))[1:]
 
     @final
@@ -98,14 +98,14 @@ class ArgExtremum(Primitive):
         (dim,) = dims
         if dim is None:
             return ctx(self, *args), (None,)
-        (axis,) = past((self.axis,), dim)
+        (axis,) = axes_after_insert((self.axis,), dim)
         return ctx(self.along(axis), *args), (dim - (axis < dim),)
 
     @final
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        return discrete(ctx, self, primals)
+        return zero_tangent_jvp(ctx, self, primals)
 
 
 def better(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr:

@@ -33,21 +33,21 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64, i64s
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import ConvertElementType
-from fxad.primitives.elementwise.family import widened
-from fxad.primitives.shape import Rev, move_axis, put, reshaped
+from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.mlir_attributes import i64_array, i64_attribute
+from fxad.primitives.operand_checks import check_count
+from fxad.primitives.shape import Rev, emit_reshape, insert_entry, move_axis
 from fxad.primitives.sliding import (
     Padding,
     adjoint_padding,
     check_padding,
     check_positive,
-    padded,
-    pairs,
-    span,
-    starts,
-    views,
+    dilated_size,
+    pad_with_holes,
+    padding_attribute,
+    window_count,
+    window_views,
 )
 
 Axes: TypeAlias = tuple[int, ...]
@@ -85,7 +85,7 @@ class ConvGeneralDilated(Linear):
     # ------------------------------------------------------------------------------------------------------- types
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        lhs, rhs = operands(self, avals, 2)
+        lhs, rhs = check_count(self, avals, 2)
         dtype = self._dtype(lhs, rhs)
         self._check_axes(lhs, rhs)
         self._check_groups(lhs, rhs)
@@ -97,7 +97,7 @@ class ConvGeneralDilated(Linear):
             n, w = lhs.shape[self.lhs_spec[2 + k]], rhs.shape[self.rhs_spec[2 + k]]
             pads, base = self.padding[k], self.lhs_dilation[k]
             check_padding(f"{self.name}: lhs", self.lhs_spec[2 + k], n, pads, base)
-            shape[a] = starts(n, w, self.strides[k], pads, base, self.rhs_dilation[k])
+            shape[a] = window_count(n, w, self.strides[k], pads, base, self.rhs_dilation[k])
         return (Aval(tuple(shape), dtype),)
 
     def _dtype(self, lhs: Aval, rhs: Aval) -> DType:
@@ -158,10 +158,10 @@ class ConvGeneralDilated(Linear):
         (out,) = self.abstract_eval(*[Aval(x.shape, x.dtype) for x in args])
         dtype, groups = out.dtype, self.feature_groups * self.batch_groups
         x, w = lhs.transpose(self.lhs_spec), rhs.transpose(self.rhs_spec)
-        x, w = [widened(a.astype(dtype) if a.dtype.itemsize < dtype.itemsize else a) for a in (x, w)]
+        x, w = [as_accumulated(a.astype(dtype) if a.dtype.itemsize < dtype.itemsize else a) for a in (x, w)]
         (n, f, *_), (o, i, *window) = x.shape, w.shape
-        holes = padded(x, ((0, 0), (0, 0), *self.padding), (1, 1, *self.lhs_dilation), np.zeros((), x.dtype))
-        patches = views(holes, (1, 1, *window), (1, 1, *self.strides), (1, 1, *self.rhs_dilation))
+        holes = pad_with_holes(x, ((0, 0), (0, 0), *self.padding), (1, 1, *self.lhs_dilation), np.zeros((), x.dtype))
+        patches = window_views(holes, (1, 1, *window), (1, 1, *self.strides), (1, 1, *self.rhs_dilation))
         patches = patches.reshape([n, f, *patches.shape[2 : x.ndim], prod(window)])
         sizes, places = list(patches.shape[2:-1]), prod(patches.shape[2:-1])
         # (groups, examples and positions, summed terms) @ (groups, summed terms, output features)
@@ -188,13 +188,13 @@ class ConvGeneralDilated(Linear):
             for spec, order, names in zip(self._specs(), orders, ("bf", "oi", "bf"), strict=True)
         ]
         attrs = {
-            "window_strides": i64s(self.strides),
-            "padding": pairs(self.padding),
-            "lhs_dilation": i64s(self.lhs_dilation),
-            "rhs_dilation": i64s(self.rhs_dilation),
+            "window_strides": i64_array(self.strides),
+            "padding": padding_attribute(self.padding),
+            "lhs_dilation": i64_array(self.lhs_dilation),
+            "rhs_dilation": i64_array(self.rhs_dilation),
             "dimension_numbers": f"#stablehlo.conv<{specs[0]}x{specs[1]}->{specs[2]}>",
-            "feature_group_count": i64(self.feature_groups),
-            "batch_group_count": i64(self.batch_groups),
+            "feature_group_count": i64_attribute(self.feature_groups),
+            "batch_group_count": i64_attribute(self.batch_groups),
         }
         aval = outs[0].with_shape(tuple([outs[0].shape[k] for k in orders[2]]))
         wide = aval.with_dtype(_exact(ins, aval.dtype, ins[1].size // ins[1].shape[self.rhs_spec[0]]))
@@ -317,8 +317,8 @@ class ConvGeneralDilated(Linear):
         sizes = self._spatial(lhs.aval.shape, rhs.shape, ct.aval.shape)
         for k, (n, w, m) in enumerate(sizes):
             low, base = self.padding[k][0], self.lhs_dilation[k]
-            reach = (w - 1) * self.rhs_dilation[k] + span(m, self.strides[k])
-            padding.append((low, reach - low - span(n, base)))
+            reach = (w - 1) * self.rhs_dilation[k] + dilated_size(m, self.strides[k])
+            padding.append((low, reach - low - dilated_size(n, base)))
         conv = ConvGeneralDilated(
             strides=self.rhs_dilation,
             padding=tuple(padding),
@@ -367,7 +367,7 @@ def _permuted(hlo: Hlo, x: HloValue, aval: Aval, order: Axes) -> HloValue:
     if order == tuple(range(aval.ndim)):
         return x
     to = aval.with_shape(tuple([aval.shape[k] for k in order]))
-    return hlo.op("stablehlo.transpose", (x,), (to,), {"permutation": i64s(order)})[0]
+    return hlo.op("stablehlo.transpose", (x,), (to,), {"permutation": i64_array(order)})[0]
 
 
 def _swapped(spec: Axes) -> Axes:
@@ -389,9 +389,9 @@ def _regrouped(emit: Emit, x: Atom, src: int, dst: int, groups: int) -> Atom:
         return x
     shape = list(x.aval.shape)
     shape[src] //= groups
-    x = move_axis(emit, reshaped(emit, x, put(shape, src, groups)), src, dst)
+    x = move_axis(emit, emit_reshape(emit, x, insert_entry(shape, src, groups)), src, dst)
     shape[dst] *= groups
-    return reshaped(emit, x, tuple(shape))
+    return emit_reshape(emit, x, tuple(shape))
 
 
 def _merged(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom:
@@ -400,16 +400,16 @@ def _merged(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom:
     size, n = x.aval.shape[axis : axis + 2]
     before, after = x.aval.shape[:axis], x.aval.shape[axis + 2 :]
     if groups > 1:
-        x = move_axis(emit, reshaped(emit, x, (*before, size, groups, n // groups, *after)), axis + 1, axis)
-    return reshaped(emit, x, (*before, size * n, *after))
+        x = move_axis(emit, emit_reshape(emit, x, (*before, size, groups, n // groups, *after)), axis + 1, axis)
+    return emit_reshape(emit, x, (*before, size * n, *after))
 
 
 def _parted(emit: Emit, y: Atom, axis: int, groups: int, size: int) -> Atom:
     """The inverse of `_merged`: return `y` with the mapped axis in front of `axis`."""
     before, n, after = y.aval.shape[:axis], y.aval.shape[axis], y.aval.shape[axis + 1 :]
     if groups > 1:
-        y = move_axis(emit, reshaped(emit, y, (*before, groups, size, n // size // groups, *after)), axis + 1, axis)
-    return reshaped(emit, y, (*before, size, n // size, *after))
+        y = move_axis(emit, emit_reshape(emit, y, (*before, groups, size, n // size // groups, *after)), axis + 1, axis)
+    return emit_reshape(emit, y, (*before, size, n // size, *after))
 
 
 CONV: Final = (ConvGeneralDilated,)

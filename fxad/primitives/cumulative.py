@@ -34,8 +34,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64s
-from fxad.primitives.checks import operands
+from fxad.primitives.cumulative_lowering import Join, Parts, cumulative_program
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -52,26 +51,27 @@ from fxad.primitives.elementwise import (
     SELECT_N,
     SUB,
 )
-from fxad.primitives.elementwise.family import WIDER, widened
-from fxad.primitives.indexing import Gather
-from fxad.primitives.recurrence import SUMMED, LinearRecurrence, check_alike, shifted, zero_of
-from fxad.primitives.reduce import ORDERED, extreme
-from fxad.primitives.running import Join, Parts, running
+from fxad.primitives.elementwise.family import WIDER, as_accumulated
+from fxad.primitives.gather import Gather
+from fxad.primitives.linear_recurrence import SUMMED, LinearRecurrence, check_same_type, predecessors, zero_scalar
+from fxad.primitives.mlir_attributes import i64_array
+from fxad.primitives.operand_checks import check_count
+from fxad.primitives.reduce import ORDERED, extreme_value
 from fxad.primitives.shape import ExpandDims, Iota
 
 _WINDOW: Final = 16  # XLA's window reduction is fastest up to this size; XLA decomposes longer ones slowly
 
 
-def difference(emit: Emit, a: Atom, b: Atom) -> Atom:
+def subtract_or_zero(emit: Emit, a: Atom, b: Atom) -> Atom:
     """Return a - b, or 0 if both are the same infinity."""
     return emit.one(SELECT_N, emit.one(EQ, a, b), emit.one(SUB, a, b), Lit.of(0.0, a.aval))
 
 
-def log_of_sum(emit: Emit, left: Parts, right: Parts) -> Parts:
+def log_add_exp(emit: Emit, left: Parts, right: Parts) -> Parts:
     """Return log(exp(a) + exp(b)), exact if one of them is infinite."""
     (a,), (b,) = left, right
     top = emit.one(MAX, a, b)
-    more = emit.one(LOG1P, emit.one(EXP, emit.one(NEG, emit.one(ABS, difference(emit, a, b)))))
+    more = emit.one(LOG1P, emit.one(EXP, emit.one(NEG, emit.one(ABS, subtract_or_zero(emit, a, b)))))
     infinite = emit.one(EQ, emit.one(ABS, top), Lit.of(np.inf, top.aval))
     return (emit.one(SELECT_N, infinite, emit.one(ADD, top, more), top),)
 
@@ -104,14 +104,14 @@ class Cumulative(Primitive):
         """Return the same primitive for another axis."""
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        check_alike(self, self.axis, self.takes, *operands(self, avals, 1))
+        check_same_type(self, self.axis, self.takes, *check_count(self, avals, 1))
         return avals
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
         if not x.size:
             return (x,)
-        front = np.moveaxis(widened(x), self.axis, 0)
+        front = np.moveaxis(as_accumulated(x), self.axis, 0)
         with np.errstate(all="ignore"):
             done = np.asarray(self.compute(front[::-1] if self.reverse else front))
         return (np.moveaxis(done[::-1] if self.reverse else done, 0, self.axis).astype(x.dtype),)
@@ -128,14 +128,16 @@ class Cumulative(Primitive):
         if n <= _WINDOW and self.applies:
             done = self._window(hlo, given[0], wide, hlo.constant(unit))
         else:
-            done = hlo.call(running(self.name, (wide,), self.join(), (unit.value,), self.axis, self.reverse), given)
+            done = hlo.call(
+                cumulative_program(self.name, (wide,), self.join(), (unit.value,), self.axis, self.reverse), given
+            )
         return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
 
     def _window(self, hlo: Hlo, x: HloValue, aval: Aval, unit: HloValue) -> Sequence[HloValue]:
         n = aval.shape[self.axis]
         window = [n if a == self.axis else 1 for a in range(aval.ndim)]
         pads = [[0, m - 1] if self.reverse else [m - 1, 0] for m in window]
-        attrs = {"window_dimensions": i64s(window), "padding": f"dense<{pads}> : tensor<{aval.ndim}x2xi64>"}
+        attrs = {"window_dimensions": i64_array(window), "padding": f"dense<{pads}> : tensor<{aval.ndim}x2xi64>"}
         return hlo.op("stablehlo.reduce_window", (x, unit), (aval,), attrs, (self.applies,))
 
     def batch(
@@ -224,7 +226,7 @@ class CumProd(Cumulative):
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
-        ahead = shifted(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))
+        ahead = predecessors(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))
         return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), x, ctx.lin_one(MUL, t, ahead))
 
 
@@ -238,7 +240,7 @@ class CumExtremum(Cumulative):
 
     @final
     def unit(self, dtype: DType) -> Lit:
-        return extreme(dtype, -self.sign)
+        return extreme_value(dtype, -self.sign)
 
     @final
     def join(self) -> Join:
@@ -263,7 +265,7 @@ class CumExtremum(Cumulative):
     def _places(self, emit: Emit, y: Atom) -> Atom:
         """Return the index at which the current extremum first occurs."""
         n = y.aval.shape[self.axis]
-        ahead = shifted(emit, y, self.axis, self.reverse, zero_of(y.aval))
+        ahead = predecessors(emit, y, self.axis, self.reverse, zero_scalar(y.aval))
         # a new extremum differs from the previous one; nan differs from itself, and no extremum follows it
         nans = emit.one(AND, emit.one(NE, y, y), emit.one(NE, ahead, ahead))
         same = emit.one(OR, nans, emit.one(EQ, y, ahead))
@@ -342,7 +344,7 @@ class CumLogSumExp(Cumulative):
         return Lit.of(-np.inf, Aval((), dtype))
 
     def join(self) -> Join:
-        return log_of_sum
+        return log_add_exp
 
     def compute(self, x: NDArray) -> object:
         return np.logaddexp.accumulate(x)
@@ -355,11 +357,11 @@ class CumLogSumExp(Cumulative):
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
-        ahead = shifted(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))
+        ahead = predecessors(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))
         # while the sum is 0, the tangent is 0
         empty = ctx.one(EQ, y, Lit.of(-np.inf, y.aval))
         old, new = [
-            ctx.one(SELECT_N, empty, ctx.one(EXP, difference(ctx, part, y)), Zero(y.aval).instantiate())
+            ctx.one(SELECT_N, empty, ctx.one(EXP, subtract_or_zero(ctx, part, y)), Zero(y.aval).instantiate())
             for part in (ahead, x)
         ]
         return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), old, ctx.lin_one(MUL, t, new))

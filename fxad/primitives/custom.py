@@ -45,15 +45,15 @@ from fxad.ir import (
     record,
 )
 from fxad.primitives.control.bodies import (
-    filled_linear,
-    filled_outs,
-    over,
+    instantiate_linear_outs,
+    instantiate_outs,
     select_by_mask,
     spread_tangents,
+    with_operands,
     with_outs,
 )
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
-from fxad.primitives.control.effects import silent, unchecked
+from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom_rules import BatchRule, Function, InverseRule, Marks, Refusal, Rules
 from fxad.primitives.linear_call import Dims, LinearCall
 from fxad.primitives.linearity import is_linear, is_zero
@@ -144,7 +144,7 @@ class NamedCall(Applied):
         left = tuple([any(column) for column in zip(*rows, strict=True)])
         body, read = prune(self.body, used)
         made = NamedCall(
-            over(body, read, self.body.in_avals, left),
+            with_operands(body, read, self.body.in_avals, left),
             sum(left[: self.captured]),
             self.function,
             (*self.changes, Pruned(left, used)),
@@ -222,7 +222,7 @@ def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr
                 program = batch(program, change.size, change.in_dims, change.out_dims)
             else:
                 slim, read = prune(program, change.results)
-                program = over(slim, read, program.in_avals, change.operands)
+                program = with_operands(slim, read, program.in_avals, change.operands)
         return program
 
     return replaced(jaxpr, by) if module else jaxpr
@@ -417,7 +417,7 @@ class CustomCall(Applied, Linear):
         n, m, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
         if ctx.split:
-            halves = [ctx.recur(unchecked(silent(j)), moves) for j in programs]
+            halves = [ctx.recur(without_checks(without_effects(j)), moves) for j in programs]
             reached = [any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)]
             made = self._over_stacks([_map_of_operands(half, n, reached) for half in halves])
             outs = ctx(self, *primals)
@@ -426,7 +426,7 @@ class CustomCall(Applied, Linear):
             found = [ctx.recur_fused(j, moves) for j in programs]
             reached = [any(marks) for marks in zip(*[nonzero for _, nonzero in found], strict=True)]
             fused = [
-                with_outs(both, (*both.outs[:m], *filled_outs(both.outs[m:], nonzero, j.out_avals, reached)))
+                with_outs(both, (*both.outs[:m], *instantiate_outs(both.outs[m:], nonzero, j.out_avals, reached)))
                 for (both, nonzero), j in zip(found, programs, strict=True)
             ]
             both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
@@ -485,7 +485,7 @@ def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool
     first = b.inputs(primal.in_avals[:captured])
     dots = b.inputs(half.linear.in_avals[:n_dots])
     known = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))
-    outs = b.inline(filled_linear(half, reached), (*dots, *known[len(known) - half.n_res :]))
+    outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *known[len(known) - half.n_res :]))
     return sweep(b.build(outs, half.linear.name))
 
 

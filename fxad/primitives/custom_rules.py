@@ -13,10 +13,10 @@ from typing import ClassVar, TypeAlias, final
 from fxad.core.liveness import dce, narrow, sweep
 from fxad.errors import ParameterError
 from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, JvpCtx, Lin, Primitive, Record, Tangent, record
-from fxad.primitives.control.bodies import either, over, select_by_mask, spread_tangents, with_outs
+from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands, with_outs
 from fxad.primitives.control.call import Call, call_primal
-from fxad.primitives.linear_call import Dims, LinearCall, check_type, narrowed, summed
-from fxad.primitives.linearity import without
+from fxad.primitives.linear_call import Dims, LinearCall, batch_adjoint, check_body_type, drop_unused_residuals
+from fxad.primitives.linearity import with_zero_operands
 
 # A program of a function, whether reverse mode may store its values, and in how many first operands it is linear.
 Part: TypeAlias = tuple[Jaxpr, bool, int]
@@ -58,18 +58,18 @@ class Derivative(Record):
         """Raises: ParameterError for a program that does not fit a function of these types."""
         moving, inexact = select_by_mask(ins, self.moving), tuple([a for a in outs if a.inexact])
         residuals = self.forward.out_avals[len(outs) :]
-        check_type(name, "forward", self.forward, tuple(ins), (*outs, *residuals))
-        check_type(name, "push", self.push, (*moving, *residuals), inexact)
+        check_body_type(name, "forward", self.forward, tuple(ins), (*outs, *residuals))
+        check_body_type(name, "push", self.push, (*moving, *residuals), inexact)
         if self.pull is not None:
-            check_type(name, "pull", self.pull, (*inexact, *residuals), moving)
+            check_body_type(name, "pull", self.pull, (*inexact, *residuals), moving)
 
     def pruned(self, used: Marks, inexact: Marks) -> Derivative:
         """The derivative of the results marked in `used`. `inexact` marks the results that have tangents."""
         n, live = len(used), select_by_mask(used, inexact)
         maps = [with_outs(self.push, select_by_mask(self.push.outs, live))]
         if self.pull is not None:
-            maps.append(without(self.pull, live)[0])
-        maps, read = narrowed([sweep(j) for j in maps], (sum(self.moving), sum(live))[: len(maps)])
+            maps.append(with_zero_operands(self.pull, live)[0])
+        maps, read = drop_unused_residuals([sweep(j) for j in maps], (sum(self.moving), sum(live))[: len(maps)])
         outs = self.forward.outs
         forward = with_outs(self.forward, (*select_by_mask(outs[:n], used), *select_by_mask(outs[n:], read)))
         return Derivative(self.moving, dce(forward), *maps)
@@ -78,7 +78,7 @@ class Derivative(Record):
     def reads(self) -> Marks:
         """The operands that the programs read, or whose tangents they read."""
         tangents = iter(narrow(self.push)[1])
-        return either(narrow(self.forward)[1], [m and next(tangents) for m in self.moving])
+        return mask_or(narrow(self.forward)[1], [m and next(tangents) for m in self.moving])
 
     def over(self, left: Marks) -> Derivative:
         """The rule without the operands that are not marked, which it does not read."""
@@ -97,12 +97,12 @@ class Derivative(Record):
         ]
 
     def batched(self, ctx: BatchCtx, dims: Dims, out_dims: Dims, inexact: Marks) -> Derivative:
-        """The rule of the batched function. Cotangents of operands that are not batched are summed."""
+        """The rule of the batched function. Cotangents of operands that are not batched are batch_adjoint."""
         residuals = ctx.recur(self.forward, dims)[1][len(out_dims) :]
         moving, given = select_by_mask(dims, self.moving), select_by_mask(out_dims, inexact)
         forward, _ = ctx.recur(self.forward, dims, (*out_dims, *residuals))
         push, _ = ctx.recur(self.push, (*moving, *residuals), given)
-        pull = None if self.pull is None else summed(ctx, self.pull, given, residuals, moving)
+        pull = None if self.pull is None else batch_adjoint(ctx, self.pull, given, residuals, moving)
         return Derivative(self.moving, forward, push, pull)
 
     def jvp(
@@ -119,13 +119,13 @@ class Derivative(Record):
         """
         lins = [t for t in tangents if isinstance(t, Lin)]
         live = select_by_mask([isinstance(t, Lin) for t in tangents], self.moving)
-        push, reached = without(self.push, live)
+        push, reached = with_zero_operands(self.push, live)
         if not any(reached):
             return None
         maps = [with_outs(push, select_by_mask(push.outs, reached))]
         if self.pull is not None:
-            maps.append(without(with_outs(self.pull, select_by_mask(self.pull.outs, live)), reached)[0])
-        maps, read = narrowed(maps, (len(lins), sum(reached))[: len(maps)])
+            maps.append(with_zero_operands(with_outs(self.pull, select_by_mask(self.pull.outs, live)), reached)[0])
+        maps, read = drop_unused_residuals(maps, (len(lins), sum(reached))[: len(maps)])
         n = len(outs)
         stored = select_by_mask(self.forward.outs[n:], read)
         forward = sweep(with_outs(self.forward, (*self.forward.outs[:n], *stored)))
@@ -183,10 +183,10 @@ class InverseRule(Record):
                 remedy="mark the operands that the inverse is given",
             )
         kept, free = select_by_mask(ins, self.kept), select_by_mask(ins, [not k for k in self.kept])
-        check_type(name, "inverse", self.inverse, (*outs, *kept), free)
+        check_body_type(name, "inverse", self.inverse, (*outs, *kept), free)
         if self.ivjp is not None:
             cts, moving = [a for a in outs if a.inexact], select_by_mask(ins, function.moving)
-            check_type(name, "ivjp", self.ivjp, (*outs, *kept, *cts), (*free, *moving))
+            check_body_type(name, "ivjp", self.ivjp, (*outs, *kept, *cts), (*free, *moving))
 
     def batched(self, ctx: BatchCtx, dims: Dims, out_dims: Dims, function: Function) -> InverseRule:
         """The rule of the batched function, of which all operands that are not kept are batched."""
@@ -196,7 +196,7 @@ class InverseRule(Record):
             return InverseRule(self.kept, inverse)
         cts = select_by_mask(out_dims, function.inexact)
         wants = (*free, *select_by_mask(dims, function.moving))
-        return InverseRule(self.kept, inverse, summed(ctx, self.ivjp, (), (*known, *cts), wants))
+        return InverseRule(self.kept, inverse, batch_adjoint(ctx, self.ivjp, (), (*known, *cts), wants))
 
 
 @final
@@ -305,7 +305,7 @@ class Function(Record):
                 remedy="captured operands come first in the body",
             )
         if rules.derivative_of is not None:
-            check_type(name, "program of derivatives", rules.derivative_of, ins, outs)
+            check_body_type(name, "program of derivatives", rules.derivative_of, ins, outs)
         for rule in (*rules.jvp, *rules.vjp):
             if len(rule.moving) != len(ins):
                 raise ParameterError(
@@ -322,7 +322,7 @@ class Function(Record):
         for batch in rules.batch:
             stacks = (*ins[:n], *[stacked(a, batch.size) for a in ins[n:]])
             role, wants = f"vmap rule of size {batch.size}", tuple([stacked(a, batch.size) for a in outs])
-            check_type(name, role, batch.body, stacks, wants)
+            check_body_type(name, role, batch.body, stacks, wants)
         if isinstance(rules.inverse, InverseRule):
             rules.inverse.check(name, self)
 
@@ -368,7 +368,7 @@ class Function(Record):
 def _over(jaxpr: Jaxpr, left: Marks) -> Jaxpr:
     """The program without the operands that are not marked, which it does not read."""
     slim, read = narrow(jaxpr)
-    return over(slim, read, jaxpr.in_avals, left)
+    return with_operands(slim, read, jaxpr.in_avals, left)
 
 
 def stacked(aval: Aval, size: int) -> Aval:

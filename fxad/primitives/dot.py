@@ -28,10 +28,10 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import numbers
-from fxad.primitives.checks import axis_of, operands
 from fxad.primitives.elementwise import ConvertElementType
-from fxad.primitives.shape import Transpose, past
+from fxad.primitives.mlir_attributes import int_list
+from fxad.primitives.operand_checks import check_axis, check_count
+from fxad.primitives.shape import Transpose, axes_after_insert
 
 
 @final
@@ -56,7 +56,7 @@ class DotGeneral(Linear):
     preferred: DType | None
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        lhs, rhs = operands(self, avals, 2)
+        lhs, rhs = check_count(self, avals, 2)
         dtype = lhs.dtype
         if dtype is not rhs.dtype or self.preferred is not None or dtype is dtypes.bool_:
             dtype = self._dtype(lhs, rhs)
@@ -92,8 +92,8 @@ class DotGeneral(Linear):
         lhs, rhs = args
         dtype = self.preferred or lhs.dtype
         wide = np.dtype(np.float32) if dtype in dtypes.FLOATING and dtype.itemsize < 4 else dtype
-        left_free = free(lhs.ndim, self.lhs_batch, self.lhs_contract)
-        right_free = free(rhs.ndim, self.rhs_batch, self.rhs_contract)
+        left_free = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
+        right_free = free_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
         batch = [lhs.shape[a] for a in self.lhs_batch]
         rows, columns = [lhs.shape[a] for a in left_free], [rhs.shape[a] for a in right_free]
         n = prod([lhs.shape[a] for a in self.lhs_contract])
@@ -111,7 +111,7 @@ class DotGeneral(Linear):
             "lhs_contracting_dimensions": self.lhs_contract,
             "rhs_contracting_dimensions": self.rhs_contract,
         }
-        text = ", ".join([f"{name} = {numbers(axes)}" for name, axes in fields.items()])
+        text = ", ".join([f"{name} = {int_list(axes)}" for name, axes in fields.items()])
         return hlo.op("stablehlo.dot_general", args, outs, {"dot_dimension_numbers": f"#stablehlo.dot<{text}>"})
 
     def batch(
@@ -125,17 +125,17 @@ class DotGeneral(Linear):
             self.rhs_batch,
         )
         if left is not None:
-            lhs_contract, lhs_batch = past(lhs_contract, left), past(lhs_batch, left)
+            lhs_contract, lhs_batch = axes_after_insert(lhs_contract, left), axes_after_insert(lhs_batch, left)
         if right is not None:
-            rhs_contract, rhs_batch = past(rhs_contract, right), past(rhs_batch, right)
+            rhs_contract, rhs_batch = axes_after_insert(rhs_contract, right), axes_after_insert(rhs_batch, right)
         at = 0
         if left is not None and right is not None:
             lhs_batch, rhs_batch = (left, *lhs_batch), (right, *rhs_batch)
         elif left is not None:  # the mapped axis becomes a free axis, without broadcasting
-            at = len(lhs_batch) + free(args[0].aval.ndim, lhs_batch, lhs_contract).index(left)
+            at = len(lhs_batch) + free_axes(args[0].aval.ndim, lhs_batch, lhs_contract).index(left)
         elif right is not None:
             rows = args[0].aval.ndim - len(lhs_contract)
-            at = rows + free(args[1].aval.ndim, rhs_batch, rhs_contract).index(right)
+            at = rows + free_axes(args[1].aval.ndim, rhs_batch, rhs_contract).index(right)
         return ctx(DotGeneral(lhs_contract, rhs_contract, lhs_batch, rhs_batch, self.preferred), *args), (at,)
 
     def jvp(
@@ -162,8 +162,8 @@ class DotGeneral(Linear):
 
     def _lhs_bar(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
         # ct has axes (batch, lhs free, rhs free): contracting rhs free leaves (batch, lhs free, rhs contract)
-        rows = free(lhs.ndim, self.lhs_batch, self.lhs_contract)
-        columns = free(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
+        rows = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
+        columns = free_axes(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(tuple(range(m, m + len(columns))), columns, tuple(range(n)), self.rhs_batch, None)
         bar = emit.one(dot, ct, _converted(emit, rhs, ct.aval.dtype))
@@ -171,8 +171,8 @@ class DotGeneral(Linear):
 
     def _rhs_bar(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
         # contracting lhs free leaves (batch, rhs free, lhs contract)
-        rows = free(lhs.aval.ndim, self.lhs_batch, self.lhs_contract)
-        columns = free(rhs.ndim, self.rhs_batch, self.rhs_contract)
+        rows = free_axes(lhs.aval.ndim, self.lhs_batch, self.lhs_contract)
+        columns = free_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None)
         bar = emit.one(dot, ct, _converted(emit, lhs, ct.aval.dtype))
@@ -182,7 +182,7 @@ class DotGeneral(Linear):
 _KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
 
 
-def free(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
+def free_axes(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes of an operand that are neither batch nor contracting."""
     return tuple([a for a in range(ndim) if a not in contract and a not in batch])
 
@@ -210,7 +210,7 @@ def _check_axes(side: str, ndim: int, batch: tuple[int, ...], contract: tuple[in
     axes = batch + contract
     for a in axes:
         if not 0 <= a < ndim:
-            axis_of(f"dot_general: {side}", a, ndim)
+            check_axis(f"dot_general: {side}", a, ndim)
     if len(axes) > 1 and len({*axes}) != len(axes):
         raise ParameterError(f"dot_general: an axis of {side} is used twice: batch {batch}, contracting {contract}")
 

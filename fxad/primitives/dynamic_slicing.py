@@ -26,15 +26,15 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64s
-from fxad.primitives.checks import ranks_of
-from fxad.primitives.indexing import Gather
+from fxad.primitives.gather import Gather
+from fxad.primitives.mlir_attributes import i64_array
+from fxad.primitives.operand_checks import check_ranks
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.shape import (
+    axes_after_insert,
     broadcast_to_axis,
-    past,
-    put,
-    reshaped,
+    emit_reshape,
+    insert_entry,
 )
 from fxad.primitives.slicing import Concatenate
 
@@ -72,7 +72,7 @@ def _wide_starts(hlo: Hlo, starts: Sequence[HloValue], avals: Sequence[Aval]) ->
 def _stacked(ctx: BatchCtx, starts: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Atom:
     """Start indices as one array [mapped axis, index]."""
     rows = [
-        reshaped(ctx, broadcast_to_axis(ctx, s, d, ctx.size, 0), (ctx.size, 1))
+        emit_reshape(ctx, broadcast_to_axis(ctx, s, d, ctx.size, 0), (ctx.size, 1))
         for s, d in zip(starts, dims, strict=True)
     ]
     return ctx.one(Concatenate(1), *rows)
@@ -102,7 +102,7 @@ class DynamicSlice(Linear):
         if not avals:
             raise ArgumentError("dynamic_slice: takes an operand and its start indices, got none")
         x, *starts = avals
-        ranks_of("dynamic_slice", x, sizes=self.sizes)
+        check_ranks("dynamic_slice", x, sizes=self.sizes)
         _check_starts("dynamic_slice", x, tuple(starts), self.sizes)
         return (Aval(self.sizes, x.dtype),)
 
@@ -114,7 +114,7 @@ class DynamicSlice(Linear):
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         operands = (args[0], *_wide_starts(hlo, args[1:], ins[1:]))
-        return hlo.op("stablehlo.dynamic_slice", operands, outs, {"slice_sizes": i64s(self.sizes)})
+        return hlo.op("stablehlo.dynamic_slice", operands, outs, {"slice_sizes": i64_array(self.sizes)})
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
@@ -122,17 +122,17 @@ class DynamicSlice(Linear):
         (x, *starts), (dim, *start_dims) = args, dims
         ndim = len(self.sizes)
         if dim is not None and start_dims.count(None) == ndim:
-            sizes = put(self.sizes, dim, x.aval.shape[dim])
+            sizes = insert_entry(self.sizes, dim, x.aval.shape[dim])
             return ctx(DynamicSlice(sizes), x, *_with_zero(tuple(starts), dim)), (dim,)
         indices = _stacked(ctx, tuple(starts), tuple(start_dims))
-        axes = tuple(range(ndim)) if dim is None else past(range(ndim), dim)
+        axes = tuple(range(ndim)) if dim is None else axes_after_insert(range(ndim), dim)
         gather = Gather(
             offset_dims=tuple(range(1, ndim + 1)),
             collapsed_slice_dims=(),
             operand_batching_dims=() if dim is None else (dim,),
             start_indices_batching_dims=() if dim is None else (0,),
             start_index_map=axes,
-            slice_sizes=self.sizes if dim is None else put(self.sizes, dim, min(1, x.aval.shape[dim])),
+            slice_sizes=self.sizes if dim is None else insert_entry(self.sizes, dim, min(1, x.aval.shape[dim])),
             mode="clip",
             indices_sorted=False,
             unique_indices=False,
@@ -212,7 +212,7 @@ class DynamicUpdateSlice(Linear):
             inserted_window_dims=(),
             operand_batching_dims=(at,),
             scatter_indices_batching_dims=(0,),
-            scatter_dims_to_operand_dims=past(range(ndim), at),
+            scatter_dims_to_operand_dims=axes_after_insert(range(ndim), at),
             mode="clip",
             indices_sorted=False,
             unique_indices=True,

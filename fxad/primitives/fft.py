@@ -29,11 +29,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64s
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import COMPLEX, CONJ, EQ, MUL, OR, SELECT_N
 from fxad.primitives.elementwise.family import WIDE
-from fxad.primitives.shape import Iota, move_axis, spread
+from fxad.primitives.mlir_attributes import i64_array
+from fxad.primitives.operand_checks import check_count
+from fxad.primitives.shape import Iota, emit_broadcast, move_axis
 
 KINDS: Final = ("FFT", "IFFT", "RFFT", "IRFFT")
 _Transform: TypeAlias = Callable[[NDArray, tuple[int, ...], tuple[int, ...]], NDArray]
@@ -63,7 +63,7 @@ class Fft(Linear):
     lengths: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         if self.kind not in KINDS:
             raise ParameterError(f"fft: {self.kind!r} is not one of {' '.join(KINDS)}")
         if not 1 <= len(self.lengths) <= 3:
@@ -96,7 +96,7 @@ class Fft(Linear):
     ) -> Sequence[HloValue]:
         if not ins[0].size:
             return (hlo.constant(Zero(outs[0]).instantiate()),)
-        attrs = {"fft_type": f"#stablehlo<fft_type {self.kind}>", "fft_length": i64s(self.lengths)}
+        attrs = {"fft_type": f"#stablehlo<fft_type {self.kind}>", "fft_length": i64_array(self.lengths)}
         return hlo.op("stablehlo.fft", args, outs, attrs)
 
     def batch(
@@ -141,7 +141,7 @@ class Fft(Linear):
         real = Aval((m,), dtypes.real_part(half.dtype))
         weights = emit.one(SELECT_N, alone, Lit.of(twice, real), Lit.of(once, real))
         row = emit.one(COMPLEX, weights, Lit.of(0, real))
-        return spread(emit, row, half.shape, (half.ndim - 1,))
+        return emit_broadcast(emit, row, half.shape, (half.ndim - 1,))
 
 
 FFT: Final = (Fft,)

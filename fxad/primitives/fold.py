@@ -34,12 +34,19 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64s
-from fxad.primitives.checks import axes_of
 from fxad.primitives.elementwise import OR, SELECT_N
-from fxad.primitives.shape import Transpose, broadcast_to_axis, dropped, past, reshaped, spread
+from fxad.primitives.mlir_attributes import i64_array
+from fxad.primitives.operand_checks import check_axes
+from fxad.primitives.shape import (
+    Transpose,
+    axes_after_insert,
+    broadcast_to_axis,
+    emit_broadcast,
+    emit_reshape,
+    remove_axes,
+)
 from fxad.primitives.slicing import Concatenate
-from fxad.primitives.sliding import Padding, Sliding
+from fxad.primitives.sliding import Padding, SlidingWindow
 
 Axes: TypeAlias = tuple[int, ...]
 Results: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]
@@ -138,8 +145,8 @@ class Reduce(Fold):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         xs = self._operands(avals)
-        axes_of(self.name, self.axes, xs[0].ndim)
-        return tuple([x.with_shape(dropped(x.shape, self.axes)) for x in xs])
+        check_axes(self.name, self.axes, xs[0].ndim)
+        return tuple([x.with_shape(remove_axes(x.shape, self.axes)) for x in xs])
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         n = len(args) // 2
@@ -151,15 +158,17 @@ class Reduce(Fold):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        return hlo.op("stablehlo.reduce", args, outs, {"dimensions": i64s(self.axes)}, (self.body,))
+        return hlo.op("stablehlo.reduce", args, outs, {"dimensions": i64_array(self.axes)}, (self.body,))
 
     def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Results:
         n = len(args) // 2
         xs = _fronted(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):
-            outs = ctx(Reduce(self.body, past(self.axes, 0)), *xs, *args[n:])
+            outs = ctx(Reduce(self.body, axes_after_insert(self.axes, 0)), *xs, *args[n:])
             return outs, (0,) * n
-        return _from_each(ctx, self.body, xs, past(self.axes, 0), _fronted(ctx, args[n:], dims[n:]), None), (0,) * n
+        return _from_each(
+            ctx, self.body, xs, axes_after_insert(self.axes, 0), _fronted(ctx, args[n:], dims[n:]), None
+        ), (0,) * n
 
 
 @final
@@ -182,9 +191,9 @@ class ReduceWindow(Fold):
     window_dilation: Axes
 
     @property
-    def sliding(self) -> Sliding:
+    def sliding(self) -> SlidingWindow:
         """The parameters of the windows."""
-        return Sliding(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
+        return SlidingWindow(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ReduceWindow:
         (body,) = bodies
@@ -259,10 +268,10 @@ def _from_each(
     def last(x: Atom) -> Atom:
         perm = (*kept, *axes)
         moved = x if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), x)
-        return reshaped(emit, moved, (*lead, size))
+        return emit_reshape(emit, moved, (*lead, size))
 
     columns = [
-        emit.one(Concatenate(len(lead)), spread(emit, init, (*lead, 1), (0,)), last(x))
+        emit.one(Concatenate(len(lead)), emit_broadcast(emit, init, (*lead, 1), (0,)), last(x))
         for x, init in zip(xs, inits, strict=True)
     ]
     flag = Aval((*lead, 1), dtypes.bool_)

@@ -31,7 +31,7 @@ from fxad.ir import (
 from fxad.primitives.control.bodies import select_by_mask, spread_tangents, with_outs
 from fxad.primitives.control.call import Applied, Call, call_primal, check_operands, layout_with_rules
 from fxad.primitives.elementwise import NEG
-from fxad.primitives.linear_call import check_type, narrowed
+from fxad.primitives.linear_call import check_body_type, drop_unused_residuals
 from fxad.primitives.shape import broadcast_to_axis
 
 Dims: TypeAlias = tuple[int | None, ...]
@@ -94,8 +94,8 @@ class LinearSolve(Applied, Linear):
                     remedy="what is solved for is floating or complex",
                 )
         for role, body in zip(("matvec", "transpose of matvec", "transpose_solve"), self._maps, strict=False):
-            check_type(self.name, role, body, ins, system)
-        check_type(self.name, "solve", self.solve, ins, (*system, *self.solve.out_avals[n:]))
+            check_body_type(self.name, role, body, ins, system)
+        check_body_type(self.name, "solve", self.solve, ins, (*system, *self.solve.out_avals[n:]))
         check_operands(self.name, self.solve, avals)
         return self.solve.out_avals
 
@@ -198,13 +198,13 @@ class Root(Applied):
             )
         guess, known = ins[self.captured :], ins[: self.captured]
         moving = tuple([a for a in guess if a.inexact])
-        check_type(self.name, "equation", self.equation, ins, moving)
-        check_type(self.name, "solve", self.solve, ins, (*guess, *self.solve.out_avals[len(guess) :]))
-        check_type(self.name, "at", self.at, ins, self.at.out_avals)
+        check_body_type(self.name, "equation", self.equation, ins, moving)
+        check_body_type(self.name, "solve", self.solve, ins, (*guess, *self.solve.out_avals[len(guess) :]))
+        check_body_type(self.name, "at", self.at, ins, self.at.out_avals)
         system = (*moving, *self.at.out_avals, *known)
         roles = ("matvec", "tangent_solve", "transpose of matvec", "transpose of tangent_solve")
         for role, body in zip(roles, self.system, strict=False):
-            check_type(self.name, role, body, system, moving)
+            check_body_type(self.name, role, body, system, moving)
         check_operands(self.name, self.solve, avals)
         return self.solve.out_avals
 
@@ -234,7 +234,7 @@ class Root(Applied):
             _, moved = Call(self.equation).jvp(ctx, point, (*tangents[:c], *still[:n]))
         if not any([isinstance(t, Lin) for t in moved]):
             return outs, still
-        system, needed = narrowed(self.system, (len(moved),) * len(self.system))
+        system, needed = drop_unused_residuals(self.system, (len(moved),) * len(self.system))
         n_at = len(self.at.outs)
         at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
         _, kept = call_primal(ctx, at, 0, point)

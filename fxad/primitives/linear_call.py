@@ -24,12 +24,12 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import TOGETHER
-from fxad.primitives.control.bodies import over, select_by_mask
+from fxad.primitives.control.bodies import select_by_mask, with_operands
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
-from fxad.primitives.control.effects import silent, unchecked
+from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.elementwise import ADD
-from fxad.primitives.linearity import is_zero, without
+from fxad.primitives.linearity import is_zero, with_zero_operands
+from fxad.primitives.operand_checks import TRACE_AGAIN
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.slicing import Slice
 
@@ -80,7 +80,7 @@ class LinearCall(Applied, Linear):
                 remedy="at least one operand is linear, and linear ones come first",
             )
         linear, known = self.body.in_avals[:n], self.body.in_avals[n:]
-        check_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
+        check_body_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
         for what, found in (("linear operand", linear), ("result", outs)):
             for k, aval in enumerate(found):
                 if not aval.inexact:
@@ -96,13 +96,13 @@ class LinearCall(Applied, Linear):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         linear, known = dims[: self.n_linear], dims[self.n_linear :]
         body, out_dims = ctx.recur(self.body, dims)
-        adjoint = summed(ctx, self.adjoint, out_dims, known, linear)
+        adjoint = batch_adjoint(ctx, self.adjoint, out_dims, known, linear)
         return ctx(LinearCall(body, adjoint, self.n_linear), *args), out_dims
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        n, quiet = self.n_linear, unchecked(silent(self.body))
+        n, quiet = self.n_linear, without_checks(without_effects(self.body))
         outs, known = ctx(self, *primals), primals[n:]
         dots = ctx.lin(LinearCall(quiet, self.adjoint, n), *tangents[:n], *known)
         if any([isinstance(t, Lin) for t in tangents[n:]]):
@@ -123,19 +123,19 @@ class LinearCall(Applied, Linear):
         return (*bars, *[None] * len(known))
 
 
-def narrowed(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
+def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
     """Linear maps over the same residuals without those that none of them reads; and which residuals are left. `counts`
     are the numbers of their linear operands."""
     slim = [narrow(m) for m in maps]
     masks = [mask[n:] for (_, mask), n in zip(slim, counts, strict=True)]
     needed = tuple([any(ms) for ms in zip(*masks, strict=True)])
     return [
-        over(m, mask, whole.in_avals, ((True,) * n + needed))
+        with_operands(m, mask, whole.in_avals, ((True,) * n + needed))
         for whole, (m, mask), n in zip(maps, slim, counts, strict=True)
     ], needed
 
 
-def summed(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
+def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
     """A map of cotangents, which are its first operands, to cotangents, batched: those of operands that are the same
     for all examples are summed. What a result that is the same for all contributes to them is counted once."""
     found = ctx.recur(pull, (*cts, *known))[1]
@@ -149,24 +149,26 @@ def summed(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> J
     outs = list(b.inline(jaxpr, ins))
     once = tuple([d is None for d in cts])
     if any(once):
-        stacks = [_part(ctx, b, pull, mask, cts, known, ins) for mask in (tuple([not o for o in once]), once)]
+        stacks = [
+            _batch_some_cotangents(ctx, b, pull, mask, cts, known, ins) for mask in (tuple([not o for o in once]), once)
+        ]
         for k in sums:
-            total, (one, dim) = _sum(b, *stacks[0][k]), stacks[1][k]
+            total, (one, dim) = _sum_stack(b, *stacks[0][k]), stacks[1][k]
             if dim is not None:  # the rule reads what is mapped for a result that does not
-                one = _sum(b, b.one(_first(one.aval), one), 0)
+                one = _sum_stack(b, b.one(_first_row(one.aval), one), 0)
             outs[k] = one if is_zero(total) else total if is_zero(one) else b.one(ADD, total, one)
     else:
         for k in sums:
-            outs[k] = _sum(b, outs[k], 0)
+            outs[k] = _sum_stack(b, outs[k], 0)
     return sweep(b.build(outs, jaxpr.name))
 
 
-def _part(
+def _batch_some_cotangents(
     ctx: BatchCtx, b: Builder, pull: Jaxpr, live: tuple[bool, ...], cts: Dims, known: Dims, ins: Sequence[Atom]
 ) -> list[tuple[Atom, int | None]]:
     """What a map of cotangents, batched, makes of some of them alone; and which results are stacks."""
     n = len(live)
-    alone, _ = without(pull, live)
+    alone, _ = with_zero_operands(pull, live)
     dims = (*select_by_mask(cts, live), *known)
     at = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
     return list(
@@ -174,24 +176,24 @@ def _part(
     )
 
 
-def _sum(b: Builder, a: Atom, dim: int | None) -> Atom:
+def _sum_stack(b: Builder, a: Atom, dim: int | None) -> Atom:
     """The sum of a stack along its first axis. What is none is zero, as no stack went in."""
     if dim is None:
         return a
     return Zero(a.aval.with_shape(a.aval.shape[1:])).instantiate() if is_zero(a) else b.one(ReduceSum((0,)), a)
 
 
-def _first(stack: Aval) -> Slice:
+def _first_row(stack: Aval) -> Slice:
     ones = (1,) * stack.ndim
     return Slice((0,) * stack.ndim, (min(1, stack.shape[0]), *stack.shape[1:]), ones)
 
 
-def check_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], outs: tuple[Aval, ...]) -> None:
+def check_body_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], outs: tuple[Aval, ...]) -> None:
     """Check the type of a body of an equation. Raises: ParameterError."""
     for verb, have, want in (("takes", jaxpr.in_avals, ins), ("returns", jaxpr.out_avals, outs)):
         if have != want:
             found, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
             raise ParameterError(
                 f"{name}: {role} {jaxpr.name} {verb} ({found}), expected ({wanted})",
-                remedy=TOGETHER,
+                remedy=TRACE_AGAIN,
             )

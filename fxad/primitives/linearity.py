@@ -59,7 +59,7 @@ def is_zero(a: Atom) -> bool:
 
 
 @by_value
-def without(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+def with_zero_operands(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
     """Return a program that is linear in its first operands, specialized to zeros for those not in `live`. These are
     removed from its operands.
 

@@ -7,7 +7,7 @@ from typing import Final
 from fxad.ir import Primitive
 from fxad.primitives.argmax import ARGMAX
 from fxad.primitives.barrier import BARRIER
-from fxad.primitives.checking import CHECKING
+from fxad.primitives.check import CHECKING
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -24,12 +24,12 @@ from fxad.primitives.elementwise.beta import BETA
 from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.fft import FFT
 from fxad.primitives.fold import FOLD
-from fxad.primitives.host import HOST_CALLS
+from fxad.primitives.gather import INDEXING
+from fxad.primitives.host_call import HOST_CALLS
 from fxad.primitives.implicit import IMPLICIT
-from fxad.primitives.indexing import INDEXING
+from fxad.primitives.index import PICKING
 from fxad.primitives.linalg import LINALG
-from fxad.primitives.naming import NAMING
-from fxad.primitives.picking import PICKING
+from fxad.primitives.marks import NAMING
 from fxad.primitives.random import RANDOM
 from fxad.primitives.reduce import REDUCE
 from fxad.primitives.reduce_window import REDUCE_WINDOW

@@ -32,7 +32,6 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import (
     ADD,
     AND,
@@ -49,9 +48,10 @@ from fxad.primitives.elementwise import (
     SUB,
     XOR,
 )
-from fxad.primitives.elementwise.arithmetic import scaled
-from fxad.primitives.elementwise.family import WIDER, Binary, batched, filled
+from fxad.primitives.elementwise.arithmetic import scale_tangent
+from fxad.primitives.elementwise.family import WIDER, Binary, batch_elementwise, literal_like
 from fxad.primitives.elementwise.gamma import RANDOM_GAMMA_GRAD
+from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import BroadcastInDim
 
 # Salmon et al., table 2 (Threefry-2x32) and the key schedule's parity word of section 4.2
@@ -79,7 +79,7 @@ class Threefry2x32(Primitive):
     loop: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        key, *others = operands(self, avals, 4)
+        key, *others = check_count(self, avals, 4)
         for what, aval in zip(_OPERANDS, avals, strict=True):
             if aval.dtype != dtypes.uint32:
                 raise DTypeError(f"threefry2x32: takes uint32 operands, got {aval} as {what}")
@@ -117,7 +117,7 @@ class Threefry2x32(Primitive):
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        outs, (at,) = batched(self, ctx, args, dims)
+        outs, (at,) = batch_elementwise(self, ctx, args, dims)
         return outs, (at, at)
 
     def jvp(
@@ -132,9 +132,9 @@ def _cipher(aval: Aval) -> Jaxpr:
     b = Builder()
     x0, x1, *ks = _schedule(b, *b.inputs((aval,) * 4))
     for i in range(5):
-        x0, x1 = _mixed(b, x0, x1, [filled(r, x0) for r in _ROTATIONS[i % 2]])
+        x0, x1 = _mixed(b, x0, x1, [literal_like(r, x0) for r in _ROTATIONS[i % 2]])
         x0 = b.one(ADD, x0, ks[(i + 1) % 3])
-        x1 = b.one(ADD, b.one(ADD, x1, ks[(i + 2) % 3]), filled(i + 1, x1))
+        x1 = b.one(ADD, b.one(ADD, x1, ks[(i + 2) % 3]), literal_like(i + 1, x1))
     return b.build((x0, x1), "threefry2x32")
 
 
@@ -164,7 +164,7 @@ def _loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
 
 def _schedule(emit: Emit, k0: Atom, k1: Atom, x0: Atom, x1: Atom) -> tuple[Atom, ...]:
     """The counter with the key added, and the three words of the key."""
-    third = emit.one(XOR, emit.one(XOR, k0, k1), filled(_PARITY, k0))
+    third = emit.one(XOR, emit.one(XOR, k0, k1), literal_like(_PARITY, k0))
     return emit.one(ADD, x0, k0), emit.one(ADD, x1, k1), k0, k1, third
 
 
@@ -181,7 +181,7 @@ def _filling(emit: Emit, x: Atom, aval: Aval) -> Atom:
 
 
 def _rotated(emit: Emit, x: Atom, r: Atom) -> Atom:
-    back = filled(32 - int(r.value), r) if isinstance(r, Lit) else emit.one(SUB, filled(32, r), r)
+    back = literal_like(32 - int(r.value), r) if isinstance(r, Lit) else emit.one(SUB, literal_like(32, r), r)
     return emit.one(OR, emit.one(SHIFT_LEFT, x, r), emit.one(SHIFT_RIGHT_LOGICAL, x, back))
 
 
@@ -219,17 +219,17 @@ class GammaSample(Binary):
         if isinstance(tx, Zero):
             return ty
         rate = _log_rate(ctx, x, z) if self.log else ctx.one(RANDOM_GAMMA_GRAD, x, z)
-        return ctx.add(scaled(ctx, tx, rate), ty)
+        return ctx.add(scale_tangent(ctx, tx, rate), ty)
 
 
 def _log_rate(emit: Emit, a: Atom, log: Atom) -> Atom:
     """The derivative in a of the logarithm of a draw."""
     # below this the distribution is x^a / gamma(a + 1) to the last digit, so log x = (log place + lgamma(a + 1)) / a
-    limit = filled(math.log(float(np.spacing(np.ones((), a.aval.dtype)))), a)
+    limit = literal_like(math.log(float(np.spacing(np.ones((), a.aval.dtype)))), a)
     small = emit.one(LT, log, limit)
     draw = emit.one(EXP, emit.one(MAX, log, limit))
     usual = emit.one(DIV, emit.one(RANDOM_GAMMA_GRAD, a, draw), draw)
-    ends = emit.one(DIV, emit.one(SUB, emit.one(DIGAMMA, emit.one(ADD, a, filled(1, a))), log), a)
+    ends = emit.one(DIV, emit.one(SUB, emit.one(DIGAMMA, emit.one(ADD, a, literal_like(1, a))), log), a)
     return emit.one(SELECT_N, small, usual, ends)
 
 

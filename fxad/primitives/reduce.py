@@ -27,22 +27,30 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import axes_of, operands
 from fxad.primitives.elementwise import (
     DIV,
     EQ,
     MUL,
     ConvertElementType,
 )
-from fxad.primitives.elementwise.family import widened
-from fxad.primitives.shape import ReduceSum, Reshape, Transpose, dropped, past, reduced, spread
+from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.operand_checks import check_axes, check_count
+from fxad.primitives.shape import (
+    ReduceSum,
+    Reshape,
+    Transpose,
+    axes_after_insert,
+    emit_broadcast,
+    lower_reduce,
+    remove_axes,
+)
 from fxad.primitives.slicing import Concatenate, Slice
 
 ORDERED: Final = dtypes.INTEGER | dtypes.FLOATING | {dtypes.bool_}
 _BITS: Final = dtypes.INTEGER | {dtypes.bool_}
 
 
-def extreme(dtype: DType, sign: int) -> Lit:
+def extreme_value(dtype: DType, sign: int) -> Lit:
     """Return the least (`sign` -1) or greatest (+1) value of a dtype as a 0-d literal; an infinity if the dtype has
     one."""
     aval = Aval((), dtype)
@@ -79,16 +87,16 @@ class Reduction(Primitive):
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         if x.dtype not in self.takes:
             raise DTypeError(f"{self.name}: is not defined for {x}")
-        axes_of(self.name, self.axes, x.ndim)
-        return (Aval(dropped(x.shape, self.axes), x.dtype),)
+        check_axes(self.name, self.axes, x.ndim)
+        return (Aval(remove_axes(x.shape, self.axes), x.dtype),)
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        wide, start = widened(x), widened(self.start(x.dtype).array)
+        wide, start = as_accumulated(x), as_accumulated(self.start(x.dtype).array)
         return (np.asarray(self.ufunc.reduce(wide, self.axes, wide.dtype, initial=start[()])).astype(x.dtype),)
 
     @final
@@ -96,7 +104,7 @@ class Reduction(Primitive):
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         start = self.start(dtypes.accumulated(ins[0].dtype) if self.rounds else ins[0].dtype)
-        return reduced(hlo, self.applies, self.axes, start, args, ins[0], outs)
+        return lower_reduce(hlo, self.applies, self.axes, start, args, ins[0], outs)
 
     @final
     def batch(
@@ -105,20 +113,20 @@ class Reduction(Primitive):
         (dim,) = dims
         if dim is None:
             return ctx(self, *args), (None,)
-        axes = past(self.axes, dim)
+        axes = axes_after_insert(self.axes, dim)
         return ctx(self.along(axes), *args), (dim - sum([a < dim for a in axes]),)
 
 
-def spread_back(ctx: JvpCtx, y: Atom, x: Aval, axes: tuple[int, ...]) -> Atom:
+def broadcast_result(ctx: JvpCtx, y: Atom, x: Aval, axes: tuple[int, ...]) -> Atom:
     """Return a result of a reduction over `axes`, broadcast along them."""
-    return spread(ctx, y, x.shape, tuple([a for a in range(x.ndim) if a not in axes]))
+    return emit_broadcast(ctx, y, x.shape, tuple([a for a in range(x.ndim) if a not in axes]))
 
 
 def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: tuple[int, ...], x: Atom, t: Tangent) -> tuple[Atom, Tangent]:
     """Return the result and tangent of a maximum or minimum: the mean of the tangents of the elements equal to it."""
     y = ctx.one(prim, x)
-    hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, spread_back(ctx, y, x.aval, axes)))
-    share = ctx.one(DIV, hit, spread_back(ctx, ctx.one(ReduceSum(axes), hit), x.aval, axes))
+    hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, broadcast_result(ctx, y, x.aval, axes)))
+    share = ctx.one(DIV, hit, broadcast_result(ctx, ctx.one(ReduceSum(axes), hit), x.aval, axes))
     return y, ctx.lin_one(ReduceSum(axes), ctx.lin_one(MUL, t, share))
 
 
@@ -139,7 +147,7 @@ class ReduceMax(Reduction):
     axes: tuple[int, ...]
 
     def start(self, dtype: DType) -> Lit:
-        return extreme(dtype, -1)
+        return extreme_value(dtype, -1)
 
     def along(self, axes: tuple[int, ...]) -> ReduceMax:
         return ReduceMax(axes)
@@ -168,7 +176,7 @@ class ReduceMin(Reduction):
     axes: tuple[int, ...]
 
     def start(self, dtype: DType) -> Lit:
-        return extreme(dtype, 1)
+        return extreme_value(dtype, 1)
 
     def along(self, axes: tuple[int, ...]) -> ReduceMin:
         return ReduceMin(axes)
@@ -222,7 +230,7 @@ def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: 
         return Zero(y)
     while n > 1:
         half = n // 2
-        a, b, odd = [_rows(y, lo, hi) for lo, hi in ((0, half), (half, 2 * half), (2 * half, n))]
+        a, b, odd = [_leading_slice(y, lo, hi) for lo, hi in ((0, half), (half, 2 * half), (2 * half, n))]
         xa, xb = ctx.one(a, x), ctx.one(b, x)
         s = ctx.add(ctx.lin_one(MUL, ctx.lin_one(a, t), xb), ctx.lin_one(MUL, xa, ctx.lin_one(b, t)))
         t = ctx.lin_one(Concatenate(0), s, ctx.lin_one(odd, t)) if n % 2 else s
@@ -233,12 +241,14 @@ def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: 
     return ctx.lin_one(Reshape(y.shape), t)
 
 
-def _rows(y: Aval, start: int, limit: int) -> Slice:
+def _leading_slice(y: Aval, start: int, limit: int) -> Slice:
     """`x[start:limit]` of an x of shape (any, *y.shape)."""
     return Slice((start, *[0] * y.ndim), (limit, *y.shape), (1,) * (y.ndim + 1))
 
 
-def discrete(ctx: JvpCtx, prim: Primitive, primals: tuple[Atom, ...]) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+def zero_tangent_jvp(
+    ctx: JvpCtx, prim: Primitive, primals: tuple[Atom, ...]
+) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
     """The jvp of a primitive whose results have no tangent."""
     outs = ctx(prim, *primals)
     return outs, tuple([Zero(v.aval) for v in outs])
@@ -268,7 +278,7 @@ class ReduceAnd(Reduction):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        return discrete(ctx, self, primals)
+        return zero_tangent_jvp(ctx, self, primals)
 
 
 @final
@@ -295,7 +305,7 @@ class ReduceOr(Reduction):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        return discrete(ctx, self, primals)
+        return zero_tangent_jvp(ctx, self, primals)
 
 
 @final
@@ -322,7 +332,7 @@ class ReduceXor(Reduction):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        return discrete(ctx, self, primals)
+        return zero_tangent_jvp(ctx, self, primals)
 
 
 REDUCE: Final = (ReduceMax, ReduceMin, ReduceProd, ReduceAnd, ReduceOr, ReduceXor)

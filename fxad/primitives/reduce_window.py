@@ -32,13 +32,13 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import operands
-from fxad.primitives.elementwise.family import widened
-from fxad.primitives.reduce import ORDERED, extreme, product_tangent
+from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.operand_checks import check_count
+from fxad.primitives.reduce import ORDERED, extreme_value, product_tangent
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.primitives.sliding import Padding, Sliding, span
+from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -62,17 +62,17 @@ class WindowReduction(Primitive):
         """Return the identity element: the result of a window without elements."""
 
     @abstractmethod
-    def over(self, sliding: Sliding) -> Primitive:
+    def over(self, sliding: SlidingWindow) -> Primitive:
         """Return the same reduction for other windows."""
 
     @property
-    def sliding(self) -> Sliding:
+    def sliding(self) -> SlidingWindow:
         """The parameters of the windows."""
-        return Sliding(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
+        return SlidingWindow(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         if x.dtype not in self.takes:
             raise DTypeError(f"{self.name}: is not defined for {x}")
         return (Aval(self.sliding.places(self.name, x), x.dtype),)
@@ -80,7 +80,7 @@ class WindowReduction(Primitive):
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        wide, start = widened(x), widened(self.start(x.dtype).array)
+        wide, start = as_accumulated(x), as_accumulated(self.start(x.dtype).array)
         axes = tuple(range(x.ndim, 2 * x.ndim))
         y = self.ufunc.reduce(self.sliding.windows(wide, start), axes, wide.dtype, initial=start[()])
         return (np.asarray(y).astype(x.dtype),)
@@ -126,7 +126,7 @@ class ReduceWindowSum(WindowReduction, Linear):
     def start(self, dtype: DType) -> Lit:
         return Zero(Aval((), dtype)).instantiate()
 
-    def over(self, sliding: Sliding) -> ReduceWindowSum:
+    def over(self, sliding: SlidingWindow) -> ReduceWindowSum:
         return ReduceWindowSum(*sliding.fields)
 
     def jvp(
@@ -169,9 +169,9 @@ class ReduceWindowMax(WindowReduction):
     window_dilation: Axes
 
     def start(self, dtype: DType) -> Lit:
-        return extreme(dtype, -1)
+        return extreme_value(dtype, -1)
 
-    def over(self, sliding: Sliding) -> ReduceWindowMax:
+    def over(self, sliding: SlidingWindow) -> ReduceWindowMax:
         return ReduceWindowMax(*sliding.fields)
 
     def jvp(
@@ -202,9 +202,9 @@ class ReduceWindowMin(WindowReduction):
     window_dilation: Axes
 
     def start(self, dtype: DType) -> Lit:
-        return extreme(dtype, 1)
+        return extreme_value(dtype, 1)
 
-    def over(self, sliding: Sliding) -> ReduceWindowMin:
+    def over(self, sliding: SlidingWindow) -> ReduceWindowMin:
         return ReduceWindowMin(*sliding.fields)
 
     def jvp(
@@ -238,7 +238,7 @@ class ReduceWindowProd(WindowReduction):
     def start(self, dtype: DType) -> Lit:
         return Lit.of(1, Aval((), dtype))
 
-    def over(self, sliding: Sliding) -> ReduceWindowProd:
+    def over(self, sliding: SlidingWindow) -> ReduceWindowProd:
         return ReduceWindowProd(*sliding.fields)
 
     def jvp(
@@ -254,7 +254,7 @@ class ReduceWindowProd(WindowReduction):
         return (y,), (product_tangent(ctx, (0,), xs, ts, y.aval),)
 
 
-def _side_by_side(sliding: Sliding, places: Shape) -> tuple[Pad, list[Slice], Reshape]:
+def _side_by_side(sliding: SlidingWindow, places: Shape) -> tuple[Pad, list[Slice], Reshape]:
     """Return the operations that split an array by the place in the window: a pad, one slice per place, and a reshape
     to a row."""
     low, high = tuple([p[0] for p in sliding.padding]), tuple([p[1] for p in sliding.padding])
@@ -262,7 +262,7 @@ def _side_by_side(sliding: Sliding, places: Shape) -> tuple[Pad, list[Slice], Re
     slices = []
     for offset in product(*map(range, sliding.window)):
         starts = [k * r for k, r in zip(offset, sliding.window_dilation, strict=True)]
-        limits = [a + span(m, s) for a, m, s in zip(starts, places, strides, strict=True)]
+        limits = [a + dilated_size(m, s) for a, m, s in zip(starts, places, strides, strict=True)]
         # without window positions each slice is empty
         first = tuple([a if m else 0 for a, m in zip(starts, places, strict=True)])
         slices.append(Slice(first, tuple([b if m else 0 for b, m in zip(limits, places, strict=True)]), strides))

@@ -20,10 +20,10 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.elementwise import ADD, EQ, SELECT_N
-from fxad.primitives.indexing import Positions, ScatterAdd, ScatterFamily
+from fxad.primitives.gather import Positions, ScatterAdd, ScatterFamily
 from fxad.primitives.shape import Iota, Reshape
-from fxad.primitives.windows import Windows
 
 
 @final
@@ -52,7 +52,7 @@ class Scatter(ScatterFamily, Linear):
     def combine(self, out: NDArray, at: Positions, updates: NDArray) -> None:
         out[at] = updates
 
-    def remade(self, windows: Windows, mode: str, indices_sorted: bool, unique_indices: bool) -> Scatter:
+    def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> Scatter:
         return Scatter(*windows.numbers, mode, indices_sorted, unique_indices)
 
     def jvp(

@@ -1,6 +1,6 @@
 """Writes at the places in an index array that multiply with elements, or keep the minimum or maximum.
 
-Each tangent uses scatter_add of `fxad.primitives.indexing`, so second derivatives need no further rules.
+Each tangent uses scatter_add of `fxad.primitives.gather`, so second derivatives need no further rules.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.elementwise import DIV, EQ, MAX, MUL, ConvertElementType
-from fxad.primitives.elementwise.family import widened
-from fxad.primitives.indexing import Positions, ScatterAdd, ScatterFamily
+from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.gather import Positions, ScatterAdd, ScatterFamily
 from fxad.primitives.reduce import ORDERED
-from fxad.primitives.windows import Windows
 
 _REMEDY: Final = "say unique_indices=True if no two updates meet"
 
@@ -60,7 +60,7 @@ class ScatterMul(ScatterFamily, Linear):
     def combine(self, out: NDArray, at: Positions, updates: NDArray) -> None:
         _combine(np.multiply, out, at, updates)
 
-    def remade(self, windows: Windows, mode: str, indices_sorted: bool, unique_indices: bool) -> ScatterMul:
+    def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> ScatterMul:
         return ScatterMul(*windows.numbers, mode, indices_sorted, unique_indices)
 
     def jvp(
@@ -149,7 +149,7 @@ class ScatterMin(ScatterExtremum):
     def combine(self, out: NDArray, at: Positions, updates: NDArray) -> None:
         _combine(np.minimum, out, at, updates)
 
-    def remade(self, windows: Windows, mode: str, indices_sorted: bool, unique_indices: bool) -> Primitive:
+    def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> Primitive:
         return ScatterMin(*windows.numbers, mode, indices_sorted, unique_indices)
 
 
@@ -176,13 +176,13 @@ class ScatterMax(ScatterExtremum):
     def combine(self, out: NDArray, at: Positions, updates: NDArray) -> None:
         _combine(np.maximum, out, at, updates)
 
-    def remade(self, windows: Windows, mode: str, indices_sorted: bool, unique_indices: bool) -> Primitive:
+    def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> Primitive:
         return ScatterMax(*windows.numbers, mode, indices_sorted, unique_indices)
 
 
 def _combine(ufunc: np.ufunc, out: NDArray, at: Positions, updates: NDArray) -> None:
-    wide = widened(out)
-    ufunc.at(wide, at, widened(updates))
+    wide = as_accumulated(out)
+    ufunc.at(wide, at, as_accumulated(updates))
     out[...] = wide
 
 

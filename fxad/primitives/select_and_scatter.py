@@ -41,13 +41,13 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.argmax import better
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import ADD, AND, EQ, GE, GT, LE, LT, MUL, NE, OR, REM, SELECT_N, SUB
-from fxad.primitives.elementwise.family import widened
-from fxad.primitives.reduce import extreme
+from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.operand_checks import check_count
+from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, broadcast_to_axis
 from fxad.primitives.slicing import Pad, Slice
-from fxad.primitives.sliding import Padding, Sliding, span
+from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -75,7 +75,7 @@ class Selection(Linear):
     window_dilation: Axes
 
     @abstractmethod
-    def over(self, sliding: Sliding) -> Primitive:
+    def over(self, sliding: SlidingWindow) -> Primitive:
         """Return the same primitive for other windows."""
 
     @abstractmethod
@@ -83,9 +83,9 @@ class Selection(Linear):
         """Return the transpose of this primitive."""
 
     @property
-    def sliding(self) -> Sliding:
+    def sliding(self) -> SlidingWindow:
         """The parameters of the windows."""
-        return Sliding(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
+        return SlidingWindow(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
 
     @property
     def sign(self) -> int:
@@ -134,7 +134,7 @@ class Selection(Linear):
     @final
     def _chosen(self, x: NDArray) -> npt.NDArray[np.int64]:
         """Return the place of each window's extreme element in the flattened `x`, or -1 for an empty window."""
-        wide, worst = widened(x), widened(extreme(x.dtype, -self.sign).array)
+        wide, worst = as_accumulated(x), as_accumulated(extreme_value(x.dtype, -self.sign).array)
         places = self.sliding.windows(np.arange(x.size).reshape(x.shape), np.asarray(-1))
         flat = (*places.shape[: x.ndim], prod(self.window))
         places, values = places.reshape(flat), self.sliding.windows(wide, worst).reshape(flat)
@@ -156,8 +156,8 @@ class Selection(Linear):
         types = [x, index, *carried]
         scalars = [a.with_shape(()) for a in types]
         inits = [
-            extreme(x.dtype, -self.sign),
-            extreme(index.dtype, 1),
+            extreme_value(x.dtype, -self.sign),
+            extreme_value(index.dtype, 1),
             *[Zero(a.with_shape(())).instantiate() for a in carried],
         ]
         body = better(scalars[0], scalars[1], self.sign, *scalars[2:])
@@ -184,14 +184,14 @@ class SelectAndGatherAdd(Selection):
     base_dilation: Axes
     window_dilation: Axes
 
-    def over(self, sliding: Sliding) -> SelectAndGatherAdd:
+    def over(self, sliding: SlidingWindow) -> SelectAndGatherAdd:
         return SelectAndGatherAdd(self.select, *sliding.fields)
 
     def adjoint(self) -> SelectAndScatterAdd:
         return SelectAndScatterAdd(self.select, *self.sliding.fields)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        values, x = operands(self, avals, 2)
+        values, x = check_count(self, avals, 2)
         if values.shape != x.shape:
             raise ShapeError(f"{self.name}: shapes differ: values {values}, operand {x}")
         return (x.with_shape(self._places(values, x)),)
@@ -233,14 +233,14 @@ class SelectAndScatterAdd(Selection):
     base_dilation: Axes
     window_dilation: Axes
 
-    def over(self, sliding: Sliding) -> SelectAndScatterAdd:
+    def over(self, sliding: SlidingWindow) -> SelectAndScatterAdd:
         return SelectAndScatterAdd(self.select, *sliding.fields)
 
     def adjoint(self) -> SelectAndGatherAdd:
         return SelectAndGatherAdd(self.select, *self.sliding.fields)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        source, x = operands(self, avals, 2)
+        source, x = check_count(self, avals, 2)
         places = self._places(source, x)
         if source.shape != places:
             raise ShapeError(f"{self.name}: {x} has windows at {places} places, the source is {source}")
@@ -248,7 +248,7 @@ class SelectAndScatterAdd(Selection):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         source, x = args
-        places, wide = self._chosen(x), widened(source)
+        places, wide = self._chosen(x), as_accumulated(source)
         out = np.zeros(x.size, wide.dtype)
         np.add.at(out, places[places >= 0], wide[places >= 0])
         return (out.reshape(x.shape).astype(x.dtype),)
@@ -261,7 +261,7 @@ class SelectAndScatterAdd(Selection):
             return (hlo.constant(Zero(out).instantiate()),)
         dilated = max((*self.base_dilation, *self.window_dilation), default=1) > 1
         if prod(self.window) <= _UNROLLED:
-            apart = all(map(ge, self.strides, map(span, self.window, self.window_dilation)))
+            apart = all(map(ge, self.strides, map(dilated_size, self.window, self.window_dilation)))
             # if windows overlap, XLA would recompute the place for each window of an element
             walk = hlo.call if apart else hlo.opaque_call
             chosen = walk(_walked(self.sliding, self.sign, x, source.shape, gather=False), args[1:])
@@ -280,20 +280,21 @@ class SelectAndScatterAdd(Selection):
 # ------------------------------------------------------------------------------- programs that lowerings are made of
 
 
-def _pitches(sliding: Sliding, shape: Shape) -> list[int]:
+def _pitches(sliding: SlidingWindow, shape: Shape) -> list[int]:
     """Return the strides of the padded array: the distance between neighbours along each axis when places are numbered
     in order."""
     sizes = [
-        low + span(n, b) + high for n, b, (low, high) in zip(shape, sliding.base_dilation, sliding.padding, strict=True)
+        low + dilated_size(n, b) + high
+        for n, b, (low, high) in zip(shape, sliding.base_dilation, sliding.padding, strict=True)
     ]
     return [prod(sizes[a + 1 :]) for a in range(len(sizes))]
 
 
-def _index_dtype(sliding: Sliding, shape: Shape) -> DType:
+def _index_dtype(sliding: SlidingWindow, shape: Shape) -> DType:
     """Return a dtype that can number all places in the padded array, and a place for dropped values."""
     top = sum(
         [
-            p * (abs(low) + span(n, b))
+            p * (abs(low) + dilated_size(n, b))
             for p, n, b, (low, _) in zip(
                 _pitches(sliding, shape), shape, sliding.base_dilation, sliding.padding, strict=True
             )
@@ -311,7 +312,7 @@ def _ramp(emit: Emit, aval: Aval, steps: Sequence[int], first: int) -> Atom:
     return total
 
 
-def _numbered(sliding: Sliding, index: Aval) -> Jaxpr:
+def _numbered(sliding: SlidingWindow, index: Aval) -> Jaxpr:
     """Return the program of the places of the elements in the padded array, in row-major order."""
     b, pitches = Builder(), _pitches(sliding, index.shape)
     first = sum([low * pitch for (low, _), pitch in zip(sliding.padding, pitches, strict=True)])
@@ -319,7 +320,7 @@ def _numbered(sliding: Sliding, index: Aval) -> Jaxpr:
     return b.build([_ramp(b, index, steps, first)], "places")
 
 
-def _steps(sliding: Sliding, shape: Shape) -> Iterator[tuple[list[int], int]]:
+def _steps(sliding: SlidingWindow, shape: Shape) -> Iterator[tuple[list[int], int]]:
     """Yield, for each place in a window, its distance from the first place along each axis and in the padded array."""
     pitches = _pitches(sliding, shape)
     for offset in product(*map(range, sliding.window)):
@@ -327,24 +328,26 @@ def _steps(sliding: Sliding, shape: Shape) -> Iterator[tuple[list[int], int]]:
         yield steps, sum([k * pitch for k, pitch in zip(steps, pitches, strict=True)])
 
 
-def _inside(sliding: Sliding, places: Shape, shape: Shape) -> Jaxpr:
+def _inside(sliding: SlidingWindow, places: Shape, shape: Shape) -> Jaxpr:
     """Return the program from places in the padded array to their distance from the first place of their window."""
     b, index = Builder(), Aval(places, _index_dtype(sliding, shape))
     starts = _ramp(b, index, [s * p for s, p in zip(sliding.strides, _pitches(sliding, shape), strict=True)], 0)
     return b.build([b.one(SUB, b.input(index), starts)], "inside")
 
 
-def _scattered(sliding: Sliding, source: Aval, shape: Shape) -> Jaxpr:
+def _scattered(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jaxpr:
     """Return (source, distance of the chosen place from the first) -> the sum over the places in a window of the values
     written there."""
     b, index = Builder(), Aval(source.shape, _index_dtype(sliding, shape))
     values, chosen = b.inputs((source, index))
     zero, total = Zero(source).instantiate(), None
-    full = [span(n, by) for n, by in zip(shape, sliding.base_dilation, strict=True)]
+    full = [dilated_size(n, by) for n, by in zip(shape, sliding.base_dilation, strict=True)]
     for steps, here in _steps(sliding, shape):
         masked = b.one(SELECT_N, b.one(EQ, chosen, Lit.of(here, index)), zero, values)
         low = [k - p for k, (p, _) in zip(steps, sliding.padding, strict=True)]
-        high = [n - lo - span(m, s) for n, lo, m, s in zip(full, low, source.shape, sliding.strides, strict=True)]
+        high = [
+            n - lo - dilated_size(m, s) for n, lo, m, s in zip(full, low, source.shape, sliding.strides, strict=True)
+        ]
         part = b.one(Pad(tuple(low), tuple(high), tuple([s - 1 for s in sliding.strides])), masked, zero.with_aval(()))
         total = part if total is None else b.one(ADD, total, part)
     assert total is not None
@@ -353,7 +356,7 @@ def _scattered(sliding: Sliding, source: Aval, shape: Shape) -> Jaxpr:
     return b.build([total], "scattered")
 
 
-def _walked(sliding: Sliding, sign: int, x: Aval, places: Shape, *, gather: bool) -> Jaxpr:
+def _walked(sliding: SlidingWindow, sign: int, x: Aval, places: Shape, *, gather: bool) -> Jaxpr:
     """Return x -> the distance of each window's extreme element from its first place, -1 for an empty window. With
     `gather`, return (x, values) -> the value there, 0 for an empty window.
 
@@ -361,7 +364,7 @@ def _walked(sliding: Sliding, sign: int, x: Aval, places: Shape, *, gather: bool
     """
     b, index = Builder(), Aval(places, _index_dtype(sliding, x.shape))
     scalar, result = x.with_shape(()), x.with_shape(places)
-    worst, zero = extreme(x.dtype, -sign), Zero(scalar).instantiate()
+    worst, zero = extreme_value(x.dtype, -sign), Zero(scalar).instantiate()
     pad = Pad(
         tuple([low for low, _ in sliding.padding]),
         tuple([high for _, high in sliding.padding]),
@@ -373,7 +376,7 @@ def _walked(sliding: Sliding, sign: int, x: Aval, places: Shape, *, gather: bool
     chosen: Atom = Lit.of(-1, index)
     value: Atom = zero.with_aval(places)
     for number, (steps, here) in enumerate(_steps(sliding, x.shape)):
-        limits = tuple([k + span(m, s) for k, m, s in zip(steps, places, sliding.strides, strict=True)])
+        limits = tuple([k + dilated_size(m, s) for k, m, s in zip(steps, places, sliding.strides, strict=True)])
         cut = Slice(tuple(steps), limits, sliding.strides)
         element = b.one(cut, spread)
         there = _there(b, sliding, x.shape, result, steps)
@@ -391,7 +394,7 @@ def _walked(sliding: Sliding, sign: int, x: Aval, places: Shape, *, gather: bool
     return b.build([value if gather else chosen], "gathered" if gather else "chosen")
 
 
-def _there(b: Builder, sliding: Sliding, shape: Shape, result: Aval, steps: list[int]) -> Atom | None:
+def _there(b: Builder, sliding: SlidingWindow, shape: Shape, result: Aval, steps: list[int]) -> Atom | None:
     """Return a mask of the windows that have an element at a place, `steps` from their first one; None for all
     windows."""
     parts: list[Atom] = []
@@ -403,7 +406,7 @@ def _there(b: Builder, sliding: Sliding, shape: Shape, result: Aval, steps: list
         index = Aval(result.shape, dtypes.int32)
         at = b.one(MUL, b.one(Iota(index.shape, index.dtype, a)), Lit.of(stride, index))
         at = b.one(ADD, at, Lit.of(steps[a] - low, index))
-        parts += [b.one(GE, at, Lit.of(0, index)), b.one(LT, at, Lit.of(span(n, base), index))]
+        parts += [b.one(GE, at, Lit.of(0, index)), b.one(LT, at, Lit.of(dilated_size(n, base), index))]
         if base > 1:
             parts.append(b.one(EQ, b.one(REM, at, Lit.of(base, index)), Lit.of(0, index)))
     return reduce(lambda x, y: b.one(AND, x, y), parts) if parts else None

@@ -36,8 +36,8 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64, i64s
-from fxad.primitives.checks import axes_of, axis_of, operands
+from fxad.primitives.mlir_attributes import i64_array, i64_attribute
+from fxad.primitives.operand_checks import check_axes, check_axis, check_count
 
 # ------------------------------------------------------------------------------------------- placing a mapped axis
 
@@ -58,29 +58,29 @@ def broadcast_to_axis(emit: Emit, x: Atom, dim: int | None, size: int, at: int) 
     if dim is not None:
         return move_axis(emit, x, dim, at)
     shape = x.aval.shape
-    return spread(emit, x, shape[:at] + (size,) + shape[at:], (*range(at), *range(at + 1, len(shape) + 1)))
+    return emit_broadcast(emit, x, shape[:at] + (size,) + shape[at:], (*range(at), *range(at + 1, len(shape) + 1)))
 
 
-def spread(emit: Emit, x: Atom, shape: Shape, dims: tuple[int, ...]) -> Atom:
+def emit_broadcast(emit: Emit, x: Atom, shape: Shape, dims: tuple[int, ...]) -> Atom:
     """`x` broadcast to `shape`, its axes at `dims`; emits nothing for a literal or when nothing changes."""
     if isinstance(x, Lit):
         return x.with_aval(shape)
     return x if x.aval.shape == shape else emit.one(BroadcastInDim(shape, dims), x)
 
 
-def reshaped(emit: Emit, x: Atom, shape: Shape) -> Atom:
+def emit_reshape(emit: Emit, x: Atom, shape: Shape) -> Atom:
     """`x` with another shape of the same size; emits nothing for a literal or when nothing changes."""
     if isinstance(x, Lit):
         return x.with_aval(shape)
     return x if x.aval.shape == shape else emit.one(Reshape(shape), x)
 
 
-def past(axes: Sequence[int], dim: int) -> tuple[int, ...]:
+def axes_after_insert(axes: Sequence[int], dim: int) -> tuple[int, ...]:
     """Return the numbers of `axes` after a mapped axis is inserted at `dim`."""
     return tuple([a + (a >= dim) for a in axes])
 
 
-def put(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
+def insert_entry(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
     """Return a per-axis parameter with an entry inserted at `at`."""
     return (*values[:at], value, *values[at:])
 
@@ -157,10 +157,10 @@ class BroadcastInDim(Rearrange):
     dims: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         if len(self.dims) != x.ndim:
             raise ShapeError(f"broadcast_in_dim: dims {self.dims} has {len(self.dims)} entries for the axes of {x}")
-        axes_of("broadcast_in_dim", self.dims, len(self.shape))
+        check_axes("broadcast_in_dim", self.dims, len(self.shape))
         for k, (n, d) in enumerate(zip(x.shape, self.dims, strict=True)):
             if n != 1 and n != self.shape[d]:
                 raise ShapeError(
@@ -176,17 +176,22 @@ class BroadcastInDim(Rearrange):
         return (np.broadcast_to(x.reshape(shape), self.shape),)
 
     def attributes(self) -> dict[str, str]:
-        return {"broadcast_dimensions": i64s(self.dims)}
+        return {"broadcast_dimensions": i64_array(self.dims)}
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         # directly after its predecessor, so that the dims stay increasing
         at = self.dims[dim - 1] + 1 if dim else 0
-        return spread(emit, x, put(self.shape, at, x.aval.shape[dim]), put(past(self.dims, at), dim, at)), at
+        return emit_broadcast(
+            emit,
+            x,
+            insert_entry(self.shape, at, x.aval.shape[dim]),
+            insert_entry(axes_after_insert(self.dims, at), dim, at),
+        ), at
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
         kept = [d for n, d in zip(x.shape, self.dims, strict=True) if n == self.shape[d]]
         axes = tuple([a for a in range(len(self.shape)) if a not in kept])
-        return reshaped(emit, emit.one(ReduceSum(axes), ct) if axes else ct, x.shape)
+        return emit_reshape(emit, emit.one(ReduceSum(axes), ct) if axes else ct, x.shape)
 
 
 @final
@@ -203,11 +208,11 @@ class ReduceSum(Rearrange):
     axes: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         if x.dtype == dtypes.bool_:
             raise DTypeError(f"reduce_sum: {x} is not numeric", remedy="convert to an integer, or use reduce_or")
-        axes_of("reduce_sum", self.axes, x.ndim)
-        return (Aval(dropped(x.shape, self.axes), x.dtype),)
+        check_axes("reduce_sum", self.axes, x.ndim)
+        return (Aval(remove_axes(x.shape, self.axes), x.dtype),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
@@ -218,28 +223,28 @@ class ReduceSum(Rearrange):
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         zero = Zero(ins[0].with_shape(()).with_dtype(dtypes.accumulated(ins[0].dtype))).instantiate()
-        return reduced(hlo, "stablehlo.add", self.axes, zero, args, ins[0], outs)
+        return lower_reduce(hlo, "stablehlo.add", self.axes, zero, args, ins[0], outs)
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
-        axes = past(self.axes, dim)
+        axes = axes_after_insert(self.axes, dim)
         return emit.one(ReduceSum(axes), x), dim - sum([a < dim for a in axes])
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
-        return spread(emit, ct, x.shape, tuple([a for a in range(x.ndim) if a not in self.axes]))
+        return emit_broadcast(emit, ct, x.shape, tuple([a for a in range(x.ndim) if a not in self.axes]))
 
 
-def reduced(
+def lower_reduce(
     hlo: Hlo, applies: str, axes: tuple[int, ...], start: Lit, args: Sequence[HloValue], x: Aval, outs: Sequence[Aval]
 ) -> Sequence[HloValue]:
     """Emit a `stablehlo.reduce` of a value of type `x`, in the dtype of `start`."""
     wide = start.aval.dtype
     given = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
     types = [a.with_dtype(wide) for a in outs]
-    done = hlo.op("stablehlo.reduce", (*given, hlo.constant(start)), types, {"dimensions": i64s(axes)}, (applies,))
+    done = hlo.op("stablehlo.reduce", (*given, hlo.constant(start)), types, {"dimensions": i64_array(axes)}, (applies,))
     return done if wide is x.dtype else hlo.op("stablehlo.convert", done, outs)
 
 
-def dropped(shape: Shape, axes: tuple[int, ...]) -> Shape:
+def remove_axes(shape: Shape, axes: tuple[int, ...]) -> Shape:
     """`shape` without `axes`."""
     return tuple([n for a, n in enumerate(shape) if a not in axes])
 
@@ -259,7 +264,7 @@ class Reshape(Rearrange):
     shape: Shape
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         out = Aval(self.shape, x.dtype)
         if out.size != x.size:
             raise ShapeError(f"reshape: sizes differ: {x} has {x.size} elements, {self.shape} has {out.size}")
@@ -272,11 +277,11 @@ class Reshape(Rearrange):
         old, new = x.aval.shape, self.shape
         for at in range(len(new) + 1):  # the mapped axis keeps its place if the axes before it keep their size
             if prod(new[:at]) == prod(old[:dim]) and prod(new[at:]) == prod(old[dim + 1 :]):
-                return reshaped(emit, x, put(new, at, old[dim])), at
-        return reshaped(emit, move_axis(emit, x, dim, 0), (old[dim], *new)), 0
+                return emit_reshape(emit, x, insert_entry(new, at, old[dim])), at
+        return emit_reshape(emit, move_axis(emit, x, dim, 0), (old[dim], *new)), 0
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
-        return reshaped(emit, ct, x.shape)
+        return emit_reshape(emit, ct, x.shape)
 
 
 @final
@@ -294,7 +299,7 @@ class Transpose(Rearrange):
     perm: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         if sorted(self.perm) != list(range(len(x.shape))):
             raise ParameterError(f"transpose: perm {self.perm} is not a permutation of the {x.ndim} axes of {x}")
         return (Aval(tuple([x.shape[a] for a in self.perm]), x.dtype),)
@@ -303,11 +308,11 @@ class Transpose(Rearrange):
         return (args[0].transpose(self.perm),)
 
     def attributes(self) -> dict[str, str]:
-        return {"permutation": i64s(self.perm)}
+        return {"permutation": i64_array(self.perm)}
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         # the mapped axis keeps its place, so one permutation suffices for every `dim`
-        return emit.one(Transpose(put(past(self.perm, dim), dim, dim)), x), dim
+        return emit.one(Transpose(insert_entry(axes_after_insert(self.perm, dim), dim, dim)), x), dim
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
         return emit.one(Transpose(tuple(sorted(range(x.ndim), key=self.perm.__getitem__))), ct)
@@ -328,18 +333,18 @@ class Squeeze(Rearrange):
     axes: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        axes_of("squeeze", self.axes, x.ndim)
+        (x,) = check_count(self, avals, 1)
+        check_axes("squeeze", self.axes, x.ndim)
         for a in self.axes:
             if x.shape[a] != 1:
                 raise ShapeError(f"squeeze: axis {a} of {x} has size {x.shape[a]}, not 1")
-        return (Aval(dropped(x.shape, self.axes), x.dtype),)
+        return (Aval(remove_axes(x.shape, self.axes), x.dtype),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return (args[0].reshape(dropped(args[0].shape, self.axes)),)
+        return (args[0].reshape(remove_axes(args[0].shape, self.axes)),)
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
-        axes = past(self.axes, dim)
+        axes = axes_after_insert(self.axes, dim)
         return emit.one(Squeeze(axes), x), dim - sum([a < dim for a in axes])
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
@@ -361,8 +366,8 @@ class ExpandDims(Rearrange):
     axes: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        axes_of("expand_dims", self.axes, x.ndim + len(self.axes))
+        (x,) = check_count(self, avals, 1)
+        check_axes("expand_dims", self.axes, x.ndim + len(self.axes))
         return (Aval(self._shape(x.shape), x.dtype),)
 
     def _shape(self, shape: Shape) -> Shape:
@@ -376,7 +381,7 @@ class ExpandDims(Rearrange):
         ndim = x.aval.ndim - 1 + len(self.axes)
         old = [a for a in range(ndim) if a not in self.axes]
         at = old[dim] if dim < len(old) else ndim
-        return emit.one(ExpandDims(past(self.axes, at)), x), at
+        return emit.one(ExpandDims(axes_after_insert(self.axes, at)), x), at
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
         return ct.with_aval(x.shape) if isinstance(ct, Lit) else emit.one(Squeeze(self.axes), ct)
@@ -397,18 +402,18 @@ class Rev(Rearrange):
     axes: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        axes_of("rev", self.axes, x.ndim)
+        (x,) = check_count(self, avals, 1)
+        check_axes("rev", self.axes, x.ndim)
         return (x,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (np.flip(args[0], self.axes),)
 
     def attributes(self) -> dict[str, str]:
-        return {"dimensions": i64s(self.axes)}
+        return {"dimensions": i64_array(self.axes)}
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
-        return emit.one(Rev(past(self.axes, dim)), x), dim
+        return emit.one(Rev(axes_after_insert(self.axes, dim)), x), dim
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
         return emit.one(self, ct)
@@ -429,9 +434,9 @@ class Iota(Primitive):
     axis: int
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        operands(self, avals, 0)
+        check_count(self, avals, 0)
         out = Aval(self.shape, self.dtype)
-        axis_of("iota", self.axis, out.ndim)
+        check_axis("iota", self.axis, out.ndim)
         if out.dtype == dtypes.bool_:
             raise DTypeError("iota: bool cannot count", remedy="use an integer dtype and compare")
         return (out,)
@@ -443,7 +448,7 @@ class Iota(Primitive):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        return hlo.op("stablehlo.iota", (), outs, {"iota_dimension": i64(self.axis)})
+        return hlo.op("stablehlo.iota", (), outs, {"iota_dimension": i64_attribute(self.axis)})
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]

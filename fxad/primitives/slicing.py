@@ -31,16 +31,16 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64, i64s
-from fxad.primitives.checks import axis_of, operands, ranks_of
 from fxad.primitives.elementwise import SELECT_N
 from fxad.primitives.linearity import is_zero
+from fxad.primitives.mlir_attributes import i64_array, i64_attribute
+from fxad.primitives.operand_checks import check_axis, check_count, check_ranks
 from fxad.primitives.shape import (
     Rearrange,
     ReduceSum,
     broadcast_to_axis,
-    put,
-    spread,
+    emit_broadcast,
+    insert_entry,
 )
 
 
@@ -61,8 +61,8 @@ class Slice(Rearrange):
     strides: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        ranks_of("slice", x, starts=self.starts, limits=self.limits, strides=self.strides)
+        (x,) = check_count(self, avals, 1)
+        check_ranks("slice", x, starts=self.starts, limits=self.limits, strides=self.strides)
         shape = []
         for a, (start, limit, stride, n) in enumerate(
             zip(self.starts, self.limits, self.strides, x.shape, strict=True)
@@ -78,12 +78,17 @@ class Slice(Rearrange):
         return (args[0][tuple(map(slice, self.starts, self.limits, self.strides))],)
 
     def attributes(self) -> dict[str, str]:
-        starts, limits, strides = i64s(self.starts), i64s(self.limits), i64s(self.strides)
+        starts, limits, strides = i64_array(self.starts), i64_array(self.limits), i64_array(self.strides)
         return {"start_indices": starts, "limit_indices": limits, "strides": strides}
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         n = x.aval.shape[dim]
-        return emit.one(Slice(put(self.starts, dim, 0), put(self.limits, dim, n), put(self.strides, dim, 1)), x), dim
+        return emit.one(
+            Slice(
+                insert_entry(self.starts, dim, 0), insert_entry(self.limits, dim, n), insert_entry(self.strides, dim, 1)
+            ),
+            x,
+        ), dim
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
         # the result ends at its last element; the operand may be longer
@@ -96,7 +101,7 @@ class Slice(Rearrange):
         return emit.one(pad, ct, Lit(bytes(x.dtype.itemsize), x.with_shape(())))
 
 
-def sliced(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
+def emit_slice(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
     """`x[start:limit]` along `axis`; emits nothing for a literal."""
     shape = x.aval.shape
     if isinstance(x, Lit):
@@ -125,8 +130,8 @@ class Pad(Linear):
     interior: tuple[int, ...]
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        x, value = operands(self, avals, 2)
-        ranks_of("pad", x, low=self.low, high=self.high, interior=self.interior)
+        x, value = check_count(self, avals, 2)
+        check_ranks("pad", x, low=self.low, high=self.high, interior=self.interior)
         if value.shape:
             raise ShapeError(f"pad: the value must be 0-d, got {value}")
         if value.dtype != x.dtype:
@@ -157,9 +162,9 @@ class Pad(Linear):
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         attrs = {
-            "edge_padding_low": i64s(self.low),
-            "edge_padding_high": i64s(self.high),
-            "interior_padding": i64s(self.interior),
+            "edge_padding_low": i64_array(self.low),
+            "edge_padding_high": i64_array(self.high),
+            "interior_padding": i64_array(self.interior),
         }
         return hlo.op("stablehlo.pad", args, outs, attrs)
 
@@ -167,20 +172,26 @@ class Pad(Linear):
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         (x, value), (dim, value_dim) = args, dims
-        pad = self if dim is None else Pad(put(self.low, dim, 0), put(self.high, dim, 0), put(self.interior, dim, 0))
+        pad = (
+            self
+            if dim is None
+            else Pad(
+                insert_entry(self.low, dim, 0), insert_entry(self.high, dim, 0), insert_entry(self.interior, dim, 0)
+            )
+        )
         if value_dim is None:
             return ctx(pad, x, value), (dim,)
         # each example has its own value: pad with zero, then select
         at = 0 if dim is None else dim
-        inside = self._inside(ctx, x.aval if dim is None else Aval(_without(x.aval.shape, dim), x.aval.dtype))
-        shape = put(inside.aval.shape, at, ctx.size)
+        inside = self._inside(ctx, x.aval if dim is None else Aval(_without_axis(x.aval.shape, dim), x.aval.dtype))
+        shape = insert_entry(inside.aval.shape, at, ctx.size)
         zero = Zero(x.aval.with_shape(shape)).instantiate()
         # keep the literal zero: `pad` of it and a tangent is linear, `select_n` of another constant is not
         kept: Atom = zero
         if not is_zero(x):
             kept = broadcast_to_axis(ctx, ctx.one(pad, x, zero.with_aval(())), dim, ctx.size, at)
         inside = broadcast_to_axis(ctx, inside, None, ctx.size, at)
-        return (ctx.one(SELECT_N, inside, spread(ctx, value, shape, (at,)), kept),), (at,)
+        return (ctx.one(SELECT_N, inside, emit_broadcast(ctx, value, shape, (at,)), kept),), (at,)
 
     def _inside(self, emit: Emit, x: Aval) -> Atom:
         """Return a mask of the result elements that are elements of `x`."""
@@ -219,7 +230,7 @@ class Pad(Linear):
         return emit.one(Slice(low, tuple(limits), tuple([i + 1 for i in self.interior])), ct)
 
 
-def _without(shape: Shape, dim: int) -> Shape:
+def _without_axis(shape: Shape, dim: int) -> Shape:
     return shape[:dim] + shape[dim + 1 :]
 
 
@@ -240,7 +251,7 @@ class Concatenate(Linear):
         if not avals:
             raise ArgumentError("concatenate: takes at least one operand")
         first, axis = avals[0], self.axis
-        axis_of("concatenate", axis, first.ndim)
+        check_axis("concatenate", axis, first.ndim)
         before, after, total = first.shape[:axis], first.shape[axis + 1 :], 0
         for k, x in enumerate(avals):
             if x.ndim != first.ndim or x.shape[:axis] != before or x.shape[axis + 1 :] != after:
@@ -256,7 +267,7 @@ class Concatenate(Linear):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        return hlo.op("stablehlo.concatenate", args, outs, {"dimension": i64(self.axis)})
+        return hlo.op("stablehlo.concatenate", args, outs, {"dimension": i64_attribute(self.axis)})
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
@@ -283,7 +294,7 @@ class Concatenate(Linear):
             if not isinstance(x, Hole):
                 bars.append(None)
             else:
-                bars.append(Zero(x.aval) if isinstance(ct, Zero) else sliced(ctx, ct, self.axis, start, limit))
+                bars.append(Zero(x.aval) if isinstance(ct, Zero) else emit_slice(ctx, ct, self.axis, start, limit))
             start = limit
         return tuple(bars)
 

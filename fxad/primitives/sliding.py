@@ -15,31 +15,31 @@ import numpy as np
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Shape
-from fxad.primitives.attrs import i64s
-from fxad.primitives.shape import put
+from fxad.primitives.mlir_attributes import i64_array
+from fxad.primitives.shape import insert_entry
 from fxad.primitives.slicing import Pad
 
 Axes: TypeAlias = tuple[int, ...]
 Padding: TypeAlias = tuple[tuple[int, int], ...]
 
 
-def span(n: int, dilation: int) -> int:
+def dilated_size(n: int, dilation: int) -> int:
     """Return the size of `n` elements after dilation."""
     return (n - 1) * dilation + 1 if n else 0
 
 
-def starts(n: int, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> int:
+def window_count(n: int, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> int:
     """Return the number of window positions along an axis of `n` elements."""
-    room = pads[0] + span(n, base) + pads[1] - span(window, dilation)
+    room = pads[0] + dilated_size(n, base) + pads[1] - dilated_size(window, dilation)
     return room // stride + 1 if room >= 0 else 0
 
 
 def check_padding(name: str, axis: int, n: int, pads: tuple[int, int], base: int) -> None:
     """Check that padding drops no more elements than the axis has. Raises: ShapeError."""
-    if pads[0] + span(n, base) + pads[1] < 0:
+    if pads[0] + dilated_size(n, base) + pads[1] < 0:
         raise ShapeError(
             f"{name}: padding {pads} drops more than axis {axis} has: {n} elements"
-            + (f" spread out to {span(n, base)}" if base > 1 else "")
+            + (f" spread out to {dilated_size(n, base)}" if base > 1 else "")
         )
 
 
@@ -55,20 +55,20 @@ def check_positive(name: str, count: int, **fields: tuple[int, ...]) -> None:
 def adjoint_padding(n: int, m: int, window: int, stride: int, low: int, base: int, dilation: int) -> tuple[int, int]:
     """Return the padding with which the mirrored window, sliding over the `m` results dilated by `stride` with stride
     `base`, has `n` positions (all sizes positive)."""
-    first = span(window, dilation) - 1 - low
-    return first, span(n, base) - 1 + span(window, dilation) - first - span(m, stride)
+    first = dilated_size(window, dilation) - 1 - low
+    return first, dilated_size(n, base) - 1 + dilated_size(window, dilation) - first - dilated_size(m, stride)
 
 
-def padded(x: NDArray, padding: Padding, base: Sequence[int], hole: NDArray) -> NDArray:
+def pad_with_holes(x: NDArray, padding: Padding, base: Sequence[int], hole: NDArray) -> NDArray:
     """Return `x` with holes between and around its elements."""
     low, high = tuple([p[0] for p in padding]), tuple([p[1] for p in padding])
     return Pad(low, high, tuple([b - 1 for b in base])).impl(x, hole)[0]
 
 
-def views(x: NDArray, window: Shape, strides: Sequence[int], dilation: Sequence[int]) -> NDArray:
+def window_views(x: NDArray, window: Shape, strides: Sequence[int], dilation: Sequence[int]) -> NDArray:
     """Return the windows of a padded `x`: axes of their positions, then axes inside the window. Shares memory."""
-    spans = [span(w, d) for w, d in zip(window, dilation, strict=True)]
-    shape = [starts(n, w, 1, (0, 0), 1, 1) for n, w in zip(x.shape, spans, strict=True)]
+    spans = [dilated_size(w, d) for w, d in zip(window, dilation, strict=True)]
+    shape = [window_count(n, w, 1, (0, 0), 1, 1) for n, w in zip(x.shape, spans, strict=True)]
     if not all(shape) or not all(window):
         out = [-(-n // s) for n, s in zip(shape, strides, strict=True)]
         return np.empty((*out, *window), x.dtype)
@@ -76,7 +76,7 @@ def views(x: NDArray, window: Shape, strides: Sequence[int], dilation: Sequence[
     return every[tuple([slice(None, None, step) for step in (*strides, *dilation)])]
 
 
-def pairs(padding: Padding) -> str:
+def padding_attribute(padding: Padding) -> str:
     """Return padding as an MLIR attribute."""
     text = ", ".join([f"[{low}, {high}]" for low, high in padding])
     return f"dense<[{text}]> : tensor<{len(padding)}x2xi64>" if padding else "dense<> : tensor<0x2xi64>"
@@ -84,7 +84,7 @@ def pairs(padding: Padding) -> str:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Sliding:
+class SlidingWindow:
     """Windows over all axes of an array: one entry of each field per axis."""
 
     window: Shape
@@ -112,34 +112,40 @@ class Sliding:
             raise ParameterError(f"{name}: padding {self.padding} has {len(self.padding)} pairs for {x.ndim} axes")
         for a, (n, pads, base) in enumerate(zip(x.shape, self.padding, self.base_dilation, strict=True)):
             check_padding(name, a, n, pads, base)
-        return tuple(map(starts, x.shape, *self.fields))
+        return tuple(map(window_count, x.shape, *self.fields))
 
-    def mapped(self, dim: int) -> Sliding:
+    def mapped(self, dim: int) -> SlidingWindow:
         """Return the same windows for an array with a mapped axis at `dim`."""
         window, strides, padding, base, dilation = self.fields
         pads = (*padding[:dim], (0, 0), *padding[dim:])
-        return Sliding(put(window, dim, 1), put(strides, dim, 1), pads, put(base, dim, 1), put(dilation, dim, 1))
+        return SlidingWindow(
+            insert_entry(window, dim, 1),
+            insert_entry(strides, dim, 1),
+            pads,
+            insert_entry(base, dim, 1),
+            insert_entry(dilation, dim, 1),
+        )
 
-    def adjoint(self, x: Shape, out: Shape) -> Sliding:
+    def adjoint(self, x: Shape, out: Shape) -> SlidingWindow:
         """Return windows over the window positions that collect, for each element of `x`, the windows that contain
         it."""
         lows = tuple([low for low, _ in self.padding])
         pads = tuple(
             map(adjoint_padding, x, out, self.window, self.strides, lows, self.base_dilation, self.window_dilation)
         )
-        return Sliding(self.window, self.base_dilation, pads, self.strides, self.window_dilation)
+        return SlidingWindow(self.window, self.base_dilation, pads, self.strides, self.window_dilation)
 
     def windows(self, x: NDArray, hole: NDArray) -> NDArray:
         """Return the windows: axes of their positions, then axes inside them."""
-        spread = padded(x, self.padding, self.base_dilation, hole)
-        return views(spread, self.window, self.strides, self.window_dilation)
+        spread = pad_with_holes(x, self.padding, self.base_dilation, hole)
+        return window_views(spread, self.window, self.strides, self.window_dilation)
 
     def attributes(self) -> dict[str, str]:
         """Return the fields as attributes of `stablehlo.reduce_window`."""
         return {
-            "window_dimensions": i64s(self.window),
-            "window_strides": i64s(self.strides),
-            "base_dilations": i64s(self.base_dilation),
-            "window_dilations": i64s(self.window_dilation),
-            "padding": pairs(self.padding),
+            "window_dimensions": i64_array(self.window),
+            "window_strides": i64_array(self.strides),
+            "base_dilations": i64_array(self.base_dilation),
+            "window_dilations": i64_array(self.window_dilation),
+            "padding": padding_attribute(self.padding),
         }

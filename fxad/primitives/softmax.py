@@ -23,11 +23,11 @@ from fxad.ir import (
     Tangent,
     primitive,
 )
-from fxad.primitives.checks import axes_of, operands
 from fxad.primitives.elementwise import DIV, EXP, MUL, SUB
-from fxad.primitives.elementwise.family import widened
+from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.operand_checks import check_axes, check_count
 from fxad.primitives.reduce import ReduceMax
-from fxad.primitives.shape import BroadcastInDim, ReduceSum, past
+from fxad.primitives.shape import BroadcastInDim, ReduceSum, axes_after_insert
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -46,15 +46,15 @@ class Softmax(Primitive):
     axes: Axes
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         if x.dtype not in dtypes.FLOATING or x.dtype in dtypes.FLOAT8:
             raise DTypeError(f"softmax: takes float (not float8) operands, got {x}", remedy="convert the operand first")
-        axes_of(self.name, self.axes, x.ndim)
+        check_axes(self.name, self.axes, x.ndim)
         return (x,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        wide = widened(x)
+        wide = as_accumulated(x)
         weights = np.exp(np.subtract(wide, np.max(wide, axis=self.axes, keepdims=True, initial=-np.inf)))
         return ((weights / np.sum(weights, axis=self.axes, keepdims=True)).astype(x.dtype),)
 
@@ -67,7 +67,7 @@ class Softmax(Primitive):
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         (dim,) = dims
-        return ctx(self if dim is None else Softmax(past(self.axes, dim)), *args), (dim,)
+        return ctx(self if dim is None else Softmax(axes_after_insert(self.axes, dim)), *args), (dim,)
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]

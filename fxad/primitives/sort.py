@@ -32,8 +32,6 @@ from fxad.ir import (
     Tangent,
     primitive,
 )
-from fxad.primitives.attrs import boolean, i64
-from fxad.primitives.checks import axis_of
 from fxad.primitives.elementwise import (
     AND,
     COMPLEX,
@@ -51,8 +49,10 @@ from fxad.primitives.elementwise import (
     BitcastConvertType,
     ConvertElementType,
 )
-from fxad.primitives.elementwise.family import widened
-from fxad.primitives.indexing import Gather
+from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.gather import Gather
+from fxad.primitives.mlir_attributes import bool_attribute, i64_attribute
+from fxad.primitives.operand_checks import check_axis
 from fxad.primitives.shape import ExpandDims, Iota, broadcast_to_axis
 
 # ------------------------------------------------------------------------------------------------ floats as integers
@@ -60,26 +60,26 @@ from fxad.primitives.shape import ExpandDims, Iota, broadcast_to_axis
 _U32, _U64, _I32 = dtypes.as_dtype("u32"), dtypes.as_dtype("u64"), dtypes.as_dtype("i32")
 
 
-def _converted(emit: Emit, x: Atom, dtype: DType) -> Atom:
+def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
     return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
 
 
-def _bits(dtype: DType) -> int:
+def _key_bits(dtype: DType) -> int:
     """Return the number of bits of an unsigned integer with the order of this dtype: 32, 64, or 128 for complex128."""
     return max(32, 8 * dtype.itemsize)
 
 
-def ordered(emit: Emit, x: Atom, ties: bool) -> Atom:
+def order_preserving_bits(emit: Emit, x: Atom, ties: bool) -> Atom:
     """Return x, real, as an unsigned integer of 32 or 64 bits in the same order; nans last. `ties`: -0.0 and 0.0 are
     equal."""
     unsigned = _U64 if x.aval.dtype.itemsize == 8 else _U32
     if x.aval.dtype in dtypes.UNSIGNED or x.aval.dtype == dtypes.bool_:
-        return _converted(emit, x, unsigned)
+        return _convert(emit, x, unsigned)
     top = Lit.of(1 << (8 * unsigned.itemsize - 1), x.aval.with_dtype(unsigned))
     if x.aval.dtype in dtypes.SIGNED:
-        wide = _converted(emit, x, dtypes.int64 if unsigned == _U64 else dtypes.int32)
+        wide = _convert(emit, x, dtypes.int64 if unsigned == _U64 else dtypes.int32)
         return emit.one(XOR, emit.one(BitcastConvertType(unsigned), wide), top)
-    x = _converted(emit, x, dtypes.float64 if unsigned == _U64 else dtypes.float32)
+    x = _convert(emit, x, dtypes.float64 if unsigned == _U64 else dtypes.float32)
     if ties:
         x = _selected(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
     x = _selected(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
@@ -92,15 +92,15 @@ def ordered(emit: Emit, x: Atom, ties: bool) -> Atom:
 def _unordered(emit: Emit, key: Atom, dtype: DType) -> Atom:
     """The inverse of `ordered`."""
     if dtype in dtypes.UNSIGNED or dtype == dtypes.bool_:
-        return _converted(emit, key, dtype)
+        return _convert(emit, key, dtype)
     double = key.aval.dtype == _U64
     top = Lit.of(1 << (8 * key.aval.dtype.itemsize - 1), key.aval)
     if dtype in dtypes.SIGNED:
         signed = BitcastConvertType(dtypes.int64 if double else dtypes.int32)
-        return _converted(emit, emit.one(signed, emit.one(XOR, key, top)), dtype)
+        return _convert(emit, emit.one(signed, emit.one(XOR, key, top)), dtype)
     flip = _selected(emit, emit.one(GE, key, top), top, Lit.of(-1, key.aval))
     bits = emit.one(XOR, key, flip)
-    return _converted(emit, emit.one(BitcastConvertType(dtypes.float64 if double else dtypes.float32), bits), dtype)
+    return _convert(emit, emit.one(BitcastConvertType(dtypes.float64 if double else dtypes.float32), bits), dtype)
 
 
 def _selected(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
@@ -110,21 +110,23 @@ def _selected(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
 def _packed(emit: Emit, high: Atom, low: Atom) -> Atom:
     """Return two unsigned integers of 32 bits as one of 64."""
     shift = Lit.of(32, high.aval.with_dtype(_U64))
-    up = emit.one(SHIFT_LEFT, _converted(emit, high, _U64), shift)
-    return emit.one(OR, up, _converted(emit, low, _U64))
+    up = emit.one(SHIFT_LEFT, _convert(emit, high, _U64), shift)
+    return emit.one(OR, up, _convert(emit, low, _U64))
 
 
 def _halves(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
     """The inverse of `_packed`."""
     high = emit.one(SHIFT_RIGHT_LOGICAL, x, Lit.of(32, x.aval))
-    return _converted(emit, high, _U32), _converted(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
+    return _convert(emit, high, _U32), _convert(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
 
 
 def _encoded(emit: Emit, x: Atom, ties: bool) -> Atom:
     """Return x, including complex64, as an unsigned integer in the same order."""
     if x.aval.dtype != dtypes.complex64:
-        return ordered(emit, x, ties)
-    return _packed(emit, ordered(emit, emit.one(REAL, x), ties), ordered(emit, emit.one(IMAG, x), ties))
+        return order_preserving_bits(emit, x, ties)
+    return _packed(
+        emit, order_preserving_bits(emit, emit.one(REAL, x), ties), order_preserving_bits(emit, emit.one(IMAG, x), ties)
+    )
 
 
 def _decoded(emit: Emit, key: Atom, dtype: DType) -> Atom:
@@ -161,7 +163,7 @@ class Sort(Primitive):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if not avals:
             raise ArgumentError("sort: takes at least one operand")
-        axis_of("sort", self.axis, avals[0].ndim)
+        check_axis("sort", self.axis, avals[0].ndim)
         for k, x in enumerate(avals):
             if x.shape != avals[0].shape:
                 raise ShapeError(f"sort: shapes differ: operand 0 {avals[0]}, operand {k} {x}")
@@ -180,7 +182,7 @@ class Sort(Primitive):
         x = ins[0]
         if not x.size or x.shape[self.axis] == 1:
             return args
-        bits = _bits(x.dtype)
+        bits = _key_bits(x.dtype)
         exact = len(ins) == 1 and (x.dtype not in dtypes.INEXACT or bits > 64)
         if self.num_keys > 1 or x.size < _WORTH or exact or (len(ins) > 1 and bits > 32):
             return _sorted(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
@@ -190,7 +192,7 @@ class Sort(Primitive):
         return hlo.call(_gathered(tuple(ins), self.axis), (*args, *self._places(hlo, args[0], x)))
 
     def _by_integer(self, hlo: Hlo, key: Sequence[HloValue], x: Aval) -> Sequence[HloValue]:
-        unsigned = x.with_dtype(_U32 if _bits(x.dtype) == 32 else _U64)
+        unsigned = x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64)
         return _sorted(hlo, key, (unsigned,), self.axis, _less((unsigned.with_shape(()),), 1))
 
     def _places(self, hlo: Hlo, key: HloValue, x: Aval) -> Sequence[HloValue]:
@@ -202,7 +204,7 @@ class Sort(Primitive):
         done = self._by_integer(hlo, hlo.call(pack, (key,)), wide)
         b = Builder()
         low = _halves(b, b.input(wide))[1]
-        return hlo.call(b.build((_converted(b, low, _I32),), "places"), done)
+        return hlo.call(b.build((_convert(b, low, _I32),), "places"), done)
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
@@ -219,22 +221,24 @@ class Sort(Primitive):
             return ctx(self, *primals), tangents
         *outs, places = ctx(self, *primals, ctx.one(Iota(x.shape, _I32, self.axis)))
         index = ctx.one(ExpandDims((x.ndim,)), places)
-        gather = along(x, self.axis)
+        gather = gather_along_axis(x, self.axis)
         return tuple(outs), tuple([ctx.lin_one(gather, t, index) if isinstance(t, Lin) else t for t in tangents])
 
 
 def _parts(x: NDArray) -> tuple[NDArray, ...]:
-    return (x.real, x.imag) if x.dtype in dtypes.COMPLEX else (widened(x),)
+    return (x.real, x.imag) if x.dtype in dtypes.COMPLEX else (as_accumulated(x),)
 
 
-def along(x: Aval, axis: int) -> Gather:
+def gather_along_axis(x: Aval, axis: int) -> Gather:
     """Return the gather along one axis, at distinct places in range, with the other axes as batch axes."""
     others = tuple([a for a in range(x.ndim) if a != axis])
     return Gather((), (axis,), others, others, (axis,), (1,) * x.ndim, "promise_in_bounds", False, True)
 
 
 def _sorted(hlo: Hlo, args: Sequence[HloValue], avals: Sequence[Aval], axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
-    return hlo.op("stablehlo.sort", args, avals, {"dimension": i64(axis), "is_stable": boolean(True)}, (less,))
+    return hlo.op(
+        "stablehlo.sort", args, avals, {"dimension": i64_attribute(axis), "is_stable": bool_attribute(True)}, (less,)
+    )
 
 
 def _lone_key(x: Aval) -> Jaxpr:
@@ -244,7 +248,7 @@ def _lone_key(x: Aval) -> Jaxpr:
 
 def _from_lone_key(x: Aval) -> Jaxpr:
     b = Builder()
-    (key,) = b.inputs((x.with_dtype(_U32 if _bits(x.dtype) == 32 else _U64),))
+    (key,) = b.inputs((x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64),))
     return b.build((_decoded(b, key, x.dtype),), "unkey")
 
 
@@ -253,7 +257,9 @@ def _gathered(avals: tuple[Aval, ...], axis: int) -> Jaxpr:
     b = Builder()
     *args, places = b.inputs((*avals, avals[0].with_dtype(_I32)))
     index = b.one(ExpandDims((avals[0].ndim,)), places)
-    return b.build([b.one(along(x, axis), arg, index) for arg, x in zip(args, avals, strict=True)], "gathered")
+    return b.build(
+        [b.one(gather_along_axis(x, axis), arg, index) for arg, x in zip(args, avals, strict=True)], "gathered"
+    )
 
 
 def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
@@ -276,7 +282,7 @@ def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
 
 
 def _both(emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
-    return ordered(emit, x, True), ordered(emit, y, True)
+    return order_preserving_bits(emit, x, True), order_preserving_bits(emit, y, True)
 
 
 SORT: Final = (Sort,)

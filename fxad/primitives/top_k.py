@@ -27,14 +27,14 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.attrs import i64
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import EQ, NE, SELECT_N, SUB, ConvertElementType
-from fxad.primitives.elementwise.family import widened
+from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.mlir_attributes import i64_attribute
+from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ORDERED
 from fxad.primitives.shape import ExpandDims, Iota, Rev, move_axis
-from fxad.primitives.slicing import sliced
-from fxad.primitives.sort import Sort, along
+from fxad.primitives.slicing import emit_slice
+from fxad.primitives.sort import Sort, gather_along_axis
 
 
 @final
@@ -55,7 +55,7 @@ class TopK(Primitive):
     k: int
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         if not x.ndim:
             raise ShapeError(f"top_k: takes an operand with an axis, got {x}")
         if x.dtype not in ORDERED:
@@ -68,7 +68,7 @@ class TopK(Primitive):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
         n = x.shape[-1]
-        order = n - 1 - np.flip(np.lexsort((np.flip(widened(x), -1),), -1), -1)[..., : self.k]
+        order = n - 1 - np.flip(np.lexsort((np.flip(as_accumulated(x), -1),), -1), -1)[..., : self.k]
         return np.take_along_axis(x, order, -1), order.astype(np.int32)
 
     def lower(
@@ -81,7 +81,7 @@ class TopK(Primitive):
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
             return hlo.call(_by_sorting(x, self.k), args)
         top = (values.with_dtype(dtypes.float32), places)
-        found = hlo.op("chlo.top_k", hlo.call(_plain(x), args), top, {"k": i64(self.k)})
+        found = hlo.op("chlo.top_k", hlo.call(_plain(x), args), top, {"k": i64_attribute(self.k)})
         return hlo.call(_picked(x, places), (*args, found[1]))
 
     def batch(
@@ -100,7 +100,7 @@ class TopK(Primitive):
         if not isinstance(t, Lin) or not values.aval.size:
             return (values, places), (Zero(values.aval), Zero(places.aval))
         index = ctx.one(ExpandDims((x.aval.ndim,)), places)
-        return (values, places), (ctx.lin_one(along(x.aval, x.aval.ndim - 1), t, index), Zero(places.aval))
+        return (values, places), (ctx.lin_one(gather_along_axis(x.aval, x.aval.ndim - 1), t, index), Zero(places.aval))
 
 
 def _plain(x: Aval) -> Jaxpr:
@@ -115,7 +115,7 @@ def _plain(x: Aval) -> Jaxpr:
 def _picked(x: Aval, places: Aval) -> Jaxpr:
     b = Builder()
     operand, at = b.inputs((x, places))
-    return b.build((b.one(along(x, x.ndim - 1), operand, b.one(ExpandDims((x.ndim,)), at)), at), "picked")
+    return b.build((b.one(gather_along_axis(x, x.ndim - 1), operand, b.one(ExpandDims((x.ndim,)), at)), at), "picked")
 
 
 def _by_sorting(x: Aval, k: int) -> Jaxpr:
@@ -131,7 +131,7 @@ def _by_sorting(x: Aval, k: int) -> Jaxpr:
 
 def _last(emit: Emit, x: Atom, axis: int, k: int) -> Atom:
     n = x.aval.shape[axis]
-    return emit.one(Rev((axis,)), sliced(emit, x, axis, n - k, n))
+    return emit.one(Rev((axis,)), emit_slice(emit, x, axis, n - k, n))
 
 
 TOP_K: Final = (TopK,)

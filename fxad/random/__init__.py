@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         weibull_min,
     )
     from fxad.random.discrete import categorical, geometric, poisson
-    from fxad.random.flat import bernoulli, bits, rademacher, randint, uniform
     from fxad.random.gammas import (
         ball,
         beta,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from fxad.random.gaussian import double_sided_maxwell, lognormal, maxwell, normal, truncated_normal, wald
     from fxad.random.keys import clone, fold_in, key, key_data, split, wrap_key_data
     from fxad.random.ordering import choice, permutation
+    from fxad.random.uniforms import bernoulli, bits, rademacher, randint, uniform
     from fxad.random.vectors import multivariate_normal, orthogonal
 else:
     __getattr__, __dir__ = later(
@@ -60,7 +60,7 @@ else:
                 "cauchy exponential gumbel laplace logistic pareto rayleigh triangular weibull_min"
             ),
             "fxad.random.discrete": "categorical geometric poisson",
-            "fxad.random.flat": "bernoulli bits rademacher randint uniform",
+            "fxad.random.uniforms": "bernoulli bits rademacher randint uniform",
             "fxad.random.gammas": "ball beta chisquare dirichlet f gamma generalized_normal loggamma student_t t",
             "fxad.random.gaussian": "double_sided_maxwell lognormal maxwell normal truncated_normal wald",
             "fxad.random.keys": "clone fold_in key key_data split wrap_key_data",

@@ -105,10 +105,10 @@ def _chosen(
         own = [aval_of(p, f"{name}: {which}").dtype for which, p in parameters.items() if not is_scalar(p)]
         own = [d for d in own if d in takes]
         for k, d in enumerate(own):
-            found = d if k == 0 else promotion.common(name, found, d)
+            found = d if k == 0 else promotion.promote_dtypes(name, found, d)
     for which, p in parameters.items():
         own_dtype = aval_of(p, f"{name}: {which}").dtype
-        if promotion.kind(own_dtype) > promotion.kind(found):
+        if promotion.dtype_kind(own_dtype) > promotion.dtype_kind(found):
             raise DTypeError(
                 f"{name}: {which} is {own_dtype.name}, which does not convert to {found.name}",
                 remedy=f"convert {which} first, or ask for another dtype",

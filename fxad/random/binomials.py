@@ -13,8 +13,8 @@ from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
 from fxad.random.arguments import ShapeLike, check_fits, float_dtype, key_of, parameter, shape_of, shape_with
 from fxad.random.cipher import constant, unit
+from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_all, split_keys
-from fxad.random.staging import staged
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 _State: TypeAlias = tuple[Array, Array, Array]
@@ -33,7 +33,7 @@ def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None
     name = "random.binomial"
     chosen = float_dtype(name, dtype, n=n, p=p)
     sizes = shape_with(name, shape, n=n, p=p)
-    return staged(binomials, (key_of(name, key), parameter(n, chosen), parameter(p, chosen)), sizes, chosen)
+    return jit_sampler(binomials, (key_of(name, key), parameter(n, chosen), parameter(p, chosen)), sizes, chosen)
 
 
 def binomials(key: Array, n: Array, p: Array, shape: Shape, dtype: DType) -> Array:
@@ -142,7 +142,7 @@ def multinomial(
         raise ShapeError(f"{name}: p must have at least one axis, got shape {sizes}")
     check_fits(name, sizes, "p", own)
     check_fits(name, sizes[:-1], "n", aval_of(n, f"{name}: n").shape)
-    return staged(
+    return jit_sampler(
         _multinomial, (key_of(name, key), parameter(n, chosen), parameter(p, chosen)), sizes, chosen, int(unroll)
     )
 

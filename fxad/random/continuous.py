@@ -11,7 +11,7 @@ from fxad.dtypes import DType
 from fxad.ir import Shape
 from fxad.random.arguments import ShapeLike, float_dtype, key_of, parameter, refused, shape_of, shape_with
 from fxad.random.cipher import between_scalars, mantissa_bits, unit
-from fxad.random.staging import staged
+from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike
 
 _MODES: Final = ("low", "high")
@@ -25,7 +25,7 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> 
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.exponential"
-    return staged(exponentials, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+    return jit_sampler(exponentials, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
 
 
 def exponentials(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -43,7 +43,7 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: object = None, mode: st
     """
     name = "random.gumbel"
     chosen = gumbel_mode(name, mode)
-    return staged(gumbels, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype), chosen)
+    return jit_sampler(gumbels, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype), chosen)
 
 
 def gumbel_mode(name: str, mode: str | None) -> str:
@@ -72,7 +72,7 @@ def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Arra
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.laplace"
-    return staged(_laplace, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+    return jit_sampler(_laplace, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
 
 
 def _laplace(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -88,7 +88,7 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Arr
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.logistic"
-    return staged(_logistic, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+    return jit_sampler(_logistic, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
 
 
 def _logistic(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -104,7 +104,7 @@ def cauchy(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.cauchy"
-    return staged(_cauchy, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+    return jit_sampler(_cauchy, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
 
 
 def _cauchy(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -122,7 +122,7 @@ def pareto(key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None, dtype: 
     """
     name = "random.pareto"
     chosen = float_dtype(name, dtype, b=b)
-    return staged(_pareto, (key_of(name, key), parameter(b, chosen)), shape_with(name, shape, b=b), chosen)
+    return jit_sampler(_pareto, (key_of(name, key), parameter(b, chosen)), shape_with(name, shape, b=b), chosen)
 
 
 def _pareto(key: Array, b: Array, shape: Shape, dtype: DType) -> Array:
@@ -140,7 +140,7 @@ def rayleigh(key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None, d
     name = "random.rayleigh"
     chosen = float_dtype(name, dtype, scale=scale)
     operands = key_of(name, key), parameter(scale, chosen)
-    return staged(_rayleigh, operands, shape_with(name, shape, scale=scale), chosen)
+    return jit_sampler(_rayleigh, operands, shape_with(name, shape, scale=scale), chosen)
 
 
 def _rayleigh(key: Array, scale: Array, shape: Shape, dtype: DType) -> Array:
@@ -162,7 +162,7 @@ def weibull_min(
     chosen = float_dtype(name, dtype, scale=scale, concentration=concentration)
     sizes = shape_with(name, shape, scale=scale, concentration=concentration)
     operands = key_of(name, key), parameter(scale, chosen), parameter(concentration, chosen)
-    return staged(_weibull_min, operands, sizes, chosen)
+    return jit_sampler(_weibull_min, operands, sizes, chosen)
 
 
 def _weibull_min(key: Array, scale: Array, concentration: Array, shape: Shape, dtype: DType) -> Array:
@@ -188,7 +188,7 @@ def triangular(
     chosen = float_dtype(name, dtype, left=left, mode=mode, right=right)
     sizes = shape_with(name, shape, left=left, mode=mode, right=right)
     operands = key_of(name, key), *[parameter(p, chosen) for p in (left, mode, right)]
-    return staged(_triangular, operands, sizes, chosen)
+    return jit_sampler(_triangular, operands, sizes, chosen)
 
 
 def _triangular(key: Array, left: Array, mode: Array, right: Array, shape: Shape, dtype: DType) -> Array:

@@ -12,7 +12,7 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.sorting import top_k
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import normalize_axis_index
 from fxad.random.arguments import (
     FLOATS,
     ShapeLike,
@@ -26,8 +26,8 @@ from fxad.random.arguments import (
 )
 from fxad.random.cipher import constant, unit
 from fxad.random.continuous import gumbel_mode, gumbels
+from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
-from fxad.random.staging import staged
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
@@ -53,7 +53,7 @@ def categorical(
     aval = aval_of(logits, f"{name}: logits")
     if aval.dtype not in FLOATS:
         raise DTypeError(f"{name}: logits must be floating, got {aval}", remedy="convert them with astype")
-    at = axis_of(name, axis, aval.ndim)
+    at = normalize_axis_index(name, axis, aval.ndim)
     own = (*aval.shape[:at], *aval.shape[at + 1 :])
     sizes = own if shape is None else shape_of(name, shape)
     check_fits(name, sizes, "logits, but for the axis,", own)
@@ -61,7 +61,7 @@ def categorical(
         raise ShapeError(f"{name}: logits {aval} have no category along axis {at}")
     operands = key_of(name, key), logits
     if replace:
-        return staged(_categorical, operands, at, sizes, gumbel_mode(name, mode))
+        return jit_sampler(_categorical, operands, at, sizes, gumbel_mode(name, mode))
     lead = sizes[: len(sizes) - len(own)]
     if sizes[len(lead) :] != own:
         raise ShapeError(f"{name}: without replacement the shape {sizes} must end in the logits' own, {own}")
@@ -70,7 +70,7 @@ def categorical(
             f"{name}: {math.prod(lead)} draws without replacement of {aval.shape[at]} categories",
             remedy="draw fewer, or with replace=True",
         )
-    return staged(_categorical_distinct, operands, at, sizes, gumbel_mode(name, mode))
+    return jit_sampler(_categorical_distinct, operands, at, sizes, gumbel_mode(name, mode))
 
 
 def _categorical(key: Array, logits: Array, axis: int, shape: Shape, mode: str) -> Array:
@@ -101,7 +101,7 @@ def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None, dtyp
     name = "random.geometric"
     chosen, drawn = integer_dtype(name, dtype), float_dtype(name, None, p=p)
     operands = key_of(name, key), parameter(p, drawn)
-    return staged(_geometric, operands, shape_with(name, shape, p=p), chosen, drawn)
+    return jit_sampler(_geometric, operands, shape_with(name, shape, p=p), chosen, drawn)
 
 
 def _geometric(key: Array, p: Array, shape: Shape, dtype: DType, drawn: DType) -> Array:
@@ -125,7 +125,7 @@ def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtyp
     chosen = integer_dtype(name, dtype)
     float_dtype(name, None, lam=lam)
     operands = key_of(name, key), parameter(lam, dtypes.float32)
-    return staged(_poisson, operands, shape_with(name, shape, lam=lam), chosen)
+    return jit_sampler(_poisson, operands, shape_with(name, shape, lam=lam), chosen)
 
 
 def _poisson(key: Array, lam: Array, shape: Shape, dtype: DType) -> Array:

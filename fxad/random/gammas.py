@@ -24,10 +24,10 @@ from fxad.random.arguments import (
 )
 from fxad.random.cipher import constant, unit
 from fxad.random.continuous import exponentials
-from fxad.random.flat import signs
 from fxad.random.gaussian import normals
+from fxad.random.jit_sampler import Sampler, jit_sampler
 from fxad.random.keys import split_all, split_keys
-from fxad.random.staging import Sampler, staged
+from fxad.random.uniforms import signs
 from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.tracer import bind
 
@@ -62,7 +62,7 @@ def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype
 def _drawn(name: str, sampler: Sampler, key: ArrayLike, a: ArrayLike, shape: ShapeLike | None, dtype: object) -> Array:
     chosen = float_dtype(name, dtype, a=a)
     sizes = shape_with(name, shape, a=a)
-    return staged(sampler, (key_of(name, key), parameter(a, chosen)), sizes, chosen)
+    return jit_sampler(sampler, (key_of(name, key), parameter(a, chosen)), sizes, chosen)
 
 
 def gammas(key: Array, a: Array, shape: Shape, dtype: DType) -> Array:
@@ -149,7 +149,7 @@ def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = N
     name = "random.beta"
     chosen = float_dtype(name, dtype, a=a, b=b)
     sizes = shape_with(name, shape, a=a, b=b)
-    return staged(_beta, (key_of(name, key), parameter(a, chosen), parameter(b, chosen)), sizes, chosen)
+    return jit_sampler(_beta, (key_of(name, key), parameter(a, chosen), parameter(b, chosen)), sizes, chosen)
 
 
 def _beta(key: Array, a: Array, b: Array, shape: Shape, dtype: DType) -> Array:
@@ -175,7 +175,7 @@ def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None, 
         raise ShapeError(f"{name}: alpha must have at least one axis, got shape {own}")
     sizes = own[:-1] if shape is None else shape_of(name, shape)
     check_fits(name, sizes, "alpha, but for its last axis,", own[:-1])
-    return staged(_dirichlet, (key_of(name, key), parameter(alpha, chosen)), (*sizes, own[-1]), chosen)
+    return jit_sampler(_dirichlet, (key_of(name, key), parameter(alpha, chosen)), (*sizes, own[-1]), chosen)
 
 
 def _dirichlet(key: Array, alpha: Array, shape: Shape, dtype: DType) -> Array:
@@ -214,7 +214,7 @@ def f(
     name = "random.f"
     chosen = float_dtype(name, dtype, dfnum=dfnum, dfden=dfden)
     sizes = shape_with(name, shape, dfnum=dfnum, dfden=dfden)
-    return staged(_f, (key_of(name, key), parameter(dfnum, chosen), parameter(dfden, chosen)), sizes, chosen)
+    return jit_sampler(_f, (key_of(name, key), parameter(dfnum, chosen), parameter(dfden, chosen)), sizes, chosen)
 
 
 def _f(key: Array, dfnum: Array, dfden: Array, shape: Shape, dtype: DType) -> Array:
@@ -276,7 +276,7 @@ def ball(key: ArrayLike, d: int, p: ArrayLike = 2, shape: ShapeLike = (), dtype:
     if isinstance(d, bool) or not isinstance(d, int) or d < 1:
         raise ParameterError(f"{name}: d must be a positive int, got {d!r}")
     check_fits(name, (), "p", aval_of(p, f"{name}: p").shape)
-    return staged(_ball, (key_of(name, key), parameter(p, chosen)), sizes, d, chosen)
+    return jit_sampler(_ball, (key_of(name, key), parameter(p, chosen)), sizes, d, chosen)
 
 
 def _ball(key: Array, p: Array, shape: Shape, d: int, dtype: DType) -> Array:

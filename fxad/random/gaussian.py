@@ -20,9 +20,9 @@ from fxad.random.arguments import (
     shape_with,
 )
 from fxad.random.cipher import UNSIGNED, between, between_scalars, constant, unit
-from fxad.random.flat import signs
+from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
-from fxad.random.staging import staged
+from fxad.random.uniforms import signs
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -35,7 +35,7 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.normal"
-    return staged(normals, (key_of(name, key),), shape_of(name, shape), inexact_dtype(name, dtype))
+    return jit_sampler(normals, (key_of(name, key),), shape_of(name, shape), inexact_dtype(name, dtype))
 
 
 def normals(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -63,7 +63,7 @@ def truncated_normal(
     chosen = float_dtype(name, dtype, lower=lower, upper=upper)
     sizes = shape_with(name, shape, lower=lower, upper=upper)
     operands = key_of(name, key), parameter(lower, chosen), parameter(upper, chosen)
-    return staged(_truncated_normal, operands, sizes, chosen)
+    return jit_sampler(_truncated_normal, operands, sizes, chosen)
 
 
 def _truncated_normal(key: Array, lower: Array, upper: Array, shape: Shape, dtype: DType) -> Array:
@@ -98,7 +98,7 @@ def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = 
     """
     name = "random.lognormal"
     chosen = inexact_dtype(name, dtype, sigma=sigma)
-    return staged(
+    return jit_sampler(
         _lognormal, (key_of(name, key), parameter(sigma, chosen)), shape_with(name, shape, sigma=sigma), chosen
     )
 
@@ -115,7 +115,7 @@ def maxwell(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Arra
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.maxwell"
-    return staged(_maxwell, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+    return jit_sampler(_maxwell, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
 
 
 def _maxwell(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -139,7 +139,7 @@ def double_sided_maxwell(
     own = shape_with(name, None, loc=loc, scale=scale)
     sizes = (*(shape_of(name, shape) or own), *own)
     operands = key_of(name, key), parameter(loc, chosen), parameter(scale, chosen)
-    return staged(_double_sided_maxwell, operands, sizes, chosen)
+    return jit_sampler(_double_sided_maxwell, operands, sizes, chosen)
 
 
 def _double_sided_maxwell(key: Array, loc: Array, scale: Array, shape: Shape, dtype: DType) -> Array:
@@ -159,7 +159,7 @@ def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None, dtype:
     """
     name = "random.wald"
     chosen = float_dtype(name, dtype, mean=mean)
-    return staged(_wald, (key_of(name, key), parameter(mean, chosen)), shape_with(name, shape, mean=mean), chosen)
+    return jit_sampler(_wald, (key_of(name, key), parameter(mean, chosen)), shape_with(name, shape, mean=mean), chosen)
 
 
 def _wald(key: Array, mean: Array, shape: Shape, dtype: DType) -> Array:

@@ -14,11 +14,11 @@ from fxad import dtypes, lax
 from fxad import numpy as fnp
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
-from fxad.numpy.calls import as_array
+from fxad.numpy.apply import as_array
 from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, Threefry2x32
 from fxad.random.arguments import key_of, shape_of
 from fxad.random.cipher import encrypted, encrypted_counters
-from fxad.random.staging import staged
+from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
 
@@ -42,7 +42,7 @@ def key(seed: ArrayLike) -> Array:
     if aval.shape:
         remedy = "this is a key already" if aval.shape == (2,) else "map over seeds with fxad.vmap"
         raise ShapeError(f"random.key: a seed is one integer, got {aval}", remedy=remedy)
-    return staged(_key, (seed,))
+    return jit_sampler(_key, (seed,))
 
 
 def _sized(seed: int) -> np.generic:
@@ -71,7 +71,7 @@ def split(key: ArrayLike, num: int | Sequence[int] = 2) -> Array:
     Raises: ArgumentError, DTypeError, ShapeError for what is not a key; ShapeError for a shape that is none.
     """
     sizes = shape_of("random.split", num)
-    return staged(split_all, (key_of("random.split", key),), sizes)
+    return jit_sampler(split_all, (key_of("random.split", key),), sizes)
 
 
 def split_all(key: Array, shape: Shape) -> Array:
@@ -114,7 +114,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
         raise DTypeError(f"random.fold_in: data is an integer, got {aval}", remedy="convert it with astype")
     if aval.shape:
         raise ShapeError(f"random.fold_in: data is one integer, got {aval}", remedy="map over it with fxad.vmap")
-    return staged(_fold_in, (checked, data))
+    return jit_sampler(_fold_in, (checked, data))
 
 
 def _fold_in(key: Array, data: Array) -> Array:

@@ -13,13 +13,13 @@ from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
 from fxad.lax.sorting import sort_key_val, top_k
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import normalize_axis_index
 from fxad.random.arguments import float_dtype, key_of, shape_of
 from fxad.random.cipher import random_bits, unit
 from fxad.random.continuous import gumbel_mode, gumbels
-from fxad.random.flat import randints
+from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
-from fxad.random.staging import staged
+from fxad.random.uniforms import randints
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
 
@@ -36,10 +36,10 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     checked = key_of(name, key)
     count = _count(name, "x", x)
     if count is not None:
-        axis_of(name, axis, 1)
-        return staged(_ordered, (checked,), count)
-    at = axis_of(name, axis, aval_of(x).ndim)
-    return staged(_permuted, (checked, x), at, bool(independent))
+        normalize_axis_index(name, axis, 1)
+        return jit_sampler(_ordered, (checked,), count)
+    at = normalize_axis_index(name, axis, aval_of(x).ndim)
+    return jit_sampler(_permuted, (checked, x), at, bool(independent))
 
 
 def _count(name: str, which: str, x: ArrayLike) -> int | None:
@@ -97,7 +97,7 @@ def choice(
     name = "random.choice"
     checked, sizes = key_of(name, key), shape_of(name, shape)
     count = _count(name, "a", a)
-    at = axis_of(name, axis, 1 if count is not None else aval_of(a).ndim)
+    at = normalize_axis_index(name, axis, 1 if count is not None else aval_of(a).ndim)
     among, draws = aval_of(a).shape[at] if count is None else count, math.prod(sizes)
     if draws and not among:
         raise ParameterError(f"{name}: there is nothing to choose {draws} elements from")
@@ -106,13 +106,13 @@ def choice(
             f"{name}: {draws} draws without replacement of {among} elements", remedy="draw fewer, or with replace=True"
         )
     if p is None:
-        drawn = staged(_places, (checked,), among, sizes, bool(replace))
+        drawn = jit_sampler(_places, (checked,), among, sizes, bool(replace))
     else:
         float_dtype(name, None, p=p)
         if aval_of(p, f"{name}: p").shape != (among,):
             raise ShapeError(f"{name}: p must have one weight for each of {among} elements, got {aval_of(p)}")
-        drawn = staged(_weighted, (checked, p), sizes, bool(replace), gumbel_mode(name, mode))
-    return drawn if count is not None else staged(_picked, (a, drawn), at)
+        drawn = jit_sampler(_weighted, (checked, p), sizes, bool(replace), gumbel_mode(name, mode))
+    return drawn if count is not None else jit_sampler(_picked, (a, drawn), at)
 
 
 def _picked(a: Array, places: Array, axis: int) -> Array:

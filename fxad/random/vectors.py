@@ -12,7 +12,7 @@ from fxad.lax import linalg
 from fxad.operations import promotion
 from fxad.random.arguments import ShapeLike, check_fits, float_dtype, inexact_dtype, key_of, refused, shape_of
 from fxad.random.gaussian import normals
-from fxad.random.staging import staged
+from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 _METHODS: Final = ("cholesky", "eigh", "svd")
@@ -46,7 +46,7 @@ def multivariate_normal(
     sizes = promotion.common_shape(name, middle[:-1], spread[:-2]) if shape is None else shape_of(name, shape)
     check_fits(name, sizes, "mean, but for its last axis,", middle[:-1])
     check_fits(name, sizes, "cov, but for its last axes,", spread[:-2])
-    return staged(_multivariate_normal, (key_of(name, key), mean, cov), (*sizes, middle[-1]), chosen, method)
+    return jit_sampler(_multivariate_normal, (key_of(name, key), mean, cov), (*sizes, middle[-1]), chosen, method)
 
 
 def _multivariate_normal(key: Array, mean: Array, cov: Array, shape: Shape, dtype: DType, method: str) -> Array:
@@ -79,7 +79,7 @@ def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: object = No
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise ParameterError(f"{name}: {which} must be an int that is not negative, got {size!r}")
     sizes = (*shape_of(name, shape), n, n if m is None else m)
-    return staged(_orthogonal, (key_of(name, key),), sizes, inexact_dtype(name, dtype))
+    return jit_sampler(_orthogonal, (key_of(name, key),), sizes, inexact_dtype(name, dtype))
 
 
 def _orthogonal(key: Array, shape: Shape, dtype: DType) -> Array:

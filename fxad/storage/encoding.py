@@ -14,7 +14,7 @@ import numpy as np
 from fxad.core import printing
 from fxad.errors import ArgumentError
 from fxad.ir import Jaxpr, NDArray, distinct
-from fxad.primitives.host import HostCall
+from fxad.primitives.host_call import HostCall
 from fxad.storage.sections import Section
 from fxad.storage.tree_structure import Json, describe
 from fxad.tracing.array import Array, asarray

@@ -49,9 +49,9 @@ def save(program: Program[P, R] | Compiled[P, R], path: str | os.PathLike[str]) 
     if not isinstance(given, Program):
         raise ArgumentError(
             f"save: {described(program)} is not a program: {program!r:.60}",
-            remedy="trace the function first: save(trace(f, *examples), path)",
+            remedy="trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)",
         )
-    where = _path("save", path)
+    where = absolute_path("save", path)
     write_whole(where, packed(KIND, VERSION, encoded("save", given, {})), 0o666)
 
 
@@ -71,13 +71,13 @@ def load(
             whoever wrote it; ArgumentError for what is no path; OSError for a file that cannot be opened or read.
     Cost:   linear in the file.
     """
-    where = _path("load", path)
+    where = absolute_path("load", path)
     what = f"load: {where}"
     _, sections = unpacked(what, _read(what, where), KIND, VERSION)
     return decoded(what, sections, trusted, primitives)[0]
 
 
-def _path(operation: str, path: object) -> str:
+def absolute_path(operation: str, path: object) -> str:
     """The absolute path. Raises: ArgumentError if `path` is not a path."""
     try:
         given = os.fsdecode(path)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.elementwise.gamma import Incomplete
 from fxad.primitives.elementwise.special import Polygamma
 from fxad.primitives.fft import Fft
-from fxad.primitives.host import HostCall
+from fxad.primitives.host_call import HostCall
 from fxad.primitives.linalg import (
     ExpmFrechet,
     Geqrf,

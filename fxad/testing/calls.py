@@ -16,7 +16,7 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
-from fxad.primitives.naming import Keep, Name
+from fxad.primitives.marks import Keep, Name
 from fxad.testing import (
     draw_arrays,
     draw_branches,

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.ir import Aval, Primitive, Shape
 from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.dimension_numbers import MODES, DimensionNumbers
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.indexing import Gather, ScatterAdd
+from fxad.primitives.gather import Gather, ScatterAdd
 from fxad.primitives.reduce import (
     ORDERED,
     ReduceAnd,
@@ -24,12 +25,11 @@ from fxad.primitives.reduce import (
 )
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
-from fxad.primitives.windows import MODES, Windows
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
 
-def _windows(draw: st.DrawFn) -> tuple[Shape, Shape, Windows, Shape, str]:
+def _windows(draw: st.DrawFn) -> tuple[Shape, Shape, DimensionNumbers, Shape, str]:
     """Operand shape, shape of the indices, dimension numbers, window sizes and mode."""
     x = draw(shapes(sizes=(2, 1, 3, 4)))
     roles = [draw(st.sampled_from(["window", "indexed", "collapsed", "batched", "open"])) for _ in x]
@@ -46,11 +46,11 @@ def _windows(draw: st.DrawFn) -> tuple[Shape, Shape, Windows, Shape, str]:
     window = len(x) - len(collapsed) - len(batched)
     offset = sorted(draw(st.permutations(range(len(batch) + window)))[:window])
     mode = draw(st.sampled_from(MODES))
-    return x, indices, Windows(tuple(offset), collapsed, batched, places, tuple(index_map)), sizes, mode
+    return x, indices, DimensionNumbers(tuple(offset), collapsed, batched, places, tuple(index_map)), sizes, mode
 
 
 def _places(
-    draw: st.DrawFn, x: Shape, indices: Shape, windows: Windows, sizes: Shape, mode: str
+    draw: st.DrawFn, x: Shape, indices: Shape, windows: DimensionNumbers, sizes: Shape, mode: str
 ) -> tuple[Aval, Domain]:
     if mode != "promise_in_bounds":
         return index_of(draw, indices, -2, 6)
@@ -68,7 +68,7 @@ def _gather(draw: st.DrawFn, smooth: bool) -> Spec:
     return prim, [operand, _places(draw, x, indices, windows, sizes, mode)]
 
 
-def _alone(indices: Shape, windows: Windows) -> Shape:
+def _alone(indices: Shape, windows: DimensionNumbers) -> Shape:
     """Indices with one vector at most beside the batched axes, so that no two windows meet."""
     batch = [n if k in windows.index_batched else min(n, 1) for k, n in enumerate(indices[:-1])]
     return (*batch, indices[-1])

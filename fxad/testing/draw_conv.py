@@ -17,7 +17,7 @@ from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
-from fxad.primitives.sliding import Padding, Sliding, span
+from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 from fxad.primitives.softmax import Softmax
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
@@ -28,7 +28,7 @@ def _padding(draw: st.DrawFn, sizes: Shape, base: tuple[int, ...]) -> Padding:
     pairs = []
     for n, b in zip(sizes, base, strict=True):
         low = draw(st.sampled_from([0, 1, 2, -1 if n else 0]))
-        pairs.append((low, draw(st.sampled_from([0, 1, 2, -1 if low + span(n, b) else 0]))))
+        pairs.append((low, draw(st.sampled_from([0, 1, 2, -1 if low + dilated_size(n, b) else 0]))))
     return tuple(pairs)
 
 
@@ -62,12 +62,12 @@ def _conv(draw: st.DrawFn, smooth: bool) -> Spec:
     return prim, [(Aval(lhs, dtype), ORDINARY), (Aval(rhs, dtype), ORDINARY)]
 
 
-def _sliding(draw: st.DrawFn) -> tuple[Shape, Sliding]:
+def _sliding(draw: st.DrawFn) -> tuple[Shape, SlidingWindow]:
     """A shape and windows into arrays of it."""
     shape = draw(shapes(max_rank=2, sizes=(3, 1, 4, 2, 0)))
     n, base = len(shape), _steps(draw, len(shape))
     window = tuple([draw(st.sampled_from([2, 1, 3])) for _ in range(n)])
-    return shape, Sliding(window, _steps(draw, n), _padding(draw, shape, base), base, _steps(draw, n))
+    return shape, SlidingWindow(window, _steps(draw, n), _padding(draw, shape, base), base, _steps(draw, n))
 
 
 def _reduce_window(kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindowMin | ReduceWindowProd]) -> Specs:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.core.host_functions import HOST
 from fxad.ir import Aval, NDArray, Primitive
-from fxad.primitives.checking import Check
-from fxad.primitives.host import NUMBER, PURE, HostCall
+from fxad.primitives.check import Check
+from fxad.primitives.host_call import NUMBER, PURE, HostCall
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 

@@ -9,7 +9,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from fxad.ir import Aval, Primitive
-from fxad.primitives.picking import Index, IndexVectors
+from fxad.primitives.index import Index, IndexVectors
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of
 from fxad.testing.values import ORDINARY, SPECIAL, shapes
 

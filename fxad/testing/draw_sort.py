@@ -16,7 +16,7 @@ from fxad.primitives.cumulative import (
     CumProd,
     CumSum,
 )
-from fxad.primitives.recurrence import LinearRecurrence
+from fxad.primitives.linear_recurrence import LinearRecurrence
 from fxad.primitives.sort import Sort
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, SPECIAL, shapes

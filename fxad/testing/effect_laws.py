@@ -14,14 +14,14 @@ from fxad.core.builder import Builder, renamed
 from fxad.core.host_functions import HOST
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Primitive, Var
-from fxad.primitives.checking import Check
+from fxad.primitives.check import Check
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import LT
-from fxad.primitives.host import IO, NUMBER, ORDERED, HostCall
+from fxad.primitives.host_call import IO, NUMBER, ORDERED, HostCall
 from fxad.testing.batching_laws import mapped_dims
 from fxad.testing.compare import Values, directions, fail, xla
 from fxad.testing.derivative_laws import dots_of, wrt

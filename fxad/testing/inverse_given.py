@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fxad.numpy as fnp
 from fxad.api.custom import CustomFunction, custom_jvp, custom_vjp
-from fxad.api.inverting import custom_inverse, custom_ivjp
+from fxad.api.inverse import custom_inverse, custom_ivjp
 from fxad.testing.inverse_state import Held, Move, State, alike, by_parts, moving, slope
 from fxad.tracing.array import Array
 

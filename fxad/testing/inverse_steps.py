@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.api.inverting import invertible
+from fxad.api.inverse import invertible
 from fxad.api.jit import jit
 from fxad.api.rewrite import remat
 from fxad.testing.inverse_given import bent, cubic, fused, ruled

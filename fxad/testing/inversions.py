@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes, tree
-from fxad.api.inverting import Names, chosen, leaves_of
+from fxad.api.inverse import Names, chosen_arguments, leaf_mask
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.inverse_state import Held, Move, State
 from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, through
@@ -48,7 +48,7 @@ class Inversion:
     def of(f: Callable[..., object], *args: object, keep: Names = (), measured: bool = False) -> Inversion:
         """A function at arguments; those named in `keep`, and what it closes over, are held."""
         program: Program[..., object] = f if isinstance(f, Program) else trace(f, *args)
-        kept = leaves_of(program, chosen("Inversion.of", "keep", program, keep))
+        kept = leaf_mask(program, chosen_arguments("Inversion.of", "keep", program, keep))
         values = [*program.bound, *tree.leaves(args)]
         operands = [np.asarray(x, a.dtype) for x, a in zip(values, program.jaxpr.in_avals, strict=True)]
         return Inversion(program.jaxpr, tuple(operands), (True,) * len(program.bound) + kept, 0, measured)

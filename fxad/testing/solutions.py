@@ -20,7 +20,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.api.gradients import grad, jacfwd
 from fxad.api.jit import jit
-from fxad.api.mapping import vmap
+from fxad.api.vmap import vmap
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.programs import Case
 from fxad.testing.values import SEEDS, Domain, sample

@@ -19,7 +19,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.family import Binary, Unary
-from fxad.primitives.indexing import Gather, ScatterAdd
+from fxad.primitives.gather import Gather, ScatterAdd
 from fxad.primitives.reduce import ReduceMax, ReduceProd
 from fxad.primitives.shape import (
     BroadcastInDim,

@@ -20,10 +20,10 @@ from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterE
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import index_plan, indexing, promotion
 from fxad.operations.at import Updatable
+from fxad.operations.aval_attributes import Typed
 from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
-from fxad.operations.typed import Typed
 from fxad.runtime import collect, commitments, due
 from fxad.tracing import placement
 
@@ -275,13 +275,13 @@ class Eager:
         if type(x) is not Array:
             x = self._operand("getitem", 0, x)
         shape = x.aval.shape
-        key = index_plan.spelled(index)
+        key = index_plan.hashable_index(index)
         known = self._plans.get((shape, key)) if key is not None else None
         if known is not None:
             plan, starts = known
             return self.apply(indexing.getitem, (x, *[self.scalar(k) for k in starts]), (plan,))[0]
         plan, places = index_plan.plan(shape, index)
-        plan, starts = index_plan.at_run_time(plan, shape)
+        plan, starts = index_plan.with_dynamic_starts(plan, shape)
         if key is not None:
             self._plans.put((shape, key), (plan, starts))
         return self.apply(indexing.getitem, (x, *map(self.scalar, starts), *places), (plan,))[0]
@@ -361,7 +361,7 @@ class Eager:
                 like = a.dtype
                 break
         else:
-            like = promotion.alone([a for a in args if is_scalar(a)])
+            like = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
         return [a if type(a) is Array else self._operand((op, static), k, a, like) for k, a in enumerate(args)]
 
     def scalar(self, value: promotion.Scalar, like: dtypes.DType | None = None) -> Array:

@@ -287,10 +287,10 @@ class Trace:
         given: Sequence[Any] = atoms
         if None in atoms:
             if like is None:
-                alone = promotion.alone([a for a in args if is_scalar(a)])
+                alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
                 like = None if alone is None else Aval((), alone)
             given = [
-                promotion.scalar(cast("promotion.Scalar", a), like) if x is None else x
+                promotion.scalar_literal(cast("promotion.Scalar", a), like) if x is None else x
                 for x, a in zip(atoms, args, strict=True)
             ]
         start, first = len(b.eqns), b.n
@@ -334,7 +334,7 @@ class Trace:
             aval = aval_of(value, f"{op}: {role} {k}")
             return Lit.of(value, aval)
         if is_scalar(value):
-            return promotion.scalar(cast("promotion.Scalar", value))
+            return promotion.scalar_literal(cast("promotion.Scalar", value))
         aval = aval_of(value, f"{op}: {role} {k}")
         return self._capture(value, aval)
 

@@ -20,17 +20,17 @@ from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import Add, Max, Min, Mul, Neg, Sub
 from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
 from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
+from fxad.primitives.elementwise.complex_parts import Complex, Conj, Imag, Real
 from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.gamma import Incomplete
 from fxad.primitives.elementwise.logic import And, IsFinite, Not, Or, Xor
-from fxad.primitives.elementwise.parts import Complex, Conj, Imag, Real
 from fxad.primitives.elementwise.powers import Abs, IntegerPow, Sign, Square
 from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Round, SelectN
 from fxad.primitives.elementwise.special import Digamma, Erfc, ErfInv, Lgamma, Polygamma
-from fxad.primitives.indexing import Gather, ScatterFamily
-from fxad.primitives.naming import Mark
-from fxad.primitives.picking import Index
+from fxad.primitives.gather import Gather, ScatterFamily
+from fxad.primitives.index import Index
+from fxad.primitives.marks import Mark
 from fxad.primitives.random import Threefry2x32
 from fxad.primitives.reduce import ReduceMax, ReduceMin
 from fxad.primitives.shape import (

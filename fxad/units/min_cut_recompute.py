@@ -29,13 +29,13 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, distinct
 from fxad.primitives.elementwise.arithmetic import Add, Div, Max, Min, Mul, Neg, Sub
+from fxad.primitives.elementwise.complex_parts import Complex, Conj, Imag, Real
 from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
 from fxad.primitives.elementwise.logic import And, Eq, Ge, Gt, IsFinite, Le, Lt, Ne, Not, Or, Xor
-from fxad.primitives.elementwise.parts import Complex, Conj, Imag, Real
 from fxad.primitives.elementwise.powers import Abs, IntegerPow, Rsqrt, Sign, Sqrt, Square
 from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Round, SelectN
-from fxad.primitives.naming import Name
-from fxad.primitives.picking import Index
+from fxad.primitives.index import Index
+from fxad.primitives.marks import Name
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Slice
 from fxad.transforms.outlining.approximate_match import harmful

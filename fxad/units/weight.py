@@ -15,7 +15,7 @@ from fxad.core.memo import by_value
 from fxad.ir import HigherOrder, Jaxpr, Primitive, distinct
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.select import Clamp, SelectN
-from fxad.primitives.naming import Mark
+from fxad.primitives.marks import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
 from fxad.transforms.outlining.effort import BYTES, time_of
 

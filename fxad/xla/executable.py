@@ -126,7 +126,7 @@ class Launchable(Protocol):
 def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[ResultHandler]) -> list[Buffer]:
     """Start a compiled program, and make its results with the handlers, which commit them to the device or not.
 
-    The usual calls (`fxad.execution.calls`, `fxad.numpy.calls`) inline this code, to save a Python frame.
+    The usual calls (`fxad.execution.calls`, `fxad.numpy.apply`) inline this code, to save a Python frame.
     Raises: ExecutionError when XLA refuses the call.
     """
     if next(due):

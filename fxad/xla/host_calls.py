@@ -17,7 +17,7 @@ from fxad.errors import CompileError, FxadError
 from fxad.ir import NDArray
 from fxad.lowering.door import _jax
 from fxad.lowering.ordering import DONE
-from fxad.primitives.checking import Called
+from fxad.primitives.check import Called
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 from fxad.xla.in_flight import executing, on_host

@@ -42,7 +42,7 @@ _LEAVE: Final = 10.0  # seconds that exit waits for threads in XLA
 _LONG: Final = 3600.0
 # Files whose functions call XLA for the user's computations.
 _ROOT: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_CALLERS: Final = tuple([_ROOT + name for name in ("xla", "array.py", "calling.py", "placement.py", "numpy/calls.py")])
+_CALLERS: Final = tuple([_ROOT + name for name in ("xla", "array.py", "calling.py", "placement.py", "numpy/apply.py")])
 
 
 @final

@@ -12,8 +12,8 @@ from fxad.core.atomic_file import checksum
 from fxad.core.memo import by_value
 from fxad.ir import Jaxpr, distinct
 from fxad.lowering.door import _jax, jaxlib_version
-from fxad.primitives.checking import Check
-from fxad.primitives.host import HostCall
+from fxad.primitives.check import Check
+from fxad.primitives.host_call import HostCall
 from fxad.xla import custom_calls
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason

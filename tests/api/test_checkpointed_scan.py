@@ -10,7 +10,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.lax.control.checkpoints import held, segments
+from fxad.lax.control.checkpoints import carries_stored, segments
 
 RNG = np.random.default_rng(2)
 X, W = [RNG.standard_normal((3, 3)) for _ in range(2)]
@@ -56,9 +56,9 @@ def test_segments_are_few_enough_and_grow_with_the_logarithm() -> None:
     for n in range(1, 200):
         for budget in (n, 2 * int(np.ceil(np.sqrt(n))), 2 * n.bit_length() + 2):
             sizes = segments(n, budget)
-            assert held(n, sizes) <= budget
+            assert carries_stored(n, sizes) <= budget
             assert list(sizes) == sorted(set(sizes), reverse=True)
-    least = [held(2**k, segments(2**k, 2 * k)) for k in range(2, 21)]
+    least = [carries_stored(2**k, segments(2**k, 2 * k)) for k in range(2, 21)]
     assert least == sorted(least)
     assert least[-1] <= 40, "a million steps"
     assert segments(1_000_000, 2000) == (1000,)

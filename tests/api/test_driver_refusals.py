@@ -28,7 +28,7 @@ from fxad.errors import (
 )
 from fxad.ir import Aval
 from fxad.lower import lower_jaxpr
-from fxad.primitives.host import NUMBER, HostCall
+from fxad.primitives.host_call import NUMBER, HostCall
 from fxad.storage.exported import KIND, VERSION
 from fxad.storage.sections import Section, packed, unpacked
 from fxad.xla import buffers, client, custom_calls, host_calls

@@ -296,7 +296,8 @@ def test_the_file_can_be_read_by_people(tmp_path: Path, nothing_remembered: None
 def test_what_is_saved(tmp_path: Path) -> None:
     e = refused(ArgumentError, lambda: fx.save(np.sin, tmp_path / "f"))  # type: ignore[arg-type]
     assert e.message == "save: an ufunc is not a program: <ufunc 'sin'>"
-    assert e.remedy == "trace the function first: save(trace(f, *examples), path)"
+    remedy = "trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)"
+    assert e.remedy == remedy
 
     def outer(x: Any) -> Any:
         inner = fx.trace(lambda y: y + x, X)

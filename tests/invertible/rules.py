@@ -15,7 +15,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Lit, NDArray, Primitive
-from fxad.primitives.checking import Check
+from fxad.primitives.check import Check
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES

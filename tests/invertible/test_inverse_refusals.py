@@ -28,9 +28,9 @@ from fxad.primitives.elementwise import (
     IntegerPow,
 )
 from fxad.primitives.fft import Fft
-from fxad.primitives.indexing import ScatterAdd
+from fxad.primitives.gather import ScatterAdd
 from fxad.primitives.linalg import Eigh, Svd, TriangularSolve
-from fxad.primitives.recurrence import LinearRecurrence
+from fxad.primitives.linear_recurrence import LinearRecurrence
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad

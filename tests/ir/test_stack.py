@@ -13,13 +13,13 @@ import pytest
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.stack import LEVELS, elsewhere, stack
+from fxad.core.stack import elsewhere, nearly_full, nested
 from fxad.errors import DepthError, ShapeError
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.call import Call
 
 F = Aval((), "float32")
-DEPTH = 10 * LEVELS
+DEPTH = 320  # more than one stack has room for, with several frames a level
 
 
 def nest(depth: int) -> Jaxpr:
@@ -46,7 +46,6 @@ variable: ContextVar[str] = ContextVar("variable", default="")
 def _nothing_is_left() -> Iterator[None]:
     before = threading.active_count()
     yield
-    assert stack.levels == 0
     for _ in range(500):  # a thread that was given up ends at its next level
         if threading.active_count() <= before:
             break
@@ -73,10 +72,38 @@ def test_what_is_not_deep_stays_in_its_thread() -> None:
         threads.add(threading.get_ident())
         return 1 + visit(inner(jaxpr)) if jaxpr.eqns else 0
 
-    assert visit(nest(LEVELS - 1)) == LEVELS - 1
+    assert visit(nest(32)) == 32
     assert threads == {threading.get_ident()}
-    assert visit(nest(LEVELS)) == LEVELS
-    assert len(threads) == 2
+    assert visit(nest(DEPTH)) == DEPTH
+    assert len(threads) > 1
+
+
+def test_a_thread_is_used_where_the_callers_have_filled_the_stack() -> None:
+    threads: list[int] = []
+
+    @nested
+    def work() -> bool:
+        threads.append(threading.get_ident())
+        return nearly_full()
+
+    def recur(frames: int) -> bool:
+        return work() if frames == 0 else recur(frames - 1)
+
+    assert recur(10) is False
+    assert threads == [threading.get_ident()]
+    assert recur(700) is False  # the new stack is empty
+    assert threads[1] != threads[0]
+
+
+@pytest.mark.parametrize("limit", [300, 5000])
+def test_users_may_set_the_limit_of_python(limit: int) -> None:
+    before = sys.getrecursionlimit()
+    program = nest(DEPTH)
+    sys.setrecursionlimit(limit)
+    try:
+        assert depth_of(program, limit) == DEPTH
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def test_one_thread_at_a_time() -> None:
@@ -159,8 +186,7 @@ def test_a_system_without_threads_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(DepthError) as caught:
         depth_of(program, "unknown")
     assert caught.value.message == (
-        "programs are nested too deeply: a pass needs a thread for each 32 levels, and there is none: can't start new"
-        " thread"
+        "programs are nested too deeply: a pass needs a further thread, and there is none: can't start new thread"
     )
     assert caught.value.remedy == "open some of the calls with fxad.inline, or loop over one body with fxad.lax.scan"
     monkeypatch.undo()

@@ -37,16 +37,16 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives import elementwise as ew
-from fxad.primitives.checking import checks
-from fxad.primitives.control.bodies import filled_linear, filled_outs, with_outs
+from fxad.primitives.check import has_check
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_outs
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.effects import guarded
-from fxad.primitives.control.scan import Scan, one_by_one
+from fxad.primitives.control.effects import guard_checks
+from fxad.primitives.control.scan import Scan, scan_over_examples
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N, STOP_GRADIENT
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.reduce import ReduceOr
-from fxad.primitives.shape import ReduceSum, broadcast_to_axis, move_axis, spread
+from fxad.primitives.shape import ReduceSum, broadcast_to_axis, emit_broadcast, move_axis
 from fxad.testing.control_steps import RESULT, fitting, step_of
 from fxad.testing.growth import INPUT, UNKNOWN, Fact, Growth
 from fxad.testing.steps import STEPS, Step
@@ -283,9 +283,9 @@ class Until(HigherOrder):
 
     def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> Batched:
         n, size = self.n_consts, ctx.size
-        guard = guarded(self.body) if checks(self.body) else None
-        if self.effects or (guard is None and checks(self.body)):  # nothing happens to an example that has stopped
-            return one_by_one(ctx, self, args, dims)
+        guard = guard_checks(self.body) if has_check(self.body) else None
+        if self.effects or (guard is None and has_check(self.body)):  # nothing happens to an example that has stopped
+            return scan_over_examples(ctx, self, args, dims)
         consts = [a if d is None else move_axis(ctx, a, d, 0) for a, d in zip(args[:n], dims, strict=False)]
         of_consts: Dims = tuple([None if d is None else 0 for d in dims[:n]])
         carry = [broadcast_to_axis(ctx, a, d, size, 0) for a, d in zip(args[n:], dims[n:], strict=True)]
@@ -334,12 +334,12 @@ class Until(HigherOrder):
             counted = b.build((go, b.one(ADD, count, Lit.of(1, COUNT)), *rest), self.body.name)
             steps, *results = ctx(Until(counted, self.most, n), *primals[:n], Lit.of(0, COUNT), *primals[n:])
             outs, residuals = tuple(results[: n_out - 1]), results[n_out - 1 :]
-            linear = with_outs(split.linear, filled_linear(split, reached).outs)
+            linear = with_outs(split.linear, instantiate_linear_outs(split, reached).outs)
             scan = Scan(linear, self.most, False, 1, len(of_dots[0]), len(of_dots[1]), True)
             moved = ctx.lin(scan, steps, *[dots[p] for group in of_dots for p in group], *residuals)
         else:
             fused, avals = ctx.recur_fused(self.body, marks)[0], self.body.out_avals
-            more = filled_outs(fused.outs[n_out:], found, avals, reached)
+            more = instantiate_outs(fused.outs[n_out:], found, avals, reached)
             at = sum(reached[: 1 + m])
             body = with_outs(fused, (*fused.outs[: 1 + m], *more[:at], *fused.outs[1 + m : n_out], *more[at:]))
             groups = [[*range(n), *of_dots[0]], [*range(n, n + m), *of_dots[1]]]
@@ -354,7 +354,7 @@ class Until(HigherOrder):
 
 
 def _where(b: Builder, live: Atom, new: Atom, old: Atom) -> Atom:
-    return b.one(SELECT_N, spread(b, live, new.aval.shape, (0,)), old, new)
+    return b.one(SELECT_N, emit_broadcast(b, live, new.aval.shape, (0,)), old, new)
 
 
 @by_value

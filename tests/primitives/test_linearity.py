@@ -13,8 +13,8 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import ADD, MUL, NEG
-from fxad.primitives.linearity import is_linear, without
-from fxad.primitives.picking import Index
+from fxad.primitives.index import Index
+from fxad.primitives.linearity import is_linear, with_zero_operands
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate, Pad
 
@@ -35,7 +35,7 @@ def linear(make: Made) -> Jaxpr:
 
 def check(jaxpr: Jaxpr, live: tuple[bool, bool], nonzero: tuple[bool, ...]) -> Jaxpr:
     """What is left of it has the same results."""
-    slim, moves = without(jaxpr, live)
+    slim, moves = with_zero_operands(jaxpr, live)
     assert moves == nonzero
     dots = [x if m else np.zeros(2) for x, m in zip((DX, DY), live, strict=True)]
     left = [x for x, m in zip(dots, live, strict=True) if m]

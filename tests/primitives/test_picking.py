@@ -8,7 +8,7 @@ import pytest
 from fxad import dtypes
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, Primitive
-from fxad.primitives.picking import Index, IndexVectors
+from fxad.primitives.index import Index, IndexVectors
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program

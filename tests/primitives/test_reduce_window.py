@@ -14,7 +14,7 @@ from fxad.primitives.elementwise import ADD, MAX, MUL
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
-from fxad.primitives.sliding import Padding, Sliding
+from fxad.primitives.sliding import Padding, SlidingWindow
 from fxad.primitives.softmax import Softmax
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
@@ -33,12 +33,12 @@ def slide(
     padding: Padding | None = None,
     base: tuple[int, ...] | None = None,
     dilation: tuple[int, ...] | None = None,
-) -> Sliding:
+) -> SlidingWindow:
     ones = (1,) * len(window)
-    return Sliding(window, strides or ones, padding or ((0, 0),) * len(window), base or ones, dilation or ones)
+    return SlidingWindow(window, strides or ones, padding or ((0, 0),) * len(window), base or ones, dilation or ones)
 
 
-SLIDING: list[tuple[Sliding, tuple[int, ...]]] = [
+SLIDING: list[tuple[SlidingWindow, tuple[int, ...]]] = [
     (slide((2, 2), (2, 2)), (4, 5)),
     (slide((3, 2), (1, 2), ((1, 1), (0, 3))), (3, 4)),
     (slide((2, 3), (2, 1), ((2, 0), (-1, 2)), (2, 1), (1, 2)), (3, 5)),
@@ -53,12 +53,12 @@ SLIDING: list[tuple[Sliding, tuple[int, ...]]] = [
 
 @pytest.mark.parametrize(("sliding", "shape"), SLIDING)
 @pytest.mark.parametrize("kind", KINDS)
-def test_laws(kind: Kind, sliding: Sliding, shape: tuple[int, ...]) -> None:
+def test_laws(kind: Kind, sliding: SlidingWindow, shape: tuple[int, ...]) -> None:
     inner = kind in (ReduceWindowSum, ReduceWindowProd) or _full(sliding, shape)
     check(kind(*sliding.fields), floats(*shape), differentiate=inner)
 
 
-def _full(sliding: Sliding, shape: tuple[int, ...]) -> bool:
+def _full(sliding: SlidingWindow, shape: tuple[int, ...]) -> bool:
     """Whether no window is without elements: its extremum is infinite, and a difference of infinities says nothing."""
     out = sliding.places("", Aval(shape, "float64"))
     ones = sliding.windows(np.ones(shape), np.zeros(()))
@@ -69,7 +69,7 @@ def _full(sliding: Sliding, shape: tuple[int, ...]) -> bool:
 @pytest.mark.parametrize("select", ["ge", "le"])
 @pytest.mark.parametrize("kind", SELECTIONS)
 def test_laws_of_selection(
-    kind: type[SelectAndGatherAdd | SelectAndScatterAdd], select: str, sliding: Sliding, shape: tuple[int, ...]
+    kind: type[SelectAndGatherAdd | SelectAndScatterAdd], select: str, sliding: SlidingWindow, shape: tuple[int, ...]
 ) -> None:
     x = floats(*shape)
     value = floats(*shape) if kind is SelectAndGatherAdd else floats(*sliding.places("", Aval(shape, "float64")))

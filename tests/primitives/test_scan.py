@@ -12,10 +12,9 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, NotLinearError, Pa
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Zero
 from fxad.lower import lower_jaxpr
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.remat import Remat, in_the_open, is_opaque
+from fxad.primitives.control.loop_steps import Steps, counters, drop_cheap_residuals, loop_invariants
+from fxad.primitives.control.remat import Remat, is_opaque, without_opaque
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.scan_parts import Steps
-from fxad.primitives.control.scan_residuals import counters, thrifty, unchanging
 from fxad.primitives.elementwise import ADD, EXP, GT, MUL, NEG, SIN, SQUARE, SUB, TANH, ConvertElementType
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.transforms import cse, dce, inline, jvp, linearize, simplify, transpose, vjp_fused, vmap
@@ -269,7 +268,7 @@ def test_recomputation_stands_apart_where_the_steps_do_not(unroll: int, opaque: 
     first, second = [e.prim for e in backward.eqns if isinstance(e.prim, Scan)]
     assert not is_opaque(first.body)
     assert is_opaque(second.body) is opaque
-    assert not is_opaque(in_the_open(second.body))
+    assert not is_opaque(without_opaque(second.body))
     check(scan, floats(3))
 
 
@@ -280,13 +279,13 @@ def test_bytes_of_residuals_never_grow() -> None:
         for free in (frozenset[Atom](), frozenset[Atom](body.ins)):
             before, after = [
                 sum([a.aval.size * a.aval.dtype.itemsize for a in set(s.primal.outs[n:]) - free])
-                for s in (split, thrifty(split, n, free))
+                for s in (split, drop_cheap_residuals(split, n, free))
             ]
             assert after <= before
 
 
 def test_unchanging_values() -> None:
-    found = unchanging(Steps(step(), 1, 2))
+    found = loop_invariants(Steps(step(), 1, 2))
     assert [e.prim for e in found.eqns] == [EXP]
     assert found.values == {step().ins[0], step().eqns[0].outs[0]}
 

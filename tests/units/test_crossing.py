@@ -18,7 +18,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit
 from fxad.passes import plan_of
-from fxad.primitives.checking import Check
+from fxad.primitives.check import Check
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, GT, MUL, SIN, TANH

@@ -17,7 +17,7 @@ from fxad.ir import Aval, Jaxpr
 from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, IntegerPow
-from fxad.primitives.picking import Index
+from fxad.primitives.index import Index
 from fxad.testing.unit_laws import check_linkage
 from fxad.units.blocks import (
     AT_MOST,

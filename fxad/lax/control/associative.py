@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 from fxad import tree
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim
-from fxad.operations.axes import axis_of
+from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, aval_of, is_scalar
 from fxad.tracing.program import name_of
 
@@ -42,7 +42,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
                 f"associative_scan: {path} is {a}, without an axis to run over",
                 remedy="all leaves of elems are run over together, along axis",
             )
-        axes.append(axis_of("associative_scan", axis, a.ndim))
+        axes.append(normalize_axis_index("associative_scan", axis, a.ndim))
         if a.shape[axes[-1]] != avals[0].shape[axes[0]]:
             raise ShapeError(
                 f"associative_scan: leaves of elems differ in length along axis {axis}: "

@@ -44,7 +44,7 @@ class Body:
         outs = list(self.jaxpr.outs)
         for k, (number, aval) in enumerate(zip(self.numbers, likes, strict=True)):
             if number is not None and aval is not None:
-                outs[k] = promotion.scalar(number, aval.with_shape(()))
+                outs[k] = promotion.scalar_literal(number, aval.with_shape(()))
         if all([a is b for a, b in zip(outs, self.jaxpr.outs, strict=True)]):
             return self
         return replace(self, jaxpr=Jaxpr(self.jaxpr.ins, self.jaxpr.eqns, tuple(outs), self.name))
@@ -148,7 +148,7 @@ def traced_loop(
 
     def trace_once(avals: Sequence[Aval]) -> tuple[Body, Structure]:
         body = traced_body(f"{what}: {role}", fn, args, [*avals, *rest_avals])
-        found, rest_tree = _parts(what, role, body, pair)
+        found, rest_tree = _carry_and_results(what, role, body, pair)
         if found != carry_tree:
             raise TreeError(
                 f"{what}: {role} {body.name} returns a carry of another structure than {start}: "
@@ -157,12 +157,12 @@ def traced_loop(
             )
         return body.typed([*avals, *[None] * (len(body.numbers) - len(first))]), rest_tree
 
-    avals = _settled(leaves, first, lambda guess: traced(guess)[0].jaxpr.out_avals)
+    avals = _carry_types(leaves, first, lambda guess: traced(guess)[0].jaxpr.out_avals)
     body, rest_tree = traced(avals)
     for have, want, path in zip(body.jaxpr.out_avals, avals, paths, strict=False):
         if have is not want:
             raise _carry_error(what, f"{role} {body.name}", path, want, have)
-    values = tuple([_value(x, a) for x, a in zip(leaves, avals, strict=True)])
+    values = tuple([_as_carry(x, a) for x, a in zip(leaves, avals, strict=True)])
     return Loop(body, values, carry_tree, rest_tree)
 
 
@@ -175,7 +175,7 @@ _YIELDING: Final = (
 )
 
 
-def _settled(
+def _carry_types(
     leaves: Sequence[object], first: Sequence[Aval], outs_of: Callable[[Sequence[Aval]], Sequence[Aval]]
 ) -> list[Aval]:
     """Return the types of the carry: those of its leaves. A bare number whose type the body changes gets the dtype of
@@ -189,13 +189,13 @@ def _settled(
     outs_of(first)  # errors of the body are reported for the types that the user gave
     for yielding in _YIELDING[:-1]:
         try:
-            return _met(leaves, first, outs_of, yielding)
+            return _carry_types_from_trials(leaves, first, outs_of, yielding)
         except DTypeError:
             continue
-    return _met(leaves, first, outs_of, _YIELDING[-1])
+    return _carry_types_from_trials(leaves, first, outs_of, _YIELDING[-1])
 
 
-def _met(
+def _carry_types_from_trials(
     leaves: Sequence[object],
     first: Sequence[Aval],
     outs_of: Callable[[Sequence[Aval]], Sequence[Aval]],
@@ -204,7 +204,7 @@ def _met(
     """Return the types of the carry, found with numbers in trial dtypes."""
 
     def moved(places: Iterable[int], have: Sequence[Aval], outs: Sequence[Aval]) -> list[int]:
-        return [k for k in places if outs[k] is not have[k] and _takes(leaves[k], outs[k])]
+        return [k for k in places if outs[k] is not have[k] and _can_hold(leaves[k], outs[k])]
 
     numbers = [k for k, x in enumerate(leaves) if is_scalar(x)]
     outs = outs_of(first)
@@ -213,7 +213,7 @@ def _met(
     while more:
         start = list(first)
         for k in changed:
-            start[k] = first[k].with_dtype(yielding[promotion.kind(first[k].dtype)])
+            start[k] = first[k].with_dtype(yielding[promotion.dtype_kind(first[k].dtype)])
         avals = list(start)
         met = outs_of(avals)
         for _ in changed:
@@ -224,11 +224,11 @@ def _met(
         changed = [*changed, *more]
         for k in changed:  # a number without arrays keeps its first resulting type
             if avals[k] is start[k]:
-                avals[k] = outs[k] if _takes(leaves[k], outs[k]) else first[k]
+                avals[k] = outs[k] if _can_hold(leaves[k], outs[k]) else first[k]
     return avals
 
 
-def _parts(what: str, role: str, body: Body, pair: bool) -> tuple[Structure, Structure]:
+def _carry_and_results(what: str, role: str, body: Body, pair: bool) -> tuple[Structure, Structure]:
     """Return the structures of the carry and of the other results."""
     if not pair:
         return body.out_tree, tree.structure(())
@@ -241,13 +241,13 @@ def _parts(what: str, role: str, body: Body, pair: bool) -> tuple[Structure, Str
     return carry, rest
 
 
-def _takes(number: object, aval: Aval) -> bool:
+def _can_hold(number: object, aval: Aval) -> bool:
     """Return True if a Python number may be a value of a type."""
     scalar = cast("promotion.Scalar", number)
     return aval.shape == () and promotion.scalar_dtype(scalar, aval.dtype) is aval.dtype
 
 
-def _value(leaf: object, aval: Aval) -> object:
+def _as_carry(leaf: object, aval: Aval) -> object:
     return splat(Lit.of(leaf, aval)) if is_scalar(leaf) else leaf
 
 

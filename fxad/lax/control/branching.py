@@ -47,8 +47,8 @@ def cond(
             f"cond: pred has shape {aval.shape}, it must have no axes",
             remedy="reduce it with any() or all(); to choose element by element use fxad.numpy.where",
         )
-    index = np.int32(bool(pred)) if isinstance(pred, bool | np.bool_) else _converted(cast("Array", pred))
-    return _chosen("cond", index, (false_fun, true_fun), ("false_fun", "true_fun"), operands, batched)
+    index = np.int32(bool(pred)) if isinstance(pred, bool | np.bool_) else _to_index(cast("Array", pred))
+    return _bind_cond("cond", index, (false_fun, true_fun), ("false_fun", "true_fun"), operands, batched)
 
 
 def switch(index: object, branches: Sequence[Callable[..., R]], *operands: object, batched: str = SELECT) -> R:
@@ -73,14 +73,14 @@ def switch(index: object, branches: Sequence[Callable[..., R]], *operands: objec
             f"switch: index has shape {aval.shape}, it must have no axes", remedy="to choose for each example use vmap"
         )
     roles = tuple([f"branch {k}" for k in range(len(branches))])
-    return _chosen("switch", _nearest(index, aval, len(branches)), branches, roles, operands, batched)
+    return _bind_cond("switch", _clamp_index(index, aval, len(branches)), branches, roles, operands, batched)
 
 
-def _converted(x: Array) -> Array:
+def _to_index(x: Array) -> Array:
     return binder().apply(elementwise.astype, (x,), (INDEX.dtype,))[0]
 
 
-def _nearest(index: object, aval: Aval, count: int) -> object:
+def _clamp_index(index: object, aval: Aval, count: int) -> object:
     """Return a clamped index as int32."""
     if is_scalar(index) or isinstance(index, np.integer):
         return np.int32(min(max(int(cast("int", index)), 0), count - 1))
@@ -88,10 +88,10 @@ def _nearest(index: object, aval: Aval, count: int) -> object:
         return index
     info = np.iinfo(aval.dtype)  # type: ignore[type-var]
     last = Lit.of(min(count - 1, int(info.max)), aval).value
-    return _converted(binder().apply(elementwise.clip, (index, np.zeros((), aval.dtype)[()], last), ())[0])
+    return _to_index(binder().apply(elementwise.clip, (index, np.zeros((), aval.dtype)[()], last), ())[0])
 
 
-def _chosen(
+def _bind_cond(
     what: str,
     index: object,
     functions: Sequence[Callable[..., R]],
@@ -105,12 +105,12 @@ def _chosen(
     avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, tree.paths(in_tree, "operands"), strict=True)]
     bodies = [traced_body(f"{what}: {r}", f, in_tree, avals) for r, f in zip(roles, functions, strict=True)]
     named = [f"{r} {b.name}" for r, b in zip(roles, bodies, strict=True)]
-    jaxprs, captured = common_operands(_agreeing(what, bodies, named))
+    jaxprs, captured = common_operands(_unify_results(what, bodies, named))
     outs = bind(Cond(jaxprs, batched), index, *captured, *leaves)
     return cast("R", bodies[0].out_tree.unflatten(outs))
 
 
-def _agreeing(what: str, bodies: Sequence[Body], named: Sequence[str]) -> list[Body]:
+def _unify_results(what: str, bodies: Sequence[Body], named: Sequence[str]) -> list[Body]:
     """Return the bodies with results of the same types. Raises: TreeError, ShapeError, DTypeError."""
     first = bodies[0]
     for body, name in zip(bodies, named, strict=True):
@@ -120,7 +120,7 @@ def _agreeing(what: str, bodies: Sequence[Body], named: Sequence[str]) -> list[B
                 f"{name} returns {tree.shape_text(body.out_tree)}",
                 remedy="return pytrees of the same structure from all branches",
             )
-    wants = [_wanted(bodies, k) for k in range(len(first.numbers))]
+    wants = [_result_type(bodies, k) for k in range(len(first.numbers))]
     typed = [body.typed(wants) for body in bodies]
     for k, path in enumerate(tree.paths(first.out_tree, "result")):
         for body, name in zip(typed, named, strict=True):
@@ -130,11 +130,15 @@ def _agreeing(what: str, bodies: Sequence[Body], named: Sequence[str]) -> list[B
     return typed
 
 
-def _wanted(bodies: Sequence[Body], k: int) -> Aval:
+def _result_type(bodies: Sequence[Body], k: int) -> Aval:
     """Return the type of a result: that of the first body that returns an array, else that of the widest kind of
     number."""
     arrays = [body.jaxpr.out_avals[k] for body in bodies if body.numbers[k] is None]
-    return arrays[0] if arrays else max([b.jaxpr.out_avals[k] for b in bodies], key=lambda a: promotion.kind(a.dtype))
+    return (
+        arrays[0]
+        if arrays
+        else max([b.jaxpr.out_avals[k] for b in bodies], key=lambda a: promotion.dtype_kind(a.dtype))
+    )
 
 
 def _result_error(what: str, path: str, a: str, of_a: Aval, b: str, of_b: Aval) -> FxadError:

@@ -13,7 +13,7 @@ from fxad import dtypes, tree
 from fxad.errors import ArgumentError, CheckError, DTypeError, described
 from fxad.ir import place
 from fxad.lax.control.host import check_format, try_format
-from fxad.primitives.checking import Check
+from fxad.primitives.check import Check
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.tracer import Tracer, user_source
 
@@ -61,7 +61,7 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
     leaves, structure = tree.flatten(x)
     if not leaves:
         raise ArgumentError(f"error_if: {x!r:.60} has no arrays", remedy="give what the program goes on with")
-    text = f"error_if: {positional(message, len(args), kwargs)}" if avals else f"error_if: {message}"
+    text = f"error_if: {positional_format(message, len(args), kwargs)}" if avals else f"error_if: {message}"
     types = ", ".join(map(str, [aval_of(v, "error_if: x") for v in leaves]))
     prim = Check(text, f"error_if({types}; {aval})", str(place(user_source(2)) or ""), len(avals))
     if not isinstance(pred, Tracer):
@@ -76,7 +76,7 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
     return out
 
 
-def positional(fmt: str, n: int, named: Mapping[str, object]) -> str:
+def positional_format(fmt: str, n: int, named: Mapping[str, object]) -> str:
     """Return a format with numbers as fields: unnamed fields count up, named fields follow the first `n`."""
     places = {name: str(n + k) for k, name in enumerate(named)}
     out, count = [], 0

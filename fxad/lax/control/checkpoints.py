@@ -11,10 +11,10 @@ from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.lax.control.bodies import traced_loop
-from fxad.lax.control.scanning import slices_of, whole_number
+from fxad.lax.control.scanning import slice_types, static_int
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.naming import Name
+from fxad.primitives.marks import Name
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.tracing.array import aval_of, binder
@@ -55,12 +55,12 @@ def checkpointed_scan(
     Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 12: multi-level checkpointing.
     """
     leaves, xs_tree = tree.flatten(xs)
-    n, slices = slices_of("checkpointed_scan", leaves, xs_tree, length)
-    sizes = segments(n, whole_number("checkpointed_scan", "budget", budget, 1))
+    n, slices = slice_types("checkpointed_scan", leaves, xs_tree, length)
+    sizes = segments(n, static_int("checkpointed_scan", "budget", budget, 1))
     rest = tree.structure((xs_tree.unflatten(range(len(leaves))),))
     loop = traced_loop("checkpointed_scan", f, init, rest, slices, role="f", start="init", pair=True)
     captured = loop.body.captured
-    whole = _nested(loop.body.jaxpr, len(captured), len(loop.init), n, sizes)
+    whole = _nested_scan(loop.body.jaxpr, len(captured), len(loop.init), n, sizes)
     outs = binder().call(whole, [*captured, *loop.init, *leaves])
     at = len(loop.init)
     return cast("tuple[C, Y]", (loop.carry_tree.unflatten(outs[:at]), loop.rest_tree.unflatten(outs[at:])))
@@ -75,9 +75,9 @@ def segments(n: int, budget: int) -> tuple[int, ...]:
     least = n
     for depth in range(1, max(n, 2).bit_length() + 1):
         sizes = _balanced(n, depth)
-        if held(n, sizes) <= budget:
+        if carries_stored(n, sizes) <= budget:
             return sizes
-        least = min(least, held(n, sizes))
+        least = min(least, carries_stored(n, sizes))
     raise ParameterError(
         f"checkpointed_scan: a budget of {budget} carries is too small for {n} steps",
         remedy=f"at least {least} are needed; a step is computed again for each level of segments",
@@ -96,7 +96,7 @@ def _balanced(n: int, depth: int) -> tuple[int, ...]:
     return tuple([m for k, m in enumerate(out) if m > 1 and m < (out[k - 1] if k else n)])
 
 
-def held(n: int, sizes: Sequence[int]) -> int:
+def carries_stored(n: int, sizes: Sequence[int]) -> int:
     """Return the largest number of carries stored at a time: on each level one for each part."""
     total = 0
     for m in sizes:
@@ -106,31 +106,31 @@ def held(n: int, sizes: Sequence[int]) -> int:
 
 
 @by_value
-def _nested(body: Jaxpr, n_consts: int, n_carry: int, n: int, sizes: tuple[int, ...]) -> Jaxpr:
+def _nested_scan(body: Jaxpr, n_consts: int, n_carry: int, n: int, sizes: tuple[int, ...]) -> Jaxpr:
     """Return n steps as a program: constants, carry, arrays of n slices -> carry, stacked results."""
     b = Builder()
     avals = body.in_avals
     consts, state = b.inputs(avals[:n_consts]), b.inputs(avals[n_consts : n_consts + n_carry])
     xs = b.inputs([a.with_shape((n, *a.shape)) for a in avals[n_consts + n_carry :]])
     m = sizes[0] if sizes else 1
-    inner = _nested(body, n_consts, n_carry, m, sizes[1:]) if sizes else body
+    inner = _nested_scan(body, n_consts, n_carry, m, sizes[1:]) if sizes else body
     trips, left = divmod(n, m)
     step = Builder.like(inner)
     part = step.build(step(Remat(inner), *inner.ins), f"part_{body.name}")
-    blocks = [_block(b, x, 0, trips * m, (trips, m)) if sizes else x for x in xs]
+    blocks = [_row_block(b, x, 0, trips * m, (trips, m)) if sizes else x for x in xs]
     outs: Sequence[Var] = b(Scan(part, trips, False, 1, n_consts, n_carry), *consts, *state, *blocks)
     carry, ys = outs[:n_carry], outs[n_carry:]
     if sizes:
         ys = [b.one(Reshape((trips * m, *y.aval.shape[2:])), y) for y in ys]
     if left:
-        tail = _nested(body, n_consts, n_carry, left, tuple([s for s in sizes[1:] if s < left]))
-        outs = b(Remat(tail), *consts, *carry, *[_block(b, x, trips * m, n, (left,)) for x in xs])
+        tail = _nested_scan(body, n_consts, n_carry, left, tuple([s for s in sizes[1:] if s < left]))
+        outs = b(Remat(tail), *consts, *carry, *[_row_block(b, x, trips * m, n, (left,)) for x in xs])
         carry = outs[:n_carry]
         ys = [b.one(Concatenate(0), y, z) for y, z in zip(ys, outs[n_carry:], strict=True)]
     return b.build([*carry, *ys], f"checkpointed_{body.name}")
 
 
-def _block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]) -> Atom:
+def _row_block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]) -> Atom:
     """Return rows of x, with leading axes `lead` in place of the first."""
     shape = x.aval.shape
     if (start, stop) != (0, shape[0]):

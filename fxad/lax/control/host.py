@@ -18,8 +18,8 @@ from fxad import tree
 from fxad.core.host_functions import HOST
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval
-from fxad.lax.placing import beside
-from fxad.primitives.host import IO, ORDERED, PURE, HostCall
+from fxad.lax.placement import place_like_operands
+from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.context import same_again
 from fxad.tracing.program import name_of
@@ -50,7 +50,7 @@ def pure_callback(
             f"pure_callback: vmap_method must be 'sequential' or 'broadcast_all', got {vmap_method!r}",
             remedy="sequential: an example at a time; broadcast_all: the whole stack at once",
         )
-    return _called("pure_callback", f, result_types, args, kwargs, PURE, whole)
+    return _bind_host_call("pure_callback", f, result_types, args, kwargs, PURE, whole)
 
 
 def io_callback(
@@ -66,7 +66,7 @@ def io_callback(
             once, in the forward pass: `remat` stores its results and does not call it again.
     Raises: ExecutionError for exceptions of `f`.
     """
-    return _called("io_callback", f, result_types, args, kwargs, ORDERED if ordered else IO, False)
+    return _bind_host_call("io_callback", f, result_types, args, kwargs, ORDERED if ordered else IO, False)
 
 
 def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = False, **kwargs: object) -> None:
@@ -79,7 +79,7 @@ def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = F
         f(*args, **kwargs)
 
     told.__name__ = name_of(f)
-    _called("debug_callback", told, None, args, kwargs, ORDERED if ordered else IO, False)
+    _bind_host_call("debug_callback", told, None, args, kwargs, ORDERED if ordered else IO, False)
 
 
 def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: object) -> None:
@@ -91,10 +91,10 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
     try_format("debug_print", fmt, args, kwargs)
 
     def show(*args: object, **kwargs: object) -> None:
-        sys.stdout.write(formatted(fmt, args, kwargs) + "\n")
+        sys.stdout.write(format_values(fmt, args, kwargs) + "\n")
         sys.stdout.flush()
 
-    _called("debug_print", show, None, args, kwargs, ORDERED if ordered else IO, False)
+    _bind_host_call("debug_print", show, None, args, kwargs, ORDERED if ordered else IO, False)
 
 
 @final
@@ -117,7 +117,7 @@ class _Formatter(string.Formatter):
         return text
 
 
-def formatted(fmt: str, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+def format_values(fmt: str, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
     """Format host values."""
     return _Formatter().vformat(fmt, args, kwargs)
 
@@ -131,7 +131,7 @@ def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, 
 
     given, named = tree.map(blank, (args, kwargs))
     try:
-        formatted(fmt, given, named)
+        format_values(fmt, given, named)
     except (AttributeError, LookupError, TypeError, ValueError) as e:
         raise ArgumentError(
             f"{what}: {fmt!r:.60} does not format these values: {e}",
@@ -157,7 +157,9 @@ def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> N
         raise ArgumentError(f"{what}: {fmt!r:.60} takes {given}", remedy="each value has a field, {} or {name}")
 
 
-def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs: object, effect: str, whole: bool) -> R:
+def _bind_host_call(
+    what: str, f: Callable[..., object], types: R, args: object, kwargs: object, effect: str, whole: bool
+) -> R:
     if not callable(f):
         raise ArgumentError(
             f"{what}: {described(f)} is not a function: {f!r:.60}",
@@ -165,7 +167,7 @@ def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs:
         )
     leaves, in_tree = tree.flatten((args, kwargs))
     specs, out_tree = tree.flatten(types)
-    results = tuple([_aval(what, x, k, out_tree) for k, x in enumerate(specs)])
+    results = tuple([_result_aval(what, x, k, out_tree) for k, x in enumerate(specs)])
 
     def on_leaves(*leaves: np.ndarray[Any, Any]) -> Sequence[object]:
         args, kwargs = tree.unflatten(in_tree, leaves)
@@ -190,14 +192,14 @@ def _called(what: str, f: Callable[..., object], types: R, args: object, kwargs:
     outs: Sequence[Array]
     if active() is None:
         made = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
-        outs = beside(what, leaves, made)
+        outs = place_like_operands(what, leaves, made)
     else:
         outs = binder().bind(prim, (holder, *leaves))
     out: R = tree.unflatten(out_tree, outs)
     return out
 
 
-def _aval(what: str, x: Any, k: int, out_tree: tree.Structure) -> Aval:
+def _result_aval(what: str, x: Any, k: int, out_tree: tree.Structure) -> Aval:
     try:
         return Aval(x.shape, x.dtype)
     except AttributeError:

@@ -52,7 +52,7 @@ def scan(
             pair; TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
     """
     leaves, xs_tree = tree.flatten(xs)
-    n, slices = slices_of("scan", leaves, xs_tree, length)
+    n, slices = slice_types("scan", leaves, xs_tree, length)
     rest = tree.structure((xs_tree.unflatten(range(len(leaves))),))
     loop = traced_loop("scan", f, init, rest, slices, role="f", start="init", pair=True)
     captured = loop.body.captured
@@ -71,36 +71,36 @@ def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:
     Raises: ShapeError when leaves of `xs` differ in length.
     """
     leaves, xs_tree = tree.flatten(xs)
-    n, slices = slices_of("map", leaves, xs_tree, None)
+    n, slices = slice_types("map", leaves, xs_tree, None)
     body = traced_body("map: f", f, tree.structure((xs_tree.unflatten(range(len(leaves))),)), slices)
     n_consts = len(body.captured)
     if batch_size is None:
         outs = bind(Scan(body.jaxpr, n, False, 1, n_consts, 0), *body.captured, *leaves)
         return cast("Y", body.out_tree.unflatten(outs))
-    size = whole_number("map", "batch_size", batch_size, 1)
+    size = static_int("map", "batch_size", batch_size, 1)
     dims, to = (None,) * n_consts + (0,) * len(leaves), (0,) * len(body.jaxpr.outs)
     parts: list[Sequence[Array]] = []
     trips, left = divmod(n, size)
     if trips or not n:
         batched, _ = vmap(body.jaxpr, size, dims, to)
-        blocks = [_part(x, 0, trips * size, (trips, size)) for x in leaves]
+        blocks = [_slice_rows(x, 0, trips * size, (trips, size)) for x in leaves]
         outs = bind(Scan(batched, trips, False, 1, n_consts, 0), *body.captured, *blocks)
         parts.append([reshape(y, (trips * size, *y.shape[2:])) for y in outs])
     if left:
         batched, _ = vmap(body.jaxpr, left, dims, to)
-        blocks = [_part(x, n - left, n, (1, left)) for x in leaves]
+        blocks = [_slice_rows(x, n - left, n, (1, left)) for x in leaves]
         outs = bind(Scan(batched, 1, False, 1, n_consts, 0), *body.captured, *blocks)
         parts.append([reshape(y, (left, *y.shape[2:])) for y in outs])
     whole = parts[0] if len(parts) == 1 else [concatenate(pair, 0) for pair in zip(*parts, strict=True)]
     return cast("Y", body.out_tree.unflatten(whole))
 
 
-def _part(x: ArrayLike, start: int, stop: int, lead: tuple[int, int]) -> Array:
+def _slice_rows(x: ArrayLike, start: int, stop: int, lead: tuple[int, int]) -> Array:
     rows = slice_in_dim(x, start, stop)
     return reshape(rows, (*lead, *rows.shape[1:]))
 
 
-def slices_of(what: str, leaves: Sequence[object], xs_tree: Structure, length: int | None) -> tuple[int, list[Aval]]:
+def slice_types(what: str, leaves: Sequence[object], xs_tree: Structure, length: int | None) -> tuple[int, list[Aval]]:
     """Return the number of steps, and the types of the slices of `xs`. Raises: ShapeError, ArgumentError,
     ParameterError."""
     paths = tree.paths(xs_tree, "xs")
@@ -117,7 +117,7 @@ def slices_of(what: str, leaves: Sequence[object], xs_tree: Structure, length: i
                 remedy="all leaves are run over together, along axis 0",
             )
     if length is not None:
-        n = whole_number(what, "length", length, 0)
+        n = static_int(what, "length", length, 0)
         if avals and avals[0].shape[0] != n:
             raise ShapeError(f"{what}: length is {n}, {paths[0]} is {avals[0]}", remedy="leave out length")
     elif avals:
@@ -128,7 +128,7 @@ def slices_of(what: str, leaves: Sequence[object], xs_tree: Structure, length: i
     return n, [a.with_shape(a.shape[1:]) for a in avals]
 
 
-def whole_number(what: str, name: str, value: object, least: int) -> int:
+def static_int(what: str, name: str, value: object, least: int) -> int:
     """Return a static integer argument. Raises: ArgumentError, ParameterError."""
     if isinstance(value, bool | Array | np.ndarray) or not hasattr(value, "__index__"):
         raise ArgumentError(
@@ -144,7 +144,7 @@ def whole_number(what: str, name: str, value: object, least: int) -> int:
 def _unrolled(what: str, unroll: int | bool, length: int) -> int:
     if isinstance(unroll, bool):
         return max(length, 1) if unroll else 1
-    return min(whole_number(what, "unroll", unroll, 1), max(length, 1))
+    return min(static_int(what, "unroll", unroll, 1), max(length, 1))
 
 
 # --------------------------------------------------------------------------------------------------------- fori_loop
@@ -172,8 +172,8 @@ def fori_loop(
     bounds = {"lower": lower, "upper": upper}
     static = {k: v for k, v in bounds.items() if not isinstance(v, Array | np.ndarray)}
     for name, v in static.items():
-        whole_number("fori_loop", name, v, -(1 << 63))
-    index = _index(bounds)
+        static_int("fori_loop", name, v, -(1 << 63))
+    index = _index_type(bounds)
 
     @wraps(body_fun)
     def step(val: C, i: Any) -> C:
@@ -184,7 +184,7 @@ def fori_loop(
     loop = traced_loop("fori_loop", step if callable(body_fun) else body_fun, init_val, one, (index,))
     if len(static) == 2:
         first, last = int(cast("int", lower)), int(cast("int", upper))
-        outs = _fixed(loop, first, max(last - first, 0), index, 1 if unroll is None else unroll)
+        outs = _static_fori(loop, first, max(last - first, 0), index, 1 if unroll is None else unroll)
     elif unroll is not None and unroll is not False and unroll != 1:
         raise ParameterError(
             f"fori_loop: unroll is {unroll!r}, but the bounds are arrays",
@@ -192,11 +192,11 @@ def fori_loop(
         )
     else:
         first_last = [splat(Lit.of(v, index)) if k in static else v for k, v in bounds.items()]
-        outs = _open(loop, first_last[0], first_last[1], index)
+        outs = _dynamic_fori(loop, first_last[0], first_last[1], index)
     return cast("C", loop.carry_tree.unflatten(outs))
 
 
-def _index(bounds: dict[str, ArrayLike]) -> Aval:
+def _index_type(bounds: dict[str, ArrayLike]) -> Aval:
     """Return the type of the index of a loop between bounds. Raises: ShapeError, DTypeError."""
     arrays = {k: aval_of(v) for k, v in bounds.items() if isinstance(v, Array | np.ndarray)}
     for name, a in arrays.items():
@@ -220,7 +220,7 @@ def _index(bounds: dict[str, ArrayLike]) -> Aval:
     return Aval((), int32 if all([-(1 << 31) <= v < 1 << 31 for v in given]) else int64)
 
 
-def _counting(loop: Loop, index: Aval) -> Jaxpr:
+def _counting_body(loop: Loop, index: Aval) -> Jaxpr:
     """(captured, i, carry) -> (i + 1, carry)."""
     body, n_consts = loop.body.jaxpr, len(loop.body.captured)
     b = Builder()
@@ -229,19 +229,19 @@ def _counting(loop: Loop, index: Aval) -> Jaxpr:
     return b.build((b.one(ADD, i, Lit.of(1, index)), *outs), body.name)
 
 
-def _fixed(loop: Loop, first: int, n: int, index: Aval, unroll: int | bool) -> tuple[Array, ...]:
+def _static_fori(loop: Loop, first: int, n: int, index: Aval, unroll: int | bool) -> tuple[Array, ...]:
     """A loop between static bounds: a scan whose carry counts."""
     captured = loop.body.captured
     steps = _unrolled("fori_loop", unroll, n)
-    prim = Scan(_counting(loop, index), n, False, steps, len(captured), 1 + len(loop.init))
+    prim = Scan(_counting_body(loop, index), n, False, steps, len(captured), 1 + len(loop.init))
     return bind(prim, *captured, splat(Lit.of(first, index)), *loop.init)[1:]
 
 
-def _open(loop: Loop, first: ArrayLike, last: ArrayLike, index: Aval) -> tuple[Array, ...]:
+def _dynamic_fori(loop: Loop, first: ArrayLike, last: ArrayLike, index: Aval) -> tuple[Array, ...]:
     """A loop between bounds known at run time: a while loop whose carry counts."""
     captured = loop.body.captured
     b = Builder()
     end, i = b.inputs((index, index))
     b.inputs(loop.carry_avals)
     more = b.build((b.one(LT, i, end),), f"more_{loop.body.name}")
-    return bind(While(more, _counting(loop, index), 1, len(captured)), last, *captured, first, *loop.init)[1:]
+    return bind(While(more, _counting_body(loop, index), 1, len(captured)), last, *captured, first, *loop.init)[1:]

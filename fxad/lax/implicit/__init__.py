@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy_exports import later
 
 if TYPE_CHECKING:
+    from fxad.lax.implicit.convergence import Breakdown as Breakdown
+    from fxad.lax.implicit.convergence import Convergence as Convergence
+    from fxad.lax.implicit.fixed_point import fixed_point_iteration as fixed_point_iteration
     from fxad.lax.implicit.krylov import bicgstab as bicgstab
     from fxad.lax.implicit.krylov import cg as cg
     from fxad.lax.implicit.krylov import gmres as gmres
-    from fxad.lax.implicit.picard import fixed_point_iteration as fixed_point_iteration
-    from fxad.lax.implicit.report import Breakdown as Breakdown
-    from fxad.lax.implicit.report import Convergence as Convergence
     from fxad.lax.implicit.roots import custom_fixed_point as custom_fixed_point
     from fxad.lax.implicit.roots import custom_minimize as custom_minimize
     from fxad.lax.implicit.roots import custom_root as custom_root
@@ -20,8 +20,8 @@ else:
         __name__,
         {
             "fxad.lax.implicit.krylov": "bicgstab cg gmres",
-            "fxad.lax.implicit.picard": "fixed_point_iteration",
-            "fxad.lax.implicit.report": "Breakdown Convergence",
+            "fxad.lax.implicit.fixed_point": "fixed_point_iteration",
+            "fxad.lax.implicit.convergence": "Breakdown Convergence",
             "fxad.lax.implicit.roots": "custom_fixed_point custom_minimize custom_root",
             "fxad.lax.implicit.systems": "custom_linear_solve",
         },

@@ -12,16 +12,24 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.ir import Aval, Lit
 from fxad.lax.binary import sub
-from fxad.lax.control.scanning import whole_number
+from fxad.lax.control.scanning import static_int
 from fxad.lax.creation import convert, splat
-from fxad.lax.implicit.equations import Problem
-from fxad.lax.implicit.maps import LinearMap, Unknown, function_of, operator, rotated, transposed_program, unknown
+from fxad.lax.implicit.convergence import Convergence
+from fxad.lax.implicit.maps import (
+    LinearMap,
+    Unknown,
+    rotate_operands,
+    trace_function,
+    trace_linear_map,
+    transposed_program,
+    unknown_of,
+)
 from fxad.lax.implicit.methods import Method, conjugate_gradients, gmres_cycle
 from fxad.lax.implicit.methods import bicgstab as _bicgstab
-from fxad.lax.implicit.report import Convergence
-from fxad.lax.implicit.rounds import in_rounds
+from fxad.lax.implicit.problem import Problem
+from fxad.lax.implicit.restarts import solve_with_restarts
 from fxad.lax.implicit.systems import linear_solve
-from fxad.lax.implicit.vectors import Map, Space, chosen, epsilon, norm, space_of
+from fxad.lax.implicit.vectors import Map, Space, epsilon, norm, select_value, vector_space_of
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, is_scalar
 from fxad.tracing.program import name_of
 
@@ -82,7 +90,7 @@ def bicgstab(
     Source: van der Vorst (1992); `scipy.sparse.linalg.bicgstab`
     """
     setup = _setup("bicgstab", A, b, x0, tol, atol, M)
-    limits = _Limits(_steps("bicgstab", maxiter, setup.space), 1 << 30, 0.5)
+    limits = _Limits(_step_limit("bicgstab", maxiter, setup.space), 1 << 30, 0.5)
     return setup.solved(_bicgstab, limits, hermitian=False)
 
 
@@ -112,7 +120,7 @@ def gmres(
     return _gmres(_setup("gmres", A, b, x0, tol, atol, M), restart, maxiter)
 
 
-def precise(avals: Sequence[Aval]) -> float:
+def attainable_tolerance(avals: Sequence[Aval]) -> float:
     """Return a tolerance that is attainable in these dtypes for well-conditioned systems: eps^(3/4)."""
     return float(max([epsilon(a.dtype) for a in avals if a.inexact]) ** 0.75)
 
@@ -120,30 +128,30 @@ def precise(avals: Sequence[Aval]) -> float:
 # ------------------------------------------------------------------------------------- derivatives of what is implicit
 
 
-def by_cg(g: Callable[[Any], Any], y: Any) -> Any:
+def solve_by_cg(g: Callable[[Any], Any], y: Any) -> Any:
     """Return the x with g(x) = y for a positive definite g, at the precision of the dtype. It is nan if the residual
     exceeds eps^(1/4) of y: no derivative rather than a wrong one."""
     return _cg(_tangents("cg", g, y), None)[0]
 
 
-def by_gmres(g: Callable[[Any], Any], y: Any) -> Any:
+def solve_by_gmres(g: Callable[[Any], Any], y: Any) -> Any:
     """Return the x with g(x) = y, as `by_cg`."""
     return _gmres(_tangents("gmres", g, y), 20, None)[0]
 
 
 def _tangents(what: str, g: Callable[[Any], Any], y: Any) -> _Setup:
-    tol = precise(unknown(what, "b", y)[0].avals)
+    tol = attainable_tolerance(unknown_of(what, "b", y)[0].avals)
     return replace(_setup(what, g, y, None, tol, 0.0, None), least=tol ** (1 / 3))
 
 
 def _cg(setup: _Setup, maxiter: int | None) -> tuple[Any, Convergence]:
-    limits = _Limits(_steps("cg", maxiter, setup.space), 1 << 30, 0.5)
+    limits = _Limits(_step_limit("cg", maxiter, setup.space), 1 << 30, 0.5)
     return setup.solved(conjugate_gradients, limits, hermitian=True)
 
 
 def _gmres(setup: _Setup, restart: int, maxiter: int | None) -> tuple[Any, Convergence]:
-    length = whole_number("gmres", "restart", restart, 1)
-    rounds = _steps("gmres", maxiter, setup.space)
+    length = static_int("gmres", "restart", restart, 1)
+    rounds = _step_limit("gmres", maxiter, setup.space)
     return setup.solved(gmres_cycle(length), _Limits((1 << 31) - 1 - length, rounds, 0.999), hermitian=False)
 
 
@@ -183,7 +191,7 @@ class _Setup:
             start = None if x0 is None else space.vector(x0)
             precondition: Map = (lambda v: v) if m is None else space.lifted(m)
             right = space.vector(b)
-            x, report = in_rounds(
+            x, report = solve_with_restarts(
                 method,
                 space.lifted(matvec),
                 precondition,
@@ -196,21 +204,21 @@ class _Setup:
                 limits.progress,
             )
             if self.least is not None:
-                x = chosen(report.residual_norm <= self.least * norm(right), x, float("nan"))
+                x = select_value(report.residual_norm <= self.least * norm(right), x, float("nan"))
             return space.tree(x), report
 
         symmetric = hermitian and not any([a.dtype.kind == "c" for a in self.like.avals])
         m = self.precondition
-        back = m if m is None or symmetric else _transposed(m)
+        back = m if m is None or symmetric else _transpose_map(m)
         run.__name__ = self.what
         solve, transposed = partial(run, m, None), partial(run, back, None)
         if self.x0 is None:
             found = linear_solve(self.what, "A", self.matvec, self.b, solve, transposed, symmetric, True)
             return cast("tuple[Any, Convergence]", found)
         # the guess is for this right-hand side; the systems of derivatives start from 0
-        matrix = operator(self.what, "A", self.matvec, self.like, "b")
+        matrix = trace_linear_map(self.what, "A", self.matvec, self.like, "b")
         n = len(matrix.captured)
-        apply = LinearMap(f"A {name_of(self.matvec)}", rotated(matrix.jaxpr, n), matrix.captured, self.like)
+        apply = LinearMap(f"A {name_of(self.matvec)}", rotate_operands(matrix.jaxpr, n), matrix.captured, self.like)
 
         def residual(x: Any) -> Any:
             return tree.map(sub, apply(x), self.b)
@@ -219,38 +227,38 @@ class _Setup:
             return linear_solve(self.what, "A", g, y, solve, transposed, symmetric, True)[0]
 
         residual.__name__ = name_of(self.matvec)
-        guess, equation = tree.leaves(self.x0), function_of(self.what, "A", residual, self.like, "b")
+        guess, equation = tree.leaves(self.x0), trace_function(self.what, "A", residual, self.like, "b")
         problem = Problem(self.what, self.like, guess, equation, name_of(self.matvec))
         found = problem.solved(run, lambda x0: run(m, x0, apply, self.b), tangent_solve, True)
         return cast("tuple[Any, Convergence]", found)
 
 
-def _transposed(m: LinearMap) -> LinearMap | None:
+def _transpose_map(m: LinearMap) -> LinearMap | None:
     jaxpr = transposed_program(m.jaxpr, len(m.like.avals))
     return None if jaxpr is None else m.transposed(jaxpr)
 
 
 def _setup(what: str, A: Operator, b: Any, x0: Any, tol: ArrayLike, atol: ArrayLike, M: Operator | None) -> _Setup:
-    like, leaves = unknown(what, "b", b)
+    like, leaves = unknown_of(what, "b", b)
     for path, aval in zip(like.paths, like.avals, strict=True):
         if not aval.inexact:
             raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
-    space = space_of(what, like)
+    space = vector_space_of(what, like)
     real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
     if x0 is not None:
-        x0 = _guess(what, like, x0)
+        x0 = _initial_guess(what, like, x0)
     precondition = None
     if M is not None:
-        inverse = _function(what, "M", M, like)
-        body = operator(what, "M", inverse, like, "b")
+        inverse = _matvec_function(what, "M", M, like)
+        body = trace_linear_map(what, "M", inverse, like, "b")
         n = len(body.captured)
-        precondition = LinearMap(f"M {name_of(inverse)}", rotated(body.jaxpr, n), body.captured, like)
+        precondition = LinearMap(f"M {name_of(inverse)}", rotate_operands(body.jaxpr, n), body.captured, like)
     rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
-    matvec, whole = _function(what, "A", A, like), tree.unflatten(like.structure, leaves)
+    matvec, whole = _matvec_function(what, "A", A, like), tree.unflatten(like.structure, leaves)
     return _Setup(what, matvec, whole, x0, like, space, rel, least, precondition)
 
 
-def _function(what: str, name: str, given: Any, like: Unknown) -> Callable[[Any], Any]:
+def _matvec_function(what: str, name: str, given: Any, like: Unknown) -> Callable[[Any], Any]:
     """Return a linear map given as a function or as a matrix. Raises: ArgumentError, ShapeError."""
     if callable(given):
         return cast("Callable[[Any], Any]", given)
@@ -273,8 +281,8 @@ def _function(what: str, name: str, given: Any, like: Unknown) -> Callable[[Any]
     return product
 
 
-def _guess(what: str, like: Unknown, x0: Any) -> Any:
-    found, leaves = unknown(what, "x0", x0)
+def _initial_guess(what: str, like: Unknown, x0: Any) -> Any:
+    found, leaves = unknown_of(what, "x0", x0)
     if found.structure != like.structure:
         raise TreeError(
             f"{what}: x0 is {tree.shape_text(found.structure)}, b is {tree.shape_text(like.structure)}",
@@ -298,5 +306,5 @@ def tolerance(what: str, name: str, value: Any, dtype: dtypes.DType) -> Array:
     return splat(Lit.of(value, Aval((), dtype))) if is_scalar(value) else convert(asarray(value), dtype)
 
 
-def _steps(what: str, maxiter: int | None, space: Space) -> int:
-    return max(10 * space.size, 1) if maxiter is None else whole_number(what, "maxiter", maxiter, 0)
+def _step_limit(what: str, maxiter: int | None, space: Space) -> int:
+    return max(10 * space.size, 1) if maxiter is None else static_int(what, "maxiter", maxiter, 0)

@@ -56,7 +56,7 @@ class Unknown:
         return tree.structure((self.structure.unflatten(range(len(self.avals))),))
 
 
-def unknown(what: str, name: str, value: object) -> tuple[Unknown, list[object]]:
+def unknown_of(what: str, name: str, value: object) -> tuple[Unknown, list[object]]:
     """Return the type of a value, and its leaves as arrays.
 
     Raises: ArgumentError for a leaf that is not an array; TreeError without a leaf; DTypeError without an inexact one.
@@ -79,7 +79,7 @@ def unknown(what: str, name: str, value: object) -> tuple[Unknown, list[object]]
 # ------------------------------------------------------------------------------------------------------------- bodies
 
 
-def of_type(what: str, fn: str, body: Body, like: Unknown, name: str, n_aux: int = 0) -> Body:
+def check_result_type(what: str, fn: str, body: Body, like: Unknown, name: str, n_aux: int = 0) -> Body:
     """Return the body of the function called `fn`, checked: its first results (all but `n_aux`) must have the type of
     the unknown, called `name`. Bare numbers are converted to it.
 
@@ -96,7 +96,7 @@ def of_type(what: str, fn: str, body: Body, like: Unknown, name: str, n_aux: int
     return body
 
 
-def same_tree(what: str, fn: str, found: Structure, like: Unknown, name: str, aux: bool = False) -> None:
+def check_same_tree(what: str, fn: str, found: Structure, like: Unknown, name: str, aux: bool = False) -> None:
     """Raises: TreeError naming the function and both structures."""
     if found != like.structure:
         pair = aux and found.type is tuple and found.num_children == 2 and found.children()[0] == like.structure
@@ -108,12 +108,12 @@ def same_tree(what: str, fn: str, found: Structure, like: Unknown, name: str, au
         )
 
 
-def function_of(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
+def trace_function(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
     """Trace a function from the unknown to its own type. Raises: TreeError, ShapeError, DTypeError."""
     body = traced_body(f"{what}: {role}", fn, like.argument, like.avals)
     called = f"{role} {name_of(fn)}"
-    same_tree(what, called, body.out_tree, like, name)
-    return of_type(what, called, body, like, name)
+    check_same_tree(what, called, body.out_tree, like, name)
+    return check_result_type(what, called, body, like, name)
 
 
 @final
@@ -138,7 +138,7 @@ class Solver:
         return replace(self.body, jaxpr=jaxpr, numbers=self.body.numbers[:n])
 
 
-def solver(
+def trace_solver(
     what: str, role: str, fn: Callable[..., object], solve: Callable[[Any], object], like: Unknown, name: str, aux: bool
 ) -> Solver:
     """Trace `solve`, which runs the user's solver `fn`, on a value of the type of the unknown.
@@ -161,8 +161,8 @@ def solver(
                 remedy="has_aux=True is for a solver that returns such a pair",
             )
         found, aux_tree = found.children()
-    same_tree(what, called, found, like, name, aux=True)
-    return Solver(of_type(what, called, body, like, name, aux_tree.num_leaves if aux_tree else 0), aux_tree)
+    check_same_tree(what, called, found, like, name, aux=True)
+    return Solver(check_result_type(what, called, body, like, name, aux_tree.num_leaves if aux_tree else 0), aux_tree)
 
 
 # --------------------------------------------------------------------------------------------------------------- maps
@@ -217,18 +217,18 @@ class LinearMap:
         return LinearMap(f"transpose of {self.__name__}", jaxpr, self.known, self.like)
 
 
-def operator(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
+def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
     """Trace a linear function of the unknown into a program in which each equation is linear.
 
     Raises: NotLinearError naming the equation; as `function_of`.
     """
-    body = function_of(what, role, fn, like, name)
+    body = trace_function(what, role, fn, like, name)
     n = len(body.captured)
-    form = linear_form(rotated(body.jaxpr, n), len(like.avals), f"{what}: {role} {name_of(fn)}", "its argument")
-    return replace(body, jaxpr=rotated(form, len(like.avals)))
+    form = linear_form(rotate_operands(body.jaxpr, n), len(like.avals), f"{what}: {role} {name_of(fn)}", "its argument")
+    return replace(body, jaxpr=rotate_operands(form, len(like.avals)))
 
 
-def rotated(jaxpr: Jaxpr, n: int) -> Jaxpr:
+def rotate_operands(jaxpr: Jaxpr, n: int) -> Jaxpr:
     """Return the program with its first `n` operands moved to the end: traced functions take captured operands first,
     solvers take linear ones first."""
     return reorder_ins(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))

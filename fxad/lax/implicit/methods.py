@@ -15,8 +15,17 @@ from fxad.lax.control import while_loop
 from fxad.lax.creation import convert, full, full_like, iota
 from fxad.lax.elementwise import abs as absolute
 from fxad.lax.elementwise import is_finite, sqrt
-from fxad.lax.implicit.report import Breakdown
-from fxad.lax.implicit.vectors import Map, chosen, epsilon, first_of, inner, ratio, real, short_norm
+from fxad.lax.implicit.convergence import Breakdown
+from fxad.lax.implicit.vectors import (
+    Map,
+    epsilon,
+    first_true,
+    inner_product,
+    real_part,
+    safe_ratio,
+    select_value,
+    short_norm,
+)
 from fxad.lax.linalg import triangular_solve
 from fxad.lax.reductions import dot
 from fxad.lax.shapes import broadcast_in_dim, dynamic_index_in_dim, dynamic_update_index_in_dim
@@ -43,19 +52,19 @@ def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         k, d, r, p, rz, _ = state
         image = apply(p)
-        curvature = real(inner(p, image))
-        alpha = ratio(rz, curvature)
-        why = first_of(
+        curvature = real_part(inner_product(p, image))
+        alpha = safe_ratio(rz, curvature)
+        why = first_true(
             (~is_finite(curvature), Breakdown.NOT_FINITE),
             (rz == 0, Breakdown.ORTHOGONAL),
             (curvature == 0, Breakdown.SINGULAR),
         )
         d, r = d + alpha * p, r - alpha * image
         z = precondition(r)
-        after = real(inner(r, z))
-        return k + 1, d, r, z + ratio(after, rz) * p, after, why
+        after = real_part(inner_product(r, z))
+        return k + 1, d, r, z + safe_ratio(after, rz) * p, after, why
 
-    start: tuple[Array, ...] = (zero, full_like(r, 0), r, z, real(inner(r, z)), zero)
+    start: tuple[Array, ...] = (zero, full_like(r, 0), r, z, real_part(inner_product(r, z)), zero)
     k, d, _, _, _, why = while_loop(going, step, start)
     return d, k, why
 
@@ -75,19 +84,19 @@ def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Arra
 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         k, d, r, p, v, rho, alpha, omega, _ = state
-        now = inner(shadow, r)
+        now = inner_product(shadow, r)
         lost = absolute(now) <= tiny * short_norm(shadow) * short_norm(r)
-        p = r + ratio(now, rho) * ratio(alpha, omega) * (p - omega * v)
+        p = r + safe_ratio(now, rho) * safe_ratio(alpha, omega) * (p - omega * v)
         toward = precondition(p)
         v = apply(toward)
-        across = inner(shadow, v)
-        alpha = chosen(lost, 0, ratio(now, across))
+        across = inner_product(shadow, v)
+        alpha = select_value(lost, 0, safe_ratio(now, across))
         s = r - alpha * v
         toward_s = precondition(s)
         t = apply(toward_s)
-        omega = chosen(lost, 0, ratio(inner(t, s), inner(t, t)))
+        omega = select_value(lost, 0, safe_ratio(inner_product(t, s), inner_product(t, t)))
         d, r = d + alpha * toward + omega * toward_s, s - omega * t
-        why = first_of(
+        why = first_true(
             (~is_finite(short_norm(r)), Breakdown.NOT_FINITE),
             (lost, Breakdown.ORTHOGONAL),
             ((across == 0) | ((omega == 0) & (short_norm(s) > target)), Breakdown.SINGULAR),
@@ -115,7 +124,7 @@ def gmres_cycle(length: int) -> Method:
         beta = short_norm(r)
         zero = full((), 0, dtypes.int32)
         basis = full((m + 1, n), 0, dtype)
-        basis = dynamic_update_index_in_dim(basis, ratio(full((), 1, beta.dtype), beta) * r, 0, 0)
+        basis = dynamic_update_index_in_dim(basis, safe_ratio(full((), 1, beta.dtype), beta) * r, 0, 0)
 
         def going(state: tuple[Array, ...]) -> Array:
             j, _, _, _, left, why = state
@@ -130,24 +139,24 @@ def gmres_cycle(length: int) -> Method:
             second = dot(basis.conj(), rest)
             rest = rest - dot(second, basis)
             after = short_norm(rest)
-            after = chosen(after > eps * size, after, 0)
+            after = select_value(after > eps * size, after, 0)
             below = convert(after, dtype) * convert(iota(dtypes.int32, m + 1) == j + 1, dtype)
             column = dot(turn, first + second + below)
             a = dynamic_index_in_dim(column, j, 0, keepdims=False)
             length = sqrt(absolute(a) * absolute(a) + after * after)
             singular = ~(length > eps * size)
-            cos, sin = ratio(a.conj(), convert(length, dtype)), convert(ratio(after, length), dtype)
+            cos, sin = safe_ratio(a.conj(), convert(length, dtype)), convert(safe_ratio(after, length), dtype)
             upper = dynamic_index_in_dim(turn, j, 0, keepdims=False)
             lower = dynamic_index_in_dim(turn, j + 1, 0, keepdims=False)
             turned = dynamic_update_index_in_dim(turn, cos * upper + sin * lower, j, 0)
             turned = dynamic_update_index_in_dim(turned, cos.conj() * lower - sin * upper, j + 1, 0)
             column = dynamic_update_index_in_dim(column[:m], convert(length, dtype).reshape(1), j, 0)
             filled = dynamic_update_index_in_dim(triangle, column, j, 1)
-            turn, triangle = chosen(singular, turn, turned), chosen(singular, triangle, filled)
-            basis = dynamic_update_index_in_dim(basis, ratio(full((), 1, after.dtype), after) * rest, j + 1, 0)
+            turn, triangle = select_value(singular, turn, turned), select_value(singular, triangle, filled)
+            basis = dynamic_update_index_in_dim(basis, safe_ratio(full((), 1, after.dtype), after) * rest, j + 1, 0)
             left = beta * absolute(dynamic_index_in_dim(turned, j + 1, 0, keepdims=False)[0])
-            why = first_of((~is_finite(size), Breakdown.NOT_FINITE), (singular, Breakdown.SINGULAR))
-            return j + 1, basis, triangle, turn, chosen(singular, state[4], left), why
+            why = first_true((~is_finite(size), Breakdown.NOT_FINITE), (singular, Breakdown.SINGULAR))
+            return j + 1, basis, triangle, turn, select_value(singular, state[4], left), why
 
         start: tuple[Array, ...] = (zero, basis, _identity(m, dtype), _identity(m + 1, dtype), beta, zero)
         j, basis, triangle, turn, _, why = while_loop(going, step, start)

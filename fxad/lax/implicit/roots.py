@@ -13,10 +13,10 @@ from fxad.core.builder import Builder
 from fxad.errors import DTypeError, ShapeError, TreeError
 from fxad.ir import Atom, Lit
 from fxad.lax.control.bodies import traced_body
-from fxad.lax.implicit.equations import Problem
-from fxad.lax.implicit.krylov import by_cg, by_gmres
-from fxad.lax.implicit.maps import function_of, unknown
-from fxad.lax.implicit.picard import by_iteration
+from fxad.lax.implicit.fixed_point import solve_by_iteration
+from fxad.lax.implicit.krylov import solve_by_cg, solve_by_gmres
+from fxad.lax.implicit.maps import trace_function, unknown_of
+from fxad.lax.implicit.problem import Problem
 from fxad.primitives.control.bodies import select_by_mask, with_outs
 from fxad.primitives.elementwise import MUL, NE, SELECT_N, SUB
 from fxad.tracing.program import name_of
@@ -51,8 +51,8 @@ def custom_root(
     Source: `jax.lax.custom_root`; Blondel et al., Efficient and Modular Implicit Differentiation (2022), section 2.1
     """
     what = "custom_root"
-    like, guess = unknown(what, "initial_guess", initial_guess)
-    residual = function_of(what, "f", f, like, "initial_guess")
+    like, guess = unknown_of(what, "initial_guess", initial_guess)
+    residual = trace_function(what, "f", f, like, "initial_guess")
     equation = replace(residual, jaxpr=with_outs(residual.jaxpr, select_by_mask(residual.jaxpr.outs, like.moving)))
     problem = Problem(what, like, guess, equation, name_of(f))
     return problem.solved(solve, lambda x: solve(f, x), tangent_solve, has_aux)
@@ -76,8 +76,8 @@ def custom_fixed_point(
     Type, Law, Cost, Raises: as `custom_root`.
     """
     what = "custom_fixed_point"
-    like, guess = unknown(what, "initial_guess", initial_guess)
-    step = function_of(what, "f", f, like, "initial_guess")
+    like, guess = unknown_of(what, "initial_guess", initial_guess)
+    step = trace_function(what, "f", f, like, "initial_guess")
     b = Builder()
     n = len(step.captured)
     ins = b.inputs(step.jaxpr.in_avals)
@@ -86,8 +86,8 @@ def custom_fixed_point(
     checked = solve is None and not has_aux
     equation = replace(step, jaxpr=b.build([_nan_at_nan(b, x, r) if checked else r for x, r in left], step.name))
     problem = Problem(what, like, guess, equation, name_of(f))
-    given = solve or partial(by_iteration, has_aux=has_aux)
-    return problem.solved(given, lambda x: given(f, x), tangent_solve or by_gmres, has_aux)
+    given = solve or partial(solve_by_iteration, has_aux=has_aux)
+    return problem.solved(given, lambda x: given(f, x), tangent_solve or solve_by_gmres, has_aux)
 
 
 def _nan_at_nan(b: Builder, x: Atom, y: Atom) -> Atom:
@@ -114,7 +114,7 @@ def custom_minimize(
     Type, Law, Cost, Raises: as `custom_root`; DTypeError for a guess with complex leaves.
     """
     what = "custom_minimize"
-    like, guess = unknown(what, "initial_guess", initial_guess)
+    like, guess = unknown_of(what, "initial_guess", initial_guess)
     for path, aval in zip(like.paths, like.avals, strict=True):
         if aval.dtype.kind == "c":
             raise DTypeError(
@@ -138,4 +138,4 @@ def custom_minimize(
     mask = (*[False] * len(objective.captured), *like.moving)
     stationary = replace(objective, jaxpr=grad(objective.jaxpr, mask))
     problem = Problem(what, like, guess, stationary, name_of(f))
-    return problem.solved(solve, lambda x: solve(f, x), tangent_solve or by_cg, has_aux)
+    return problem.solved(solve, lambda x: solve(f, x), tangent_solve or solve_by_cg, has_aux)

@@ -12,11 +12,11 @@ from fxad.lax.implicit.maps import (
     LinearMap,
     Unknown,
     check_flag,
-    operator,
-    rotated,
-    solver,
+    rotate_operands,
+    trace_linear_map,
+    trace_solver,
     transposed_program,
-    unknown,
+    unknown_of,
 )
 from fxad.primitives.implicit import LinearSolve
 from fxad.tracing.program import name_of
@@ -65,17 +65,17 @@ def linear_solve(
     """`custom_linear_solve` with other names in messages: `what` for the function, `role` for its argument `matvec`."""
     for name, flag in (("symmetric", symmetric), ("has_aux", has_aux)):
         check_flag(what, name, flag)
-    like, leaves = unknown(what, "b", b)
+    like, leaves = unknown_of(what, "b", b)
     for path, aval in zip(like.paths, like.avals, strict=True):
         if not aval.inexact:
             raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
-    matrix = operator(what, role, matvec, like, "b")
+    matrix = trace_linear_map(what, role, matvec, like, "b")
     captured = matrix.captured
-    apply = LinearMap(f"{role} {name_of(matvec)}", rotated(matrix.jaxpr, len(captured)), captured, like)
-    forward = solver(what, "solve", solve, lambda value: solve(apply, value), like, "b", has_aux)
+    apply = LinearMap(f"{role} {name_of(matvec)}", rotate_operands(matrix.jaxpr, len(captured)), captured, like)
+    forward = trace_solver(what, "solve", solve, lambda value: solve(apply, value), like, "b", has_aux)
     adjoint = _adjoint(what, apply, matrix, forward.solution, transpose_solve, symmetric, has_aux, like)
     jaxprs, operands = common_operands([matrix, forward.body, *adjoint])
-    bodies = [rotated(jaxpr, len(operands)) for jaxpr in jaxprs]
+    bodies = [rotate_operands(jaxpr, len(operands)) for jaxpr in jaxprs]
     outs = bind(LinearSolve(bodies[0], bodies[1], tuple(bodies[2:])), *leaves, *operands)
     return forward.result(like, outs)
 
@@ -95,13 +95,15 @@ def _adjoint(
     back = apply.jaxpr if symmetric else transposed_program(apply.jaxpr, n)
     if back is None:
         return ()
-    vecmat = replace(matrix, jaxpr=rotated(back, n))
+    vecmat = replace(matrix, jaxpr=rotate_operands(back, n))
     if transpose_solve is not None:
         turned = apply.transposed(back)
         given = transpose_solve
-        solve = solver(what, "transpose_solve", given, lambda value: given(turned, value), like, "b", has_aux).solution
+        solve = trace_solver(
+            what, "transpose_solve", given, lambda value: given(turned, value), like, "b", has_aux
+        ).solution
         return vecmat, solve
     if symmetric:
         return vecmat, forward
-    derived = transposed_program(rotated(forward.jaxpr, len(forward.captured)), n)
-    return () if derived is None else (vecmat, replace(forward, jaxpr=rotated(derived, n)))
+    derived = transposed_program(rotate_operands(forward.jaxpr, len(forward.captured)), n)
+    return () if derived is None else (vecmat, replace(forward, jaxpr=rotate_operands(derived, n)))

@@ -20,7 +20,7 @@ from fxad.lax.elementwise import is_finite, sqrt
 from fxad.lax.implicit.maps import Unknown
 from fxad.lax.reductions import dot, reduce_max, reduce_sum
 from fxad.lax.shapes import broadcast_in_dim, concatenate
-from fxad.operations.promotion import common
+from fxad.operations.promotion import promote_dtypes
 from fxad.tracing.array import Array, asarray
 
 Map = Callable[[Array], Array]
@@ -79,13 +79,13 @@ class Space:
         return lambda vector: self.vector(fn(self.tree(vector)))
 
 
-def space_of(what: str, like: Unknown) -> Space:
+def vector_space_of(what: str, like: Unknown) -> Space:
     """Return the vector space of a type: real, unless all leaves are complex; half precision is computed in single."""
     every = all([a.dtype.kind == "c" for a in like.avals])
     found = [a.dtype if every else dtypes.real_part(a.dtype) if a.dtype.kind == "c" else a.dtype for a in like.avals]
     dtype = found[0] if every else dtypes.float32
     for other in found:
-        dtype = common(what, dtype, other)
+        dtype = promote_dtypes(what, dtype, other)
     return Space(like, dtype)
 
 
@@ -99,35 +99,35 @@ def epsilon(dtype: DType) -> float:
 # ---------------------------------------------------------------------------------------------------------- arithmetic
 
 
-def inner(x: Array, y: Array) -> Array:
+def inner_product(x: Array, y: Array) -> Array:
     """Return the inner product, linear in the second argument."""
     return dot(x.conj(), y) if x.dtype.kind == "c" else dot(x, y)
 
 
-def real(x: Array) -> Array:
+def real_part(x: Array) -> Array:
     """The real part."""
     return x.real if x.dtype.kind == "c" else x
 
 
-def size_of(x: Array) -> Array:
+def max_abs(x: Array) -> Array:
     """Return the greatest absolute value, or 0 for an empty vector."""
-    return reduce_max(absolute(x), (0,)) if x.shape[0] else full((), 0, real(x).dtype)
+    return reduce_max(absolute(x), (0,)) if x.shape[0] else full((), 0, real_part(x).dtype)
 
 
-def scale_of(x: Array) -> Array:
+def safe_divisor(x: Array) -> Array:
     """Return a divisor near the greatest absolute value: the reciprocal of a number near the largest float is flushed
     to 0, and that of 0 is infinite."""
-    size = size_of(x)
+    size = max_abs(x)
     bound = 2.0**1020 if size.dtype is dtypes.float64 else 2.0**124
     return minimum(maximum(size, 1 / bound), bound)
 
 
 def norm(x: Array) -> Array:
     """Return the Euclidean norm, without overflow or underflow of squares; nan if an element is nan or infinite."""
-    scale = scale_of(x)
+    scale = safe_divisor(x)
     part = absolute(x) * (1 / scale)
     squares = reduce_sum(part * part, (0,))
-    return chosen(is_finite(squares), scale * sqrt(squares), float("nan"))
+    return select_value(is_finite(squares), scale * sqrt(squares), float("nan"))
 
 
 def short_norm(x: Array) -> Array:
@@ -136,7 +136,7 @@ def short_norm(x: Array) -> Array:
     return sqrt(reduce_sum(part * part, (0,)))
 
 
-def chosen(pred: Array, a: Array | complex, b: Array | complex) -> Array:
+def select_value(pred: Array, a: Array | complex, b: Array | complex) -> Array:
     """Select one of two values of the same type, of which one may be a Python number."""
     like = a if isinstance(a, Array) else b
     assert isinstance(like, Array)
@@ -144,14 +144,14 @@ def chosen(pred: Array, a: Array | complex, b: Array | complex) -> Array:
     return select(broadcast_in_dim(pred, like.shape, ()), first, second)
 
 
-def ratio(a: Array, b: Array) -> Array:
+def safe_ratio(a: Array, b: Array) -> Array:
     """Return a / b, or 0 where b is 0."""
-    return chosen(b != 0, a / chosen(b != 0, b, 1), 0)
+    return select_value(b != 0, a / select_value(b != 0, b, 1), 0)
 
 
-def first_of(*cases: tuple[Array, int]) -> Array:
+def first_true(*cases: tuple[Array, int]) -> Array:
     """Return the number of the first case that holds, as an int32; 0 if none does."""
     out = full((), 0, dtypes.int32)
     for pred, number in reversed(cases):
-        out = chosen(pred, full((), number, dtypes.int32), out)
+        out = select_value(pred, full((), number, dtypes.int32), out)
     return out

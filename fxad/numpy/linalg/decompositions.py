@@ -6,8 +6,8 @@ import math
 from typing import Literal, NamedTuple, overload
 
 from fxad.errors import ParameterError
+from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.binary import where
-from fxad.numpy.calls import as_array, call, calls
 from fxad.numpy.linalg.norms import norm
 from fxad.numpy.linalg.systems import inv
 from fxad.numpy.unary import isnan
@@ -50,7 +50,7 @@ def cholesky(x: ArrayLike, /, *, upper: bool = False, symmetrize_input: bool = T
     Rule: x is made Hermitian, (x + x^H) / 2, so that the gradient is too; without, its lower triangle is taken. The
           factor is nan where x is not positive definite.
     """
-    return call("cholesky", linalg.factor, (x,), upper, symmetrize_input)
+    return apply_op("cholesky", linalg.factor, (x,), upper, symmetrize_input)
 
 
 @overload
@@ -63,7 +63,7 @@ def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult | Array:
     """Q with orthonormal columns and upper triangular R; all columns of Q for "complete", R alone for "r"."""
     if mode not in ("reduced", "complete", "r"):
         raise ParameterError(f"qr: mode {mode!r} is not one of 'reduced', 'complete', 'r'")
-    q, r = calls("qr", linalg.qr, (x,), mode == "complete")
+    q, r = apply_op_all("qr", linalg.qr, (x,), mode == "complete")
     return r if mode == "r" else QRResult(q, r)
 
 
@@ -78,12 +78,12 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True, compute_uv: bool = True)
 
     Rule: full matrices have a derivative only where x is square.
     """
-    return SVDResult(*calls("svd", linalg.svd, (x,), full_matrices)) if compute_uv else svdvals(x)
+    return SVDResult(*apply_op_all("svd", linalg.svd, (x,), full_matrices)) if compute_uv else svdvals(x)
 
 
 def svdvals(x: ArrayLike, /) -> Array:
     """The singular values, descending."""
-    return call("svdvals", linalg.svdvals, (x,))
+    return apply_op("svdvals", linalg.svdvals, (x,))
 
 
 def eigh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> EighResult:
@@ -93,12 +93,12 @@ def eigh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Eig
           derivative where eigenvalues are equal: it is not finite.
     """
     static = _is_lower("eigh", UPLO), symmetrize_input, True
-    return EighResult(*calls("eigh", linalg.hermitian_eig, (x,), *static))
+    return EighResult(*apply_op_all("eigh", linalg.hermitian_eig, (x,), *static))
 
 
 def eigvalsh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Array:
     """Eigenvalues of Hermitian matrices, ascending; see `eigh`."""
-    return call("eigvalsh", linalg.hermitian_eig, (x,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
+    return apply_op("eigvalsh", linalg.hermitian_eig, (x,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
 
 
 def _is_lower(name: str, uplo: str) -> bool:
@@ -109,12 +109,12 @@ def _is_lower(name: str, uplo: str) -> bool:
 
 def eig(x: ArrayLike, /) -> EigResult:
     """Eigenvalues and right eigenvectors of square matrices."""
-    return EigResult(*calls("eig", linalg.eig, (x,), True))
+    return EigResult(*apply_op_all("eig", linalg.eig, (x,), True))
 
 
 def eigvals(x: ArrayLike, /) -> Array:
     """Eigenvalues of square matrices."""
-    return call("eigvals", linalg.eig, (x,), False)
+    return apply_op("eigvals", linalg.eig, (x,), False)
 
 
 @overload
@@ -125,7 +125,7 @@ def lu(a: ArrayLike, permute_l: Literal[True]) -> tuple[Array, Array]: ...
 
 def lu(a: ArrayLike, permute_l: bool = False) -> tuple[Array, ...]:
     """P, L and U with a = P @ L @ U; with `permute_l` P @ L and U (scipy.linalg.lu)."""
-    return calls("lu", linear_systems.lu_parts, (a,), permute_l)
+    return apply_op_all("lu", linear_systems.lu_parts, (a,), permute_l)
 
 
 def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Array:
@@ -134,8 +134,8 @@ def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Array:
     `rtol` is as in `pinv`.
     """
     if rtol is not None:
-        return call("matrix_rank", linalg.matrix_rank, (x, rtol))
-    return call("matrix_rank", linalg.matrix_rank_default, (x,))
+        return apply_op("matrix_rank", linalg.matrix_rank, (x, rtol))
+    return apply_op("matrix_rank", linalg.matrix_rank_default, (x,))
 
 
 def cond(x: ArrayLike, p: str | float | None = None) -> Array:

@@ -6,12 +6,12 @@ import math
 
 from fxad import dtypes
 from fxad.errors import ParameterError, ShapeError
-from fxad.numpy.calls import as_array, call
+from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import diagonal as _diagonal
 from fxad.numpy.shapes import expand_dims
 from fxad.numpy.unary import abs, sqrt, square
 from fxad.operations import linalg, promotion
-from fxad.operations.axes import Axes, distinct
+from fxad.operations.axes import Axes, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -47,7 +47,7 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | N
     if ord is None or ord == "fro":
         return sqrt(_squares(array).sum((-2, -1), keepdims=keepdims))
     if ord in (2, -2, "nuc"):
-        s = call("matrix_norm", linalg.svdvals, (array,))
+        s = apply_op("matrix_norm", linalg.svdvals, (array,))
         out = s.sum(-1) if ord == "nuc" else _greatest(s, -1, False) if ord == 2 else s.min(-1)
         return out[..., None, None] if keepdims else out
     if isinstance(ord, str) or ord not in (1, -1, math.inf, -math.inf):
@@ -66,7 +66,7 @@ def norm(x: ArrayLike, ord: str | float | None = None, axis: Axes = None, keepdi
     array = as_array("norm", x)
     if ord is None:
         return vector_norm(array, axis=axis, keepdims=keepdims)
-    axes = tuple(range(array.ndim)) if axis is None else distinct("norm", axis, array.ndim)
+    axes = tuple(range(array.ndim)) if axis is None else normalize_axis_tuple("norm", axis, array.ndim)
     if len(axes) == 1:
         if isinstance(ord, str):
             raise ParameterError(f"norm: ord {ord!r} is one of matrices, and axis {axes[0]} makes vectors")
@@ -80,11 +80,11 @@ def norm(x: ArrayLike, ord: str | float | None = None, axis: Axes = None, keepdi
 
 def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """The vector product along an axis of size 3; the other axes broadcast."""
-    return call("cross", linalg.cross, (x1, x2), axis)
+    return apply_op("cross", linalg.cross, (x1, x2), axis)
 
 
 def _floating(x: Array) -> Array:
-    return x.astype(promotion.inexact(x.dtype))
+    return x.astype(promotion.to_inexact_dtype(x.dtype))
 
 
 def _squares(x: Array) -> Array:

@@ -8,10 +8,10 @@ from math import prod
 from typing import NamedTuple, TypeVar
 
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
-from fxad.numpy.calls import as_array, call, calls
+from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.products import matmul
 from fxad.operations import linalg, linear_systems
-from fxad.operations.axes import axis_of, integer, items
+from fxad.operations.axes import normalize_axis_index, to_int, to_tuple
 from fxad.tracing.array import Array, ArrayLike
 
 A = TypeVar("A")
@@ -39,12 +39,12 @@ def solve(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Rule: one LU decomposition, which derivatives use again. Where x1 has no inverse, infinities and nan.
     """
-    return call("solve", linear_systems.solve, (x1, x2))
+    return apply_op("solve", linear_systems.solve, (x1, x2))
 
 
 def inv(x: ArrayLike, /) -> Array:
     """The inverse; infinities and nan where there is none."""
-    return call("inv", linear_systems.inv, (x,))
+    return apply_op("inv", linear_systems.inv, (x,))
 
 
 def det(x: ArrayLike, /) -> Array:
@@ -53,12 +53,12 @@ def det(x: ArrayLike, /) -> Array:
     Rule: its derivative is det(x) trace(x^-1 x_dot), for which x must have an inverse; up to 3 by 3 the determinant is
           a polynomial of the elements, with derivatives everywhere.
     """
-    return call("det", linear_systems.det, (x,))
+    return apply_op("det", linear_systems.det, (x,))
 
 
 def slogdet(x: ArrayLike, /) -> SlogdetResult:
     """Sign and logarithm of the absolute value of the determinant; 0 and -inf where x has no inverse."""
-    return SlogdetResult(*calls("slogdet", linear_systems.slogdet, (x,)))
+    return SlogdetResult(*apply_op_all("slogdet", linear_systems.slogdet, (x,)))
 
 
 def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None, hermitian: bool = False) -> Array:
@@ -70,8 +70,8 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None, hermitian: bool = Fa
     Rule: the derivative is that of tangents which keep the rank.
     """
     if rtol is None:
-        return call("pinv", linalg.pinv, (x,), hermitian)
-    return call("pinv", linalg.pinv_above, (x, rtol), hermitian)
+        return apply_op("pinv", linalg.pinv, (x,), hermitian)
+    return apply_op("pinv", linalg.pinv_above, (x, rtol), hermitian)
 
 
 def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None) -> LstsqResult:
@@ -80,8 +80,8 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None) -> LstsqResult
     The sums of squares that are left are always given, one for each column of b; NumPy leaves them out by the rank.
     """
     if rcond is None:
-        return LstsqResult(*calls("lstsq", linalg.lstsq_default, (a, b)))
-    return LstsqResult(*calls("lstsq", linalg.lstsq, (a, b, rcond)))
+        return LstsqResult(*apply_op_all("lstsq", linalg.lstsq_default, (a, b)))
+    return LstsqResult(*apply_op_all("lstsq", linalg.lstsq, (a, b, rcond)))
 
 
 def matrix_power(x: ArrayLike, n: int, /) -> Array:
@@ -90,17 +90,17 @@ def matrix_power(x: ArrayLike, n: int, /) -> Array:
         times = n.__index__()
     except (AttributeError, TypeError):
         raise ArgumentError(f"matrix_power: n must be an integer, got {type(n).__qualname__} {n!r}") from None
-    return call("matrix_power", linalg.matrix_power, (x,), times)
+    return apply_op("matrix_power", linalg.matrix_power, (x,), times)
 
 
 def expm(x: ArrayLike, /) -> Array:
     """The exponential of matrices, I + x + x @ x / 2 + ...."""
-    return call("expm", linalg.expm, (x,))
+    return apply_op("expm", linalg.expm, (x,))
 
 
 def multi_dot(arrays: Sequence[ArrayLike]) -> Array:
     """The matrix product of two or more arrays, in the order of fewest multiplications."""
-    given = [as_array("multi_dot", a, k) for k, a in enumerate(items("multi_dot", "arrays", arrays))]
+    given = [as_array("multi_dot", a, k) for k, a in enumerate(to_tuple("multi_dot", "arrays", arrays))]
     if len(given) < 2:
         raise ArgumentError(f"multi_dot: takes at least two arrays, got {len(given)}")
     for k, a in enumerate(given):
@@ -134,7 +134,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
     """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to its end first."""
     left, right = as_array("tensorsolve", a), as_array("tensorsolve", b, 1)
     if axes is not None:
-        last = [axis_of("tensorsolve", k, left.ndim) for k in axes]
+        last = [normalize_axis_index("tensorsolve", k, left.ndim) for k in axes]
         left = left.transpose([k for k in range(left.ndim) if k not in last] + last)
     shape = left.shape[right.ndim :]
     if left.shape[: right.ndim] != right.shape or prod(shape) != right.size:
@@ -145,7 +145,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
 def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """The inverse of what tensordot(a, ., ...) does, where the first `ind` axes of a are those of its results."""
     array = as_array("tensorinv", a)
-    ind = integer("tensorinv", "ind", ind)
+    ind = to_int("tensorinv", "ind", ind)
     if ind <= 0:
         raise ParameterError(f"tensorinv: ind must be positive, got {ind}")
     rows, columns = array.shape[:ind], array.shape[ind:]
@@ -159,13 +159,13 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
 
 def cho_factor(a: ArrayLike, lower: bool = False) -> tuple[Array, bool]:
     """The Cholesky factor, and whether it is the lower one: for `cho_solve`."""
-    return call("cho_factor", linalg.factor, (a,), not lower, False), lower
+    return apply_op("cho_factor", linalg.factor, (a,), not lower, False), lower
 
 
 def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike) -> Array:
     """The x with a @ x = b, by what `cho_factor(a)` gave."""
     c, lower = _pair("cho_solve", "c_and_lower", c_and_lower)
-    return call("cho_solve", linear_systems.cho_solve, (c, b), bool(lower))
+    return apply_op("cho_solve", linear_systems.cho_solve, (c, b), bool(lower))
 
 
 def _pair(name: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
@@ -176,15 +176,15 @@ def _pair(name: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
 
 def lu_factor(a: ArrayLike) -> tuple[Array, Array]:
     """L and U in one matrix, and the exchanges of rows: for `lu_solve`."""
-    factors, pivots = calls("lu_factor", linalg.packed_lu, (a,))
+    factors, pivots = apply_op_all("lu_factor", linalg.packed_lu, (a,))
     return factors, pivots
 
 
 def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0) -> Array:
     """The x with op(a) @ x = b, by what `lu_factor(a)` gave; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
-    if integer("lu_solve", "trans", trans) not in (0, 1, 2):
+    if to_int("lu_solve", "trans", trans) not in (0, 1, 2):
         raise ParameterError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}")
-    return call("lu_solve", linear_systems.lu_solve, (*_pair("lu_solve", "lu_and_piv", lu_and_piv), b), trans)
+    return apply_op("lu_solve", linear_systems.lu_solve, (*_pair("lu_solve", "lu_and_piv", lu_and_piv), b), trans)
 
 
 def solve_triangular(
@@ -193,7 +193,7 @@ def solve_triangular(
     """The x with op(a) @ x = b, where a is triangular; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
     if trans not in (0, 1, 2):
         raise ParameterError(f"solve_triangular: trans must be 0, 1 or 2, got {trans!r}")
-    return call("solve_triangular", linear_systems.solve_triangular, (a, b), trans, lower, unit_diagonal)
+    return apply_op("solve_triangular", linear_systems.solve_triangular, (a, b), trans, lower, unit_diagonal)
 
 
 def block_diag(*arrays: ArrayLike) -> Array:
@@ -210,4 +210,4 @@ def _rows(x: Array) -> Array:
 
 
 def _below(x: Array, y: Array) -> Array:
-    return call("block_diag", linalg.block_diagonal, (x, y))
+    return apply_op("block_diag", linalg.block_diagonal, (x, y))

@@ -19,12 +19,12 @@ def select_by_mask(xs: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
     return tuple([x for x, m in zip(xs, mask, strict=True) if m])
 
 
-def either(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
+def mask_or(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
     """Return the elementwise `or` of two masks."""
     return tuple([x or y for x, y in zip(a, b, strict=True)])
 
 
-def over(
+def with_operands(
     jaxpr: Jaxpr,
     has: Sequence[bool],
     avals: Sequence[Aval],
@@ -44,7 +44,7 @@ def over(
     return b.build(b.inline(jaxpr, [ins[k] for k, h in enumerate(has) if h]), jaxpr.name)
 
 
-def literals(operands: Sequence[Atom], wanted: Sequence[bool]) -> dict[int, Lit]:
+def literal_operands(operands: Sequence[Atom], wanted: Sequence[bool]) -> dict[int, Lit]:
     """Return the wanted operands that are literals, by their places. A body can contain these literals itself."""
     return {k: a for k, (a, w) in enumerate(zip(operands, wanted, strict=True)) if w and isinstance(a, Lit)}
 
@@ -54,7 +54,9 @@ def with_outs(jaxpr: Jaxpr, outs: Sequence[Atom]) -> Jaxpr:
     return Jaxpr(jaxpr.ins, jaxpr.eqns, tuple(outs), jaxpr.name)
 
 
-def filled_outs(outs: Sequence[Atom], has: Sequence[bool], avals: Sequence[Aval], wants: Sequence[bool]) -> list[Atom]:
+def instantiate_outs(
+    outs: Sequence[Atom], has: Sequence[bool], avals: Sequence[Aval], wants: Sequence[bool]
+) -> list[Atom]:
     """Return the tangents of the results marked in `wants`. `outs` holds those of the results marked in `has`; the
     others are zeros."""
     given = iter(outs)
@@ -62,13 +64,13 @@ def filled_outs(outs: Sequence[Atom], has: Sequence[bool], avals: Sequence[Aval]
     return [x for x, w in zip(found, wants, strict=True) if w]
 
 
-def filled_linear(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
+def instantiate_linear_outs(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
     """Return the linear half of a body, with a result for each place marked in `wants`."""
     avals = split.primal.out_avals[: len(split.out_nonzero)]
-    return with_outs(split.linear, filled_outs(split.linear.outs, split.out_nonzero, avals, wants))
+    return with_outs(split.linear, instantiate_outs(split.linear.outs, split.out_nonzero, avals, wants))
 
 
-def shared_places(groups: Sequence[Sequence[Aval]]) -> list[Aval]:
+def shared_slots(groups: Sequence[Sequence[Aval]]) -> list[Aval]:
     """Return the types of slots that hold the values of one group at a time: for each type, the largest number of
     values of that type in a group."""
     most: dict[Aval, int] = {}
@@ -78,7 +80,7 @@ def shared_places(groups: Sequence[Sequence[Aval]]) -> list[Aval]:
     return [aval for aval, count in most.items() for _ in range(count)]
 
 
-def placed(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
+def assign_slots(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
     """Return the value for each of the shared slots, or None for an unused slot."""
     left = list(values)
     out: list[A | None] = []
@@ -90,18 +92,18 @@ def placed(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
     return out
 
 
-def with_places_out(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], places: Sequence[Aval]) -> Jaxpr:
+def with_slot_results(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], places: Sequence[Aval]) -> Jaxpr:
     """Return the branch with its own results, followed by the shared slots. Unused slots are ones. Under vmap a branch
     that is not chosen may divide by a slot, and in reverse mode 0 / 0 is nan."""
     pairs = zip(values, places, strict=True)
     return with_outs(branch, (*branch.outs[:n_out], *[Lit.of(1, a) if v is None else v for v, a in pairs]))
 
 
-def with_places_in(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxpr:
+def with_slot_operands(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxpr:
     """Return the branch with its operands beyond the first `n_in` taken from the shared slots."""
     b = Builder()
     args: dict[Var, Atom] = {v: b.input(v.aval) for v in branch.ins[:n_in]}
-    for v, aval in zip(placed(branch.ins[n_in:], places), places, strict=True):
+    for v, aval in zip(assign_slots(branch.ins[n_in:], places), places, strict=True):
         there = b.input(aval)
         if v is not None:
             args[v] = there
@@ -114,12 +116,12 @@ def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Seq
     return tuple([next(given) if nz else Zero(a) for nz, a in zip(nonzero, avals, strict=True)])
 
 
-def vanishing(adjoints: Sequence[Jaxpr], at: int) -> bool:
+def is_zero_in_all(adjoints: Sequence[Jaxpr], at: int) -> bool:
     """Return True if result `at` is the literal zero in every body."""
     return all([is_zero(j.outs[at]) for j in adjoints])
 
 
-def joined_dims(
+def batch_alike(
     ctx: BatchCtx, bodies: Sequence[Jaxpr], dims: tuple[int | None, ...]
 ) -> tuple[tuple[Jaxpr, ...], tuple[int | None, ...]]:
     """Batch bodies of one type, with the mapped axis at the same place in their results."""

@@ -30,8 +30,8 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import FITTING, mistyped
 from fxad.primitives.linearity import is_linear, is_zero
+from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
 
 ONCE: Final = Once()
 
@@ -203,7 +203,9 @@ def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:
     if avals == body.in_avals:
         return
     if len(avals) != len(body.ins):
-        raise ArgumentError(f"{name}: {body.name} takes {len(body.ins)} operands, got {len(avals)}", remedy=FITTING)
+        raise ArgumentError(
+            f"{name}: {body.name} takes {len(body.ins)} operands, got {len(avals)}", remedy=MATCH_BODIES
+        )
     for k, (have, want) in enumerate(zip(avals, body.in_avals, strict=True)):
         if have is not want:
-            raise mistyped(f"{name}: operand {k} of {body.name} is {have}, its body takes {want}", have, want)
+            raise type_mismatch(f"{name}: operand {k} of {body.name} is {have}, its body takes {want}", have, want)

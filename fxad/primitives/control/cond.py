@@ -33,27 +33,27 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checking import checks
-from fxad.primitives.checks import FITTING, TOGETHER
+from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import (
-    either,
-    filled_linear,
-    filled_outs,
-    joined_dims,
-    placed,
+    assign_slots,
+    batch_alike,
+    instantiate_linear_outs,
+    instantiate_outs,
+    is_zero_in_all,
+    mask_or,
     select_by_mask,
-    shared_places,
+    shared_slots,
     spread_tangents,
-    vanishing,
     with_outs,
-    with_places_out,
+    with_slot_results,
 )
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.effects import guarded
-from fxad.primitives.control.scan import one_by_one
+from fxad.primitives.control.effects import guard_checks
+from fxad.primitives.control.scan import scan_over_examples
 from fxad.primitives.elementwise import CLAMP, EQ, SELECT_N
 from fxad.primitives.linearity import is_linear
-from fxad.primitives.shape import broadcast_to_axis, spread
+from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
+from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
 INDEX: Final = Aval((), dtypes.int32)
 SELECT: Final = "select"
@@ -108,13 +108,13 @@ class Cond(HigherOrder, Linear):
         if avals != wants:
             if len(avals) != len(wants):
                 raise ArgumentError(
-                    f"cond: takes an index and {len(first.ins)} operands, got {len(avals)} in all", remedy=FITTING
+                    f"cond: takes an index and {len(first.ins)} operands, got {len(avals)} in all", remedy=MATCH_BODIES
                 )
             k, have, want = next((k, a, w) for k, (a, w) in enumerate(zip(avals, wants, strict=True)) if a is not w)
             what = f"operand {k - 1} is {have}, its branches take {want}"
             if k == 0:
                 what = f"the index must be {want}, got {have}"
-            raise (ShapeError if have.shape != want.shape else DTypeError)(f"cond: {what}", remedy=FITTING)
+            raise (ShapeError if have.shape != want.shape else DTypeError)(f"cond: {what}", remedy=MATCH_BODIES)
         return first.out_avals
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -144,26 +144,26 @@ class Cond(HigherOrder, Linear):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         (index, *operands), (at, *where) = args, dims
         if at is None:
-            branches, out_dims = joined_dims(ctx, self.branches, tuple(where))
+            branches, out_dims = batch_alike(ctx, self.branches, tuple(where))
             return ctx(self.with_bodies(branches), *args), out_dims
         if self.batched == LOOP or self.effects:  # effects of a branch that is not chosen must not happen
-            return one_by_one(ctx, self, args, dims)
+            return scan_over_examples(ctx, self, args, dims)
         n_out = len(self.branches[0].outs)
         cases: list[Sequence[Var]] = []
         for k, branch in enumerate(self.branches):
-            if not checks(branch):
+            if not has_check(branch):
                 given, at_which = (
                     self._apart(ctx, index, k, operands, where) if self.batched == APART else (operands, where)
                 )
                 cases.append(ctx(Call(ctx.recur(branch, tuple(at_which), (0,) * n_out)[0]), *given))
                 continue
-            guard = guarded(branch)
+            guard = guard_checks(branch)
             if guard is None:
-                return one_by_one(ctx, self, args, dims)
+                return scan_over_examples(ctx, self, args, dims)
             body = ctx.recur(guard, (0, *where), (0,) * n_out)[0]
             cases.append(ctx(Call(body), self._chosen(ctx, index, k), *operands))
         shapes = dict.fromkeys([x.aval.shape for x in cases[0]])
-        which = {shape: spread(ctx, index, shape, (0,)) for shape in shapes}
+        which = {shape: emit_broadcast(ctx, index, shape, (0,)) for shape in shapes}
         picked = [ctx.one(SELECT_N, which[xs[0].aval.shape], *xs) for xs in zip(*cases, strict=True)]
         return tuple(picked), (0,) * n_out
 
@@ -185,7 +185,7 @@ class Cond(HigherOrder, Linear):
                 every = broadcast_to_axis(ctx, a, d, ctx.size, 0) if d is None else a
                 where[j] = at = d or 0
                 one = Lit.of(0.5, every.aval)
-                given[j] = ctx.one(SELECT_N, spread(ctx, chosen, every.aval.shape, (at,)), one, every)
+                given[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), one, every)
         return given, where
 
     # ----------------------------------------------------------------------------------------------- differentiation
@@ -201,10 +201,10 @@ class Cond(HigherOrder, Linear):
         fused = [ctx.recur_fused(branch, nonzero) for branch in self.branches]
         reached = fused[0][1]
         for _, found in fused[1:]:
-            reached = either(reached, found)
+            reached = mask_or(reached, found)
         n = len(avals)
         branches = [
-            with_outs(body, (*body.outs[:n], *filled_outs(body.outs[n:], found, avals, reached)))
+            with_outs(body, (*body.outs[:n], *instantiate_outs(body.outs[n:], found, avals, reached)))
             for body, found in fused
         ]
         both = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins])
@@ -216,7 +216,7 @@ class Cond(HigherOrder, Linear):
         avals = self.branches[0].out_avals
         reached = splits[0].out_nonzero
         for split in splits[1:]:
-            reached = either(reached, split.out_nonzero)
+            reached = mask_or(reached, split.out_nonzero)
         if not any(reached):
             return ctx(self, *primals), spread_tangents((), reached, avals)
         n = len(avals)
@@ -238,7 +238,7 @@ class Cond(HigherOrder, Linear):
         mask = tuple([isinstance(a, Hole) for a in operands])
         live = tuple([not isinstance(ct, Zero) for ct in cts])
         adjoints = [ctx.recur(with_outs(branch, select_by_mask(branch.outs, live)), mask) for branch in self.branches]
-        kept = [not vanishing(adjoints, k) for k in range(sum(mask))]
+        kept = [not is_zero_in_all(adjoints, k) for k in range(sum(mask))]
         slim = self.with_bodies(tuple([with_outs(adjoint, select_by_mask(adjoint.outs, kept)) for adjoint in adjoints]))
         given = [ct for ct in cts if not isinstance(ct, Zero)]
         bars = ctx(slim, index, *given, *[a for a in operands if not isinstance(a, Hole)]) if any(kept) else ()
@@ -254,7 +254,7 @@ def _bar(found: Var | None, aval: Aval) -> Cotangent:
 def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...]) -> None:
     if have != want:
         mine, first = ", ".join(map(str, have)), ", ".join(map(str, want))
-        raise ShapeError(f"cond: branch {k} {verb} ({mine}), branch 0 {verb} ({first})", remedy=TOGETHER)
+        raise ShapeError(f"cond: branch {k} {verb} ({mine}), branch 0 {verb} ({first})", remedy=TRACE_AGAIN)
 
 
 @final
@@ -276,21 +276,21 @@ class _Residuals:
             results |= {k for v, k in held.items() if k >= 0}
         self.operands = sorted([~k for k in operands])
         self.results = sorted(results)
-        self.slots = shared_places([[v.aval for v in _held(split, n_out)[0]] for split in splits])
+        self.slots = shared_slots([[v.aval for v in _held(split, n_out)[0]] for split in splits])
 
     def _filled(self, split: LinearizedBody) -> list[Var | None]:
         """Return the residual of a branch for each slot, or None for an unused slot."""
-        return placed(_held(split, self.n_out)[0], self.slots)
+        return assign_slots(_held(split, self.n_out)[0], self.slots)
 
     def primal(self, split: LinearizedBody) -> Jaxpr:
         """Return the program operands -> results, then slots."""
-        return with_places_out(split.primal, self.n_out, self._filled(split), self.slots)
+        return with_slot_results(split.primal, self.n_out, self._filled(split), self.slots)
 
     def linear(self, split: LinearizedBody, reached: tuple[bool, ...]) -> Jaxpr:
         """Return the program (tangents, then the operands, results and slots that hold residuals) -> tangents of the
         reached results."""
         body = split.primal
-        linear = filled_linear(split, reached)
+        linear = instantiate_linear_outs(split, reached)
         b = Builder()
         dots = b.inputs(linear.in_avals[: len(linear.ins) - split.n_res])
         at_operands = {k: b.input(body.ins[k].aval) for k in self.operands}

@@ -11,9 +11,9 @@ from fxad.core.liveness import over
 from fxad.core.memo import by_value
 from fxad.dtypes import bool_
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive
-from fxad.primitives.checking import Check, checking, checks
+from fxad.primitives.check import Check, has_check, prim_has_check
 from fxad.primitives.elementwise import AND
-from fxad.primitives.shape import spread
+from fxad.primitives.shape import emit_broadcast
 
 LIVE: Final = Aval((), bool_)
 _NEW: Final = -1  # marks the added operand of `with_guard` in a list of operand places
@@ -22,7 +22,7 @@ _NEW: Final = -1  # marks the added operand of `with_guard` in a list of operand
 
 
 @by_value
-def silent(jaxpr: Jaxpr) -> Jaxpr:
+def without_effects(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program without effects. Used where a program is applied a second time, for analysis.
 
     An effect whose value a result needs is kept.
@@ -33,7 +33,7 @@ def silent(jaxpr: Jaxpr) -> Jaxpr:
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
         if not live.isdisjoint(eqn.outs):
-            kept.append(silenced(eqn))
+            kept.append(eqn_without_effects(eqn))
             live.update(eqn.ins)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
@@ -42,34 +42,34 @@ def silent(jaxpr: Jaxpr) -> Jaxpr:
 
 
 @by_value
-def unchecked(jaxpr: Jaxpr) -> Jaxpr:
+def without_checks(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program without checks. Used where a program is applied to values that the user did not give, such as
     unit vectors."""
-    return rewrite(jaxpr, _unchecked) if checks(jaxpr) else jaxpr
+    return rewrite(jaxpr, _drop_checks) if has_check(jaxpr) else jaxpr
 
 
-def _unchecked(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+def _drop_checks(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
     prim = eqn.prim
     if isinstance(prim, Check):
         return ins[1 + prim.n_fields :]
-    if isinstance(prim, HigherOrder) and checking(prim):
-        return b(prim.with_bodies(tuple([unchecked(body) for body in prim.bodies])), *ins)
+    if isinstance(prim, HigherOrder) and prim_has_check(prim):
+        return b(prim.with_bodies(tuple([without_checks(body) for body in prim.bodies])), *ins)
     return None
 
 
-def quiet(eqn: Eqn) -> Eqn:
+def eqn_without_effects_and_checks(eqn: Eqn) -> Eqn:
     """Return the equation with bodies that have no effects and no checks. The bodies of its rules are unchanged."""
     prim = eqn.prim
-    if not isinstance(prim, HigherOrder) or not (prim.effects or checking(prim)):
+    if not isinstance(prim, HigherOrder) or not (prim.effects or prim_has_check(prim)):
         return eqn
-    return _in_running_bodies(eqn, prim, lambda jaxpr: unchecked(silent(jaxpr)))
+    return _in_running_bodies(eqn, prim, lambda jaxpr: without_checks(without_effects(jaxpr)))
 
 
-def silenced(eqn: Eqn) -> Eqn:
+def eqn_without_effects(eqn: Eqn) -> Eqn:
     """Return the equation with bodies that have no effects. The effects of its rules are not removed: they do not
     happen at this equation."""
     prim = eqn.prim
-    return _in_running_bodies(eqn, prim, silent) if isinstance(prim, HigherOrder) and prim.effects else eqn
+    return _in_running_bodies(eqn, prim, without_effects) if isinstance(prim, HigherOrder) and prim.effects else eqn
 
 
 def _in_running_bodies(eqn: Eqn, prim: HigherOrder, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
@@ -85,7 +85,7 @@ def _in_running_bodies(eqn: Eqn, prim: HigherOrder, change: Callable[[Jaxpr], Ja
 
 
 @by_value
-def guarded(jaxpr: Jaxpr) -> Jaxpr | None:
+def guard_checks(jaxpr: Jaxpr) -> Jaxpr | None:
     """Return the program (active, operands) -> results, in which checks fail only where `active` is true. Return None
     if a check is in a body that cannot take a further operand."""
     b = Builder()
@@ -96,9 +96,9 @@ def guarded(jaxpr: Jaxpr) -> Jaxpr | None:
         nonlocal possible
         prim = eqn.prim
         if isinstance(prim, Check):
-            return b(prim, b.one(AND, ins[0], spread(b, live, prim.sizes, ())), *ins[1:])
-        if isinstance(prim, HigherOrder) and checking(prim):
-            inner = with_guard(prim)
+            return b(prim, b.one(AND, ins[0], emit_broadcast(b, live, prim.sizes, ())), *ins[1:])
+        if isinstance(prim, HigherOrder) and prim_has_check(prim):
+            inner = guard_checks_in_bodies(prim)
             if inner is not None:
                 wider, at = inner
                 return b(wider, *ins[:at], live, *ins[at:])
@@ -109,7 +109,7 @@ def guarded(jaxpr: Jaxpr) -> Jaxpr | None:
     return b.build(outs, jaxpr.name) if possible else None
 
 
-def with_guard(prim: HigherOrder) -> tuple[Primitive, int] | None:
+def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
     """Return the equation with one more operand, and the place of that operand: a bool that enables the checks in its
     bodies.
 
@@ -117,7 +117,7 @@ def with_guard(prim: HigherOrder) -> tuple[Primitive, int] | None:
     constants, or if rules also take them.
     """
     layout = prim.layout
-    groups = {layout.group_of(k, Constant) for k in layout.running if checks(layout.bodies[k].jaxpr)}
+    groups = {layout.group_of(k, Constant) for k in layout.running if has_check(layout.bodies[k].jaxpr)}
     if len(groups) != 1 or layout.has_rules:
         return None
     (group,) = groups
@@ -128,8 +128,8 @@ def with_guard(prim: HigherOrder) -> tuple[Primitive, int] | None:
     bodies = []
     for k, body in enumerate(layout.bodies):
         takes, jaxpr = layout.takes(k), body.jaxpr
-        if checks(jaxpr):
-            guard = guarded(jaxpr)
+        if has_check(jaxpr):
+            guard = guard_checks(jaxpr)
             if guard is None:
                 return None
             jaxpr, takes = guard, (_NEW, *takes)

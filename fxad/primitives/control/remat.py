@@ -45,7 +45,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, layout_of_call
-from fxad.primitives.control.saved import split_at_saved
+from fxad.primitives.control.saved_values import split_at_saved
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.linearity import is_linear
 
@@ -97,7 +97,7 @@ class Remat(HigherOrder, Linear):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        body, left = once_each(self.body, primals)
+        body, left = deduplicate_operands(self.body, primals)
         if len(left) < len(primals):
             again = Remat(body, self.opaque)
             return again.jvp(ctx, tuple([primals[k] for k in left]), tuple([tangents[k] for k in left]))
@@ -118,7 +118,7 @@ class Remat(HigherOrder, Linear):
             outs = both[:n_out]
             known = [*[a for a, n in zip((*lins, *primals), needed, strict=False) if n], *both[n_out:]]
             # values that differ may have one tangent, x and x + 1: its cotangents are added up inside, in one order
-            back, places = once_each(back, known)
+            back, places = deduplicate_operands(back, known)
             known = [known[k] for k in places]
             tangent.update(zip(own, ctx.lin(Remat(back, True), *known) if own else (), strict=True))
             dots = iter([tangent[a] for a in split.linear.outs])
@@ -137,7 +137,7 @@ class Remat(HigherOrder, Linear):
         second derivative then differentiates the rules' results and does not apply the rules again, as without the
         segment.
         """
-        if not any(needed) and not has_rules(self.body):
+        if not any(needed) and not uses_custom_derivative(self.body):
             return self
         saving, _ = split_at_saved(split.primal)
         n = len(self.body.outs)
@@ -154,7 +154,7 @@ class Remat(HigherOrder, Linear):
         return cotangents(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
 
 
-def once_each(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr, tuple[int, ...]]:
+def deduplicate_operands(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr, tuple[int, ...]]:
     """Return the body with one operand for each distinct value, and the places of the operands that are left."""
     first: dict[Atom | Lin, int] = {}
     for k, a in enumerate(ins):
@@ -176,12 +176,12 @@ def whole_segment(jaxpr: Jaxpr) -> Remat | None:
 
 
 @by_value
-def has_rules(jaxpr: Jaxpr) -> bool:
+def uses_custom_derivative(jaxpr: Jaxpr) -> bool:
     """Return True if the program or one of its bodies uses a function with custom derivatives."""
     return any(
         [
             (isinstance(e.prim, CustomCall) and e.prim.rules.has_derivative)
-            or any([has_rules(body) for body in e.prim.bodies])
+            or any([uses_custom_derivative(body) for body in e.prim.bodies])
             for e in jaxpr.eqns
             if isinstance(e.prim, HigherOrder)
         ]
@@ -201,7 +201,7 @@ def is_opaque(jaxpr: Jaxpr) -> bool:
 
 
 @by_value
-def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
+def without_opaque(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program with its recomputations not opaque. Used where the first computation is not in the same
     program, so XLA has nothing to merge.
 
@@ -210,15 +210,15 @@ def in_the_open(jaxpr: Jaxpr) -> Jaxpr:
     """
     if not is_opaque(jaxpr):
         return jaxpr
-    return rewrite(jaxpr, _in_the_open)
+    return rewrite(jaxpr, _not_opaque)
 
 
-def _in_the_open(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+def _not_opaque(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
     prim = eqn.prim
     if isinstance(prim, Remat):
         return b.copy(eqn, ins, Remat(prim.body))
     if isinstance(prim, HigherOrder):
-        return b.copy(eqn, ins, prim.with_bodies(tuple([in_the_open(body) for body in prim.bodies])))
+        return b.copy(eqn, ins, prim.with_bodies(tuple([without_opaque(body) for body in prim.bodies])))
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, TypeAlias, TypeVar, final
+from typing import ClassVar, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -11,12 +11,14 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Slice, Times, UpTo
+from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
     Cotangent,
+    Emit,
     HigherOrder,
     Hlo,
     HloValue,
@@ -29,25 +31,37 @@ from fxad.ir import (
     NDArray,
     Primitive,
     Region,
+    Shape,
     Tangent,
     TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.primitives.checking import checks
-from fxad.primitives.checks import FITTING, TOGETHER, mistyped
-from fxad.primitives.control import scan_lowering as loops
+from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import select_by_mask, spread_tangents
-from fxad.primitives.control.effects import guarded
-from fxad.primitives.control.scan_derivative import Outside, adjoint, counted, fused, halves, linear_body
-from fxad.primitives.control.scan_parts import Steps, stopping
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.effects import guard_checks
+from fxad.primitives.control.loop_steps import (
+    COUNT,
+    LoopContext,
+    Steps,
+    fuse_tangents,
+    is_linear_body,
+    linearize_steps,
+    split_counters,
+    stack_type,
+    stop_at_count,
+    transpose_steps,
+)
+from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
+from fxad.primitives.elementwise import ADD, LT, SUB
+from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN, type_mismatch
 from fxad.primitives.reduce import ReduceMax
-from fxad.primitives.shape import Iota, broadcast_to_axis, move_axis
+from fxad.primitives.shape import Iota, broadcast_to_axis, emit_reshape, move_axis
+from fxad.primitives.slicing import Concatenate, emit_slice
 
 Dims: TypeAlias = tuple[int | None, ...]
 T = TypeVar("T")
-
-COUNT: Final = Aval((), dtypes.int32)
 
 
 @final
@@ -101,16 +115,18 @@ class Scan(HigherOrder, Linear):
         self._check_parameters()
         count, operands = self.counted(avals)
         if count not in ((), (COUNT,)):
-            raise mistyped(f"scan: the count of slices to run over must be {COUNT}, got {count[0]}", count[0], COUNT)
+            raise type_mismatch(
+                f"scan: the count of slices to run over must be {COUNT}, got {count[0]}", count[0], COUNT
+            )
         if len(operands) != len(self.body.ins):
             raise ArgumentError(
-                f"scan: {self.body.name} takes {len(self.body.ins)} operands, got {len(operands)}", remedy=FITTING
+                f"scan: {self.body.name} takes {len(self.body.ins)} operands, got {len(operands)}", remedy=MATCH_BODIES
             )
         consts, carry, xs = self.steps.split(operands)
         for group, have in (("constant", consts), ("carry", carry), ("xs", xs)):
             self._check_group(group, have)
         outs = self.body.out_avals
-        return outs[: self.n_carry] + tuple([a.with_shape((self.length, *a.shape)) for a in outs[self.n_carry :]])
+        return outs[: self.n_carry] + _stacked_types(outs[self.n_carry :], self.length)
 
     def _check_parameters(self) -> None:
         for field, least in (("length", 0), ("unroll", 1), ("n_consts", 0), ("n_carry", 0)):
@@ -129,12 +145,14 @@ class Scan(HigherOrder, Linear):
             raise ParameterError(
                 f"scan: {self.n_consts} constants and {self.n_carry} carries do not fit {self.body.name}, of "
                 f"{len(self.body.ins)} operands and {n_out} results",
-                remedy=TOGETHER,
+                remedy=TRACE_AGAIN,
             )
         carry = self.body.in_avals[self.n_consts : n]
         for k, (have, want) in enumerate(zip(self.body.out_avals, carry, strict=False)):
             if have is not want:
-                raise ShapeError(f"scan: {self.body.name} takes {want} for carry {k} and gives {have}", remedy=TOGETHER)
+                raise ShapeError(
+                    f"scan: {self.body.name} takes {want} for carry {k} and gives {have}", remedy=TRACE_AGAIN
+                )
 
     def _check_group(self, group: str, avals: tuple[Aval, ...]) -> None:
         """Check the operands of one group. Raises: DTypeError, ShapeError."""
@@ -143,10 +161,10 @@ class Scan(HigherOrder, Linear):
             if group != "xs":
                 if have is not want:
                     message = f"scan: {group} {k} of {self.body.name} is {have}, its body takes {want}"
-                    raise mistyped(message, have, want)
+                    raise type_mismatch(message, have, want)
             elif have is not want.with_shape((self.length, *want.shape)):
                 message = f"scan: {group} {k} of {self.body.name} is {have}, its body takes {self.length} slices {want}"
-                raise mistyped(message, have, want)
+                raise type_mismatch(message, have, want)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         count, operands = self.counted(args)
@@ -168,12 +186,12 @@ class Scan(HigherOrder, Linear):
         n, counts = self.length, (self.n_consts, self.n_carry)
         if n <= max(self.unroll, 1) and not (n and self.upto):
             if n:
-                return hlo.call(loops.straight(self.body, n, 0, self.reverse, *counts), (*consts, *xs, *carry))
+                return hlo.call(unrolled_steps(self.body, n, 0, self.reverse, *counts), (*consts, *xs, *carry))
             return *carry, *[hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
         blank = [hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
-        index = loops.index_aval(n)
-        more = loops.condition(self.body, n, self.unroll, *counts, self.upto)
-        trip = loops.trip(self.body, n, self.reverse, self.unroll, *counts, self.upto)
+        index = index_aval(n)
+        more = scan_condition(self.body, n, self.unroll, *counts, self.upto)
+        trip = scan_iteration(self.body, n, self.reverse, self.unroll, *counts, self.upto)
         bound = hlo.op("stablehlo.minimum", (*count, hlo.constant(Lit.of(n, COUNT))), (COUNT,)) if count else ()
         _, *state = hlo.op(
             "stablehlo.while",
@@ -184,7 +202,7 @@ class Scan(HigherOrder, Linear):
         rest = n % self.unroll
         if not rest:
             return state
-        return hlo.call(loops.straight(self.body, n, n - rest, self.reverse, *counts), (*consts, *xs, *state))
+        return hlo.call(unrolled_steps(self.body, n, n - rest, self.reverse, *counts), (*consts, *xs, *state))
 
     @property
     def layout(self) -> Layout:
@@ -230,10 +248,10 @@ class Scan(HigherOrder, Linear):
         """Batch a scan whose count differs between examples. The loop runs to the largest count, and each step is
         guarded by a branch."""
         (counts, *operands), (_, *where) = args, dims
-        guard = guarded(self.body) if checks(self.body) else None
-        if self.effects or (guard is None and checks(self.body)):  # effects beyond the count must not happen
-            return one_by_one(ctx, self, args, dims)
-        steps = stopping(self.steps, guard)
+        guard = guard_checks(self.body) if has_check(self.body) else None
+        if self.effects or (guard is None and has_check(self.body)):  # effects beyond the count must not happen
+            return scan_over_examples(ctx, self, args, dims)
+        steps = stop_at_count(self.steps, guard)
         consts, carry, xs = self.steps.split(operands)
         of_consts, of_carry, of_xs = self.steps.split(where)
         index = ctx.one(Iota((self.length,), COUNT.dtype, 0))
@@ -250,7 +268,7 @@ class Scan(HigherOrder, Linear):
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         if ctx.split:
             return self._split(ctx, count, primals, tangents, nonzero)
-        both = fused(self.steps, ctx.recur_fused, nonzero)
+        both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
         groups = zip(self.steps.split(primals), self.steps.split(dots), self.steps.split(both.ins), strict=True)
         operands = [a for values, ts, marks in groups for a in (*values, *select_by_mask(ts, marks))]
@@ -270,8 +288,8 @@ class Scan(HigherOrder, Linear):
         nonzero: tuple[bool, ...],
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         apart = self.upto or self.length > self.unroll
-        outside = Outside(ctx, primals, self.length, self.reverse, apart, self.upto)
-        both = halves(outside, self.steps, ctx.recur, nonzero)
+        outside = LoopContext(ctx, primals, self.length, self.reverse, apart, self.upto)
+        both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
         outs = ctx(self.over(both.primal), *count, *consts, *both.hoisted, *carry, *xs)
         results = outs[: len(self.body.outs)]
@@ -287,7 +305,7 @@ class Scan(HigherOrder, Linear):
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         count, operands = self.counted(mask)
-        return not any(count) and linear_body(self.body, self.n_consts, self.n_carry, operands)
+        return not any(count) and is_linear_body(self.body, self.n_consts, self.n_carry, operands)
 
     def transpose(
         self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
@@ -298,7 +316,7 @@ class Scan(HigherOrder, Linear):
         steps, places = self.steps, list(range(len(args)))
         operands: dict[int, Atom] = {k: a for k, a in enumerate(args) if not isinstance(a, Hole)}
         if not all(steps.split(mask)[1]):
-            apart = counted(steps, mask)
+            apart = split_counters(steps, mask)
             stacks = ctx(self.over(apart.known), *count, *[operands[k] for k in apart.ins])[apart.known.n_carry :]
             operands.update(enumerate(stacks, len(args)))
             places = [*apart.places, *range(len(args), len(args) + len(stacks))]
@@ -306,7 +324,7 @@ class Scan(HigherOrder, Linear):
             steps = apart.linear
         n = steps.n_carry
         given = tuple([not isinstance(ct, Zero) for ct in cts])
-        back = adjoint(steps, ctx.recur, tuple([k not in operands for k in places]), given[:n], given[n:])
+        back = transpose_steps(steps, ctx.recur, tuple([k not in operands for k in places]), given[:n], given[n:])
         consts, _, xs = steps.split(places)
         outs = ctx(
             self.over(back.steps, backward=True),
@@ -326,7 +344,7 @@ class Scan(HigherOrder, Linear):
         return (*[None for _ in count], *found)
 
 
-def one_by_one(
+def scan_over_examples(
     ctx: BatchCtx, prim: Primitive, args: tuple[Atom, ...], dims: Dims
 ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
     """Apply an equation to a stack of operands with a scan over the examples."""
@@ -355,3 +373,112 @@ def _carry_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, rows: Di
         carry = wider
         _, found = ctx.recur(steps.body, (*consts, *carry, *rows))
     return carry, found
+
+
+# ---------------------------------------------------------------------------------------------------------- lowering
+
+
+def index_aval(length: int) -> Aval:
+    """Return the type of a loop index: 32 bits if the length fits."""
+    return Aval((), dtypes.int32 if length < 1 << 31 else dtypes.int64)
+
+
+@by_value
+def scan_condition(body: Jaxpr, length: int, unroll: int, n_consts: int, n_carry: int, upto: bool) -> Jaxpr:
+    """Return (index, carry, written arrays) -> whether the loop continues. With `upto` a bound is the first operand."""
+    b = Builder()
+    steps, index = Steps(body, n_consts, n_carry), index_aval(length)
+    bound = b.input(index) if upto else Lit.of(length - length % unroll, index)
+    i = b.input(index)
+    b.inputs(_state_types(steps, length))
+    return b.build((b.one(LT, i, bound),), f"more_{body.name}")
+
+
+@by_value
+def scan_iteration(
+    body: Jaxpr, length: int, reverse: bool, unroll: int, n_consts: int, n_carry: int, upto: bool
+) -> Jaxpr:
+    """Return (constants, read arrays, index, carry, written arrays) -> (index, carry, arrays): one iteration of
+    `unroll` steps. With `upto` a bound is the first operand."""
+    b = Builder()
+    steps, index = Steps(body, n_consts, n_carry), index_aval(length)
+    bound = b.input(index) if upto else None
+    consts, _, slices = steps.split(body.in_avals)
+    fixed = b.inputs(consts)
+    xs = b.inputs(_stacked_types(slices, length))
+    i = b.input(index)
+    state: tuple[Atom, ...] = b.inputs(_state_types(steps, length))
+    last = b.one(SUB, bound, Lit.of(1, index)) if bound and reverse else Lit.of(length - 1, index)
+    for k in range(unroll):
+        at = b.one(ADD, i, Lit.of(k, index)) if k else i
+        slot = b.one(SUB, last, at) if reverse else at
+        state = _emit_step(b, steps, fixed, xs, state, slot)
+    return b.build((b.one(ADD, i, Lit.of(unroll, index)), *state), f"step_{body.name}")
+
+
+@by_value
+def unrolled_steps(body: Jaxpr, length: int, first: int, reverse: bool, n_consts: int, n_carry: int) -> Jaxpr:
+    """Return (constants, read arrays, carry, written arrays) -> (carry, arrays): the steps from `first` on, without a
+    loop. If it covers all steps, it does not write in place: it concatenates the rows at the end."""
+    b = Builder()
+    steps = Steps(body, n_consts, n_carry)
+    consts, _, slices = steps.split(body.in_avals)
+    fixed = b.inputs(consts)
+    xs = b.inputs(_stacked_types(slices, length))
+    if first:
+        state: tuple[Atom, ...] = b.inputs(_state_types(steps, length))
+        for i in range(first, length):
+            slot = Lit.of(length - 1 - i if reverse else i, index_aval(length))
+            state = _emit_step(b, steps, fixed, xs, state, slot)
+        return b.build(state, f"rest_{body.name}")
+    carry: tuple[Atom, ...] = b.inputs(body.out_avals[:n_carry])
+    rows: list[tuple[Atom, ...]] = []
+    for i in range(length):
+        slot_at = length - 1 - i if reverse else i
+        outs = b(Call(body), *fixed, *carry, *[_static_row(b, x, slot_at) for x in xs])
+        carry = outs[:n_carry]
+        rows.append(tuple([emit_reshape(b, y, (1, *y.aval.shape)) for y in outs[n_carry:]]))
+    if reverse:
+        rows.reverse()
+    ys = [column[0] if length == 1 else b.one(Concatenate(0), *column) for column in zip(*rows, strict=True)]
+    return b.build((*carry, *ys), f"steps_{body.name}")
+
+
+def _stacked_types(avals: Sequence[Aval], length: int) -> tuple[Aval, ...]:
+    return tuple([stack_type(a, length) for a in avals])
+
+
+def _state_types(steps: Steps, length: int) -> tuple[Aval, ...]:
+    """Return the types of the loop state without the index."""
+    outs = steps.body.out_avals
+    return outs[: steps.n_carry] + _stacked_types(outs[steps.n_carry :], length)
+
+
+def _static_row(emit: Emit, x: Atom, k: int) -> Atom:
+    shape = x.aval.shape
+    if shape[0] > 1:
+        x = emit_slice(emit, x, 0, k, k + 1)
+    return emit_reshape(emit, x, shape[1:])
+
+
+def _emit_step(
+    emit: Emit, steps: Steps, consts: Sequence[Atom], xs: Sequence[Atom], state: Sequence[Atom], slot: Atom
+) -> tuple[Atom, ...]:
+    """Run one step: read slot `slot`, apply the body, write the slot. `state` is the carry and the written arrays."""
+    zero = Lit.of(0, slot.aval)
+
+    def at(shape: Shape) -> tuple[Atom, ...]:
+        return slot, *[zero] * (len(shape) - 1)
+
+    carry, ys = state[: steps.n_carry], state[steps.n_carry :]
+    rows = []
+    for x in xs:
+        shape = x.aval.shape
+        row = emit.one(DynamicSlice((1, *shape[1:])), x, *at(shape))
+        rows.append(emit_reshape(emit, row, shape[1:]))
+    outs = emit(Call(steps.body), *consts, *carry, *rows)
+    written = [
+        emit.one(DYNAMIC_UPDATE_SLICE, y, emit_reshape(emit, new, (1, *new.aval.shape)), *at(y.aval.shape))
+        for y, new in zip(ys, outs[steps.n_carry :], strict=True)
+    ]
+    return *outs[: steps.n_carry], *written

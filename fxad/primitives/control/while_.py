@@ -8,8 +8,10 @@ from typing import ClassVar, Final, TypeVar, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Slice, Unknown
+from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -29,29 +31,32 @@ from fxad.ir import (
     distinct,
     primitive,
 )
-from fxad.primitives.checking import checks
-from fxad.primitives.checks import FITTING, TOGETHER
-from fxad.primitives.control.bodies import either, over, select_by_mask, spread_tangents
+from fxad.primitives.argmax import ArgMax
+from fxad.primitives.check import has_check
+from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.effects import guarded
-from fxad.primitives.control.scan import COUNT, Scan, one_by_one
-from fxad.primitives.control.scan_derivative import Outside, fused, halves
-from fxad.primitives.control.scan_parts import Marks, Steps, passing
-from fxad.primitives.control.while_steps import (
-    STEP,
-    any_live,
-    bounded,
-    counting,
-    per_example,
-    stack_of,
-    storing,
-    with_constants,
+from fxad.primitives.control.effects import guard_checks
+from fxad.primitives.control.loop_steps import (
+    COUNT,
+    LoopContext,
+    Marks,
+    Steps,
+    fuse_tangents,
+    linearize_steps,
+    stack_type,
+    unchanged_carries,
 )
-from fxad.primitives.shape import broadcast_to_axis
+from fxad.primitives.control.scan import Scan, scan_over_examples
+from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N, STOP_GRADIENT
+from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
+from fxad.primitives.reduce import ReduceOr
+from fxad.primitives.shape import ExpandDims, broadcast_to_axis, emit_broadcast
 
 T = TypeVar("T")
 
 _BOOL: Final = Aval((), dtypes.bool_)
+_FIRST: Final = Lit.of(0, COUNT)
 
 
 @final
@@ -109,32 +114,32 @@ class While(HigherOrder):
         wants = (*self.cond.in_avals[: self.n_cond], *self.body.in_avals)
         if avals != wants:
             raise self._operand_error(avals, wants)
-        return self.carry + tuple([stack_of(a, self.max_steps or 0) for a in self.rows])
+        return self.carry + tuple([stack_type(a, self.max_steps or 0) for a in self.rows])
 
     def _operand_error(self, avals: tuple[Aval, ...], wants: tuple[Aval, ...]) -> FxadError:
         if len(avals) != len(wants):
-            return ArgumentError(f"while: takes {len(wants)} operands, got {len(avals)}", remedy=FITTING)
+            return ArgumentError(f"while: takes {len(wants)} operands, got {len(avals)}", remedy=MATCH_BODIES)
         k, have, want = next((k, a, w) for k, (a, w) in enumerate(zip(avals, wants, strict=True)) if a is not w)
         groups = self.parts(range(len(wants)))
         roles = ("constant {} of cond", "constant {} of body", "carry {}")
         role = next(r.format(k - g[0]) for r, g in zip(roles, groups, strict=True) if k in g)
         error = ShapeError if have.shape != want.shape else DTypeError
-        return error(f"while: operand {k} ({role}) is {have}, its bodies take {want}", remedy=FITTING)
+        return error(f"while: operand {k} ({role}) is {have}, its bodies take {want}", remedy=MATCH_BODIES)
 
     def _check_bodies(self) -> None:
         if not 0 <= self.n_cond <= len(self.cond.ins) or not 0 <= self.n_body <= len(self.body.ins):
             raise ParameterError(
                 f"while: {self.n_cond} constants of {len(self.cond.ins)} operands of cond, "
                 f"{self.n_body} constants of {len(self.body.ins)} operands of body",
-                remedy=TOGETHER,
+                remedy=TRACE_AGAIN,
             )
         if self.max_steps is not None and self.max_steps < 0:
             raise ParameterError(f"while: max_steps is {self.max_steps}", remedy="give a number of steps >= 0")
         carry = self.carry
         if self.body.out_avals[: len(carry)] != carry:
             raise ShapeError(
-                f"while: body takes the carry ({_types(carry)}) and returns ({_types(self.body.out_avals)})",
-                remedy=TOGETHER,
+                f"while: body takes the carry ({_listed(carry)}) and returns ({_listed(self.body.out_avals)})",
+                remedy=TRACE_AGAIN,
             )
         if self.rows and self.max_steps is None:
             raise ParameterError(
@@ -143,12 +148,12 @@ class While(HigherOrder):
             )
         if self.cond.in_avals[self.n_cond :] != carry:
             raise ShapeError(
-                f"while: cond takes the carry ({_types(self.cond.in_avals[self.n_cond :])}), body ({_types(carry)})",
-                remedy=TOGETHER,
+                f"while: cond takes the carry ({_listed(self.cond.in_avals[self.n_cond :])}), body ({_listed(carry)})",
+                remedy=TRACE_AGAIN,
             )
         if self.cond.out_avals != (_BOOL,):
             raise DTypeError(
-                f"while: cond returns ({_types(self.cond.out_avals)}), not a bool without axes",
+                f"while: cond returns ({_listed(self.cond.out_avals)}), not a bool without axes",
                 remedy="let cond return one comparison",
             )
 
@@ -174,14 +179,14 @@ class While(HigherOrder):
         if self.max_steps == 0:
             return *carry, *[hlo.constant(Zero(a).instantiate()) for a in outs[len(carry) :]]
         state = (
-            hlo.constant(Lit.of(0, STEP)),
+            hlo.constant(Lit.of(0, COUNT)),
             *carry,
             *[hlo.constant(Zero(a).instantiate()) for a in outs[len(carry) :]],
         )
-        cond = bounded(self.cond, self.n_cond, self.max_steps, self.rows)
-        body = storing(self.body, self.n_body, len(carry), self.max_steps)
+        cond = bounded_predicate(self.cond, self.n_cond, self.max_steps, self.rows)
+        body = body_storing_rows(self.body, self.n_body, len(carry), self.max_steps)
         regions = (Region(cond, of_cond), Region(body, of_body))
-        return hlo.op("stablehlo.while", state, (STEP, *outs), regions=regions)[1:]
+        return hlo.op("stablehlo.while", state, (COUNT, *outs), regions=regions)[1:]
 
     @property
     def layout(self) -> Layout:
@@ -203,8 +208,8 @@ class While(HigherOrder):
         fixed = [at + k for k, s in enumerate(still) if s]
         moving = [k for k, s in enumerate(still) if not s]
         loop = While(
-            with_constants(self.cond, self.n_cond, still, (0,)),
-            with_constants(self.body, self.n_body, still, [*moving, *range(n, len(self.body.outs))]),
+            carries_to_constants(self.cond, self.n_cond, still, (0,)),
+            carries_to_constants(self.body, self.n_body, still, [*moving, *range(n, len(self.body.outs))]),
             self.n_cond + count,
             self.n_body + count,
             self.max_steps,
@@ -232,16 +237,16 @@ class While(HigherOrder):
         if not varies:
             loop = While(cond, body, self.n_cond, self.n_body, self.max_steps)
             return ctx(loop, *args[:n], *inits), out_dims
-        guard = guarded(self.body) if checks(self.body) else None
-        if self.effects or (guard is None and checks(self.body)):  # an example that has stopped must have no effects
-            return one_by_one(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
+        guard = guard_checks(self.body) if has_check(self.body) else None
+        if self.effects or (guard is None and has_check(self.body)):  # an example that has stopped must have no effects
+            return scan_over_examples(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
         endless = any(
             [isinstance(e.prim, HigherOrder) and e.prim.layout.depends for j in distinct(self.body) for e in j.eqns]
         )
         mapped = (*of_body, *carry)
-        step = per_example(
+        step = batched_step(
             body, cond, self.n_body, self.n_cond, mapped, ctx.size, endless=endless, guarded=guard is not None
         )
         loop = While(any_live(step, n), step, 0, n, self.max_steps)
@@ -250,13 +255,13 @@ class While(HigherOrder):
 
     def _varying(self, ctx: BatchCtx, of_cond: Marks, of_body: Marks, carry: Marks) -> tuple[Marks, Marks, bool]:
         """Return masks of the carries and rows that differ between examples, and whether the predicate differs."""
-        still = passing(self.steps)
+        still = unchanged_carries(self.steps)
         while True:
             found = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
             varies = ctx.recur(self.cond, _dims((*of_cond, *carry)))[1][0] is not None
             # if examples stop at different steps, every carry that changes differs between them
             moved = [d is not None or (varies and not s) for d, s in zip(found, still, strict=False)]
-            wider = either(carry, moved)
+            wider = mask_or(carry, moved)
             if wider == carry:
                 return carry, tuple([d is not None or varies for d in found[len(carry) :]]), varies
             carry = wider
@@ -266,7 +271,7 @@ class While(HigherOrder):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        still = passing(self.steps)
+        still = unchanged_carries(self.steps)
         if any(still):
             return self._jvp_of_moving(ctx, primals, tangents, still)
         _, *groups = self.parts([isinstance(t, Lin) for t in tangents])
@@ -295,7 +300,7 @@ class While(HigherOrder):
         while any((*consts, *carry)):
             nonzero = (*consts, *carry)
             found = ctx.recur(self.body, nonzero).out_nonzero if ctx.split else ctx.recur_fused(self.body, nonzero)[1]
-            wider, rows = either(carry, found[: len(carry)]), found[len(carry) :]
+            wider, rows = mask_or(carry, found[: len(carry)]), found[len(carry) :]
             if wider == carry:
                 break
             carry = wider
@@ -304,7 +309,7 @@ class While(HigherOrder):
     def _fused(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: Marks
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        both = fused(self.steps, ctx.recur_fused, nonzero)
+        both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts([t.var if isinstance(t, Lin) else t.instantiate() for t in tangents])
         n, n_dots = len(carry), both.steps.n_carry - len(carry)
@@ -327,7 +332,7 @@ class While(HigherOrder):
         """Return the predicate over this carry followed by further values."""
         avals = (*self.cond.in_avals[: self.n_cond], *steps.split(steps.body.in_avals)[1])
         has = (True,) * len(self.cond.ins) + (False,) * (len(avals) - len(self.cond.ins))
-        return over(self.cond, has, avals, (True,) * len(avals))
+        return with_operands(self.cond, has, avals, (True,) * len(avals))
 
     def _split(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: Marks
@@ -341,9 +346,12 @@ class While(HigherOrder):
             )
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts(tangents)
-        around = Outside(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)
-        both = halves(around, self.steps, ctx.recur, nonzero)
-        cond, body = counting(self.cond, self.n_cond), counting(both.primal.body, both.primal.n_consts, adding=True)
+        around = LoopContext(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)
+        both = linearize_steps(around, self.steps, ctx.recur, nonzero)
+        cond, body = (
+            count_steps(self.cond, self.n_cond),
+            count_steps(both.primal.body, both.primal.n_consts, adding=True),
+        )
         loop = While(cond, body, self.n_cond, both.primal.n_consts, self.max_steps)
         count, *outs = ctx(loop, *of_cond, *of_body, *both.hoisted, Lit.of(0, COUNT), *carry)
         results, stacks = tuple(outs[: len(self.body.outs)]), (*both.counts, *outs[len(carry) :])
@@ -364,5 +372,128 @@ def _dims(mapped: Sequence[bool]) -> tuple[int | None, ...]:
     return tuple([0 if m else None for m in mapped])
 
 
-def _types(avals: Sequence[Aval]) -> str:
+def _listed(avals: Sequence[Aval]) -> str:
     return ", ".join(map(str, avals))
+
+
+# ---------------------------------------------------------------------------------------------------------- lowering
+
+
+@by_value
+def bounded_predicate(cond: Jaxpr, n_cond: int, max_steps: int, rows: tuple[Aval, ...]) -> Jaxpr:
+    """Return the predicate over (constants, step, carry, stacks of rows) that is false after `max_steps`."""
+    b = Builder()
+    consts = b.inputs(cond.in_avals[:n_cond])
+    step = b.input(COUNT)
+    (more,) = b.inline(cond, (*consts, *b.inputs(cond.in_avals[n_cond:])))
+    b.inputs([stack_type(a, max_steps) for a in rows])
+    return b.build((b.one(AND, more, b.one(LT, step, Lit.of(max_steps, COUNT))),), cond.name)
+
+
+@by_value
+def body_storing_rows(body: Jaxpr, n_consts: int, n_carry: int, max_steps: int) -> Jaxpr:
+    """Return (constants, step, carry, stacks) -> (next step, carry, stacks), which writes the rows of this step into
+    the stacks."""
+    b = Builder()
+    consts = b.inputs(body.in_avals[:n_consts])
+    step = b.input(COUNT)
+    outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
+    rows = outs[n_carry:]
+    stacks = b.inputs([stack_type(a.aval, max_steps) for a in rows])
+    stored = [
+        b.one(DynamicUpdateSlice(), stack, _as_row(b, row), step, *[_FIRST] * row.aval.ndim)
+        for stack, row in zip(stacks, rows, strict=True)
+    ]
+    return b.build((b.one(ADD, step, Lit.of(1, COUNT)), *outs[:n_carry], *stored), body.name)
+
+
+def _as_row(b: Builder, a: Atom) -> Atom:
+    return a.with_aval((1, *a.aval.shape)) if isinstance(a, Lit) else b.one(ExpandDims((0,)), a)
+
+
+# ---------------------------------------------------------------------------------------------------------- batching
+
+
+def batched_step(
+    body: Jaxpr,
+    cond: Jaxpr,
+    n_body: int,
+    n_cond: int,
+    mapped: tuple[bool, ...],
+    size: int,
+    *,
+    endless: bool,
+    guarded: bool,
+) -> Jaxpr:
+    """Return one step of a batched loop: (constants of cond, constants of body, live, carry) -> (live, carry, rows).
+
+    `body` and `cond` are batched; `mapped` marks the mapped operands of `body`. The carry of an example that is not
+    live is unchanged bit for bit, and its rows are zero. `endless`: the body contains loops that may not terminate for
+    an example that has stopped; such an example then uses the operands of a live one. `guarded`: the first operand of
+    `body` marks the live examples, for its checks.
+    """
+    avals = body.in_avals[guarded:]
+    n_carry = len(avals) - n_body
+    b = Builder()
+    of_cond, of_body = b.inputs(cond.in_avals[:n_cond]), b.inputs(avals[:n_body])
+    live = b.input(Aval((size,), dtypes.bool_))
+    carry = b.inputs(avals[n_body:])
+    one = b.one(ArgMax(0, dtypes.int32), live) if endless and size else None  # without examples none is live
+    operands = [_operand_of_live(b, x, one, live) if m else x for x, m in zip((*of_body, *carry), mapped, strict=True)]
+    stepped = b.inline(body, (*[live] * guarded, *operands))
+    # a carry that no step changes needs no select
+    olds = zip(carry, mapped[n_body:], body.ins[guarded + n_body :], strict=True)
+    state = [
+        old if a is v or not m else _select_live(b, live, new, old)
+        for new, a, (old, m, v) in zip(stepped, body.outs, olds, strict=False)
+    ]
+    rows = [_select_live(b, live, row, Zero(row.aval).instantiate()) for row in stepped[n_carry:]]
+    (more,) = b.inline(cond, (*of_cond, *state))
+    return b.build((b.one(AND, live, more), *state, *rows), body.name)
+
+
+def _select_live(b: Builder, live: Atom, new: Atom, old: Atom) -> Atom:
+    return b.one(SELECT_N, emit_broadcast(b, live, new.aval.shape, (0,)), old, new)
+
+
+def _operand_of_live(b: Builder, x: Atom, one: Atom | None, live: Atom) -> Atom:
+    """Return an operand of a step. For examples that have stopped it holds the values of example `one`, or, if `one` is
+    None, its own values as constants.
+
+    The step of an example that has stopped is discarded, and so is its derivative. If that derivative is not finite, 0
+    times it would be nan. A constant has no derivative.
+    """
+    if one is not None:
+        row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, one, *[_FIRST] * (x.aval.ndim - 1))
+        return _select_live(b, live, x, emit_broadcast(b, row, x.aval.shape, tuple(range(x.aval.ndim))))
+    return _select_live(b, live, x, b.one(STOP_GRADIENT, x)) if x.aval.inexact else x
+
+
+def any_live(step: Jaxpr, n_consts: int) -> Jaxpr:
+    """Return (live, carry) -> bool: whether any example is live."""
+    b = Builder()
+    live, *_ = b.inputs(step.in_avals[n_consts:])
+    return b.build((b.one(ReduceOr((0,)), live),), "any")
+
+
+# --------------------------------------------------------------------------------------------------- differentiation
+
+
+def carries_to_constants(body: Jaxpr, n_consts: int, still: tuple[bool, ...], outs: Sequence[int]) -> Jaxpr:
+    """Return the body with the marked carries moved behind its constants, and with its results in `outs`."""
+    fixed = [n_consts + k for k, s in enumerate(still) if s]
+    moving = [n_consts + k for k, s in enumerate(still) if not s]
+    b = Builder()
+    ins = {k: b.input(body.in_avals[k]) for k in (*range(n_consts), *fixed, *moving)}
+    results = b.inline(body, [ins[k] for k in range(len(ins))])
+    return b.build([results[k] for k in outs], body.name)
+
+
+def count_steps(body: Jaxpr, n_consts: int, *, adding: bool = False) -> Jaxpr:
+    """Return the body over a carry that begins with the number of steps taken; with `adding` it also returns the next
+    number."""
+    b = Builder()
+    consts = b.inputs(body.in_avals[:n_consts])
+    count = b.input(COUNT)
+    outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
+    return b.build((b.one(ADD, count, Lit.of(1, COUNT)), *outs) if adding else outs, body.name)

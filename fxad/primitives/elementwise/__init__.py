@@ -23,6 +23,16 @@ from fxad.primitives.elementwise.arithmetic import (
     Rem,
     Sub,
 )
+from fxad.primitives.elementwise.complex_parts import (
+    COMPLEX,
+    CONJ,
+    IMAG,
+    REAL,
+    Complex,
+    Conj,
+    Imag,
+    Real,
+)
 from fxad.primitives.elementwise.convert import (
     STOP_GRADIENT,
     BitcastConvertType,
@@ -79,16 +89,6 @@ from fxad.primitives.elementwise.logic import (
     ShiftRightArithmetic,
     ShiftRightLogical,
     Xor,
-)
-from fxad.primitives.elementwise.parts import (
-    COMPLEX,
-    CONJ,
-    IMAG,
-    REAL,
-    Complex,
-    Conj,
-    Imag,
-    Real,
 )
 from fxad.primitives.elementwise.powers import (
     ABS,

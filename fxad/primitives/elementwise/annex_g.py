@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, final
 
 from fxad import dtypes
 from fxad.ir import Aval, Hlo, HloValue, Lit
-from fxad.primitives.elementwise.family import Unary, compared
+from fxad.primitives.elementwise.family import Unary, emit_compare
 
 Complex: TypeAlias = "tuple[Real, Real]"
 
@@ -44,7 +44,7 @@ class Real:
         return Real(self.hlo, self.hlo.constant(Lit.of(value, self.aval)), self.aval)
 
     def _compared(self, direction: str, other: Real) -> Real:
-        (out,) = compared(self.hlo, direction, (self.value, other.value), self.aval)
+        (out,) = emit_compare(self.hlo, direction, (self.value, other.value), self.aval)
         return Real(self.hlo, out, self.aval.with_dtype(dtypes.bool_))
 
     def equals(self, value: float) -> Real:

@@ -25,12 +25,12 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.family import ORDERED, REAL, Binary, Compare, Unary, compared, filled
+from fxad.primitives.elementwise.family import ORDERED, REAL, Binary, Compare, Unary, emit_compare, literal_like
 from fxad.primitives.elementwise.logic import EQ, GT, LT
 from fxad.primitives.elementwise.select import SELECT_N
 
 
-def scaled(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
+def scale_tangent(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
     """The tangent `t` times a primal value of its type."""
     return t if type(t) is Zero else ctx.lin_one(MUL, t, slope)
 
@@ -45,7 +45,7 @@ def _guarded(
     """
     if aval.dtype not in dtypes.INTEGER:
         return hlo.op(op, args, [aval])
-    (none,) = compared(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
+    (none,) = emit_compare(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
     by = hlo.op("stablehlo.select", (none, hlo.constant(Lit.of(1, aval)), args[1]), [aval])
     found = hlo.op(op, (args[0], *by), [aval])
     return hlo.op("stablehlo.select", (none, at_zero(), *found), [aval])
@@ -131,8 +131,8 @@ class Mul(Binary, Linear):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if x is y:
-            return scaled(ctx, tx, ctx.one(MUL, x, filled(2.0, x)))
-        return ctx.add(scaled(ctx, tx, y), scaled(ctx, ty, x))
+            return scale_tangent(ctx, tx, ctx.one(MUL, x, literal_like(2.0, x)))
+        return ctx.add(scale_tangent(ctx, tx, y), scale_tangent(ctx, ty, x))
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask in ((True, False), (False, True))
@@ -151,7 +151,7 @@ def _scaled(ctx: TransposeCtx, ct: Cotangent, by: Atom) -> Cotangent:
     if isinstance(ct, Zero):
         return ct
     # the cotangent of a sum is all ones: 1 * x is x, bit for bit, but for the signs of complex zeros
-    if isinstance(ct, Lit) and ct.aval.dtype not in dtypes.COMPLEX and ct is filled(1, ct):
+    if isinstance(ct, Lit) and ct.aval.dtype not in dtypes.COMPLEX and ct is literal_like(1, ct):
         return by
     return ctx.one(MUL, ct, by)
 
@@ -187,8 +187,8 @@ class Div(Binary, Linear):
         if isinstance(ty, Zero):
             return ctx.lin_one(DIV, tx, y)
         if isinstance(tx, Zero):
-            return scaled(ctx, ty, ctx.one(NEG, ctx.one(DIV, z, y)))
-        return ctx.lin_one(DIV, ctx.lin_one(SUB, tx, scaled(ctx, ty, z)), y)
+            return scale_tangent(ctx, ty, ctx.one(NEG, ctx.one(DIV, z, y)))
+        return ctx.lin_one(DIV, ctx.lin_one(SUB, tx, scale_tangent(ctx, ty, z)), y)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True, False)
@@ -229,7 +229,7 @@ class Rem(Binary):
             return tx
         # x - z is a multiple of y exactly, so this quotient is the integral one
         slope = ctx.one(DIV, ctx.one(SUB, z, x), y)
-        return ctx.add(tx, scaled(ctx, ty, slope))
+        return ctx.add(tx, scale_tangent(ctx, ty, slope))
 
 
 @final
@@ -281,8 +281,8 @@ def _extremum(ctx: JvpCtx, beats: Compare, loses: Compare, x: Atom, y: Atom, tx:
     def share(t: Tangent, won: Compare) -> Tangent:
         if isinstance(t, Zero):
             return t
-        alone = ctx.one(SELECT_N, ctx.one(won, x, y), filled(0.0, x), filled(1.0, x))
-        return scaled(ctx, t, ctx.one(SELECT_N, tied, alone, filled(0.5, x)))
+        alone = ctx.one(SELECT_N, ctx.one(won, x, y), literal_like(0.0, x), literal_like(1.0, x))
+        return scale_tangent(ctx, t, ctx.one(SELECT_N, tied, alone, literal_like(0.5, x)))
 
     return ctx.add(share(tx, beats), share(ty, loses))
 

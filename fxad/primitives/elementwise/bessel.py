@@ -8,9 +8,9 @@ from typing import ClassVar, Final, final
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, Zero, primitive
-from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scaled
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, filled
-from fxad.primitives.elementwise.formula import Formulas, chebyshev, program, widely
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
+from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like
+from fxad.primitives.elementwise.formula import Formulas, chebyshev, formula_program, lower_in_float32
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.powers import SIGN
 from fxad.primitives.elementwise.references import scipy_special
@@ -59,11 +59,13 @@ class BesselI0e(Unary):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        return widely(hlo, args, ins[0], lambda wide, t: hlo.call(program("bessel_i0e", (t,), _i0e), wide)[0])
+        return lower_in_float32(
+            hlo, args, ins[0], lambda wide, t: hlo.call(formula_program("bessel_i0e", (t,), _i0e), wide)[0]
+        )
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         slope = ctx.one(SUB, ctx.one(BESSEL_I1E, x), ctx.one(MUL, ctx.one(SIGN, x), y))
-        return scaled(ctx, t, slope)
+        return scale_tangent(ctx, t, slope)
 
 
 def _i0e(f: Formulas) -> Formulas:
@@ -91,11 +93,11 @@ class BesselI1e(Unary):
         return scipy_special("i1e", x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        zero = ctx.one(EQ, x, filled(0, x))
-        divisor = ctx.one(SELECT_N, zero, x, filled(1, x))
-        ratio = ctx.one(SELECT_N, zero, ctx.one(DIV, y, divisor), filled(0.5, x))
+        zero = ctx.one(EQ, x, literal_like(0, x))
+        divisor = ctx.one(SELECT_N, zero, x, literal_like(1, x))
+        ratio = ctx.one(SELECT_N, zero, ctx.one(DIV, y, divisor), literal_like(0.5, x))
         slope = ctx.one(SUB, ctx.one(BESSEL_I0E, x), ctx.one(ADD, ctx.one(MUL, ctx.one(SIGN, x), y), ratio))
-        return scaled(ctx, t, slope)
+        return scale_tangent(ctx, t, slope)
 
 
 @final
@@ -120,8 +122,8 @@ class Zeta(Binary):
             raise NotDifferentiableError(
                 "zeta: the derivative in the exponent x is not known", remedy="apply stop_gradient to the first operand"
             )
-        slope = ctx.one(NEG, ctx.one(MUL, x, ctx.one(ZETA, ctx.one(ADD, x, filled(1, x)), y)))
-        return scaled(ctx, ty, slope)
+        slope = ctx.one(NEG, ctx.one(MUL, x, ctx.one(ZETA, ctx.one(ADD, x, literal_like(1, x)), y)))
+        return scale_tangent(ctx, ty, slope)
 
 
 BESSEL_I0E: Final = BesselI0e()

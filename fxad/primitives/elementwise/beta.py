@@ -16,14 +16,20 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
-from fxad.primitives.checks import operands
-from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scaled
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P
-from fxad.primitives.elementwise.family import WIDER, batched, filled, refused, widened
-from fxad.primitives.elementwise.formula import Formula, Formulas, converged, program, widely
+from fxad.primitives.elementwise.family import WIDER, as_accumulated, batch_elementwise, literal_like, operand_error
+from fxad.primitives.elementwise.formula import (
+    Formula,
+    Formulas,
+    formula_program,
+    iterate_until_converged,
+    lower_in_float32,
+)
 from fxad.primitives.elementwise.gamma import excess, log_gamma_1p, stirling
 from fxad.primitives.elementwise.references import scipy_special
 from fxad.primitives.elementwise.special import LGAMMA
+from fxad.primitives.operand_checks import check_count
 
 
 @final
@@ -42,25 +48,25 @@ class RegularizedIncompleteBeta(Primitive):
     takes: ClassVar[frozenset[DType]] = WIDER
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        a, b, x = operands(self, avals, 3)
+        a, b, x = check_count(self, avals, 3)
         if a is not b or a is not x or a.dtype not in self.takes:
-            raise refused(self, self.takes, a, b, x)
+            raise operand_error(self, self.takes, a, b, x)
         return (a,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        a, b, x = [widened(v) for v in args]
+        a, b, x = [as_accumulated(v) for v in args]
         with np.errstate(all="ignore"):
             return (scipy_special("betainc", a, b, x).astype(args[0].dtype),)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        return widely(hlo, args, ins[0], lambda wide, t: _meaning(hlo, wide, t))
+        return lower_in_float32(hlo, args, ins[0], lambda wide, t: _meaning(hlo, wide, t))
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        return batched(self, ctx, args, dims)
+        return batch_elementwise(self, ctx, args, dims)
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
@@ -72,18 +78,18 @@ class RegularizedIncompleteBeta(Primitive):
                     f"{self.name}: the derivative in {name} is not known",
                     remedy="apply stop_gradient to the first two operands",
                 )
-        one = filled(1, a)
+        one = literal_like(1, a)
         left = ctx.one(MUL, ctx.one(SUB, a, one), ctx.one(LOG, x))
         right = ctx.one(MUL, ctx.one(SUB, b, one), ctx.one(LOG1P, ctx.one(NEG, x)))
         apart = ctx.one(ADD, ctx.one(LGAMMA, a), ctx.one(LGAMMA, b))
         scale = ctx.one(SUB, ctx.one(LGAMMA, ctx.one(ADD, a, b)), apart)
         slope = ctx.one(EXP, ctx.one(ADD, ctx.one(ADD, left, right), scale))
-        return ctx(self, *primals), (scaled(ctx, tangents[2], slope),)
+        return ctx(self, *primals), (scale_tangent(ctx, tangents[2], slope),)
 
 
 def _meaning(hlo: Hlo, args: Sequence[HloValue], t: Aval) -> HloValue:
     mask = t.with_dtype(dtypes.bool_)
-    inside, swapped, *clear = hlo.call(program("beta_start", (t,) * 3, _start), args)
+    inside, swapped, *clear = hlo.call(formula_program("beta_start", (t,) * 3, _start), args)
     (ratio,) = _fraction(hlo, tuple(clear), inside, t)
 
     def end(f: Formulas) -> Formulas:
@@ -97,7 +103,7 @@ def _meaning(hlo: Hlo, args: Sequence[HloValue], t: Aval) -> HloValue:
         return (inside.where(value, edge),)
 
     types = (mask, mask, *[t] * 8)
-    return hlo.call(program("beta_end", types, end), (inside, swapped, *clear, ratio, *args))[0]
+    return hlo.call(formula_program("beta_end", types, end), (inside, swapped, *clear, ratio, *args))[0]
 
 
 def _start(f: Formulas) -> Formulas:
@@ -132,7 +138,7 @@ def _fraction(hlo: Hlo, args: tuple[HloValue, ...], here: HloValue, t: Aval) -> 
         change = c * d
         return abs(change - 1) > 4 * x.eps, (m, c, d, h * change)
 
-    return converged(hlo, "beta_fraction", here, args, t, start, step, keep=(3,))
+    return iterate_until_converged(hlo, "beta_fraction", here, args, t, start, step, keep=(3,))
 
 
 def _away(x: Formula) -> Formula:

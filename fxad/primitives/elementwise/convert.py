@@ -28,8 +28,8 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import operands
-from fxad.primitives.elementwise.family import ANY, REAL, WIDE, Unary, nonzero, refused
+from fxad.primitives.elementwise.family import ANY, REAL, WIDE, Unary, nonzero_mask, operand_error
+from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import move_axis
 
 
@@ -49,7 +49,7 @@ class ConvertElementType(Unary, Linear):
     dtype: DType
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         return (Aval(x.shape, self.dtype),)
 
     def compute(self, x: NDArray) -> object:
@@ -67,7 +67,7 @@ class ConvertElementType(Unary, Linear):
     ) -> Sequence[HloValue]:
         (x,) = ins
         if self.dtype == dtypes.bool_:
-            return (nonzero(hlo, args[0], x),)
+            return (nonzero_mask(hlo, args[0], x),)
         if x.dtype in dtypes.COMPLEX and self.dtype not in dtypes.COMPLEX:
             args = hlo.op("stablehlo.real", args, (x.with_dtype(dtypes.real_part(x.dtype)),))
         return hlo.op("stablehlo.convert", args, outs)
@@ -111,7 +111,7 @@ class BitcastConvertType(Primitive):
     dtype: DType
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
+        (x,) = check_count(self, avals, 1)
         for dtype in (x.dtype, self.dtype):
             if dtype not in REAL:
                 raise DTypeError(f"bitcast_convert_type: takes integers and floats, got {x} to {dtypes.short(dtype)}")
@@ -168,7 +168,7 @@ class ReducePrecision(Unary):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise refused(self, self.takes, *operands(self, avals, 1))
+            raise operand_error(self, self.takes, *check_count(self, avals, 1))
         if self.exponent_bits < 1 or self.mantissa_bits < 0:
             raise ParameterError(
                 f"reduce_precision: needs exponent_bits >= 1 and mantissa_bits >= 0, "

@@ -12,8 +12,8 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, primitive
 from fxad.primitives.elementwise import annex_g
-from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, scaled
-from fxad.primitives.elementwise.family import Unary, filled
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, scale_tangent
+from fxad.primitives.elementwise.family import Unary, literal_like
 from fxad.primitives.elementwise.references import log1p_complex
 
 
@@ -36,7 +36,7 @@ class Exp(Unary):
         return np.exp(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, y)
+        return scale_tangent(ctx, t, y)
 
 
 @final
@@ -61,7 +61,7 @@ class Exp2(Unary):
         return hlo.op("stablehlo.power", (hlo.constant(Lit.of(2, ins[0])), *args), outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(MUL, y, filled(math.log(2), y)))
+        return scale_tangent(ctx, t, ctx.one(MUL, y, literal_like(math.log(2), y)))
 
 
 @final
@@ -84,7 +84,7 @@ class Expm1(Unary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         # not 1 + y, which has lost exp(x) where y is close to -1
-        return scaled(ctx, t, ctx.one(EXP, x))
+        return scale_tangent(ctx, t, ctx.one(EXP, x))
 
 
 @final
@@ -128,7 +128,7 @@ class Log1p(Unary):
         return log1p_complex(x) if x.dtype in dtypes.COMPLEX else np.log1p(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return ctx.lin_one(DIV, t, ctx.one(ADD, x, filled(1.0, x)))
+        return ctx.lin_one(DIV, t, ctx.one(ADD, x, literal_like(1.0, x)))
 
 
 @final
@@ -149,7 +149,7 @@ class Logistic(Unary):
         return np.divide(1, np.add(1, np.exp(np.negative(x))))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(MUL, y, ctx.one(SUB, filled(1.0, y), y)))
+        return scale_tangent(ctx, t, ctx.one(MUL, y, ctx.one(SUB, literal_like(1.0, y), y)))
 
 
 @final
@@ -181,7 +181,7 @@ class Logit(Unary):
         return hlo.op("stablehlo.convert", found, outs) if small else found
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return ctx.lin_one(DIV, t, ctx.one(MUL, x, ctx.one(SUB, filled(1.0, x), x)))
+        return ctx.lin_one(DIV, t, ctx.one(MUL, x, ctx.one(SUB, literal_like(1.0, x), x)))
 
 
 EXP: Final = Exp()

@@ -18,7 +18,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, FxadError, ShapeError
 from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, JvpCtx, Lit, NDArray, Primitive, Tangent, Zero
-from fxad.primitives.checks import operands
+from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import broadcast_to_axis
 
 # -------------------------------------------------------------------------------------------------- dtypes by kind
@@ -50,7 +50,7 @@ _KIND: Final = MappingProxyType(
 )
 
 
-def refused(prim: Primitive, takes: frozenset[DType], *avals: Aval) -> FxadError:
+def operand_error(prim: Primitive, takes: frozenset[DType], *avals: Aval) -> FxadError:
     """Return the error for operands of another kind, another shape or unequal dtypes."""
     for a in avals:
         if a.dtype not in takes:
@@ -67,12 +67,12 @@ def refused(prim: Primitive, takes: frozenset[DType], *avals: Aval) -> FxadError
 # --------------------------------------------------------------------------------------------------- shared pieces
 
 
-def filled(value: object, like: Atom) -> Lit:
+def literal_like(value: object, like: Atom) -> Lit:
     """The literal of `value` with the type of `like`."""
     return Lit.of(value, like.aval)
 
 
-def batched(
+def batch_elementwise(
     prim: Primitive, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
 ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
     """Batch an elementwise primitive: all operands get the mapped axis at the place of the first mapped one."""
@@ -82,7 +82,7 @@ def batched(
     return ctx(prim, *args), (at,)
 
 
-def widened(x: NDArray) -> NDArray:
+def as_accumulated(x: NDArray) -> NDArray:
     """Return floats below 32 bits as float32, in which NumPy computes them; others unchanged."""
     return x.astype(dtypes.accumulated(x.dtype), copy=False)
 
@@ -106,14 +106,14 @@ class Unary(Primitive):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) == 1 and avals[0].dtype in self.takes:
             return avals
-        raise refused(self, self.takes, *operands(self, avals, 1))
+        raise operand_error(self, self.takes, *check_count(self, avals, 1))
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
         (out,) = self.abstract_eval(Aval(x.shape, x.dtype))
         with np.errstate(all="ignore"):
-            return (np.asarray(self.compute(widened(x))).astype(out.dtype, copy=False),)
+            return (np.asarray(self.compute(as_accumulated(x))).astype(out.dtype, copy=False),)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
@@ -154,13 +154,13 @@ class Binary(Primitive):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) == 2 and avals[0] is avals[1] and avals[0].dtype in self.takes:
             return avals[:1]
-        raise refused(self, self.takes, *operands(self, avals, 2))
+        raise operand_error(self, self.takes, *check_count(self, avals, 2))
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         x, y = args
         with np.errstate(all="ignore"):
-            return (np.asarray(self.compute(widened(x), widened(y))).astype(x.dtype, copy=False),)
+            return (np.asarray(self.compute(as_accumulated(x), as_accumulated(y))).astype(x.dtype, copy=False),)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
@@ -171,7 +171,7 @@ class Binary(Primitive):
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        return batched(self, ctx, args, dims)
+        return batch_elementwise(self, ctx, args, dims)
 
     @final
     def jvp(
@@ -198,7 +198,7 @@ class Compare(Primitive):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) == 2 and avals[0] is avals[1] and avals[0].dtype in self.takes:
             return (avals[0].with_dtype(dtypes.bool_),)
-        raise refused(self, self.takes, *operands(self, avals, 2))
+        raise operand_error(self, self.takes, *check_count(self, avals, 2))
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -209,13 +209,13 @@ class Compare(Primitive):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        return compared(hlo, self.direction, args, ins[0])
+        return emit_compare(hlo, self.direction, args, ins[0])
 
     @final
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        return batched(self, ctx, args, dims)
+        return batch_elementwise(self, ctx, args, dims)
 
     @final
     def jvp(
@@ -225,7 +225,7 @@ class Compare(Primitive):
         return outs, (Zero(outs[0].aval),)
 
 
-def bits_of(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
+def bitcast_to_int(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
     """A float value as a signed integer of its size."""
     bits = aval.with_dtype(_OF_SIZE[aval.dtype.itemsize])
     return hlo.op("stablehlo.bitcast_convert", (x,), (bits,))[0], bits
@@ -234,21 +234,21 @@ def bits_of(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
 _OF_SIZE: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
 
 
-def nonzero(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
+def nonzero_mask(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
     """Return a mask of the elements that are not 0. It compares bits, because XLA's comparison treats subnormals as
     0."""
     if aval.dtype in dtypes.COMPLEX:
         part = aval.with_dtype(dtypes.real_part(aval.dtype))
-        re, im = [nonzero(hlo, hlo.op(f"stablehlo.{name}", (x,), (part,))[0], part) for name in ("real", "imag")]
+        re, im = [nonzero_mask(hlo, hlo.op(f"stablehlo.{name}", (x,), (part,))[0], part) for name in ("real", "imag")]
         return hlo.op("stablehlo.or", (re, im), (aval.with_dtype(dtypes.bool_),))[0]
     if aval.dtype in dtypes.FLOATING - dtypes.FLOAT8:
-        x, aval = bits_of(hlo, x, aval)
+        x, aval = bitcast_to_int(hlo, x, aval)
         # without the sign bit
         (x,) = hlo.op("stablehlo.shift_left", (x, hlo.constant(Lit.of(1, aval))), (aval,))
-    return compared(hlo, "NE", (x, hlo.constant(Zero(aval).instantiate())), aval)[0]
+    return emit_compare(hlo, "NE", (x, hlo.constant(Zero(aval).instantiate())), aval)[0]
 
 
-def compared(hlo: Hlo, direction: str, args: Sequence[HloValue], x: Aval) -> tuple[HloValue, ...]:
+def emit_compare(hlo: Hlo, direction: str, args: Sequence[HloValue], x: Aval) -> tuple[HloValue, ...]:
     """A `stablehlo.compare` of two values of type `x`."""
     kind = "FLOAT" if x.inexact else "SIGNED" if x.dtype in dtypes.SIGNED else "UNSIGNED"
     attrs = {

@@ -196,14 +196,14 @@ def chebyshev(x: Formula, coefficients: Sequence[float]) -> Formula:
     return x * last - before + kept[-1]
 
 
-def program(name: str, avals: Sequence[Aval], body: Step) -> Jaxpr:
+def formula_program(name: str, avals: Sequence[Aval], body: Step) -> Jaxpr:
     """The program of formulas."""
     b = Builder()
     outs = body(tuple([Formula(b, v) for v in b.inputs(avals)]))
     return b.build([f.atom for f in outs], name)
 
 
-def converged(
+def iterate_until_converged(
     hlo: Hlo,
     name: str,
     here: HloValue,
@@ -221,7 +221,7 @@ def converged(
           `keep` are returned; they do not change after convergence. At most `limit` rounds.
     """
     n_args, mask, count = len(args), t.with_dtype(dtypes.bool_), Aval((), dtypes.int32)
-    first = program(f"{name}_start", (t,) * n_args, start)
+    first = formula_program(f"{name}_start", (t,) * n_args, start)
     types = (count, mask, *[t] * n_args, *first.out_avals)
 
     def goes_on(f: Formulas) -> Formulas:
@@ -235,13 +235,13 @@ def converged(
         new = [going.where(s, old[k]) if k in keep else s for k, s in enumerate(state)]
         return (n + 1, going & more, *given[:n_args], *new)
 
-    regions = program(f"{name}_goes_on", types, goes_on), program(f"{name}_again", types, again)
+    regions = formula_program(f"{name}_goes_on", types, goes_on), formula_program(f"{name}_again", types, again)
     zero = hlo.constant(Lit.of(0, count))
     outs = hlo.op("stablehlo.while", (zero, here, *args, *hlo.call(first, args)), types, {}, regions)
     return tuple([outs[2 + n_args + k] for k in keep])
 
 
-def widely(
+def lower_in_float32(
     hlo: Hlo, args: Sequence[HloValue], x: Aval, meaning: Callable[[Sequence[HloValue], Aval], HloValue]
 ) -> tuple[HloValue, ...]:
     """Lower `meaning` over operands of type `x`; those below 32 bits are computed in float32."""

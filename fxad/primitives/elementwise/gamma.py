@@ -16,10 +16,17 @@ from typing import ClassVar, Final, final
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
-from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scaled
+from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG
-from fxad.primitives.elementwise.family import WIDER, Binary, filled
-from fxad.primitives.elementwise.formula import Formula, Formulas, converged, polynomial, program, widely
+from fxad.primitives.elementwise.family import WIDER, Binary, literal_like
+from fxad.primitives.elementwise.formula import (
+    Formula,
+    Formulas,
+    formula_program,
+    iterate_until_converged,
+    lower_in_float32,
+    polynomial,
+)
 from fxad.primitives.elementwise.references import gamma_slopes, scipy_special
 from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA
 
@@ -97,7 +104,7 @@ def series(hlo: Hlo, a: HloValue, x: HloValue, here: HloValue, t: Aval, slope: b
         c, dtotal = c * ratio, dtotal + dc
         return (abs(dc) > abs(dtotal) * c.eps) | (c > total * c.eps), (r, c, total + c, dc, dtotal)
 
-    return converged(hlo, "gamma_series", here, (a, x), t, start, step, keep=(2, 4) if slope else (2,))
+    return iterate_until_converged(hlo, "gamma_series", here, (a, x), t, start, step, keep=(2, 4) if slope else (2,))
 
 
 def fraction(hlo: Hlo, a: HloValue, x: HloValue, here: HloValue, t: Aval, slope: bool) -> tuple[HloValue, ...]:
@@ -131,7 +138,7 @@ def fraction(hlo: Hlo, a: HloValue, x: HloValue, here: HloValue, t: Aval, slope:
         going = going | (abs(dnew - dr) > (abs(dnew) + abs(new)) * (2 * r.eps))
         return going, (*values, dp1 * scale, dq1 * scale, dp * scale, dq * scale, dnew)
 
-    return converged(hlo, "gamma_fraction", here, (a, x), t, start, step, keep=(7, 12) if slope else (7,))
+    return iterate_until_converged(hlo, "gamma_fraction", here, (a, x), t, start, step, keep=(7, 12) if slope else (7,))
 
 
 _SMALL_TERMS: Final = 22
@@ -173,7 +180,7 @@ class Incomplete(Binary):
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
-        return widely(hlo, args, ins[0], lambda wide, t: self.meaning(hlo, wide[0], wide[1], t))
+        return lower_in_float32(hlo, args, ins[0], lambda wide, t: self.meaning(hlo, wide[0], wide[1], t))
 
 
 def _edges(a: Formula, x: Formula, value: Formula, at_zero: float) -> Formula:
@@ -203,7 +210,7 @@ class Igamma(Incomplete):
         return scipy_special("gammainc", x, y)
 
     def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
-        start = program("igamma_start", (t, t), lambda f: _split(*f, upper=False))
+        start = formula_program("igamma_start", (t, t), lambda f: _split(*f, upper=False))
         clear_a, clear_x, low, high, _ = hlo.call(start, (a, x))
         (total,) = series(hlo, clear_a, clear_x, low, t, False)
         (ratio,) = fraction(hlo, clear_a, clear_x, high, t, False)
@@ -215,7 +222,7 @@ class Igamma(Incomplete):
             value = ((cx > 1) & (cx > ca)).where(1 - ratio * weight * ca, total * weight)
             return (_edges(a, x, value, 0),)
 
-        return hlo.call(program("igamma_end", (t, t, t, t), end), (a, x, total, ratio))[0]
+        return hlo.call(formula_program("igamma_end", (t, t, t, t), end), (a, x, total, ratio))[0]
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         return _slopes(ctx, x, y, tx, ty)
@@ -238,7 +245,7 @@ class Igammac(Incomplete):
         return scipy_special("gammaincc", x, y)
 
     def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
-        start = program("igammac_start", (t, t), lambda f: _split(*f, upper=True))
+        start = formula_program("igammac_start", (t, t), lambda f: _split(*f, upper=True))
         clear_a, clear_x, low, high, small = hlo.call(start, (a, x))
         (total,) = series(hlo, clear_a, clear_x, low, t, False)
         (ratio,) = fraction(hlo, clear_a, clear_x, high, t, False)
@@ -252,7 +259,9 @@ class Igammac(Incomplete):
             return (_edges(a, x, value, 1),)
 
         mask = t.with_dtype("bool")
-        return hlo.call(program("igammac_end", (t, t, t, t, mask, mask), end), (a, x, total, ratio, high, small))[0]
+        return hlo.call(
+            formula_program("igammac_end", (t, t, t, t, mask, mask), end), (a, x, total, ratio, high, small)
+        )[0]
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         slope = _slopes(ctx, x, y, tx, ty)
@@ -273,14 +282,14 @@ def _split(a: Formula, x: Formula, *, upper: bool) -> Formulas:
 
 def _log_density(ctx: JvpCtx, a: Atom, x: Atom) -> Atom:
     """log of x^(a-1) exp(-x) / gamma(a)."""
-    power = ctx.one(MUL, ctx.one(SUB, a, filled(1, a)), ctx.one(LOG, x))
+    power = ctx.one(MUL, ctx.one(SUB, a, literal_like(1, a)), ctx.one(LOG, x))
     return ctx.one(SUB, ctx.one(SUB, power, x), ctx.one(LGAMMA, a))
 
 
 def _slopes(ctx: JvpCtx, a: Atom, x: Atom, ta: Tangent, tx: Tangent) -> Tangent:
     """The tangent of igamma."""
-    in_a = Zero(a.aval) if isinstance(ta, Zero) else scaled(ctx, ta, ctx.one(IGAMMA_GRAD_A, a, x))
-    in_x = Zero(x.aval) if isinstance(tx, Zero) else scaled(ctx, tx, ctx.one(EXP, _log_density(ctx, a, x)))
+    in_a = Zero(a.aval) if isinstance(ta, Zero) else scale_tangent(ctx, ta, ctx.one(IGAMMA_GRAD_A, a, x))
+    in_x = Zero(x.aval) if isinstance(tx, Zero) else scale_tangent(ctx, tx, ctx.one(EXP, _log_density(ctx, a, x)))
     return ctx.add(in_a, in_x)
 
 
@@ -301,7 +310,7 @@ def _score(a: Formula, x: Formula) -> Formula:
 
 def _slope(hlo: Hlo, name: str, a: HloValue, x: HloValue, t: Aval, sample: bool) -> HloValue:
     """d igamma / da; or, for `sample`, minus that over d igamma / dx."""
-    clear_a, clear_x, low, high = hlo.call(program(f"{name}_start", (t, t), lambda f: _slope_split(*f)), (a, x))
+    clear_a, clear_x, low, high = hlo.call(formula_program(f"{name}_start", (t, t), lambda f: _slope_split(*f)), (a, x))
     total, dtotal = series(hlo, clear_a, clear_x, low, t, True)
     ratio, dratio = fraction(hlo, clear_a, clear_x, high, t, True)
 
@@ -320,7 +329,7 @@ def _slope(hlo: Hlo, name: str, a: HloValue, x: HloValue, t: Aval, sample: bool)
             zero = (a > 0) & (x >= 0) & ~inside
         return (inside.where(value, zero.where(0, x.like(math.nan))),)
 
-    return hlo.call(program(f"{name}_end", (t,) * 6, end), (a, x, total, dtotal, ratio, dratio))[0]
+    return hlo.call(formula_program(f"{name}_end", (t,) * 6, end), (a, x, total, dtotal, ratio, dratio))[0]
 
 
 def _twice(prim: Primitive) -> NotDifferentiableError:
@@ -353,7 +362,7 @@ class IgammaGradA(Incomplete):
         if not isinstance(tx, Zero):
             raise _twice(self)
         score = ctx.one(SUB, ctx.one(LOG, y), ctx.one(DIGAMMA, x))
-        return scaled(ctx, ty, ctx.one(MUL, ctx.one(EXP, _log_density(ctx, x, y)), score))
+        return scale_tangent(ctx, ty, ctx.one(MUL, ctx.one(EXP, _log_density(ctx, x, y)), score))
 
 
 @final
@@ -379,9 +388,9 @@ class RandomGammaGrad(Incomplete):
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if not isinstance(tx, Zero):
             raise _twice(self)
-        bend = ctx.one(SUB, ctx.one(DIV, ctx.one(SUB, x, filled(1, x)), y), filled(1, x))
+        bend = ctx.one(SUB, ctx.one(DIV, ctx.one(SUB, x, literal_like(1, x)), y), literal_like(1, x))
         score = ctx.one(SUB, ctx.one(DIGAMMA, x), ctx.one(LOG, y))
-        return scaled(ctx, ty, ctx.one(SUB, score, ctx.one(MUL, z, bend)))
+        return scale_tangent(ctx, ty, ctx.one(SUB, score, ctx.one(MUL, z, bend)))
 
 
 IGAMMA: Final = Igamma()

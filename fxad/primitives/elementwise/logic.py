@@ -10,8 +10,8 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, Zero, primitive
-from fxad.primitives.checks import operands
-from fxad.primitives.elementwise.family import ANY, BITS, ORDERED, Binary, Compare, Unary, refused
+from fxad.primitives.elementwise.family import ANY, BITS, ORDERED, Binary, Compare, Unary, operand_error
+from fxad.primitives.operand_checks import check_count
 
 
 @final
@@ -332,7 +332,7 @@ class IsFinite(Unary):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise refused(self, self.takes, *operands(self, avals, 1))
+            raise operand_error(self, self.takes, *check_count(self, avals, 1))
         return (avals[0].with_dtype(dtypes.bool_),)
 
     def compute(self, x: NDArray) -> object:

@@ -12,14 +12,22 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import annex_g
-from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scaled
+from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scale_tangent
+from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.exponential import LOG
-from fxad.primitives.elementwise.family import SIGNED, Binary, Unary, bits_of, compared, filled, refused
+from fxad.primitives.elementwise.family import (
+    SIGNED,
+    Binary,
+    Unary,
+    bitcast_to_int,
+    emit_compare,
+    literal_like,
+    operand_error,
+)
 from fxad.primitives.elementwise.logic import AND, EQ
-from fxad.primitives.elementwise.parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.operand_checks import check_count
 
 
 @final
@@ -51,15 +59,15 @@ class Sign(Unary):
     def _by_bits(self, hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, ...]:
         # stablehlo.sign keeps -0.0, and XLA takes subnormals for 0; so does LLVM where a comparison with 0, be it of
         # bits, meets one with nan: hence the clamp
-        bits, whole = bits_of(hlo, x, aval)
+        bits, whole = bitcast_to_int(hlo, x, aval)
         minus, zero, one, size = [hlo.constant(Lit.of(k, whole)) for k in (-1, 0, 1, dtypes.RANGES[whole.dtype][1])]
-        (below,) = compared(hlo, "LT", (bits, zero), whole)
+        (below,) = emit_compare(hlo, "LT", (bits, zero), whole)
         (size,) = hlo.op("stablehlo.and", (bits, size), (whole,))
         (less,) = hlo.op("stablehlo.negate", (size,), (whole,))
         (signed,) = hlo.op("stablehlo.select", (below, less, size), (whole,))
         (signed,) = hlo.op("stablehlo.clamp", (minus, signed, one), (whole,))
         (out,) = hlo.op("stablehlo.convert", (signed,), (aval,))
-        (odd,) = compared(hlo, "NE", (x, x), aval)
+        (odd,) = emit_compare(hlo, "NE", (x, x), aval)
         return hlo.op("stablehlo.select", (odd, x, out), (aval,))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -67,9 +75,9 @@ class Sign(Unary):
             return Zero(y.aval)
         # the part of t across the direction y, over the radius
         radius = ctx.one(ABS, x)
-        safe = ctx.one(SELECT_N, ctx.one(EQ, radius, filled(0.0, radius)), radius, filled(1.0, radius))
-        across = ctx.lin_one(DIV, ctx.lin_one(IMAG, scaled(ctx, t, ctx.one(CONJ, y))), safe)
-        return scaled(ctx, ctx.lin_one(COMPLEX, Zero(across.aval), across), y)
+        safe = ctx.one(SELECT_N, ctx.one(EQ, radius, literal_like(0.0, radius)), radius, literal_like(1.0, radius))
+        across = ctx.lin_one(DIV, ctx.lin_one(IMAG, scale_tangent(ctx, t, ctx.one(CONJ, y))), safe)
+        return scale_tangent(ctx, ctx.lin_one(COMPLEX, Zero(across.aval), across), y)
 
 
 @final
@@ -90,7 +98,7 @@ class Abs(Unary):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise refused(self, self.takes, *operands(self, avals, 1))
+            raise operand_error(self, self.takes, *check_count(self, avals, 1))
         (x,) = avals
         return (x.with_dtype(dtypes.real_part(x.dtype)),) if x.dtype in dtypes.COMPLEX else avals
 
@@ -100,8 +108,8 @@ class Abs(Unary):
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         direction = ctx.one(SIGN, x)
         if x.aval.dtype in dtypes.COMPLEX:
-            return ctx.lin_one(REAL, scaled(ctx, t, ctx.one(CONJ, direction)))
-        return scaled(ctx, t, direction)
+            return ctx.lin_one(REAL, scale_tangent(ctx, t, ctx.one(CONJ, direction)))
+        return scale_tangent(ctx, t, direction)
 
 
 @final
@@ -126,7 +134,7 @@ class Square(Unary):
         return hlo.op("stablehlo.multiply", (args[0], args[0]), outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(MUL, x, filled(2.0, x)))
+        return scale_tangent(ctx, t, ctx.one(MUL, x, literal_like(2.0, x)))
 
 
 @final
@@ -145,7 +153,7 @@ class IntegerPow(Unary):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise refused(self, self.takes, *operands(self, avals, 1))
+            raise operand_error(self, self.takes, *check_count(self, avals, 1))
         if self.n < 0 and avals[0].dtype in dtypes.INTEGER:
             raise DTypeError(
                 f"integer_pow: an integer has no power {self.n}, got {avals[0]}", remedy="convert it to float first"
@@ -183,7 +191,7 @@ def _times_power(ctx: JvpCtx, t: Tangent, x: Atom, n: int) -> Tangent:
     if n in (0, 1):
         return t if n else Zero(t.aval)
     power = x if n == 2 else ctx.one(SQUARE if n == 3 else IntegerPow(n - 1), x)
-    return scaled(ctx, t, ctx.one(MUL, power, filled(float(n), x)))
+    return scale_tangent(ctx, t, ctx.one(MUL, power, literal_like(float(n), x)))
 
 
 @final
@@ -220,9 +228,9 @@ class Pow(Binary):
         # XLA takes the logarithm of a complex 0 and gets nan; the power is 0 where the exponent's real part is positive
         (part,) = REAL.abstract_eval(ins[1])
         zero = hlo.constant(Lit.of(0, ins[0]))
-        base = compared(hlo, "EQ", (args[0], zero), ins[0])
+        base = emit_compare(hlo, "EQ", (args[0], zero), ins[0])
         real = hlo.op(REAL.hlo_name, args[1:], (part,))
-        decays = compared(hlo, "GT", (*real, hlo.constant(Lit.of(0, part))), part)
+        decays = emit_compare(hlo, "GT", (*real, hlo.constant(Lit.of(0, part))), part)
         both = hlo.op("stablehlo.and", (*base, *decays), (part.with_dtype(dtypes.bool_),))
         return hlo.op("stablehlo.select", (*both, zero, *power), outs)
 
@@ -243,10 +251,10 @@ class Pow(Binary):
         if aval.dtype in dtypes.UNSIGNED:
             return (power,)
         zero, one, other = [hlo.constant(Lit.of(v, aval)) for v in (0, 1, -1)]
-        (ones,) = compared(hlo, "EQ", (x, one), aval)
-        (others,) = compared(hlo, "EQ", (x, other), aval)
-        (odd,) = compared(hlo, "NE", (op("and", y, one), zero), aval)
-        (below,) = compared(hlo, "LT", (y, zero), aval)
+        (ones,) = emit_compare(hlo, "EQ", (x, one), aval)
+        (others,) = emit_compare(hlo, "EQ", (x, other), aval)
+        (odd,) = emit_compare(hlo, "NE", (op("and", y, one), zero), aval)
+        (below,) = emit_compare(hlo, "LT", (y, zero), aval)
         inverse = op("select", ones, one, op("select", others, op("select", odd, x, one), zero))
         return (op("select", below, inverse, power),)
 
@@ -263,18 +271,18 @@ class Pow(Binary):
             less: Atom = Lit.of(np.subtract(y.value, 1), y.aval)
         else:
             # 0 * 0^-1 would be nan: where both are 0 the power is taken of 1; elsewhere higher derivatives stay right
-            less = ctx.one(SUB, y, filled(1.0, y))
-            both = ctx.one(AND, ctx.one(EQ, x, filled(0.0, x)), ctx.one(EQ, y, filled(0.0, y)))
-            x = ctx.one(SELECT_N, both, x, filled(1.0, x))
-        return scaled(ctx, t, ctx.one(MUL, ctx.one(POW, x, less), y))
+            less = ctx.one(SUB, y, literal_like(1.0, y))
+            both = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, y, literal_like(0.0, y)))
+            x = ctx.one(SELECT_N, both, x, literal_like(1.0, x))
+        return scale_tangent(ctx, t, ctx.one(MUL, ctx.one(POW, x, less), y))
 
     def _along_exponent(self, ctx: JvpCtx, x: Atom, z: Atom, t: Tangent) -> Tangent:
         if isinstance(t, Zero):
             return t
         if isinstance(x, Lit) and x.aval.dtype in dtypes.FLOATING and (base := float(x.value)) > 0:
-            return scaled(ctx, t, ctx.one(MUL, z, filled(math.log(base), x)))
-        safe = ctx.one(SELECT_N, ctx.one(EQ, x, filled(0.0, x)), x, filled(1.0, x))
-        return scaled(ctx, t, ctx.one(MUL, z, ctx.one(LOG, safe)))
+            return scale_tangent(ctx, t, ctx.one(MUL, z, literal_like(math.log(base), x)))
+        safe = ctx.one(SELECT_N, ctx.one(EQ, x, literal_like(0.0, x)), x, literal_like(1.0, x))
+        return scale_tangent(ctx, t, ctx.one(MUL, z, ctx.one(LOG, safe)))
 
 
 @final
@@ -296,7 +304,7 @@ class Sqrt(Unary):
         return np.sqrt(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(DIV, filled(0.5, y), y))
+        return scale_tangent(ctx, t, ctx.one(DIV, literal_like(0.5, y), y))
 
 
 @final
@@ -317,7 +325,7 @@ class Rsqrt(Unary):
         return np.divide(1, np.sqrt(x))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(MUL, ctx.one(DIV, y, x), filled(-0.5, y)))
+        return scale_tangent(ctx, t, ctx.one(MUL, ctx.one(DIV, y, x), literal_like(-0.5, y)))
 
 
 @final
@@ -338,7 +346,7 @@ class Cbrt(Unary):
         return np.cbrt(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(DIV, filled(1 / 3, y), ctx.one(SQUARE, y)))
+        return scale_tangent(ctx, t, ctx.one(DIV, literal_like(1 / 3, y), ctx.one(SQUARE, y)))
 
 
 SIGN: Final = Sign()

@@ -28,9 +28,18 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import operands
-from fxad.primitives.elementwise.family import REAL, WIDE, Binary, Unary, batched, compared, refused, widened
+from fxad.primitives.elementwise.family import (
+    REAL,
+    WIDE,
+    Binary,
+    Unary,
+    as_accumulated,
+    batch_elementwise,
+    emit_compare,
+    operand_error,
+)
 from fxad.primitives.elementwise.logic import AND, LT
+from fxad.primitives.operand_checks import check_count
 
 
 @final
@@ -82,14 +91,14 @@ class SelectN(Linear):
             return hlo.op("stablehlo.select", (which, cases[1], cases[0]), outs)
         out = cases[-1]
         for k in range(len(cases) - 2, -1, -1):
-            (early,) = compared(hlo, "LE", (which, hlo.constant(Lit.of(k, ins[0]))), ins[0])
+            (early,) = emit_compare(hlo, "LE", (which, hlo.constant(Lit.of(k, ins[0]))), ins[0])
             (out,) = hlo.op("stablehlo.select", (early, cases[k], out), outs)
         return (out,)
 
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        return batched(self, ctx, args, dims)
+        return batch_elementwise(self, ctx, args, dims)
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
@@ -133,10 +142,10 @@ class Clamp(Primitive):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) == 3 and avals[0] is avals[1] is avals[2] and avals[0].dtype in REAL:
             return avals[:1]
-        raise refused(self, REAL, *operands(self, avals, 3))
+        raise operand_error(self, REAL, *check_count(self, avals, 3))
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        low, x, high = [widened(a) for a in args]
+        low, x, high = [as_accumulated(a) for a in args]
         return (np.asarray(np.minimum(np.maximum(low, x), high)).astype(args[1].dtype, copy=False),)
 
     def lower(
@@ -147,7 +156,7 @@ class Clamp(Primitive):
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        return batched(self, ctx, args, dims)
+        return batch_elementwise(self, ctx, args, dims)
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
@@ -230,7 +239,7 @@ class Round(Unary):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise refused(self, self.takes, *operands(self, avals, 1))
+            raise operand_error(self, self.takes, *check_count(self, avals, 1))
         if self.method not in (AWAY_FROM_ZERO, TO_NEAREST_EVEN):
             raise ParameterError(
                 f"round: unknown method {self.method!r}", remedy=f"use {AWAY_FROM_ZERO!r} or {TO_NEAREST_EVEN!r}"

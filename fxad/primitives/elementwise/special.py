@@ -16,9 +16,9 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
-from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scaled
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, compared, filled
+from fxad.primitives.elementwise.family import WIDER, Binary, Unary, emit_compare, literal_like
 from fxad.primitives.elementwise.powers import SQUARE
 
 
@@ -29,7 +29,7 @@ def _mapped(f: Callable[..., float], *args: NDArray) -> object:
 def _bell(ctx: JvpCtx, t: Tangent, x: Atom, scale: float) -> Tangent:
     """t * scale * exp(-x^2)."""
     bell = ctx.one(EXP, ctx.one(NEG, ctx.one(SQUARE, x)))
-    return scaled(ctx, t, ctx.one(MUL, bell, filled(scale, x)))
+    return scale_tangent(ctx, t, ctx.one(MUL, bell, literal_like(scale, x)))
 
 
 @final
@@ -93,7 +93,7 @@ class ErfInv(Unary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         growth = ctx.one(EXP, ctx.one(SQUARE, y))
-        return scaled(ctx, t, ctx.one(MUL, growth, filled(math.sqrt(math.pi) / 2, y)))
+        return scale_tangent(ctx, t, ctx.one(MUL, growth, literal_like(math.sqrt(math.pi) / 2, y)))
 
 
 @final
@@ -114,7 +114,7 @@ class Lgamma(Unary):
         return _mapped(_lgamma, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(DIGAMMA, x))
+        return scale_tangent(ctx, t, ctx.one(DIGAMMA, x))
 
 
 @final
@@ -135,7 +135,7 @@ class Digamma(Unary):
         return _mapped(_digamma, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(POLYGAMMA, filled(1.0, x), x))
+        return scale_tangent(ctx, t, ctx.one(POLYGAMMA, literal_like(1.0, x), x))
 
 
 @final
@@ -176,12 +176,12 @@ class Polygamma(Binary):
         size = op("stablehlo.multiply", op("stablehlo.exponential", op("chlo.lgamma", n)), power)
         more = op("stablehlo.divide", n, op("stablehlo.add", x, x))
         size = op("stablehlo.multiply", size, op("stablehlo.add", number(1), more))
-        (odd,) = compared(hlo, "NE", (op("stablehlo.remainder", n, number(2)), number(0)), t)
+        (odd,) = emit_compare(hlo, "NE", (op("stablehlo.remainder", n, number(2)), number(0)), t)
         far = op("stablehlo.select", odd, size, op("stablehlo.negate", size))
         mask = t.with_dtype(dtypes.bool_)
-        (there,) = compared(hlo, "GT", (x, number(1e8 if t.dtype == dtypes.float64 else 1e4)), t)
+        (there,) = emit_compare(hlo, "GT", (x, number(1e8 if t.dtype == dtypes.float64 else 1e4)), t)
         for direction, bound in (("GE", number(1)), ("EQ", op("stablehlo.floor", n))):
-            (there,) = hlo.op("stablehlo.and", (there, compared(hlo, direction, (n, bound), t)[0]), (mask,))
+            (there,) = hlo.op("stablehlo.and", (there, emit_compare(hlo, direction, (n, bound), t)[0]), (mask,))
         return op("stablehlo.select", there, far, op("chlo.polygamma", n, x))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
@@ -189,7 +189,7 @@ class Polygamma(Binary):
             raise NotDifferentiableError(
                 "polygamma: the order n has no derivative", remedy="apply stop_gradient to the first operand"
             )
-        return scaled(ctx, ty, ctx.one(POLYGAMMA, ctx.one(ADD, x, filled(1.0, x)), y))
+        return scale_tangent(ctx, ty, ctx.one(POLYGAMMA, ctx.one(ADD, x, literal_like(1.0, x)), y))
 
 
 # ------------------------------------------------------------------------------------------- the double references

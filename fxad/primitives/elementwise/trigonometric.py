@@ -10,8 +10,8 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise import annex_g
-from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scaled
-from fxad.primitives.elementwise.family import Binary, Unary, filled
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
+from fxad.primitives.elementwise.family import Binary, Unary, literal_like
 from fxad.primitives.elementwise.powers import RSQRT, SQUARE
 
 
@@ -34,7 +34,7 @@ class Sin(Unary):
         return np.sin(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(COS, x))
+        return scale_tangent(ctx, t, ctx.one(COS, x))
 
 
 @final
@@ -56,7 +56,7 @@ class Cos(Unary):
         return np.cos(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(NEG, ctx.one(SIN, x)))
+        return scale_tangent(ctx, t, ctx.one(NEG, ctx.one(SIN, x)))
 
 
 @final
@@ -78,12 +78,12 @@ class Tan(Unary):
         return np.tan(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(ADD, ctx.one(SQUARE, y), filled(1.0, y)))
+        return scale_tangent(ctx, t, ctx.one(ADD, ctx.one(SQUARE, y), literal_like(1.0, y)))
 
 
 def _unit_circle(ctx: JvpCtx, x: Atom) -> Atom:
     """1 - x^2 as (1 - x)(1 + x), which keeps its digits where x is close to 1."""
-    one = filled(1.0, x)
+    one = literal_like(1.0, x)
     return ctx.one(MUL, ctx.one(SUB, one, x), ctx.one(ADD, x, one))
 
 
@@ -106,7 +106,7 @@ class Asin(Unary):
         return np.arcsin(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(RSQRT, _unit_circle(ctx, x)))
+        return scale_tangent(ctx, t, ctx.one(RSQRT, _unit_circle(ctx, x)))
 
 
 @final
@@ -128,7 +128,7 @@ class Acos(Unary):
         return np.arccos(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(NEG, ctx.one(RSQRT, _unit_circle(ctx, x))))
+        return scale_tangent(ctx, t, ctx.one(NEG, ctx.one(RSQRT, _unit_circle(ctx, x))))
 
 
 @final
@@ -150,7 +150,7 @@ class Atan(Unary):
         return np.arctan(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return ctx.lin_one(DIV, t, ctx.one(ADD, ctx.one(SQUARE, x), filled(1.0, x)))
+        return ctx.lin_one(DIV, t, ctx.one(ADD, ctx.one(SQUARE, x), literal_like(1.0, x)))
 
 
 @final
@@ -173,10 +173,10 @@ class Atan2(Binary):
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         radius2 = ctx.one(ADD, ctx.one(SQUARE, x), ctx.one(SQUARE, y))
         if isinstance(tx, Zero):
-            return scaled(ctx, ty, ctx.one(NEG, ctx.one(DIV, x, radius2)))
+            return scale_tangent(ctx, ty, ctx.one(NEG, ctx.one(DIV, x, radius2)))
         if isinstance(ty, Zero):
-            return scaled(ctx, tx, ctx.one(DIV, y, radius2))
-        return ctx.lin_one(DIV, ctx.lin_one(SUB, scaled(ctx, tx, y), scaled(ctx, ty, x)), radius2)
+            return scale_tangent(ctx, tx, ctx.one(DIV, y, radius2))
+        return ctx.lin_one(DIV, ctx.lin_one(SUB, scale_tangent(ctx, tx, y), scale_tangent(ctx, ty, x)), radius2)
 
 
 @final
@@ -198,7 +198,7 @@ class Sinh(Unary):
         return np.sinh(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(COSH, x))
+        return scale_tangent(ctx, t, ctx.one(COSH, x))
 
 
 @final
@@ -220,7 +220,7 @@ class Cosh(Unary):
         return np.cosh(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(SINH, x))
+        return scale_tangent(ctx, t, ctx.one(SINH, x))
 
 
 @final
@@ -242,7 +242,7 @@ class Tanh(Unary):
         return np.tanh(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(SUB, filled(1.0, y), ctx.one(SQUARE, y)))
+        return scale_tangent(ctx, t, ctx.one(SUB, literal_like(1.0, y), ctx.one(SQUARE, y)))
 
 
 @final
@@ -264,7 +264,7 @@ class Asinh(Unary):
         return np.arcsinh(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scaled(ctx, t, ctx.one(RSQRT, ctx.one(ADD, ctx.one(SQUARE, x), filled(1.0, x))))
+        return scale_tangent(ctx, t, ctx.one(RSQRT, ctx.one(ADD, ctx.one(SQUARE, x), literal_like(1.0, x))))
 
 
 @final
@@ -286,12 +286,12 @@ class Acosh(Unary):
         return np.arccosh(x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        one = filled(1.0, x)
+        one = literal_like(1.0, x)
         below, above = ctx.one(SUB, x, one), ctx.one(ADD, x, one)
         if x.aval.dtype in dtypes.COMPLEX:
             # the root of the product is on the wrong branch in the left half plane
-            return scaled(ctx, t, ctx.one(MUL, ctx.one(RSQRT, below), ctx.one(RSQRT, above)))
-        return scaled(ctx, t, ctx.one(RSQRT, ctx.one(MUL, below, above)))
+            return scale_tangent(ctx, t, ctx.one(MUL, ctx.one(RSQRT, below), ctx.one(RSQRT, above)))
+        return scale_tangent(ctx, t, ctx.one(RSQRT, ctx.one(MUL, below, above)))
 
 
 @final

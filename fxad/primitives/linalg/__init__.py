@@ -9,7 +9,7 @@ from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import EXPM, EXPM_FRECHET, Expm, ExpmFrechet
 from fxad.primitives.linalg.lu import LU, Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.qr import GEQRF, HOUSEHOLDER_PRODUCT, Geqrf, HouseholderProduct, Qr
-from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve, factored
+from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve, lu_factors
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linalg.tridiagonal import TRIDIAGONAL_SOLVE, TridiagonalSolve
@@ -60,5 +60,5 @@ __all__ = [
     "Svd",
     "TriangularSolve",
     "TridiagonalSolve",
-    "factored",
+    "lu_factors",
 ]

@@ -9,8 +9,8 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.ir import Aval, Hlo, HloValue, Lit, Shape, Zero
-from fxad.primitives.attrs import i64, i64s
-from fxad.primitives.elementwise.family import compared
+from fxad.primitives.elementwise.family import emit_compare
+from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -66,9 +66,9 @@ def _alias(result: int, operand: int, results: int) -> str:
 def or_nan(hlo: Hlo, info: HloValue, value: HloValue, aval: Aval, batch: Shape) -> HloValue:
     """`value` for the matrices of the batch whose routine succeeded (info 0), nan for the others."""
     kind = Aval(batch, dtypes.int32)
-    (ok,) = compared(hlo, "EQ", (info, hlo.constant(Lit.of(0, kind))), kind)
+    (ok,) = emit_compare(hlo, "EQ", (info, hlo.constant(Lit.of(0, kind))), kind)
     if aval.shape != batch:
-        spread = {"broadcast_dimensions": i64s(range(len(batch)))}
+        spread = {"broadcast_dimensions": i64_array(range(len(batch)))}
         (ok,) = hlo.op("stablehlo.broadcast_in_dim", (ok,), (aval.with_dtype(dtypes.bool_),), spread)
     poison = hlo.constant(Lit.of(complex(nan, nan) if aval.dtype in dtypes.COMPLEX else nan, aval))
     (out,) = hlo.op("stablehlo.select", (ok, value, poison), (aval,))
@@ -78,7 +78,7 @@ def or_nan(hlo: Hlo, info: HloValue, value: HloValue, aval: Aval, batch: Shape) 
 def triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
     """The lower or the upper triangle, diagonal included; zero elsewhere."""
     rows, columns, counts = _places(hlo, aval)
-    (kept,) = compared(hlo, "GE" if lower else "LE", (rows, columns), counts)
+    (kept,) = emit_compare(hlo, "GE" if lower else "LE", (rows, columns), counts)
     (out,) = hlo.op("stablehlo.select", (kept, value, zeros(hlo, aval)), (aval,))
     return out
 
@@ -86,7 +86,7 @@ def triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
 def identity(hlo: Hlo, aval: Aval) -> HloValue:
     """Ones on the diagonal, zeros elsewhere."""
     rows, columns, counts = _places(hlo, aval)
-    (line,) = compared(hlo, "EQ", (rows, columns), counts)
+    (line,) = emit_compare(hlo, "EQ", (rows, columns), counts)
     (out,) = hlo.op("stablehlo.select", (line, hlo.constant(Lit.of(1, aval)), zeros(hlo, aval)), (aval,))
     return out
 
@@ -95,11 +95,15 @@ def window(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
     """The upper left corner of matrices, with zeros to the right where the result has more columns."""
     shape = tuple([min(n, m) for n, m in zip(aval.shape, out.shape, strict=True)])
     if shape != aval.shape:
-        attrs = {"start_indices": i64s([0] * aval.ndim), "limit_indices": i64s(shape), "strides": i64s([1] * aval.ndim)}
+        attrs = {
+            "start_indices": i64_array([0] * aval.ndim),
+            "limit_indices": i64_array(shape),
+            "strides": i64_array([1] * aval.ndim),
+        }
         (value,) = hlo.op("stablehlo.slice", (value,), (aval.with_shape(shape),), attrs)
     if shape != out.shape:
-        none, more = i64s([0] * aval.ndim), [m - n for n, m in zip(shape, out.shape, strict=True)]
-        attrs = {"edge_padding_low": none, "edge_padding_high": i64s(more), "interior_padding": none}
+        none, more = i64_array([0] * aval.ndim), [m - n for n, m in zip(shape, out.shape, strict=True)]
+        attrs = {"edge_padding_low": none, "edge_padding_high": i64_array(more), "interior_padding": none}
         (value,) = hlo.op("stablehlo.pad", (value, zeros(hlo, aval.with_shape(()))), (out,), attrs)
     return value
 
@@ -107,8 +111,8 @@ def window(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
 def _places(hlo: Hlo, aval: Aval) -> tuple[HloValue, HloValue, Aval]:
     """Return row and column of every element, and the type of both."""
     counts = aval.with_dtype(dtypes.int32)
-    (rows,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64(aval.ndim - 2)})
-    (columns,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64(aval.ndim - 1)})
+    (rows,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64_attribute(aval.ndim - 2)})
+    (columns,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64_attribute(aval.ndim - 1)})
     return rows, columns, counts
 
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, primitive
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import REAL
 from fxad.primitives.linalg.calls import call, char, empty, or_nan, triangle, zeros
-from fxad.primitives.linalg.family import Entries, Matrixwise, each, numbers, square
+from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
 from fxad.primitives.linalg.matrices import (
     One,
     X,
@@ -26,6 +25,7 @@ from fxad.primitives.linalg.matrices import (
     where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.operand_checks import check_count
 
 
 @final
@@ -44,14 +44,14 @@ class Cholesky(Matrixwise):
     name: ClassVar[str] = "cholesky"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        numbers("cholesky", x)
-        square("cholesky", x)
+        (x,) = check_count(self, avals, 1)
+        check_lapack_dtype("cholesky", x)
+        square_shape("cholesky", x)
         return (x,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        return each(_factor, (Aval(x.shape, x.dtype),), x)
+        return apply_to_each(_factor, (Aval(x.shape, x.dtype),), x)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]

@@ -9,11 +9,10 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, primitive
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import CONJ
 from fxad.primitives.linalg.calls import call, char, empty, or_nan, zeros
 from fxad.primitives.linalg.eigh import inverse_gaps
-from fxad.primitives.linalg.family import Entries, Matrixwise, each, numbers, square
+from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
 from fxad.primitives.linalg.matrices import (
     adjoint,
     as_complex,
@@ -23,7 +22,8 @@ from fxad.primitives.linalg.matrices import (
     on_columns,
     times,
 )
-from fxad.primitives.linalg.solve import Solve, factored
+from fxad.primitives.linalg.solve import Solve, lu_factors
+from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import ReduceSum
 
 
@@ -47,9 +47,9 @@ class Eig(Matrixwise):
     right: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        numbers("eig", x)
-        batch, n = square("eig", x)
+        (x,) = check_count(self, avals, 1)
+        check_lapack_dtype("eig", x)
+        batch, n = square_shape("eig", x)
         dtype = _complex(x)
         vectors = x.with_dtype(dtype)
         return Aval((*batch, n), dtype), *[vectors] * (self.left + self.right)
@@ -62,7 +62,7 @@ class Eig(Matrixwise):
             w, v = np.linalg.eig(a)
             return w, *([_dual(v)] if self.left else []), *([v] if self.right else [])
 
-        return each(decomposed, outs, x)
+        return apply_to_each(decomposed, outs, x)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
@@ -117,7 +117,7 @@ def _dual(v: Entries) -> NDArray:
 
 def _inner(ctx: JvpCtx, v: Atom, t: Tangent) -> Tangent:
     """V^-1 A_dot V."""
-    return ctx.lin_one(Solve(False), v, *factored(ctx, v), dot(ctx.lin_one, t, v))
+    return ctx.lin_one(Solve(False), v, *lu_factors(ctx, v), dot(ctx.lin_one, t, v))
 
 
 def _vectors_tangent(ctx: JvpCtx, w: Atom, v: Atom, inner: Tangent) -> Tangent:

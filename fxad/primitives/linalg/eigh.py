@@ -9,11 +9,17 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, primitive
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import DIV, REAL, SELECT_N
 from fxad.primitives.linalg.calls import call, char, empty, or_nan, zeros
 from fxad.primitives.linalg.cholesky import hermitian
-from fxad.primitives.linalg.family import Entries, Matrixwise, each, numbers, real, square
+from fxad.primitives.linalg.family import (
+    Entries,
+    Matrixwise,
+    apply_to_each,
+    check_lapack_dtype,
+    real_dtype,
+    square_shape,
+)
 from fxad.primitives.linalg.matrices import (
     adjoint,
     as_complex,
@@ -26,6 +32,7 @@ from fxad.primitives.linalg.matrices import (
     times,
     unless,
 )
+from fxad.primitives.operand_checks import check_count
 
 
 @final
@@ -48,10 +55,10 @@ class Eigh(Matrixwise):
     vectors: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        numbers("eigh", x)
-        batch, n = square("eigh", x)
-        w = Aval((*batch, n), real(x))
+        (x,) = check_count(self, avals, 1)
+        check_lapack_dtype("eigh", x)
+        batch, n = square_shape("eigh", x)
+        w = Aval((*batch, n), real_dtype(x))
         return (w, x) if self.vectors else (w,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -62,7 +69,7 @@ class Eigh(Matrixwise):
         def decomposed(a: Entries) -> Sequence[NDArray]:
             return np.linalg.eigh(a, half) if self.vectors else [np.linalg.eigvalsh(a, half)]
 
-        return each(decomposed, outs, x)
+        return apply_to_each(decomposed, outs, x)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]

@@ -31,7 +31,6 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -47,7 +46,14 @@ from fxad.primitives.elementwise import (
     ConvertElementType,
 )
 from fxad.primitives.linalg.calls import empty, zeros
-from fxad.primitives.linalg.family import Matrixwise, entries, in_front, numbers, real, square
+from fxad.primitives.linalg.family import (
+    Matrixwise,
+    as_entries,
+    check_lapack_dtype,
+    mapped_axis_first,
+    real_dtype,
+    square_shape,
+)
 from fxad.primitives.linalg.matrices import (
     One,
     Operand,
@@ -60,7 +66,8 @@ from fxad.primitives.linalg.matrices import (
     scaled,
     transposed,
 )
-from fxad.primitives.linalg.solve import Solve, factored
+from fxad.primitives.linalg.solve import Solve, lu_factors
+from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad
@@ -89,9 +96,9 @@ class Expm(Matrixwise):
     name: ClassVar[str] = "expm"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        numbers("expm", x)
-        square("expm", x)
+        (x,) = check_count(self, avals, 1)
+        check_lapack_dtype("expm", x)
+        square_shape("expm", x)
         return (x,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -124,9 +131,9 @@ class ExpmFrechet(Linear):
     name: ClassVar[str] = "expm_frechet"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        a, e = operands(self, avals, 2)
-        numbers("expm_frechet", a, e)
-        square("expm_frechet", a)
+        a, e = check_count(self, avals, 2)
+        check_lapack_dtype("expm_frechet", a, e)
+        square_shape("expm_frechet", a)
         if a != e:
             raise ShapeError(f"expm_frechet: operands differ: {a} and {e}")
         return (a,)
@@ -142,7 +149,7 @@ class ExpmFrechet(Linear):
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        return ctx(self, *in_front(ctx, args, dims)), (0,)
+        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
@@ -204,7 +211,7 @@ def _approximated(ins: Sequence[Aval]) -> Jaxpr:
     derivative)."""
     b = Builder()
     given = b.inputs(ins)
-    double = real(ins[0]) == dtypes.float64
+    double = real_dtype(ins[0]) == dtypes.float64
     degree, bound = _DOUBLE if double else _SINGLE
     count, factor = _scaling(b, given[0], bound)
     x: _Value = tuple([b.one(MUL, a, _spread(b, factor, a.aval)) for a in given])
@@ -226,7 +233,7 @@ def _approximated(ins: Sequence[Aval]) -> Jaxpr:
     u = _times(b, x, u)
     above = _plus(b, v, u)
     under = tuple([b.one(SUB, p, q) for p, q in zip(v, u, strict=True)])
-    factors = (under[0], *factored(b, under[0]))
+    factors = (under[0], *lu_factors(b, under[0]))
     out: _Value = (b.one(Solve(False), *factors, above[0]),)
     if len(ins) == 2:
         out = (*out, b.one(Solve(False), *factors, b.one(SUB, above[1], dot(b.one, under[1], out[0]))))
@@ -304,7 +311,7 @@ def _computed(args: Sequence[NDArray]) -> tuple[NDArray, ...]:
     if empty(ins[0]):
         return tuple(args)
     counts, *out = run(_approximated(ins), args)
-    x, squarings = [entries(p) for p in out], np.asarray(counts, np.int32)
+    x, squarings = [as_entries(p) for p in out], np.asarray(counts, np.int32)
     for k in range(int(np.max(squarings))):
         mask = (k < squarings)[..., None, None]
         y = [x[0] @ x[0], *[x[0] @ d + d @ x[0] for d in x[1:]]]

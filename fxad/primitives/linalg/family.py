@@ -31,11 +31,11 @@ class Matrixwise(Primitive):
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        outs = ctx(self, *in_front(ctx, args, dims))
+        outs = ctx(self, *mapped_axis_first(ctx, args, dims))
         return outs, (0,) * len(outs)
 
 
-def in_front(ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> tuple[Atom, ...]:
+def mapped_axis_first(ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> tuple[Atom, ...]:
     """Return the operands with the mapped axis in front; an operand that is not mapped is broadcast."""
     return tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)])
 
@@ -43,7 +43,7 @@ def in_front(ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
 # ------------------------------------------------------------------------------------------------------------ types
 
 
-def numbers(name: str, *avals: Aval) -> None:
+def check_lapack_dtype(name: str, *avals: Aval) -> None:
     """Check that the operands have one dtype, which LAPACK supports. Raises: DTypeError."""
     for k, a in enumerate(avals):
         if a.dtype not in TAKES:
@@ -60,22 +60,22 @@ def numbers(name: str, *avals: Aval) -> None:
             )
 
 
-def matrices(name: str, x: Aval, k: int = 0) -> tuple[Shape, int, int]:
+def matrix_shape(name: str, x: Aval, k: int = 0) -> tuple[Shape, int, int]:
     """Batch axes, rows and columns of an operand. Raises: ShapeError when it has fewer than two axes."""
     if x.ndim < 2:
         raise ShapeError(f"{name}: operand {k} must be a matrix or a batch of matrices, got {x}")
     return x.shape[:-2], x.shape[-2], x.shape[-1]
 
 
-def square(name: str, x: Aval, k: int = 0) -> tuple[Shape, int]:
+def square_shape(name: str, x: Aval, k: int = 0) -> tuple[Shape, int]:
     """Batch axes and size of an operand of square matrices. Raises: ShapeError."""
-    batch, m, n = matrices(name, x, k)
+    batch, m, n = matrix_shape(name, x, k)
     if m != n:
         raise ShapeError(f"{name}: operand {k} must be square matrices, got {m} by {n} in {x}")
     return batch, n
 
 
-def same_batch(name: str, a: Aval, b: Aval, batch_a: Shape, batch_b: Shape) -> None:
+def check_same_batch(name: str, a: Aval, b: Aval, batch_a: Shape, batch_b: Shape) -> None:
     """Check that two operands have the same batch axes. Raises: ShapeError."""
     if batch_a != batch_b:
         raise ShapeError(
@@ -83,7 +83,7 @@ def same_batch(name: str, a: Aval, b: Aval, batch_a: Shape, batch_b: Shape) -> N
         )
 
 
-def real(x: Aval) -> DType:
+def real_dtype(x: Aval) -> DType:
     """The dtype of norms, eigenvalues of Hermitian matrices and singular values."""
     return dtypes.real_part(x.dtype)
 
@@ -95,25 +95,25 @@ def real(x: Aval) -> DType:
 Entries: TypeAlias = npt.NDArray[np.complex128]
 
 
-def entries(x: NDArray) -> Entries:
+def as_entries(x: NDArray) -> Entries:
     """An array of any of the four dtypes, to compute with."""
     return cast(Entries, x)
 
 
-def _nothing(a: Aval) -> complex:
+def _placeholder(a: Aval) -> complex:
     """Return the placeholder of a result that does not exist."""
     if not a.inexact:
         return 0
     return complex(np.nan, np.nan) if a.dtype in dtypes.COMPLEX else np.nan
 
 
-def each(f: Callable[..., Sequence[NDArray]], outs: tuple[Aval, ...], *args: NDArray) -> tuple[NDArray, ...]:
+def apply_to_each(f: Callable[..., Sequence[NDArray]], outs: tuple[Aval, ...], *args: NDArray) -> tuple[NDArray, ...]:
     """`f` of each matrix of a batch, all operands of the rank of the first; nan where it raises LinAlgError."""
     batch = args[0].shape[:-2]
-    results = tuple([np.full(a.shape, _nothing(a), a.dtype) for a in outs])
+    results = tuple([np.full(a.shape, _placeholder(a), a.dtype) for a in outs])
     for at in np.ndindex(batch):
         try:
-            for out, value in zip(results, f(*[entries(a)[at] for a in args]), strict=True):
+            for out, value in zip(results, f(*[as_entries(a)[at] for a in args]), strict=True):
                 out[at] = value
         except np.linalg.LinAlgError:
             pass

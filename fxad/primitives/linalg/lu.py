@@ -11,11 +11,10 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Hlo, HloValue, Jaxpr, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
-from fxad.primitives.checks import operands
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ADD, EQ, GE, LT, SELECT_N
 from fxad.primitives.linalg.calls import call, empty, zeros
-from fxad.primitives.linalg.family import Entries, Matrixwise, each, matrices, numbers
+from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
 from fxad.primitives.linalg.matrices import (
     below,
     column,
@@ -30,6 +29,7 @@ from fxad.primitives.linalg.matrices import (
     where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 
 
@@ -50,14 +50,14 @@ class Lu(Matrixwise):
     name: ClassVar[str] = "lu"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        numbers("lu", x)
-        batch, m, n = matrices("lu", x)
+        (x,) = check_count(self, avals, 1)
+        check_lapack_dtype("lu", x)
+        batch, m, n = matrix_shape("lu", x)
         return x, Aval((*batch, min(m, n)), dtypes.int32)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        return each(_factored, self.abstract_eval(Aval(x.shape, x.dtype)), x)
+        return apply_to_each(_factored, self.abstract_eval(Aval(x.shape, x.dtype)), x)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
@@ -150,7 +150,7 @@ class LuPivotsToPermutation(Matrixwise):
     inverse: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (pivots,) = operands(self, avals, 1)
+        (pivots,) = check_count(self, avals, 1)
         if pivots.dtype != dtypes.int32:
             raise DTypeError(f"lu_pivots_to_permutation: pivots must be int32, got {pivots}")
         if not pivots.shape:

@@ -13,7 +13,7 @@ from fxad import dtypes
 from fxad.ir import Atom, Aval, Emit, Lin, Lit, Shape, Var, Zero
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, CONJ, EQ, GE, MUL, SELECT_N, SUB, ConvertElementType
-from fxad.primitives.indexing import Gather
+from fxad.primitives.gather import Gather
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum, Reshape, Transpose
 from fxad.primitives.slicing import Pad, Slice
 

@@ -10,11 +10,18 @@ import numpy as np
 from fxad import dtypes
 from fxad.errors import NotDifferentiableError, ShapeError
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, Zero, primitive
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import COMPLEX, IMAG, NEG
 from fxad.primitives.linalg.calls import call, empty, triangle, window, zeros
 from fxad.primitives.linalg.calls import identity as unit
-from fxad.primitives.linalg.family import Entries, Matrixwise, each, entries, matrices, numbers, same_batch
+from fxad.primitives.linalg.family import (
+    Entries,
+    Matrixwise,
+    apply_to_each,
+    as_entries,
+    check_lapack_dtype,
+    check_same_batch,
+    matrix_shape,
+)
 from fxad.primitives.linalg.matrices import (
     adjoint,
     below,
@@ -31,6 +38,7 @@ from fxad.primitives.linalg.matrices import (
     where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.operand_checks import check_count
 from fxad.primitives.slicing import Concatenate
 
 
@@ -47,9 +55,9 @@ class Geqrf(Matrixwise):
     name: ClassVar[str] = "geqrf"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        numbers("geqrf", x)
-        batch, m, n = matrices("geqrf", x)
+        (x,) = check_count(self, avals, 1)
+        check_lapack_dtype("geqrf", x)
+        batch, m, n = matrix_shape("geqrf", x)
         return x, Aval((*batch, min(m, n)), x.dtype)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -57,7 +65,7 @@ class Geqrf(Matrixwise):
         outs = self.abstract_eval(Aval(x.shape, x.dtype))
         if empty(*outs):
             return tuple([np.zeros(a.shape, a.dtype) for a in outs])
-        return each(_reflected, outs, x)
+        return apply_to_each(_reflected, outs, x)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
@@ -94,12 +102,12 @@ class HouseholderProduct(Matrixwise):
     name: ClassVar[str] = "householder_product"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        a, taus = operands(self, avals, 2)
-        numbers("householder_product", a, taus)
-        batch, m, n = matrices("householder_product", a)
+        a, taus = check_count(self, avals, 2)
+        check_lapack_dtype("householder_product", a, taus)
+        batch, m, n = matrix_shape("householder_product", a)
         if not taus.shape:
             raise ShapeError(f"householder_product: operand 1 must be vectors, got {taus}")
-        same_batch("householder_product", a, taus, batch, taus.shape[:-1])
+        check_same_batch("householder_product", a, taus, batch, taus.shape[:-1])
         if m < n or taus.shape[-1] > n:
             raise ShapeError(
                 f"householder_product: {m} by {n} matrices in {a} and {taus.shape[-1]} reflections in {taus}: "
@@ -108,7 +116,7 @@ class HouseholderProduct(Matrixwise):
         return (a,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        a, taus = entries(args[0]), entries(args[1])
+        a, taus = as_entries(args[0]), as_entries(args[1])
         m, n = a.shape[-2:]
         out = np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape).copy()
         for i in range(taus.shape[-1] - 1, -1, -1):
@@ -184,9 +192,9 @@ class Qr(Matrixwise):
     full_matrices: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        numbers("qr", x)
-        batch, m, n = matrices("qr", x)
+        (x,) = check_count(self, avals, 1)
+        check_lapack_dtype("qr", x)
+        batch, m, n = matrix_shape("qr", x)
         k = m if self.full_matrices else min(m, n)
         return Aval((*batch, m, k), x.dtype), Aval((*batch, k, n), x.dtype)
 
@@ -196,7 +204,7 @@ class Qr(Matrixwise):
         if not x.size:
             eye = np.eye(*q.shape[-2:], dtype=x.dtype)
             return np.broadcast_to(eye, q.shape), np.zeros(r.shape, r.dtype)
-        return each(_full if self.full_matrices else _reduced, (q, r), x)
+        return apply_to_each(_full if self.full_matrices else _reduced, (q, r), x)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]

@@ -35,24 +35,32 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import ABS, COMPLEX, IMAG, LOG, MUL, NE, NEG, REAL, SELECT_N, SIGN, STOP_GRADIENT
 from fxad.primitives.linalg.calls import empty, zeros
-from fxad.primitives.linalg.family import Matrixwise, in_front, matrices, numbers, real, same_batch, square
+from fxad.primitives.linalg.family import (
+    Matrixwise,
+    check_lapack_dtype,
+    check_same_batch,
+    mapped_axis_first,
+    matrix_shape,
+    real_dtype,
+    square_shape,
+)
 from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minus, permuted, plus, transposed
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
+from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceProd, ReduceXor
 from fxad.primitives.shape import Iota, ReduceSum
 
 
-def factored(emit: Emit, a: Atom) -> tuple[Atom, Atom]:
+def lu_factors(emit: Emit, a: Atom) -> tuple[Atom, Atom]:
     """The LU decomposition of a and its pivots, as constants of the derivative."""
     lu, pivots = emit(LU, emit.one(STOP_GRADIENT, a))
     return lu, pivots
 
 
-def _held(name: str, tangents: Sequence[Tangent]) -> None:
+def _check_constant_factor(name: str, tangents: Sequence[Tangent]) -> None:
     """Check that the factor is a constant. Raises: NotDifferentiableError."""
     if not all([isinstance(t, Zero) for t in tangents]):
         raise NotDifferentiableError(
@@ -79,12 +87,12 @@ class Solve(Linear):
     transpose_a: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        a, lu, pivots, b = operands(self, avals, 4)
-        numbers("solve", a, lu)
-        numbers("solve", a, b)
+        a, lu, pivots, b = check_count(self, avals, 4)
+        check_lapack_dtype("solve", a, lu)
+        check_lapack_dtype("solve", a, b)
         batch, n = _factors("solve", a, lu, pivots)
-        batch_b, rows, _ = matrices("solve", b, 3)
-        same_batch("solve", a, b, batch, batch_b)
+        batch_b, rows, _ = matrix_shape("solve", b, 3)
+        check_same_batch("solve", a, b, batch, batch_b)
         if n != rows:
             raise ShapeError(f"solve: sizes differ: {n} by {n} matrices in {a}, {rows} rows of {b}")
         return (b,)
@@ -116,13 +124,13 @@ class Solve(Linear):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         if dims[-1] is not None and all([d is None for d in dims[:-1]]):
             return (more_columns(ctx, self, args[:-1], args[-1], dims[-1], left_side=True),), (0,)
-        return ctx(self, *in_front(ctx, args, dims)), (0,)
+        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         a_dot, *factors_dot, t = tangents
-        _held("solve", factors_dot)
+        _check_constant_factor("solve", factors_dot)
         (x,) = ctx(self, *primals)
         lin = ctx.lin_one
         if not isinstance(a_dot, Zero):
@@ -143,7 +151,7 @@ class Solve(Linear):
 
 def _factors(name: str, a: Aval, lu: Aval, pivots: Aval) -> tuple[tuple[int, ...], int]:
     """Batch axes and size of a matrix, when the factors are of its type. Raises: ShapeError, DTypeError."""
-    batch, n = square(name, a)
+    batch, n = square_shape(name, a)
     if lu != a:
         raise ShapeError(f"{name}: operand 1 must have the type of operand 0, {a}, got {lu}")
     if pivots.dtype != dtypes.int32 or pivots.shape != (*batch, n):
@@ -190,10 +198,10 @@ class Slogdet(_Determinant):
     name: ClassVar[str] = "slogdet"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        a, lu, pivots = operands(self, avals, 3)
-        numbers("slogdet", a, lu)
+        a, lu, pivots = check_count(self, avals, 3)
+        check_lapack_dtype("slogdet", a, lu)
         batch, _ = _factors("slogdet", a, lu, pivots)
-        return Aval(batch, a.dtype), Aval(batch, real(a))
+        return Aval(batch, a.dtype), Aval(batch, real_dtype(a))
 
     def body(self, ins: Sequence[Aval]) -> Jaxpr:
         b = Builder()
@@ -207,7 +215,7 @@ class Slogdet(_Determinant):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        _held("slogdet", tangents[1:])
+        _check_constant_factor("slogdet", tangents[1:])
         sign, log = ctx(self, *primals)
         t = _log_slope(ctx, primals, tangents[0])
         if t.aval.dtype not in dtypes.COMPLEX:
@@ -231,8 +239,8 @@ class Det(_Determinant):
     name: ClassVar[str] = "det"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        a, lu, pivots = operands(self, avals, 3)
-        numbers("det", a, lu)
+        a, lu, pivots = check_count(self, avals, 3)
+        check_lapack_dtype("det", a, lu)
         batch, _ = _factors("det", a, lu, pivots)
         return (Aval(batch, a.dtype),)
 
@@ -246,7 +254,7 @@ class Det(_Determinant):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        _held("det", tangents[1:])
+        _check_constant_factor("det", tangents[1:])
         (d,) = ctx(self, *primals)
         return (d,), (ctx.lin_one(MUL, _log_slope(ctx, primals, tangents[0]), d),)
 
@@ -283,9 +291,9 @@ class Pinv(Matrixwise):
     name: ClassVar[str] = "pinv"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        a, p = operands(self, avals, 2)
-        numbers("pinv", a, p)
-        batch, m, n = matrices("pinv", a)
+        a, p = check_count(self, avals, 2)
+        check_lapack_dtype("pinv", a, p)
+        batch, m, n = matrix_shape("pinv", a)
         if p.shape != (*batch, n, m):
             raise ShapeError(f"pinv: operand 1 must have the shape {(*batch, n, m)} of the transpose of {a}, got {p}")
         return (p,)
@@ -301,7 +309,7 @@ class Pinv(Matrixwise):
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        _held("pinv", tangents[1:])
+        _check_constant_factor("pinv", tangents[1:])
         (a, _), (p,), t = primals, ctx(self, *primals), tangents[0]
         one, lin = ctx.one, ctx.lin_one
         ph, th = adjoint(one, p), adjoint(lin, t)

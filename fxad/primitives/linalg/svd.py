@@ -10,10 +10,16 @@ import numpy as np
 from fxad import dtypes
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import ADD, DIV, MUL, REAL, SELECT_N, SUB
 from fxad.primitives.linalg.calls import call, char, empty, identity, or_nan, zeros
-from fxad.primitives.linalg.family import Entries, Matrixwise, each, matrices, numbers, real
+from fxad.primitives.linalg.family import (
+    Entries,
+    Matrixwise,
+    apply_to_each,
+    check_lapack_dtype,
+    matrix_shape,
+    real_dtype,
+)
 from fxad.primitives.linalg.matrices import (
     adjoint,
     as_complex,
@@ -28,6 +34,7 @@ from fxad.primitives.linalg.matrices import (
     times,
     unless,
 )
+from fxad.primitives.operand_checks import check_count
 
 
 @final
@@ -53,11 +60,11 @@ class Svd(Matrixwise):
     full_matrices: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        (x,) = operands(self, avals, 1)
-        numbers("svd", x)
-        batch, m, n = matrices("svd", x)
+        (x,) = check_count(self, avals, 1)
+        check_lapack_dtype("svd", x)
+        batch, m, n = matrix_shape("svd", x)
         k = min(m, n)
-        s = Aval((*batch, k), real(x))
+        s = Aval((*batch, k), real_dtype(x))
         if not self.vectors:
             return (s,)
         rows, columns = (m, n) if self.full_matrices else (k, k)
@@ -67,13 +74,13 @@ class Svd(Matrixwise):
         (x,) = args
         outs = self.abstract_eval(Aval(x.shape, x.dtype))
         if not self.vectors:
-            return each(_values, outs, x)
+            return apply_to_each(_values, outs, x)
 
         def decomposed(a: Entries) -> tuple[NDArray, ...]:
             u, s, vh = np.linalg.svd(a, self.full_matrices)
             return s, u, vh
 
-        return each(decomposed, outs, x)
+        return apply_to_each(decomposed, outs, x)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]

@@ -25,12 +25,20 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import CONJ
 from fxad.primitives.linalg.calls import call, char, empty, zeros
-from fxad.primitives.linalg.family import Entries, entries, in_front, matrices, numbers, same_batch, square
+from fxad.primitives.linalg.family import (
+    Entries,
+    as_entries,
+    check_lapack_dtype,
+    check_same_batch,
+    mapped_axis_first,
+    matrix_shape,
+    square_shape,
+)
 from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
-from fxad.primitives.shape import move_axis, reshaped
+from fxad.primitives.operand_checks import check_count
+from fxad.primitives.shape import emit_reshape, move_axis
 
 
 @final
@@ -55,11 +63,11 @@ class TriangularSolve(Linear):
     unit_diagonal: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        a, b = operands(self, avals, 2)
-        numbers("triangular_solve", a, b)
-        batch_a, n = square("triangular_solve", a)
-        batch_b, rows, columns = matrices("triangular_solve", b, 1)
-        same_batch("triangular_solve", a, b, batch_a, batch_b)
+        a, b = check_count(self, avals, 2)
+        check_lapack_dtype("triangular_solve", a, b)
+        batch_a, n = square_shape("triangular_solve", a)
+        batch_b, rows, columns = matrix_shape("triangular_solve", b, 1)
+        check_same_batch("triangular_solve", a, b, batch_a, batch_b)
         if n != (rows if self.left_side else columns):
             side = "rows" if self.left_side else "columns"
             raise ShapeError(f"triangular_solve: sizes differ: {n} by {n} matrices in {a}, {side} of {b}")
@@ -75,7 +83,7 @@ class TriangularSolve(Linear):
         flip = self.transpose_a if self.left_side else not self.transpose_a
         m = np.swapaxes(m, -1, -2) if flip else m
         rhs = b if self.left_side else np.swapaxes(b, -1, -2)
-        x = _substitute(entries(m), entries(rhs), forward=self.lower_a != flip)
+        x = _substitute(as_entries(m), as_entries(rhs), forward=self.lower_a != flip)
         return (x if self.left_side else np.swapaxes(x, -1, -2),)
 
     def lower(
@@ -104,7 +112,7 @@ class TriangularSolve(Linear):
         (a, b), (a_dim, b_dim) = args, dims
         if a_dim is None and b_dim is not None:
             return (more_columns(ctx, self, (a,), b, b_dim, left_side=self.left_side),), (0,)
-        return ctx(self, *in_front(ctx, args, dims)), (0,)
+        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
@@ -150,8 +158,8 @@ def more_columns(ctx: BatchCtx, prim: Linear, known: tuple[Atom, ...], b: Atom, 
     b = move_axis(ctx, b, dim, at)
     shape = b.aval.shape
     wide = (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
-    x = ctx.one(prim, *known, reshaped(ctx, b, wide))
-    return move_axis(ctx, reshaped(ctx, x, shape), at, 0)
+    x = ctx.one(prim, *known, emit_reshape(ctx, b, wide))
+    return move_axis(ctx, emit_reshape(ctx, x, shape), at, 0)
 
 
 def _substitute(m: Entries, b: Entries, *, forward: bool) -> NDArray:

@@ -26,11 +26,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.checks import operands
 from fxad.primitives.elementwise import MUL
 from fxad.primitives.linalg.calls import call, empty, or_nan, zeros
-from fxad.primitives.linalg.family import Entries, each, in_front, matrices, numbers
+from fxad.primitives.linalg.family import Entries, apply_to_each, check_lapack_dtype, mapped_axis_first, matrix_shape
 from fxad.primitives.linalg.matrices import One, X, minus, on_rows
+from fxad.primitives.operand_checks import check_count
 from fxad.primitives.slicing import Pad
 
 
@@ -50,9 +50,9 @@ class TridiagonalSolve(Linear):
     name: ClassVar[str] = "tridiagonal_solve"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        dl, d, du, b = operands(self, avals, 4)
-        numbers("tridiagonal_solve", *avals)
-        matrices("tridiagonal_solve", b, 3)
+        dl, d, du, b = check_count(self, avals, 4)
+        check_lapack_dtype("tridiagonal_solve", *avals)
+        matrix_shape("tridiagonal_solve", b, 3)
         for k, line in enumerate((dl, d, du)):
             if line.shape != b.shape[:-1]:
                 raise ShapeError(
@@ -69,7 +69,7 @@ class TridiagonalSolve(Linear):
         a[..., line, line] = d
         a[..., line[1:], line[:-1]] = dl[..., 1:]
         a[..., line[:-1], line[1:]] = du[..., :-1]
-        return each(_solved, (Aval(b.shape, b.dtype),), a, b)
+        return apply_to_each(_solved, (Aval(b.shape, b.dtype),), a, b)
 
     def lower(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
@@ -86,7 +86,7 @@ class TridiagonalSolve(Linear):
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        return ctx(self, *in_front(ctx, args, dims)), (0,)
+        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
 
     def jvp(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]

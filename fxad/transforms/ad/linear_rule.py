@@ -13,9 +13,9 @@ from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Lit, Primitive, Zero, place
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.effects import silent, unchecked
+from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CustomCall, NamedCall
-from fxad.primitives.host import HostCall
+from fxad.primitives.host_call import HostCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
@@ -38,7 +38,7 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
     n_in = len(rule.ins) - n_dots
     mask = (False,) * n_in + (True,) * n_dots
     for k, out in enumerate(rule.outs[:n_out]):
-        if any(narrow(dce(silent(with_outs(rule, [out]))))[1][n_in:]):
+        if any(narrow(dce(without_effects(with_outs(rule, [out]))))[1][n_in:]):
             raise NotLinearError(
                 f"{what}: result {k} depends on the tangents",
                 remedy="return (results, tangents of the results), in this order",
@@ -71,9 +71,9 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangen
     Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents.
     """
     form = dce(rule)
-    quiet, mask = dce(silent(form)), (True,) * n + (False,) * (len(rule.ins) - n)
+    quiet, mask = dce(without_effects(form)), (True,) * n + (False,) * (len(rule.ins) - n)
     if not is_linear(quiet, mask):  # checks of cotangents are not part of the map
-        quiet = dce(unchecked(quiet))
+        quiet = dce(without_checks(quiet))
     try:
         pull = linear_form(quiet, n, what, operands)
         push = dce(transpose(pull, mask))

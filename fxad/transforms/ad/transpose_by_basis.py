@@ -14,9 +14,9 @@ from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.effects import silenced
+from fxad.primitives.control.effects import eqn_without_effects
 from fxad.primitives.elementwise import ADD, COMPLEX, MUL, NEG, REAL, ConvertElementType
-from fxad.primitives.host import HostCall
+from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis
@@ -179,7 +179,7 @@ def _forward(flat: Jaxpr, later: Sequence[Eqn], outs: tuple[Atom, ...], n_dots: 
     dependent = set(map(id, later))
     for eqn in reversed(flat.eqns):
         if not live.isdisjoint(eqn.outs) or (eqn.prim.effects and id(eqn) not in dependent):
-            kept.append(silenced(eqn) if id(eqn) in dependent else eqn)
+            kept.append(eqn_without_effects(eqn) if id(eqn) in dependent else eqn)
             live.update(eqn.ins)
     alone = dce(Jaxpr(flat.ins, tuple(reversed(kept)), outs, flat.name))
     n = len(flat.ins) - n_dots

@@ -38,7 +38,7 @@ from fxad.primitives.elementwise import (
     SelectN,
 )
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
-from fxad.primitives.picking import Index
+from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 

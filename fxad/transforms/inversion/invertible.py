@@ -23,8 +23,8 @@ from fxad.core.liveness import dce
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Tangent, Var, Zero, lin, place
-from fxad.primitives.checking import checks
-from fxad.primitives.control.bodies import over, select_by_mask
+from fxad.primitives.check import has_check
+from fxad.primitives.control.bodies import select_by_mask, with_operands
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
 from fxad.transforms.ad.linearize import SplitCtx, linearize
@@ -103,7 +103,7 @@ def _with_rules(
     if all([h or s for h, s in zip(held, inverse.solved, strict=True)]):
         both = inverse.program, retraced(jaxpr, held, every, moving, True, names, math.inf, rules).program
     rule = _forward(jaxpr, held, watched), push, pull
-    rule = after_checks(rule, n) if checks(jaxpr) else rule
+    rule = after_checks(rule, n) if has_check(jaxpr) else rule
     reverse = moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) or ahead.bends or back.bends else rule
     made = Rules(
         jvp=(Derivative(moving, *forward_rule(jaxpr, moving, through)),),
@@ -146,7 +146,7 @@ def _beside(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr
     own = dict(zip(has, program.in_avals[n:], strict=True))
     avals = [own[a] if a in own else sketched(a.aval) for a in wants]
     has_all = *(True,) * n, *[a in own for a in wants]
-    return over(program, has_all, (*program.in_avals[:n], *avals), (True,) * len(has_all))
+    return with_operands(program, has_all, (*program.in_avals[:n], *avals), (True,) * len(has_all))
 
 
 def with_integers(jaxpr: Jaxpr, kept: Marks, rules: InverseRules) -> Marks:

@@ -10,9 +10,9 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import dce
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, place
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
-from fxad.primitives.checking import Check, checks
+from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.effects import quiet
+from fxad.primitives.control.effects import eqn_without_effects_and_checks
 from fxad.primitives.elementwise import SelectN
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.transforms.cleanup.cse import cse
@@ -37,14 +37,14 @@ def unobserved(jaxpr: Jaxpr) -> Jaxpr:
     The effects and checks occurred in the forward run. A check of a reconstruction could fail because of a rounding
     error.
     """
-    if not jaxpr.effects and not checks(jaxpr):
+    if not jaxpr.effects and not has_check(jaxpr):
         return jaxpr
     eqns = []
     for eqn in jaxpr.eqns:
         if isinstance(eqn.prim, Check):
             eqns.append(Eqn(OPTIMIZATION_BARRIER, eqn.ins[1 + eqn.prim.n_fields :], eqn.outs, eqn.source))
         elif eqn.outs:
-            eqns.append(quiet(eqn))
+            eqns.append(eqn_without_effects_and_checks(eqn))
     return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
 
 

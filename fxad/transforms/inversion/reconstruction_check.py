@@ -20,7 +20,7 @@ from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Jaxpr, Lit
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
-from fxad.primitives.checking import Check
+from fxad.primitives.check import Check
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
 from fxad.primitives.elementwise import (
     ABS,
@@ -40,7 +40,7 @@ from fxad.primitives.elementwise import (
     ConvertElementType,
 )
 from fxad.primitives.reduce import ReduceMax
-from fxad.primitives.shape import Iota, ReduceSum, reshaped
+from fxad.primitives.shape import Iota, ReduceSum, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 SUMS: Final = 64
@@ -94,13 +94,13 @@ def sketch(b: Builder, x: Atom) -> Atom:
     i = b.one(MUL, i, Lit.of(0x85EBCA77, number))
     signed = _chosen(b, b.one(GE, i, Lit.of(1 << 31, number)), b.one(NEG, line), line)
     whole = b.one(Pad((0,), (rows * SUMS - n,), (0,)), signed, Lit.of(0, line.aval.with_shape(())))
-    return b.one(ReduceSum((0,)), reshaped(b, whole, (rows, SUMS)))
+    return b.one(ReduceSum((0,)), emit_reshape(b, whole, (rows, SUMS)))
 
 
 def _line(b: Builder, x: Atom) -> Atom:
     """Flattens an array, in a dtype in which its sums do not overflow."""
     wide = x.aval.dtype in (dtypes.float32, dtypes.float64) or x.aval.dtype in dtypes.COMPLEX
-    return reshaped(b, x if wide else b.one(ConvertElementType(dtypes.float32), x), (x.aval.size,))
+    return emit_reshape(b, x if wide else b.one(ConvertElementType(dtypes.float32), x), (x.aval.size,))
 
 
 def _chosen(b: Builder, where: Atom, yes: Atom, no: Atom) -> Atom:
@@ -173,7 +173,7 @@ def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
         elif x.aval.size:
             n = x.aval.ndim
             first = b.one(Slice((0,) * n, (1,) * n, (1,) * n), x)
-            marked = b.one(MUL, first, reshaped(b, factor, (1,) * n))
+            marked = b.one(MUL, first, emit_reshape(b, factor, (1,) * n))
             out.append(b.one(DYNAMIC_UPDATE_SLICE, x, marked, *[Lit.of(0, Aval((), dtypes.int32))] * n))
         else:
             out.append(x)

@@ -8,12 +8,12 @@ from typing import Protocol, TypeAlias, final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Eqn, Hole, Jaxpr, Primitive, Var, Zero
-from fxad.primitives.control.bodies import either, select_by_mask
+from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.loop_steps import Marks, Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.scan_parts import Marks, Steps
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import InverseRule
 from fxad.primitives.elementwise import ADD
@@ -135,7 +135,7 @@ def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
         return True
     # the plan may determine a repeated operand at one position; a retraced body must give it at all positions
     given, every = known[len(known) - len(prim.bodies[0].ins) :], (True,) * len(eqn.outs)
-    return all([all(either(determine(body, given, every, rules).solved, given)) for body in prim.bodies])
+    return all([all(mask_or(determine(body, given, every, rules).solved, given)) for body in prim.bodies])
 
 
 def _custom(

@@ -16,12 +16,12 @@ from fxad.core.liveness import dce, prune
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, Zero, distinct
-from fxad.primitives.control.bodies import filled_linear, over, select_by_mask
-from fxad.primitives.control.effects import silent
+from fxad.primitives.control.bodies import instantiate_linear_outs, select_by_mask, with_operands
+from fxad.primitives.control.effects import without_effects
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Function, InverseRule, Rules
 from fxad.primitives.elementwise.convert import StopGradient
-from fxad.primitives.linear_call import LinearCall, narrowed
+from fxad.primitives.linear_call import LinearCall, drop_unused_residuals
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
@@ -99,9 +99,9 @@ def forward_rule(jaxpr: Jaxpr, moving: tuple[bool, ...], through: LinearizedBody
     """
     inexact = tuple([a.inexact for a in jaxpr.out_avals])
     if not _inside(jaxpr, _two_rules):
-        return through.primal, filled_linear(through, inexact)
+        return through.primal, instantiate_linear_outs(through, inexact)
     n, ins = len(jaxpr.outs), jaxpr.in_avals
-    both, nonzero = jvp(silent(jaxpr), moving)
+    both, nonzero = jvp(without_effects(jaxpr), moving)
     b = Builder()
     dots, given = b.inputs(select_by_mask(ins, moving)), b.inputs(ins)
     found = iter(b.inline(both, [*given, *dots])[n:])
@@ -129,21 +129,21 @@ def moving_as(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Rule:
     found = b.inline(forward, given)
     outs = b(_results(through, found[:n], ins), *found[:n], *given)
     ahead = b.build([*outs, *outs, *found[2 * n :], *given], forward.name)
-    linear = filled_linear(through, inexact)
+    linear = instantiate_linear_outs(through, inexact)
     n_dots = len(linear.ins) - through.n_res
     adjoint = transpose(linear, (True,) * n_dots + (False,) * through.n_res)
-    primal = silent(through.primal)
+    primal = without_effects(through.primal)
     both = [_moved(program, _plain(of, primal, n, known), ins) for program, of in ((push, linear), (pull, adjoint))]
     return ahead, in_one(both[0], both[1], n_dots), in_one(both[1], both[0], sum(inexact))
 
 
 def _results(through: LinearizedBody, outs: Sequence[Atom], ins: tuple[Aval, ...]) -> CustomCall:
     """(results, operands) -> the results. They move with the operands, as those of the linearized program do."""
-    n, primal = len(outs), silent(through.primal)
+    n, primal = len(outs), without_effects(through.primal)
     b = Builder()
     same = b.build([*b.inputs([a.aval for a in outs]), *b.inputs(ins)][:n], primal.name)
     inner = Jaxpr(primal.ins, primal.eqns, primal.outs[:n], primal.name)
-    plain = over(inner, (False,) * n + (True,) * len(ins), same.in_avals, (True,) * len(same.ins))
+    plain = with_operands(inner, (False,) * n + (True,) * len(ins), same.in_avals, (True,) * len(same.ins))
     return _moving(same, plain)
 
 
@@ -161,7 +161,7 @@ def _moved(program: Jaxpr, plain: Jaxpr, ins: tuple[Aval, ...]) -> Jaxpr:
     every = len(plain.ins)
     has = (True,) * (every - len(ins)) + (False,) * len(ins)
     b = Builder()
-    prim = _moving(over(program, has, plain.in_avals, (True,) * every), plain)
+    prim = _moving(with_operands(program, has, plain.in_avals, (True,) * every), plain)
     return b.build(b(prim, *b.inputs(plain.in_avals)), program.name)
 
 
@@ -186,7 +186,9 @@ def drop_derivative_rules(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         prim = eqn.prim
         if turned and isinstance(prim, LinearCall):
-            maps, needed = narrowed([drop_derivative_rules(body) for body in prim.bodies], prim.linear_bodies)
+            maps, needed = drop_unused_residuals(
+                [drop_derivative_rules(body) for body in prim.bodies], prim.linear_bodies
+            )
             prim, ins = (
                 prim.with_bodies(tuple(maps)),
                 (*ins[: prim.n_linear], *select_by_mask(ins[prim.n_linear :], needed)),

@@ -21,7 +21,7 @@ from fxad.errors import FxadError
 from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, place
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
-from fxad.primitives.shape import BroadcastInDim, reshaped
+from fxad.primitives.shape import BroadcastInDim, emit_reshape
 from fxad.transforms.inversion.mask_couplings import with_choices
 from fxad.transforms.inversion.normal_form import Origin, slim_of, traced_back, unobserved
 from fxad.transforms.inversion.plans import UNUSED, Graph, Plan, Step
@@ -307,7 +307,7 @@ class _Search:
             window = within(again, box)
             assert window is not None
             (out,) = reader.outs
-            seen = reshaped(scratch, scratch.one(window, again.value), out.aval.shape)
+            seen = emit_reshape(scratch, scratch.one(window, again.value), out.aval.shape)
             self._settle((self.graph.eqns[k],), scratch, {out: seen})
         for a, box in windows_of(self.graph.maker.get(v)):
             if isinstance(a, Var) and self._unknown(a) and (window := within(part, box)) is not None:

@@ -12,7 +12,7 @@ from fxad.core.memo import by_value
 from fxad.errors import ParameterError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Place, place
 from fxad.primitives.control.call import Call
-from fxad.primitives.naming import Name
+from fxad.primitives.marks import Name
 from fxad.transforms.cleanup.inline import MOST
 from fxad.transforms.memory.split_bodies import Body, apart
 

@@ -21,7 +21,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, described
 from fxad.ir import Eqn, place
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.naming import Name
+from fxad.primitives.marks import Name
 from fxad.transforms.locate import describe
 
 

@@ -9,7 +9,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
-from fxad.primitives.naming import Keep, Mark
+from fxad.primitives.marks import Keep, Mark
 from fxad.transforms.memory.policies import Policy, decided, nothing
 
 

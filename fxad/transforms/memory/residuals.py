@@ -15,7 +15,7 @@ from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Place, Primitive, Var, place
 from fxad.primitives.control.remat import Remat
-from fxad.primitives.naming import Keep, Mark, Name, sources
+from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.inversion.second_order import drop_derivative_rules
@@ -155,7 +155,7 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
     tangents = split.linear.outs[: sum(split.out_nonzero[:n])]
     linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, body.name))
     needed = narrow(drop_derivative_rules(linear, True))[1][n_dots:]
-    before = sources(primal.eqns)
+    before = unmarked_values(primal.eqns)
     home: dict[Atom, Var] = {}
     for a, v in zip(primal.outs[n:n_all], values, strict=True):
         home.setdefault(before.get(a, a), v)

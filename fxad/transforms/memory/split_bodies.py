@@ -10,8 +10,8 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.layout import BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice
 from fxad.core.liveness import over
 from fxad.ir import Atom, HigherOrder, Jaxpr, Primitive, Var
-from fxad.primitives.control.bodies import placed, shared_places, with_outs, with_places_in, with_places_out
-from fxad.primitives.control.scan_parts import rearranged
+from fxad.primitives.control.bodies import assign_slots, shared_slots, with_outs, with_slot_operands, with_slot_results
+from fxad.primitives.control.loop_steps import rearrange_operands
 
 Marks: TypeAlias = tuple[bool, ...]
 
@@ -121,10 +121,10 @@ def _branches(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> A
     if all([body.idle for body in bodies]):
         return None
     n = sum(out_known)
-    places = shared_places([[a.aval for a in body.residuals] for body in bodies])
-    known = [with_places_out(body.known, n, placed(body.residuals, places), places) for body in bodies]
+    places = shared_slots([[a.aval for a in body.residuals] for body in bodies])
+    known = [with_slot_results(body.known, n, assign_slots(body.residuals, places), places) for body in bodies]
     takes, others = _places(have, True), _places(have, False)
-    unknown = [with_places_in(_residuals_last(body), len(others), places) for body in bodies]
+    unknown = [with_slot_operands(_residuals_last(body), len(others), places) for body in bodies]
     further = [~k for k in range(len(places))]
     return Apart(
         prim.rebuild(tuple(known), (1, len(takes) - 1), (n + len(places),)),
@@ -137,7 +137,7 @@ def _branches(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> A
 
 def _residuals_last(body: Body) -> Jaxpr:
     n = len(body.residuals)
-    return rearranged(body.unknown, (*range(n, len(body.unknown.ins)), *range(n)), body.unknown.outs)
+    return rearrange_operands(body.unknown, (*range(n, len(body.unknown.ins)), *range(n)), body.unknown.outs)
 
 
 def _loop(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart | None:

@@ -14,8 +14,8 @@ from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Eqn, HigherOrder, Lit, Primitive, Var, distinct
-from fxad.primitives.checking import Check
-from fxad.primitives.host import HostCall
+from fxad.primitives.check import Check
+from fxad.primitives.host_call import HostCall
 from fxad.transforms.outlining.parametrise import VARIED, Applied
 from fxad.transforms.outlining.regions import Flow, Shared
 

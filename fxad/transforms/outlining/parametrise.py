@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Eqn, Lit, Primitive
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
-from fxad.primitives.picking import Index, place_dtype
+from fxad.primitives.index import Index, index_dtype
 from fxad.primitives.slicing import Pad, Slice
 
 Applied: TypeAlias = tuple[Primitive, tuple[Atom, ...]]
@@ -30,7 +30,7 @@ class Varied:
 
 
 def _places(shape: tuple[int, ...], numbers: Sequence[int]) -> tuple[Lit, ...]:
-    aval = Aval((), place_dtype(shape))
+    aval = Aval((), index_dtype(shape))
     return tuple([Lit.of(n, aval) for n in numbers])
 
 

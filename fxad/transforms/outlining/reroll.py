@@ -14,7 +14,7 @@ from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import ADD, MUL
-from fxad.primitives.picking import Index
+from fxad.primitives.index import Index
 from fxad.primitives.shape import ExpandDims, Iota, Rev
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.map_bodies import inside

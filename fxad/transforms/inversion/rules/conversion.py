@@ -9,7 +9,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, Hole, Primitive
 from fxad.primitives.barrier import OptimizationBarrier
-from fxad.primitives.checking import Check
+from fxad.primitives.check import Check
 from fxad.primitives.elementwise import (
     COMPLEX,
     CONJ,
@@ -23,7 +23,7 @@ from fxad.primitives.elementwise import (
     Real,
     StopGradient,
 )
-from fxad.primitives.naming import Keep, Name
+from fxad.primitives.marks import Keep, Name
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,

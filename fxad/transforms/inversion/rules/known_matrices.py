@@ -26,7 +26,7 @@ from fxad.primitives.elementwise import (
 )
 from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.linalg import Cholesky, Eigh, Expm, Qr, Svd
-from fxad.primitives.naming import Keep, Name
+from fxad.primitives.marks import Keep, Name
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 from fxad.transforms.inversion.rules.contract import InverseCtx
 

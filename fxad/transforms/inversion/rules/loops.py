@@ -14,9 +14,9 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.liveness import remove_unused
 from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Var, Zero
-from fxad.primitives.control.bodies import either, select_by_mask
+from fxad.primitives.control.bodies import mask_or, select_by_mask
+from fxad.primitives.control.loop_steps import Marks, Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.scan_parts import Marks, Steps, passing
 from fxad.primitives.elementwise import ADD
 from fxad.transforms.inversion.rules.contract import Args, BodyCtx, Determined, Refused, atoms, known
 
@@ -140,7 +140,7 @@ def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, 
     if not all(known(count)) or (count and not all(known(xs))):
         return Refused("how many of its steps were taken is not known from its results")
     sure = forward_carries(prim, operands)
-    still = tuple([s and p for s, p in zip(sure, passing(prim.steps), strict=True)])
+    still = tuple([s and p for s, p in zip(sure, unchanged_carries(prim.steps), strict=True)])
     moving = tuple([s and not p for s, p in zip(sure, still, strict=True)])
     last = tuple([k and not s for k, s in zip(known(outs), sure, strict=False)])
     way = Retreat(prim, known(consts), known(xs), known(outs[prim.n_carry :]), last, still, moving, False, ())
@@ -162,7 +162,7 @@ def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, 
 def _stepping(ctx: BodyCtx, way: Retreat, last: Marks) -> tuple[Retreat, Determined]:
     """Inverts one step from the carries in `last`. Counters are run backwards if possible, and stored otherwise."""
     if any(way.moving):
-        running = replace(way, last=either(last, way.moving), stored=False)
+        running = replace(way, last=mask_or(last, way.moving), stored=False)
         found = ctx.recur(way.prim.body, running.ins, (*running.last, *way.rows))
         if all(select_by_mask(way.prim.steps.split(found.solved)[1], way.moving)):
             return running, found

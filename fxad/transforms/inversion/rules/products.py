@@ -15,13 +15,13 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Hole, Lit
-from fxad.primitives.dot import DotGeneral, free
+from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.primitives.elementwise import ABS, IS_FINITE, LE, MUL, NEG, SELECT_N, ConvertElementType
 from fxad.primitives.linalg import Expm, Solve, TriangularSolve
 from fxad.primitives.linalg.matrices import adjoint, conj, diagonal, dot, identity, transposed
-from fxad.primitives.linalg.solve import factored
+from fxad.primitives.linalg.solve import lu_factors
 from fxad.primitives.reduce import ReduceMax
-from fxad.primitives.shape import BroadcastInDim, ReduceSum, Transpose, reshaped
+from fxad.primitives.shape import BroadcastInDim, ReduceSum, Transpose, emit_reshape
 from fxad.transforms.inversion.rules.assembling import nothing
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
 from fxad.transforms.inversion.rules.known_matrices import LOWER, UNITARY, Facts, facts
@@ -63,13 +63,13 @@ def _product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
     if prim.preferred not in (None, a.aval.dtype):
         return "its sums have another dtype"
     shape = a.aval.shape
-    ours = free(a.aval.ndim, batch, contract)
+    ours = free_axes(a.aval.ndim, batch, contract)
     if len(contract) != 1 or len(ours) != 1 or shape[ours[0]] != shape[contract[0]]:
         return "the matrix is not square"
     if batch != tuple(range(lead)):
         return "the matrix does not have its batch axes in front"
     at = lead if a is left else y.ndim - 1
-    order = (*x_batch, *x_contract, *free(x.aval.ndim, x_batch, x_contract))
+    order = (*x_batch, *x_contract, *free_axes(x.aval.ndim, x_batch, x_contract))
     return Product(a, contract[0] < ours[0], at, lead, order)
 
 
@@ -91,12 +91,12 @@ def _as_matrices(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
     rest = [a for a in range(y.aval.ndim) if a >= product.lead and a != product.at]
     shape = y.aval.shape
     moved = _moved(ctx, y, (*range(product.lead), product.at, *rest))
-    return reshaped(ctx, moved, (*shape[: product.lead], shape[product.at], prod([shape[a] for a in rest])))
+    return emit_reshape(ctx, moved, (*shape[: product.lead], shape[product.at], prod([shape[a] for a in rest])))
 
 
 def _as_operand(ctx: InverseCtx, product: Product, x: Atom, like: Aval) -> Atom:
     """Returns X in the shape and axis order of the operand."""
-    apart = reshaped(ctx, x, tuple([like.shape[a] for a in product.order]))
+    apart = emit_reshape(ctx, x, tuple([like.shape[a] for a in product.order]))
     return _moved(ctx, apart, tuple(sorted(range(like.ndim), key=product.order.__getitem__)))
 
 
@@ -129,7 +129,7 @@ def _by_factors(ctx: InverseCtx, a: Atom, flip: bool, y: Atom) -> Atom:
     Source: the condition number |A| |A^-1|, in the norm of the largest row; Higham, Accuracy and Stability of Numerical
             Algorithms (2002), section 7.1.
     """
-    lu, pivots = factored(ctx, a)
+    lu, pivots = lu_factors(ctx, a)
     unit = identity(ctx, a.aval)
     inverted = ctx.one(Solve(flip), a, lu, pivots, unit)
     x = ctx.one(Solve(flip), a, lu, pivots, y)
@@ -172,7 +172,7 @@ def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown:
     if UNITARY in known.kinds:
         return constant(0.0, y)
     if not known.kinds and known.exponent is None:
-        a, _ = factored(ctx, _converted(ctx, a, a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32))
+        a, _ = lu_factors(ctx, _converted(ctx, a, a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32))
     line = diagonal(ctx, ctx.one, a if known.exponent is None else known.exponent)
     each = total(ctx, log_sizes(ctx, line) if known.exponent is None else line)
     batches = prod(a.aval.shape[:-2])

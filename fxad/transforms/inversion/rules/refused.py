@@ -48,7 +48,8 @@ from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
 from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
 from fxad.primitives.elementwise.gamma import Igamma, Igammac, IgammaGradA, RandomGammaGrad
 from fxad.primitives.fold import Reduce, ReduceWindow
-from fxad.primitives.host import HostCall
+from fxad.primitives.host_call import HostCall
+from fxad.primitives.index import IndexVectors
 from fxad.primitives.linalg import (
     Det,
     Eig,
@@ -60,7 +61,6 @@ from fxad.primitives.linalg import (
     Pinv,
     Slogdet,
 )
-from fxad.primitives.picking import IndexVectors
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.scatter_combine import ScatterMax, ScatterMin

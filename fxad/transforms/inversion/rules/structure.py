@@ -14,7 +14,7 @@ import numpy as np
 
 from fxad.ir import Atom, Aval, Emit, Hole, Lit, NDArray, Primitive, Shape, Zero
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
-from fxad.primitives.picking import Index, from_front, place_dtype
+from fxad.primitives.index import Index, index_dtype, normalize_index
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
 from fxad.primitives.shape import (
     BroadcastInDim,
@@ -24,9 +24,9 @@ from fxad.primitives.shape import (
     Rev,
     Squeeze,
     Transpose,
-    reshaped,
+    emit_reshape,
 )
-from fxad.primitives.slicing import Concatenate, Pad, Slice, sliced
+from fxad.primitives.slicing import Concatenate, Pad, Slice, emit_slice
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
@@ -45,15 +45,15 @@ EMPTY: Final = "the result has no element to read it from"
 
 
 def _reshape(ctx: InverseCtx, prim: Reshape, args: Args, outs: Outs) -> Solved:
-    return (reshaped(ctx, outs[0], args[0].aval.shape),)
+    return (emit_reshape(ctx, outs[0], args[0].aval.shape),)
 
 
 def _squeeze(ctx: InverseCtx, prim: Squeeze, args: Args, outs: Outs) -> Solved:
-    return (reshaped(ctx, outs[0], args[0].aval.shape),)
+    return (emit_reshape(ctx, outs[0], args[0].aval.shape),)
 
 
 def _expand_dims(ctx: InverseCtx, prim: ExpandDims, args: Args, outs: Outs) -> Solved:
-    return (reshaped(ctx, outs[0], args[0].aval.shape),)
+    return (emit_reshape(ctx, outs[0], args[0].aval.shape),)
 
 
 def _transpose(ctx: InverseCtx, prim: Transpose, args: Args, outs: Outs) -> Solved:
@@ -77,7 +77,7 @@ def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) ->
         return Refused(EMPTY)
     kept = dict(zip(prim.dims, x.shape, strict=True))
     limits = tuple([kept.get(a, min(1, n)) for a, n in enumerate(y.aval.shape)])
-    return (reshaped(ctx, _window(ctx, y, (0,) * len(limits), limits), x.shape),)
+    return (emit_reshape(ctx, _window(ctx, y, (0,) * len(limits), limits), x.shape),)
 
 
 def _window(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> Atom:
@@ -91,7 +91,7 @@ def _sum(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | R
     """Inverts a reduction over axes of size 1, which is a reshape."""
     if outs[0].aval.size != args[0].aval.size:
         return Refused("it makes one element of several")
-    return (reshaped(ctx, outs[0], args[0].aval.shape),)
+    return (emit_reshape(ctx, outs[0], args[0].aval.shape),)
 
 
 # ----------------------------------------------------------------------------------------------- joining and splitting
@@ -102,7 +102,7 @@ def _concatenate(ctx: InverseCtx, prim: Concatenate, args: Args, outs: Outs) -> 
     start = 0
     for x in args:
         limit = start + x.aval.shape[prim.axis]
-        solved.append(sliced(ctx, outs[0], prim.axis, start, limit) if isinstance(x, Hole) else None)
+        solved.append(emit_slice(ctx, outs[0], prim.axis, start, limit) if isinstance(x, Hole) else None)
         start = limit
     return tuple(solved)
 
@@ -115,7 +115,7 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
         at = _outside([places for places, _ in kept], y.aval.shape)
         if at is None:
             return Refused(f"operand 1: {EMPTY}")
-        found = reshaped(ctx, _window(ctx, y, at, tuple([a + 1 for a in at])), ())
+        found = emit_reshape(ctx, _window(ctx, y, at, tuple([a + 1 for a in at])), ())
     return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), found
 
 
@@ -171,16 +171,16 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
     known = _known(places)
     if not isinstance(x, Hole) or known is None:
         return Refused(PLACES)
-    value = reshaped(ctx, outs[0], prim.sizes)
+    value = emit_reshape(ctx, outs[0], prim.sizes)
     if not prim.dynamic:
         return (Part(value, box=_box(prim.starts, prim.sizes, prim.strides)),)
     shape = x.aval.shape
     if prim.held(shape) != shape:
         return Refused("its window is a part of a part of the operand")
-    dtype = place_dtype(shape)
+    dtype = index_dtype(shape)
     starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)
     for a, i in zip(prim.dynamic, known, strict=True):
-        starts[a] = from_front(ctx, i, shape[a], dtype)
+        starts[a] = normalize_index(ctx, i, shape[a], dtype)
     return (_in_window(value, starts), *[None for _ in places])
 
 
@@ -237,7 +237,7 @@ def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -
         if begin in (0, n - m):  # the rest is one range
             rest = range(m, n) if begin == 0 else range(begin)
             box = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
-            return Part(sliced(emit, y, a, rest.start, rest.stop), box=box)
+            return Part(emit_slice(emit, y, a, rest.start, rest.stop), box=box)
     at = [int(s.array) for s in starts if isinstance(s, Lit)]
     covers: NDArray | None = None
     if len(at) == len(starts):

@@ -39,7 +39,7 @@ from fxad.primitives.linalg.matrices import (
     unless,
     where,
 )
-from fxad.primitives.recurrence import shifted, zero_of
+from fxad.primitives.linear_recurrence import predecessors, zero_scalar
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
 
@@ -110,8 +110,8 @@ def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs
     (x,), known = outs, _known(args[:3])
     if known is None:
         return Refused(MATRIX)
-    axis, zero = x.aval.ndim - 2, zero_of(x.aval)
-    around = shifted(ctx, x, axis, False, zero), x, shifted(ctx, x, axis, True, zero)
+    axis, zero = x.aval.ndim - 2, zero_scalar(x.aval)
+    around = predecessors(ctx, x, axis, False, zero), x, predecessors(ctx, x, axis, True, zero)
     parts = [times(ctx.one, on_rows(ctx.one, v, x.aval.shape), r) for v, r in zip(known, around, strict=True)]
     return None, None, None, plus(ctx.one, plus(ctx.one, parts[0], parts[1]), parts[2])
 

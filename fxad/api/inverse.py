@@ -1,0 +1,300 @@
+"""`inverse` and `invertible`: inverse functions, and gradients that reconstruct values instead of storing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
+
+import numpy as np
+
+from fxad import tree
+from fxad.api.custom import CustomFunction, made
+from fxad.api.lift import bind_static_arguments, check_function, lift, positional
+from fxad.api.rewrite import Rewrite
+from fxad.errors import ArgumentError
+from fxad.tracing.array import binder
+from fxad.tracing.program import Program, counted, name_of, trace
+from fxad.tracing.static_args import Argnames, Argnums, statics_of
+from fxad.transforms.inversion.inverse import inverse as inverse_of
+from fxad.transforms.inversion.invertible import invertible as invertible_of
+from fxad.transforms.reorder import reorder_ins
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Arguments, by number or by name.
+Names: TypeAlias = int | str | Sequence[int | str]
+
+
+def chosen_arguments(what: str, role: str, program: Program[Any, Any], given: Names) -> tuple[int | str, ...]:
+    """Return chosen arguments as numbers of positional ones and names of keyword ones.
+
+    Raises: ArgumentError for an argument that does not exist or is given twice.
+    """
+    n, positions = len(positional(program)), program.names[: len(positional(program))]
+    keywords = list(dict.fromkeys([str(where.entry) for kind, where, *_ in program.in_tree.accessors() if kind.entry]))
+    out: list[int | str] = []
+    for k in given if isinstance(given, list | tuple) else (given,):
+        if isinstance(k, str):
+            if k not in positions and k not in keywords:
+                raise ArgumentError(
+                    f"{what}: {role} has {k!r}, which is no argument of {program.name}",
+                    remedy=f"its arguments are {', '.join([*positions, *keywords])}",
+                )
+            out.append(positions.index(k) if k in positions else k)
+        elif not isinstance(k, int) or isinstance(k, bool):
+            raise ArgumentError(
+                f"{what}: {role} is {given!r:.60}, not a number or a name, or a sequence of them",
+                remedy="number the positional arguments from 0",
+            )
+        elif not -n <= k < n:
+            raise ArgumentError(
+                f"{what}: {role} has {k}, and {program.name} was given {counted(n, 'positional argument')}",
+                remedy="number them from 0; what is given by keyword is chosen by name",
+            )
+        else:
+            out.append(k % n)
+    if len(set(out)) != len(out):
+        raise ArgumentError(f"{what}: {role} {given!r} has an argument twice", remedy="name each argument once")
+    return tuple(out)
+
+
+def leaf_mask(program: Program[Any, Any], which: Sequence[int | str]) -> tuple[bool, ...]:
+    """Return a mask of the leaves of the chosen arguments."""
+    places = [(where.entry if kind.entry == 0 else str(where.entry)) for kind, where, *_ in program.in_tree.accessors()]
+    return tuple([p in which for p in places])
+
+
+# ------------------------------------------------------------------------------------------------------------ inverse
+
+
+def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, log_det: bool = False) -> Any:
+    """The function from results to the chosen arguments: `inverse(f)(f(x, w), w)` is x.
+
+    It takes the results of `f` as one argument, then the other arguments of `f`. `argnums` are numbers or names; one
+    gives that argument, a sequence a tuple of them. With `log_det` it returns (arguments, log|det J|), where J is the
+    Jacobian of the results with respect to the arguments. This is known for elementwise functions, for permutations of
+    elements, and for couplings, loops and branches of these. For a callable, the chosen arguments must have the types
+    of the results. If they have other types, trace it first: `inverse(trace(f, *examples))`.
+
+    Law:    inverse(f)(f(x)) = x within the rounding of the inverse steps; nan where f loses x (a factor 0, tanh
+            saturated).
+    Rule:   a search on the dataflow graph: from the known values, equations are run forward and backward in any order.
+            `m * x + (1 - m) * g` is read as where(m, x, g) if this makes it solvable; then it is nan where m is not 0
+            or 1.
+    Raises: NotInvertibleError naming the equation of `trace(f, ...)` that cannot be inverted, the bodies that contain
+            it, and the user's line; ArgumentError. These are not invertible:
+            - operations that map several operands to one result (abs, sin, max, sort, a comparison, floor, integers
+              multiplied): hold the argument, or wrap the function in a `custom_inverse`;
+            - operations with two unknown operands (x + y, x * y, also x * x) if no other result determines one of them:
+              hold one of them, return one of them too, or write a coupling (x + g(y), y);
+            - systems that can only be solved jointly (x + y, x - y): multiply a stacked array by a known matrix, which
+              is inverted by its factors;
+            - results that determine only some elements (x[1:], a sum): return the others too;
+            - reads and writes at places given by arrays: use slices or `where`. A mask that is multiplied into the
+              exponent and the shift (x * exp(s * (1 - m)) + t * (1 - m)): the same;
+            - a branch chosen by an unknown value, and `while_loop`: choose by held values; use `fori_loop` or `scan`;
+            - the matrix of a `custom_linear_solve`: hold it. A `custom_root` is inverted as its equation;
+            - `log_det` where no rule defines it (factorisations, solutions of equations, a `custom_inverse`), or where
+              the results and the wanted arguments differ in their number of elements: omit `log_det`.
+    """
+    if isinstance(f, Program):
+        return _inverse(f, argnums, log_det)
+    check_function("inverse", f)
+
+    @wraps(f, updated=())
+    def inverted(results: Any, *held: Any, **kwargs: Any) -> Any:
+        program, held, kwargs = _trace_from_results(f, argnums, results, held, kwargs)
+        return _inverse(program, argnums, log_det)(results, *held, **kwargs)
+
+    inverted.__name__ = f"inverse_{name_of(f)}"
+    return inverted
+
+
+def _trace_from_results(
+    f: Callable[..., Any], argnums: Names, results: Any, held: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Program[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Trace a function with chosen arguments like its results. The program, and what it takes besides the results: None
+    for what is static.
+
+    Raises: ArgumentError where its results are others.
+    """
+    several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
+    given: list[Any] = [argnums] if isinstance(argnums, int | str) else list(argnums)
+    parts = list(results) if several and isinstance(results, tuple | list) else [results]
+    remedy = f"trace it on examples first: inverse(trace({name_of(f)}, *examples), ...)"
+    if len(parts) != len(given) or not all([isinstance(k, int) and 0 <= k <= len(held) + len(given) for k in given]):
+        raise ArgumentError(
+            f"inverse: the types of arguments {argnums!r} of {name_of(f)} cannot be told from its results",
+            remedy=remedy,
+        )
+    like = dict(zip(given, parts, strict=True))
+    rest = iter(held)
+    args = [like[k] if k in like else next(rest) for k in range(len(held) + len(given))]
+    statics = statics_of(f"inverse of {name_of(f)}", f)
+    g, put, kwargs = bind_static_arguments(
+        "inverse", f, statics, tuple(args), kwargs, [k for k in given if isinstance(k, int)]
+    )
+    program = trace(g, *put, **kwargs)
+    leaves, found = tree.flatten(results)
+    have = [x.aval for x in trace(lambda *a: a, *leaves).jaxpr.ins]
+    if found != program.out_tree or have != list(program.out_avals):
+        raise ArgumentError(
+            f"inverse: {name_of(f)} gives results of other types than it takes as arguments {argnums!r}", remedy=remedy
+        )
+    return program, tuple([a for k, a in enumerate(put) if k not in like]), kwargs
+
+
+def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Program[..., Any]:
+    which = chosen_arguments("inverse", "argnums", program, argnums)
+    wanted = leaf_mask(program, which)
+    n_bound, n_out = len(program.bound), len(program.out_avals)
+    marks = (False,) * n_bound + wanted
+    jaxpr = inverse_of(program.jaxpr, marks, log_det, operand_labels(program))
+    # the new trees, over numbers of leaves: arguments from 0, then results
+    n = len(wanted)
+    args, kwargs = tree.unflatten(program.in_tree, range(n))
+    results = tree.unflatten(program.out_tree, range(n, n + n_out))
+    parts = [args[k] if isinstance(k, int) else kwargs[k] for k in which]
+    left = [a for k, a in enumerate(args) if k not in which], {k: a for k, a in kwargs.items() if k not in which}
+    order, in_tree = tree.flatten(((results, *left[0]), left[1]))
+    back = tuple(parts) if not isinstance(argnums, int | str) else parts[0]
+    out_order, out_tree = tree.flatten((back, n) if log_det else back)
+    # the jaxpr: results, bound constants, held arguments -> wanted arguments, in their order
+    held = [k for k, w in enumerate(wanted) if not w]
+    at = {**{n + k: k for k in range(n_out)}, **{k: n_out + n_bound + j for j, k in enumerate(held)}}
+    jaxpr = reorder_ins(jaxpr, (*range(n_out, n_out + n_bound), *[at[k] for k in order]))
+    found = {k: j for j, k in enumerate([*[k for k, w in enumerate(wanted) if w], n])}
+    outs = tuple([jaxpr.outs[found[k]] for k in out_order])
+    names = ("results", *[name for k, name in enumerate(program.names) if k not in which])
+    jaxpr = type(jaxpr)(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)
+    return Program(jaxpr, in_tree, out_tree, program.bound, names, f"inverse_{program.name}")
+
+
+def operand_labels(program: Program[..., Any]) -> tuple[str, ...]:
+    """Return the names of a program's operands in messages."""
+    return (*["a value closed over"] * len(program.bound), *[f"argument {p}" for p in program.paths])
+
+
+# --------------------------------------------------------------------------------------------------------- invertible
+
+
+@overload
+def invertible(f: Program[P, R], *, keep: Names = (), tolerance: float | None = None) -> Program[P, R]: ...
+@overload
+def invertible(
+    f: Callable[P, R],
+    *,
+    keep: Names = (),
+    tolerance: float | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Callable[P, R]: ...
+@overload
+def invertible(
+    *, keep: Names = (), tolerance: float | None = None, static_argnums: Argnums = (), static_argnames: Argnames = ()
+) -> Rewrite: ...
+def invertible(
+    f: Any = None,
+    *,
+    keep: Names = (),
+    tolerance: float | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
+    """The same function; reverse mode stores its results, and reconstructs from them what the gradient needs.
+
+    Arguments are reconstructed. Arguments named in `keep` (by number or by name) and values that the function closes
+    over are held in memory: they are weights, which exist anyway. Integers and bools that the results do not determine
+    are held too. A chain of steps stores one state, whether `invertible` wraps the chain or each step of a function:
+    consecutive calls are merged before differentiation, and so is a loop over such a call (the pass `merge_invertible`;
+    a program is differentiated as it is, see `apply_passes`). `invertible(keep=...)` alone is a decorator.
+
+    A value that is lost (a factor 0, tanh saturated) becomes nan. A loss of digits is detected at run time: up to 64
+    signed sums of the values reconstructed last are stored and compared. If they differ by more than `tolerance`,
+    relative to the largest magnitude, the first element of each derivative is nan. By default a third of the digits of
+    the dtype must be correct: 5e-6 in float64, 4e-3 in float32, 0.08 in float16, 0.16 in bfloat16.
+
+    Law:    same value; the gradient of the plain function, within the error that `reconstruction_error` measures, or
+            nan; forward mode is that of the plain function. Memory does not grow with the number of steps. For second
+            and higher orders it does if the function contains custom derivatives, as without `invertible`.
+    Cost:   about one more forward computation in the backward program.
+    Raises: NotInvertibleError for a value that the gradient needs and the results do not determine, naming the equation
+            that cannot be inverted, the user's line and the argument; ArgumentError for an invalid `keep`. The cases
+            are those of `inverse`, for values that the gradient needs. The remedy `keep` has an alternative: close over
+            the values, which are then held. NotDifferentiableError for a second derivative with respect to the mask m
+            of `m * x + (1 - m) * g`: take `stop_gradient` of it, or use a mask of bools.
+    """
+    if tolerance is not None and (not isinstance(tolerance, float | int) or tolerance is True or not tolerance > 0):
+        raise ArgumentError(
+            f"invertible: tolerance must be a positive number, got {tolerance!r:.60}",
+            remedy="give the relative error that gradients may be made from; infinity, and none is looked for",
+        )
+    if f is None:
+        return lambda g: invertible(
+            g, keep=keep, tolerance=tolerance, static_argnums=static_argnums, static_argnames=static_argnames
+        )
+
+    def transform(program: Program[Any, Any]) -> Program[Any, Any]:
+        kept = leaf_mask(program, chosen_arguments("invertible", "keep", program, keep))
+        marks = (True,) * len(program.bound) + kept
+        jaxpr = invertible_of(program.jaxpr, marks, operand_labels(program), float(tolerance or 0))
+        return Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
+
+    return lift("invertible", f, transform, static_argnums=static_argnums, static_argnames=static_argnames)
+
+
+def reconstruction_error(
+    f: Program[..., Any] | Callable[..., Any], *args: Any, keep: Names = (), **kwargs: Any
+) -> float:
+    """Measure the error of the values that `invertible` reconstructs: the largest difference in an argument, relative
+    to its largest magnitude; nan if a value is lost.
+
+    Raises: as `invertible`.
+    """
+    if not isinstance(f, Program):
+        statics = statics_of(f"reconstruction_error of {name_of(f)}", f)
+        f, args, kwargs = bind_static_arguments("reconstruction_error", f, statics, args, kwargs)
+    program = f if isinstance(f, Program) else trace(f, *args, **kwargs)
+    kept = leaf_mask(program, chosen_arguments("reconstruction_error", "keep", program, keep))
+    wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, kept, strict=True)])
+    marks = (False,) * len(program.bound) + wanted
+    back = inverse_of(program.jaxpr, marks, False, operand_labels(program))
+    leaves = tree.leaves((args, kwargs))
+    results = tree.leaves(program(*args, **kwargs))
+    held = [*program.bound, *[x for x, w in zip(leaves, wanted, strict=True) if not w]]
+    found = binder().call(back, [*results, *held])
+    was = [np.asarray(x, np.complex128) for x, w in zip(leaves, wanted, strict=True) if w]
+    apart = [np.abs(np.asarray(y, np.complex128) - x) for x, y in zip(was, found, strict=True)]
+    largest = [float(np.max(np.abs(x), initial=0)) for x in was]
+    return float(np.max([np.max(d, initial=0) for d in apart], initial=0)) / (max(largest, default=0) or 1.0)
+
+
+def custom_inverse(
+    fun: Callable[P, R], inverse: Callable[..., Any] | None = None, *, keep: int | str | Sequence[int | str] = ()
+) -> CustomFunction[P, R]:
+    """A function with a custom inverse: `inverse` and `invertible` use `inverse(results, *kept)`; see `definverse`.
+
+    Law:    inverse(fun(x, w), w) = x, within rounding; `fxad.testing.check_inverse` tests this.
+    Raises: when it is called: TreeError, ShapeError, DTypeError naming rule, path and both types.
+    """
+    function: CustomFunction[P, R] = made("custom_inverse", fun, ())
+    if inverse is not None:
+        function.definverse(inverse, keep)
+    return function
+
+
+def custom_ivjp(
+    fun: Callable[P, R], ivjp: Callable[..., Any] | None = None, *, keep: int | str | Sequence[int | str] = ()
+) -> CustomFunction[P, R]:
+    """A function whose arguments and cotangents are computed together by `ivjp(results, cotangents, *kept)`; see
+    `defivjp`.
+
+    Raises: as `custom_inverse`; NotLinearError, NotInvertibleError if the reconstructed arguments depend on cotangents
+            or the cotangents are not linear in them.
+    """
+    function: CustomFunction[P, R] = made("custom_ivjp", fun, ())
+    if ivjp is not None:
+        function.defivjp(ivjp, keep)
+    return function

@@ -1,0 +1,36 @@
+"""The reason for a recompilation, as one log line: the difference between the new argument types and known ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fxad.tracing.program import Program, tree_error
+
+
+def recompilation_reason(program: Program[..., Any], known: Sequence[Program[..., Any]]) -> str:
+    """Describe the difference between a program and the nearest known one: leaves of other types, or another tree."""
+    if not known:
+        given = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])
+        return f"called for the first time, with {given or 'no arguments'}{_more(len(program.in_avals))}"
+    alike = [other for other in known if other.in_tree == program.in_tree]
+    if not alike:
+        positional, keywords = program.in_tree.children()
+        error = tree_error(known[-1], program.in_tree, positional.num_children, dict.fromkeys(keywords.entries()))
+        return error.message.partition(": ")[2]
+    changes = min([_changes(program, other) for other in reversed(alike)], key=len)
+    if not changes:
+        return "what it closes over, or what is mapped around it, is another"
+    return f"{', '.join(changes[:_SHOWN])}{_more(len(changes))}"
+
+
+_SHOWN = 3
+
+
+def _more(n: int) -> str:
+    return f" and {n - _SHOWN} more" if n > _SHOWN else ""
+
+
+def _changes(program: Program[..., Any], other: Program[..., Any]) -> list[str]:
+    leaves = zip(program.paths, program.in_avals, other.in_avals, strict=True)
+    return [f"{path} is {now}, it was {before}" for path, now, before in leaves if now != before]

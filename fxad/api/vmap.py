@@ -1,0 +1,189 @@
+"""`vmap`: makes a function of one example a function of a stack of examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar, overload
+
+from fxad import transforms, tree
+from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
+from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
+from fxad.ir import Aval
+from fxad.tracing.context import mapped_over
+from fxad.tracing.program import Program, argument_path, counted, name_of, parameter_names, trace_tree, types_of
+from fxad.tracing.static_args import Argnames, Argnums, carry, statics_of
+from fxad.tree import Structure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Axes = Any  # an int, None, or a tree prefix of them
+
+
+@overload
+def vmap(f: Program[P, R], in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int) -> Program[P, R]: ...
+@overload
+def vmap(
+    f: Callable[P, R],
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    *,
+    axis_size: int | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Callable[P, R]: ...
+def vmap(
+    f: Any,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    *,
+    axis_size: int | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
+    """Map over a new axis of the arguments.
+
+    `in_axes` is a tree prefix of the tuple of positional arguments: an int is the mapped axis of a leaf (negative:
+    counted from the end), None means that the leaf is not mapped. Keyword arguments are mapped over axis 0. `out_axes`
+    is a prefix of the results; None requires a result that does not vary. `axis_size` is the number of examples. A
+    program needs it; for a callable it is read from the arguments.
+
+    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
+    itself. They have entries in `in_axes`, None or an int, which mean nothing.
+
+    Law:    equals the stack of results for each index; identity, composition; commutes with jvp and grad.
+    Cost:   no loop: each equation once, over the stack.
+    Raises: AxisError, ShapeError, TreeError, ArgumentError naming the argument's path.
+    """
+    if isinstance(f, Program):
+        check_no_statics("vmap", f, static_argnums, static_argnames)
+        if axis_size is None:
+            raise ArgumentError(
+                f"vmap: {f.name} is a Program over one example, so the number of examples must be given",
+                remedy="vmap(program, axis_size=n)",
+            )
+        return _vmap(f, in_axes, out_axes, axis_size)
+    check_function("vmap", f)
+    name, names = name_of(f), parameter_names(f)
+    statics = statics_of(f"vmap of {name}", f, static_argnums, static_argnames)
+
+    @wraps(f, updated=())
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        g, args, kwargs = bind_static_arguments("vmap", f, statics, args, kwargs)
+        leaves, in_tree = tree.flatten((args, kwargs))
+        avals = types_of(f"vmap of {name}", f, leaves, in_tree)
+        paths = [argument_path(a, names) for a in in_tree.accessors()]
+        axes = _axes(in_axes, in_tree, f"vmap of {name}: in_axes")
+        dims = [
+            _normal(d, a.ndim, f"vmap of {name}: argument {p}", _IN) for d, a, p in zip(axes, avals, paths, strict=True)
+        ]
+        size = _size(name, axis_size, avals, dims, paths)
+        single = [a if d is None else _without(a, d) for a, d in zip(avals, dims, strict=True)]
+        with mapped_over(size):
+            program = trace_tree(g, in_tree, single, name, names)
+        return _mapped(program, dims, out_axes, size)(*args, **kwargs)
+
+    mapped.__name__ = f"vmap_{name}"
+
+    def declare(numbers: Sequence[int], names: Sequence[str]) -> Callable[..., Any]:
+        again: Any = vmap
+        made: Callable[..., Any] = again(
+            f, in_axes, out_axes, axis_size=axis_size, static_argnums=numbers, static_argnames=names
+        )
+        return made
+
+    carry(mapped, statics, declare)
+    return mapped
+
+
+_IN: Final = "in_axes says where an argument carries the axis; None there is for what is the same for all"
+_OUT: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
+
+
+def _is_axis(x: object) -> bool:
+    return x is None or (isinstance(x, int) and not isinstance(x, bool))
+
+
+def _axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
+    args, kwargs = in_tree.children()
+    prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    if isinstance(prefix, tuple) and len(prefix) != args.num_children:
+        raise ArgumentError(
+            f"{what} has {counted(len(prefix), 'entry', 'entries')} for {counted(args.num_children, 'positional argument')}",
+            remedy="give one entry per positional argument, or one int for all; keyword arguments are mapped over axis 0",
+        )
+    return [*tree.broadcast_prefix(prefix, args, what, _is_axis), *[0] * kwargs.num_leaves]
+
+
+def _normal(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
+    if dim is None:
+        return None
+    if not -ndim <= dim < ndim:
+        axes = counted(ndim, "axis", "axes")
+        raise AxisError(f"{what}: axis {dim} does not exist in an array with {axes}", remedy=remedy)
+    return dim % ndim
+
+
+def _check_size(name: str, size: int) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise ParameterError(
+            f"vmap of {name}: axis_size is {size!r}, not a number of examples", remedy="give an int >= 0"
+        )
+
+
+def _without(aval: Aval, dim: int) -> Aval:
+    return aval.with_shape((*aval.shape[:dim], *aval.shape[dim + 1 :]))
+
+
+def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]) -> int:
+    size, first = given, "axis_size"
+    if size is not None:
+        _check_size(name, size)
+    for a, d, p in zip(avals, dims, paths, strict=True):
+        if d is None:
+            continue
+        if size is None:
+            size, first = a.shape[d], f"axis {d} of {p}"
+        elif a.shape[d] != size:
+            raise ShapeError(
+                f"vmap of {name}: sizes of the mapped axis differ:"
+                f" {first} has {size}, axis {d} of {p} has {a.shape[d]}",
+                remedy=_IN,
+            )
+    if size is None:
+        raise ArgumentError(f"vmap of {name}: no argument is mapped", remedy="give in_axes an int, or pass axis_size")
+    return size
+
+
+def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int) -> Program[Any, Any]:
+    what = f"vmap of {program.name}: in_axes"
+    axes = _axes(in_axes, program.in_tree, what)
+    _check_size(program.name, size)
+    # in_axes are axes of the stacked argument, which has the mapped axis too
+    dims = [
+        _normal(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
+        for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
+    ]
+    return _mapped(program, dims, out_axes, size)
+
+
+def _mapped(program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, size: int) -> Program[Any, Any]:
+    what = f"vmap of {program.name}"
+    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", _is_axis)
+    paths = tree.paths(program.out_tree, "result")
+    out_dims = tuple(
+        [_normal(d, a.ndim + 1, f"{what}: {p}", _OUT) for d, a, p in zip(axes, program.out_avals, paths, strict=True)]
+    )
+    in_dims = (*[None] * len(program.bound), *dims)
+    if None in out_dims:
+        _, found = transforms.vmap(program.jaxpr, size, in_dims)
+        for p, wanted, d in zip(paths, out_dims, found, strict=True):
+            if wanted is None and d is not None:
+                raise ShapeError(
+                    f"{what}: {p} varies with the mapped arguments, but its out_axes is None",
+                    remedy="give the axis at which its values are to be stacked",
+                )
+    jaxpr, _ = transforms.vmap(program.jaxpr, size, in_dims, out_dims)
+    out: Program[Any, Any] = program.replace(jaxpr, name=f"vmap_{program.name}")
+    return out

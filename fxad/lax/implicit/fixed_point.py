@@ -1,0 +1,86 @@
+"""`fixed_point_iteration`: applies a function repeatedly until it converges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fxad import dtypes, tree
+from fxad.lax.binary import max as maximum
+from fxad.lax.control import while_loop
+from fxad.lax.control.scanning import static_int
+from fxad.lax.creation import full
+from fxad.lax.elementwise import is_finite
+from fxad.lax.implicit.convergence import Breakdown, Convergence
+from fxad.lax.implicit.krylov import attainable_tolerance, tolerance
+from fxad.lax.implicit.maps import LinearMap, Unknown, rotate_operands, trace_function, unknown_of
+from fxad.lax.implicit.vectors import norm, select_value, vector_space_of
+from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.program import name_of
+
+
+def fixed_point_iteration(
+    f: Callable[[Any], Any],
+    x0: Any,
+    *,
+    tol: ArrayLike = 1e-5,
+    atol: ArrayLike = 0.0,
+    maxiter: int = 10_000,
+) -> tuple[Any, Convergence]:
+    """Apply `f` until x converges: |f(x) - x| <= max(tol |f(x)|, atol), at most `maxiter` times.
+
+    Returns (x, `Convergence`), whose residual is f(x) - x. Integers in x are updated too, but do not count in the norm.
+    This is an ordinary loop: for derivatives of the fixed point see `custom_fixed_point`.
+
+    Raises: TreeError, ShapeError, DTypeError when `f` returns another type.
+    """
+    what = "fixed_point_iteration"
+    like, leaves = unknown_of(what, "x0", x0)
+    limit = static_int(what, "maxiter", maxiter, 0)
+    body = trace_function(what, "f", f, like, "x0")
+    space = vector_space_of(what, like.direction)
+    real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
+    rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
+    step = LinearMap(name_of(f), rotate_operands(body.jaxpr, len(body.captured)), body.captured, like)
+
+    def moving(x: Any) -> Array:
+        parts = [leaf for leaf, moves in zip(tree.leaves(x), like.moving, strict=True) if moves]
+        return space.vector(parts)
+
+    def left(x: Any, fx: Any) -> tuple[Array, Array]:
+        after = moving(fx)
+        return norm(after - moving(x)), maximum(rel * norm(after), least)
+
+    def going(state: tuple[Any, ...]) -> Array:
+        k, _, _, residual, target = state
+        more: Array = (residual > target) & (k < limit)
+        return more
+
+    def advance(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        k, _, x, _, _ = state
+        fx = step(x)
+        return (k + 1, x, fx, *left(x, fx))
+
+    first = tree.unflatten(like.structure, leaves)
+    fx = step(first)
+    start = (full((), 0, dtypes.int32), first, fx, *left(first, fx))
+    k, x, _, residual, target = while_loop(going, advance, start)
+    finite = is_finite(residual)
+    broken = select_value(finite, full((), int(Breakdown.NONE), dtypes.int32), int(Breakdown.NOT_FINITE))
+    return _nan_unless(like, x, finite), Convergence(k, residual, residual <= target, broken)
+
+
+def solve_by_iteration(f: Callable[[Any], Any], x0: Any, has_aux: bool) -> Any:
+    """Return the x with f(x) = x by iteration, at the precision of the dtype. If it does not converge, x is nan; with
+    `has_aux` x is the last iterate, and the result is (x, `Convergence`)."""
+    like, _ = unknown_of("fixed_point_iteration", "x0", x0)
+    x, report = fixed_point_iteration(f, x0, tol=attainable_tolerance(like.avals))
+    return (x, report) if has_aux else _nan_unless(like, x, report.converged)
+
+
+def _nan_unless(like: Unknown, x: Any, good: Array) -> Any:
+    leaves = [
+        select_value(good, leaf, float("nan")) if moves else leaf
+        for leaf, moves in zip(tree.leaves(x), like.moving, strict=True)
+    ]
+    return tree.unflatten(like.structure, leaves)

@@ -1,0 +1,124 @@
+"""Builds the equation of a `root` or `linear_solve` from a user's equation and its solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, final
+
+from fxad import tree
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.errors import NotDifferentiableError
+from fxad.ir import Jaxpr
+from fxad.lax.control.bodies import Body, common_operands, traced_body
+from fxad.lax.implicit.maps import (
+    LinearMap,
+    Unknown,
+    check_flag,
+    check_result_type,
+    check_same_tree,
+    rotate_operands,
+    trace_solver,
+    transposed_program,
+)
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_operands, with_outs
+from fxad.primitives.implicit import Root
+from fxad.tracing.program import name_of
+from fxad.tracing.tracer import bind
+from fxad.transforms import dce, jvp, linearize
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """An equation `equation(captured, x) = 0` for an unknown, with a value for each of its inexact leaves."""
+
+    what: str
+    like: Unknown
+    guess: Sequence[object]
+    equation: Body
+    name: str
+
+    def solved(
+        self,
+        fn: Callable[..., Any],
+        solve: Callable[[Any], object],
+        tangent_solve: Callable[..., Any],
+        has_aux: bool,
+    ) -> Any:
+        """Bind the equation. `solve` runs the user's solver `fn`.
+
+        Raises: TreeError, ShapeError, DTypeError for solvers that return another type.
+        """
+        check_flag(self.what, "has_aux", has_aux)
+        forward = trace_solver(self.what, "solve", fn, solve, self.like, "initial_guess", has_aux)
+        at, matvec = self._linearised()
+        system = self._system(at, matvec, tangent_solve)
+        bodies = [self.equation, forward.body, at, *[body for _, body in system]]
+        (equation, run, point, *solvers), operands = common_operands(bodies)
+        n = len(operands)
+        known = (*point.out_avals, *[v.aval for v in point.ins[:n]])
+        pieces: list[Jaxpr] = []
+        for (linear, _), body in zip(system, solvers, strict=True):
+            has = (True,) * len(linear.ins) + (False,) * n
+            avals = (*linear.out_avals, *known)
+            pieces += [with_operands(linear, has, avals, (True,) * len(avals)), rotate_operands(body, n)]
+        outs = bind(Root(equation, run, point, tuple(pieces), n), *operands, *self.guess)
+        return forward.result(self.like, outs)
+
+    def _linearised(self) -> tuple[Body, Jaxpr]:
+        """Linearize the equation with respect to the unknown: (captured, x) -> residuals; (directions, residuals) ->
+        the derivative."""
+        jaxpr, captured = self.equation.jaxpr, self.equation.captured
+        mask = (*[False] * len(captured), *self.like.moving)
+        m = len(jaxpr.outs)
+        try:
+            split = linearize(jaxpr, mask)
+        except NotDifferentiableError:  # forward mode may exist: compute the derivative together with the value
+            fused, nonzero = jvp(jaxpr, mask)
+            b = Builder()
+            dots, known = b.inputs(self.like.direction.avals), b.inputs(jaxpr.in_avals)
+            linear = with_outs(fused, instantiate_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
+            matvec = dce(b.build(b.inline(linear, (*known, *dots)), f"derivative_{jaxpr.name}"))
+            at = with_outs(jaxpr, jaxpr.ins)
+        else:
+            matvec = instantiate_linear_outs(split, (True,) * m)
+            at = split.primal
+            at = with_outs(at, at.outs[m:])
+        return replace(self.equation, jaxpr=dce(at), numbers=(None,) * len(at.outs)), matvec
+
+    def _system(self, at: Body, matvec: Jaxpr, tangent_solve: Callable[..., Any]) -> list[tuple[Jaxpr, Body]]:
+        """Return the linear map of the tangents and its solver; and, if they exist, their transposes."""
+        like, avals = self.like.direction, at.jaxpr.out_avals
+        m = len(like.avals)
+        called: list[LinearMap] = []
+        called_as = f"tangent_solve {name_of(tangent_solve)}"
+
+        def traced(linear: Jaxpr, name: str) -> Body:
+            def run(y: object, known: Sequence[object]) -> object:
+                called.append(LinearMap(name, linear, known, like))
+                return tangent_solve(called[-1], y)
+
+            run.__name__ = name_of(tangent_solve)
+            args = tree.structure((like.structure.unflatten(range(m)), (0,) * len(avals)))
+            fn = run if callable(tangent_solve) else tangent_solve
+            body = traced_body(f"{self.what}: tangent_solve", fn, args, (*like.avals, *avals))
+            check_same_tree(self.what, called_as, body.out_tree, like, "y", aux=True)
+            return check_result_type(self.what, called_as, body, like, "y")
+
+        name = f"derivative of {self.name}"
+        forth = traced(matvec, name)
+        used = called[-1].used
+        vecmat = transposed_program(matvec, m)
+        if vecmat is None:
+            return [(matvec, forth)]
+        n = len(forth.captured)
+        derived = transposed_program(rotate_operands(forth.jaxpr, n), m)
+        if derived is not None:
+            back = replace(forth, jaxpr=rotate_operands(derived, m + len(avals)))
+        elif used:
+            back = traced(vecmat, f"transpose of {name}")
+        else:
+            return [(matvec, forth)]
+        return [(matvec, forth), (vecmat, back)]

@@ -1,0 +1,65 @@
+"""Shared by iterative methods: scaling, tolerances, restarts from the true residual, and the report."""
+
+from __future__ import annotations
+
+from fxad import dtypes
+from fxad.lax.binary import max as maximum
+from fxad.lax.control import while_loop
+from fxad.lax.creation import full, full_like
+from fxad.lax.elementwise import is_finite
+from fxad.lax.implicit.convergence import Breakdown, Convergence
+from fxad.lax.implicit.methods import Method
+from fxad.lax.implicit.vectors import Map, first_true, norm, safe_divisor, select_value
+from fxad.tracing.array import Array
+
+_NONE, _STAGNATED = int(Breakdown.NONE), int(Breakdown.STAGNATED)
+
+
+def solve_with_restarts(
+    method: Method,
+    apply: Map,
+    precondition: Map,
+    b: Array,
+    x0: Array | None,
+    tol: Array,
+    atol: Array,
+    max_steps: int,
+    max_rounds: int,
+    progress: float,
+) -> tuple[Array, Convergence]:
+    """Solve A x = b by rounds of `method`, each for a correction to the residual, until the norm of b - A x is at most
+    max(tol |b|, atol).
+
+    A method updates its residual by recurrence, which differs from the true residual by rounding, or entirely if the
+    method diverged. So each round starts from the true residual, scaled to ordinary size. Another round follows while a
+    round reduces the residual to at most `progress` times its value.
+    """
+    size = norm(b)
+    target = maximum(tol * size, atol)
+    start = full_like(b, 0) if x0 is None else select_value(size > 0, x0, 0)
+    r = b if x0 is None else b - apply(start)
+    left = norm(r)
+    zero = full((), 0, dtypes.int32)
+    state: tuple[Array, ...] = (zero, zero, start, r, left, first_true((~is_finite(left), Breakdown.NOT_FINITE)))
+
+    def going(state: tuple[Array, ...]) -> Array:
+        rounds, steps, _, _, left, why = state
+        return (left > target) & (steps < max_steps) & (rounds < max_rounds) & (why == _NONE)
+
+    def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        rounds, steps, x, r, left, _ = state
+        scale = safe_divisor(r)
+        unit = 1 / scale
+        d, k, why = method(apply, precondition, unit * r, unit * target, max_steps - steps)
+        x = x + scale * d
+        r = b - apply(x)
+        after = norm(r)
+        moved = (after <= target) | (after <= progress * left)
+        spent = steps + k >= max_steps
+        stuck = select_value(why != _NONE, why, select_value(spent, _NONE, full((), _STAGNATED, dtypes.int32)))
+        why = select_value(is_finite(after), select_value(moved, _NONE, stuck), int(Breakdown.NOT_FINITE))
+        return rounds + 1, steps + k, x, r, after, why
+
+    _, steps, x, _, left, why = while_loop(going, step, state)
+    x = select_value(why == int(Breakdown.NOT_FINITE), float("nan"), x)
+    return x, Convergence(steps, left, left <= target, why)

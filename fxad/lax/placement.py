@@ -1,0 +1,38 @@
+"""Devices of arrays that no program computed: arrays made on the host, and arrays that the user places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from fxad import tree
+from fxad.runtime import Device, commitments, transfer
+from fxad.tracing.array import Array, wrapped
+from fxad.tracing.placement import numbered, target
+from fxad.tracing.tracer import Tracer
+
+T = TypeVar("T")
+
+
+def committed_to(x: Array, device: Device) -> Array:
+    """Return the array on a device, committed to it; the array itself if it already is."""
+    if isinstance(x, Tracer) or (x.committed and x.device is device):
+        return x.to_device(device)
+    return wrapped(x.aval, transfer(x._buffer, device))
+
+
+def place_like_operands(what: str, given: Iterable[object], made: T) -> T:
+    """Place arrays that the host computed where a program would have placed them: committed to the device to which an
+    operand is committed, uncommitted if there is none.
+
+    Raises: PlacementError naming two operands that are committed to different devices.
+    """
+    if not commitments.any:  # most processes commit no array
+        return made
+    held = [(k, x._buffer) for k, x in enumerate(given) if isinstance(x, Array) and not isinstance(x, Tracer)]
+    if True not in [b._committed for _, b in held]:
+        return made
+    device = target(what, [b for _, b in held], lambda j: numbered(held[j][0]))
+    leaves, structure = tree.flatten(made)
+    out: T = tree.unflatten(structure, [x if isinstance(x, Tracer) else committed_to(x, device) for x in leaves])
+    return out

@@ -1,0 +1,92 @@
+"""How the functions of this package reach their operations: arguments checked by the name the user called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final
+
+import numpy as np
+
+from fxad.core.lru import Recent
+from fxad.ir import Atom, Primitive
+from fxad.lax import full
+from fxad.lax.placement import committed_to
+from fxad.runtime import Device, LoadedProgram, Refused, collect, commitments, due, refused
+from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, applied, aval_of, binder
+from fxad.tracing.array import asarray as put
+from fxad.tracing.placement import check_device
+from fxad.tracing.tracer import Tracer, active
+
+_OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
+
+
+# Programs of one array and one primitive. That is named by its `id`, and held: its hash would be a frame of Python.
+_alone: Final[Recent[Hashable, tuple[LoadedProgram, Hashable]]] = Recent(512)
+
+
+def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
+    """The single result of an operation. Raises: ArgumentError naming function, position and type."""
+    if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
+        known = _alone.peek((op, x._aval, id(static[0]))) if static else None
+        if known is None or commitments.any:
+            return _run_and_remember(op, x, static)
+        loaded, buffers = known[0], [x._buffer]
+        if next(due):
+            collect()
+        try:
+            (out,) = loaded.start(buffers).consume_with_handlers(loaded.handlers)
+        except Refused as e:
+            raise refused(e, buffers, loaded.origin) from e
+        made = Array()
+        made._aval, made._buffer = loaded.out_avals[0], out
+        return made
+    for a in args:
+        if type(a) is not Array and not isinstance(a, _OPERANDS):
+            _raise_argument_error(name, args)
+    return applied(op, args, static)
+
+
+def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tuple[Hashable, ...]) -> Array:
+    """An operation of one array, in the way of all; what it runs is remembered for the shortest way."""
+    (out,) = EAGER.run(op, (x,), static)
+    if len(static) == 1 and isinstance(prim := static[0], Primitive):
+        loaded = EAGER.known(op, x._aval, prim)
+        if loaded is not None:
+            _alone.put((op, x._aval, id(prim)), (loaded, prim))
+    return out
+
+
+def apply_op_all(
+    name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable
+) -> tuple[Array, ...]:
+    """All results of an operation."""
+    for a in args:
+        if type(a) is not Array and not isinstance(a, _OPERANDS):
+            _raise_argument_error(name, args)
+    return binder().apply(op, args, static)
+
+
+def _raise_argument_error(name: str, args: tuple[object, ...]) -> None:
+    for k, a in enumerate(args):
+        aval_of(a, f"{name}: argument {k}")
+
+
+def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
+    """An argument as an Array: in a traced function a tracer, outside a value on the device."""
+    if isinstance(x, Array):
+        if type(x) is Tracer and x._trace is not _binder.get():
+            x.present(f"{name}: argument {k}")
+        return x
+    if isinstance(x, bool | int | float | complex):
+        return full((), x)
+    aval_of(x, f"{name}: argument {k}")
+    trace = active()
+    return put(x) if trace is None else Tracer(trace, trace.lift(name, k, x))
+
+
+def to_device(name: str, x: Array, device: Device | None) -> Array:
+    """An array on a device, committed to it; where it is for None."""
+    if device is None:
+        return x
+    check_device(name, device)
+    return committed_to(x, device)

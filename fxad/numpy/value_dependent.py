@@ -1,0 +1,76 @@
+"""Functions whose results have sizes that depend on values: at once, or with a size that the caller states.
+
+A traced program has fixed sizes. So in a traced function each of these needs a size (what is missing at the end is
+filled in, what is too much is left out), or an array that has a value while the function is traced.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.errors import ParameterError, ShapeError, TracerError
+from fxad.ir import NDArray
+from fxad.lax.placement import place_like_operands
+from fxad.numpy.apply import apply_op, as_array
+from fxad.numpy.binary import minimum
+from fxad.numpy.creation import arange
+from fxad.numpy.cumulative import cumulative_sum
+from fxad.numpy.shapes import broadcast_to, take
+from fxad.numpy.sorting import searchsorted
+from fxad.operations import shapes
+from fxad.operations.axes import normalize_axis_index
+from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
+from fxad.tracing.tracer import Tracer
+
+
+def concrete_value(name: str, x: ArrayLike, remedy: str, k: int = 0) -> NDArray:
+    """The value of an argument that decides on sizes. Raises: TracerError, which names the alternative."""
+    if isinstance(x, Tracer):
+        raise TracerError(
+            f"{name}: the size of the result depends on the values of {x!r}, which a traced function does not have",
+            remedy=remedy,
+        )
+    aval = aval_of(x, f"{name}: argument {k}")
+    return np.asarray(x if isinstance(x, Array | np.ndarray | np.generic) else asarray(x)).astype(aval.dtype)
+
+
+def index_dtype_array(values: NDArray) -> Array:
+    """Indices and counts: int32."""
+    return asarray(values.astype(dtypes.int32))
+
+
+def nonzero(x: ArrayLike, /) -> tuple[Array, ...]:
+    """Where the elements are that are not zero: an int32 array of indices for each axis, in row-major order."""
+    value = concrete_value("nonzero", x, "use nonzero(x, size=...), or where(condition, x, y) to choose")
+    if not value.ndim:
+        raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
+    return place_like_operands("nonzero", (x,), tuple([index_dtype_array(i) for i in np.nonzero(value)]))
+
+
+def repeat(
+    x: ArrayLike, repeats: ArrayLike, /, axis: int | None = None, *, total_repeat_length: int | None = None
+) -> Array:
+    """Each element so many times in a row along an axis, flattened first for None: all as often, or each its own count.
+
+    Rule: with a `total_repeat_length`, so many elements: the first ones, or all of them and then the last one again.
+    Cost: without, counts in an array are waited for, because the size of the result depends on them.
+    """
+    if isinstance(repeats, int | np.integer) and total_repeat_length is None:
+        return apply_op("repeat", shapes.repeat, (x,), int(repeats), axis)
+    array = as_array("repeat", x)
+    if axis is None:
+        array, axis = array.ravel(), 0
+    k = normalize_axis_index("repeat", axis, array.ndim)
+    n = array.shape[k]
+    aval = aval_of(repeats, "repeat: argument 1")
+    if aval.dtype not in dtypes.INTEGER or aval.shape not in {(), (1,), (n,)}:
+        raise ParameterError(f"repeat: counts {aval} must be integers, one or {n} of them")
+    if total_repeat_length is not None:
+        ends = cumulative_sum(broadcast_to(repeats, (n,)))
+        at = searchsorted(ends, arange(total_repeat_length), side="right")
+        return take(array, minimum(at, n - 1), axis=k)
+    counts = concrete_value("repeat", repeats, "use a Python int, or say total_repeat_length", 1)
+    if np.any(counts.astype(np.int64) < 0):
+        raise ParameterError(f"repeat: counts {counts!r:.60} are below 0")
+    return take(array, index_dtype_array(np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))), axis=k)

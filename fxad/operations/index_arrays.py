@@ -1,0 +1,126 @@
+"""Element indices as values: nonzero, ravelled and unravelled indices, and selection and writes by index."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ShapeError
+from fxad.ir import Atom, Aval, Emit, Lit, Shape
+from fxad.operations.arithmetic import remainder
+from fxad.operations.axes import normalize_axis_index
+from fxad.operations.elementwise import is_nonzero, promote_all
+from fxad.operations.promotion import broadcast, common_shape, convert
+from fxad.operations.updates import fit_update
+from fxad.primitives.cumulative import CumSum
+from fxad.primitives.elementwise import ADD, DIV, EQ, MAX, MIN, MUL, REM, SELECT_N, SUB
+from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
+from fxad.primitives.scatter import Scatter
+from fxad.primitives.shape import Iota, emit_reshape
+
+Results = tuple[Atom, ...]
+
+
+def _element_count(shape: Shape) -> int:
+    return Aval(shape, dtypes.bool_).size
+
+
+def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Results:
+    """The first `size` indices of nonzero elements, one array per axis; padded with `fills`."""
+    shape, n = x.aval.shape, x.aval.size
+    flat = first_nonzero(emit, x, size)
+    missing = emit.one(EQ, flat, Lit.of(n, flat.aval))
+    return tuple(
+        [
+            emit.one(SELECT_N, missing, axis, Lit.of(fill, flat.aval))
+            for axis, fill in zip(unravel_index(emit, flat, shape), fills, strict=True)
+        ]
+    )
+
+
+def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
+    """The first `size` flat indices of nonzero elements; padded with the size of x.
+
+    Cost: one cumulative sum and one scatter over all elements.
+    """
+    n = x.aval.size
+    dtype = index_dtype((n + 1, size))
+    (holds,) = is_nonzero(emit, x)
+    holds = emit_reshape(emit, holds, (n,))
+    none = Lit.of(n, Aval((size,), dtype))
+    if not n or not size:
+        return none
+    rank = emit.one(CumSum(0, False), convert(emit, holds, dtype))
+    at = emit.one(SELECT_N, holds, Lit.of(size, rank.aval), emit.one(SUB, rank, Lit.of(1, rank.aval)))
+    scatter = Scatter((), (0,), (), (), (0,), "drop", False, False)
+    return emit.one(scatter, none, emit_reshape(emit, at, (n, 1)), emit.one(Iota((n,), dtype, 0)))
+
+
+def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Results:
+    """The index along each axis of `shape` for flat indices, which are clamped to the range."""
+    if x.aval.dtype not in dtypes.INTEGER:
+        raise DTypeError(f"unravel_index: takes integers, got {x.aval}")
+    n = _element_count(shape)
+    at = normalize_index(emit, x, n, index_dtype((n,)))
+    at = emit.one(MIN, emit.one(MAX, at, Lit.of(0, at.aval)), Lit.of(max(n - 1, 0), at.aval))
+    out: list[Atom] = []
+    for m in reversed(shape):
+        by = Lit.of(max(m, 1), at.aval)
+        out.append(emit.one(REM, at, by))
+        at = emit.one(DIV, at, by)
+    return tuple(reversed(out))
+
+
+def ravel_multi_index(emit: Emit, *args: object) -> Results:
+    """The flat index for indices along each axis; the last two arguments are the shape and the mode."""
+    *given, dims, mode = args
+    places, shape = cast("list[Atom]", given), cast(Shape, dims)
+    for k, p in enumerate(places):
+        if p.aval.dtype not in dtypes.INTEGER:
+            raise DTypeError(f"ravel_multi_index: array {k} must be integers, got {p.aval}")
+    dtype, out = index_dtype((_element_count(shape),)), None
+    together = promote_all("ravel_multi_index", emit, tuple(places)) if places else ()
+    for p, n in zip(together, shape, strict=True):
+        inside = _apply_index_mode(emit, p, n, cast(str, mode), dtype)
+        out = inside if out is None else emit.one(ADD, emit.one(MUL, out, Lit.of(n, out.aval)), inside)
+    return (out,) if out is not None else (Lit.of(0, Aval((), dtype)),)
+
+
+def _apply_index_mode(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> Atom:
+    """Return indices into an axis of size n, clamped ("clip") or taken modulo n ("wrap"), in `dtype`."""
+    if mode == "wrap":
+        (at,) = remainder(emit, at, Lit.of(n, at.aval))
+        return convert(emit, at, dtype)
+    at = emit.one(MAX, at, Lit.of(0, at.aval))
+    return convert(emit, emit.one(MIN, at, Lit.of(max(n - 1, 0), at.aval)), dtype)
+
+
+def choose(emit: Emit, *args: object) -> Results:
+    """Select, element by element, one of several cases. Arguments: the cases, the selector, the mode for numbers out of
+    range."""
+    *given, mode = args
+    *choices, which = cast("list[Atom]", given)
+    cases = promote_all("choose", emit, tuple(choices))
+    if which.aval.dtype not in dtypes.INTEGER | {dtypes.bool_}:
+        raise DTypeError(f"choose: the selector must be integers, got {which.aval}")
+    shape = common_shape("choose", which.aval.shape, cases[0].aval.shape)
+    at = convert(emit, which, dtypes.int32) if which.aval.dtype == dtypes.bool_ else which
+    at = _apply_index_mode(emit, at, len(cases), cast(str, mode), dtypes.int32)
+    return emit(SELECT_N, broadcast(emit, at, shape), *[broadcast(emit, c, shape) for c in cases])
+
+
+def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) -> Results:
+    """x with `values` at `indices` along an axis; the other axes are batch axes."""
+    k = normalize_axis_index("put_along_axis", axis, x.aval.ndim)
+    if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
+        raise DTypeError(f"put_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")
+    shape = (*x.aval.shape[:k], indices.aval.shape[k], *x.aval.shape[k + 1 :])
+    if common_shape("put_along_axis", indices.aval.shape, shape) != shape:
+        raise ShapeError(f"put_along_axis: indices {indices.aval} do not fit {x.aval} along axis {k}")
+    at, value = broadcast(emit, indices, shape), fit_update("put_along_axis", emit, values, x.aval, shape)
+    if 0 in shape:
+        return (x,)
+    others = tuple([a for a in range(len(shape)) if a != k])
+    scatter = Scatter((), (k,), others, others, (k,), "drop", False, False)
+    return emit(scatter, x, emit.one(IndexVectors((x.aval.shape[k],)), at), value)

@@ -1,0 +1,211 @@
+"""Reductions over the elements of a mask (`where=`), from an `initial` value: NumPy's further arguments.
+
+Elements outside the mask are first replaced by the identity element, so neither their value nor their derivative, even
+nan, reaches the result. The nan reductions use the mask of elements that are not nan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import MappingProxyType
+from typing import Final, cast, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core.dataclasses import dataclass
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.operations.axes import Axes, normalize_axes
+from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
+from fxad.operations.reductions import Results, accumulation_dtype, reduce_axes, restore_axes, to_moment_dtype
+from fxad.primitives.elementwise import (
+    ADD,
+    AND,
+    CONJ,
+    DIV,
+    EQ,
+    GT,
+    MAX,
+    MIN,
+    MUL,
+    REAL,
+    SELECT_N,
+    SQRT,
+    SQUARE,
+    SUB,
+)
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, extreme_value
+from fxad.primitives.shape import BroadcastInDim, ReduceSum
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MaskedReduction:
+    """The static description of a reduction, and which further operands follow the array: the initial value, the
+    mask."""
+
+    name: str
+    keepdims: bool
+    dtype: DType | None
+    correction: float
+    starts: bool
+    masks: bool
+
+    @property
+    def kind(self) -> str:
+        """The name of the reduction without its `nan` prefix."""
+        return self.name.removeprefix("nan")
+
+
+def is_unmasked(initial: object, where: object) -> bool:
+    """Return True if a reduction has neither a mask nor an initial value, so it needs no `Masked`."""
+    return initial is None and (where is None or where is True)
+
+
+def degrees_of_freedom(name: str, correction: float, ddof: float | None) -> float:
+    """Return the number subtracted from the count in a variance, from either of its names. Raises: ParameterError for
+    both."""
+    if ddof is not None and correction:
+        raise ParameterError(
+            f"{name}: correction {correction} and ddof {ddof} are two names of one argument", remedy="give one of them"
+        )
+    return correction if ddof is None else ddof
+
+
+def plan_masked_reduction(
+    name: str,
+    x: DType,
+    keepdims: bool,
+    *,
+    initial: object = None,
+    where: object = None,
+    dtype: DType | None = None,
+    correction: float = 0,
+) -> tuple[tuple[object, ...], MaskedReduction]:
+    """Return the operands of `reduction` after an x of this dtype, and its last static argument."""
+    if type(initial) in (bool, int, float, complex):  # in the dtype of the result, not in that of x
+        value = cast("Scalar", initial)
+        initial = np.asarray(value, scalar_dtype(value, _result_dtype(name, x, dtype)))[()]
+    masks = where is not None and where is not True
+    spec = MaskedReduction(name, bool(keepdims), dtype, correction, initial is not None, masks)
+    mask = np.bool_(False) if where is False else where  # a Python bool would take the dtype of x
+    return (*[initial] * spec.starts, *[mask] * masks), spec
+
+
+def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
+    return dtype or (accumulation_dtype(x) if name.removeprefix("nan") in ("sum", "prod") else x)
+
+
+def masked_reduction(emit: Emit, x: Atom, *rest: object) -> Results:
+    """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `MaskedReduction`."""
+    *atoms, axis, last = rest
+    spec = cast("MaskedReduction", last)
+    given = cast("Iterator[Atom]", iter(atoms))
+    initial = next(given) if spec.starts else None
+    mask = _fit_mask(emit, x, next(given), spec.name) if spec.masks else None
+    axes = normalize_axes(spec.name, cast("Axes", axis), x.aval.ndim)
+    if spec.name != spec.kind and x.aval.dtype in dtypes.INEXACT:
+        there = emit.one(EQ, x, x)
+        mask = there if mask is None else emit.one(AND, mask, there)
+    if spec.kind in ("any", "all"):
+        y = _reduce_bool(emit, x, mask, axes, spec)
+    elif spec.kind in ("mean", "var", "std"):
+        y = _reduce_moments(emit, x, mask, axes, spec)
+    else:
+        y = _reduce_extremum_or_sum(emit, x, initial, mask, axes, spec)
+    return restore_axes(emit, y, x, axes, spec.keepdims)
+
+
+def _fit_mask(emit: Emit, x: Atom, where: Atom, name: str) -> Atom:
+    """The mask in the shape of x. Raises: DTypeError, ShapeError."""
+    if where.aval.dtype is not dtypes.bool_:
+        raise DTypeError(f"{name}: where must be bool, got {where.aval}", remedy="compare it, as in where=mask != 0")
+    if common_shape(f"{name}: where", x.aval.shape, where.aval.shape) != x.aval.shape:
+        raise ShapeError(
+            f"{name}: where has shape {where.aval.shape}, which does not fit into {x.aval.shape}, the shape of x",
+            remedy="broadcast x first: fxad.numpy.broadcast_to",
+        )
+    return broadcast(emit, where, x.aval.shape)
+
+
+def _select_kept(emit: Emit, x: Atom, mask: Atom | None, other: Lit) -> Atom:
+    """x where the mask holds, `other` elsewhere."""
+    return x if mask is None else emit.one(SELECT_N, mask, other.with_aval(x.aval.shape), x)
+
+
+def _reduce_bool(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec: MaskedReduction) -> Atom:
+    true = convert(emit, x, dtypes.bool_)
+    return reduce_axes(
+        emit,
+        _select_kept(emit, true, mask, Lit.of(spec.kind == "all", true.aval)),
+        ReduceAnd if spec.kind == "all" else ReduceOr,
+        axes,
+    )
+
+
+# ------------------------------------------------------------------------------------- sums, products and extrema
+
+_COMBINE: Final = MappingProxyType(
+    {"sum": (ReduceSum, ADD), "prod": (ReduceProd, MUL), "max": (ReduceMax, MAX), "min": (ReduceMin, MIN)}
+)
+
+
+def _reduce_extremum_or_sum(
+    emit: Emit, x: Atom, initial: Atom | None, mask: Atom | None, axes: tuple[int, ...], spec: MaskedReduction
+) -> Atom:
+    along, combine = cast("tuple[Callable[[tuple[int, ...]], Primitive], Primitive]", _COMBINE[spec.kind])
+    x = convert(emit, x, _result_dtype(spec.name, x.aval.dtype, spec.dtype))
+    if spec.kind in ("max", "min"):
+        if initial is None:
+            raise ParameterError(
+                f"{spec.name}: where needs an initial value: there is no {spec.kind} where the mask leaves nothing",
+                remedy="give initial, a value to begin from",
+            )
+        nothing = extreme_value(x.aval.dtype, -1 if spec.kind == "max" else 1)
+    else:
+        nothing = Lit.of(spec.kind == "prod", x.aval)
+    y = reduce_axes(emit, _select_kept(emit, x, mask, nothing), along, axes)
+    if initial is None:
+        return y
+    if initial.aval.shape != ():
+        raise ShapeError(f"{spec.name}: initial must be one number, got {initial.aval}")
+    if dtype_kind(initial.aval.dtype) > dtype_kind(y.aval.dtype):
+        raise DTypeError(
+            f"{spec.name}: initial is {initial.aval.dtype.name}, the result {y.aval.dtype.name}",
+            remedy="convert the array with astype, or initial",
+        )
+    return emit.one(combine, y, broadcast(emit, convert(emit, initial, y.aval.dtype), y.aval.shape))
+
+
+# --------------------------------------------------------------------------------------------------------- moments
+
+
+def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec: MaskedReduction) -> Atom:
+    x, dtype = to_moment_dtype(emit, x, spec.dtype)
+    if mask is None:  # a nan reduction of integers
+        mask = Lit.of(True, x.aval.with_dtype(dtypes.bool_))
+    zero = Lit.of(0, x.aval)
+    kept = _select_kept(emit, x, mask, zero)
+    total = reduce_axes(emit, kept, ReduceSum, axes)
+    count = reduce_axes(emit, convert(emit, mask, dtypes.int32), ReduceSum, axes)
+    if spec.kind == "mean":
+        return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
+    # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
+    held = convert(emit, emit.one(MAX, count, Lit.of(1, count.aval)), x.aval.dtype)
+    center = emit.one(DIV, total, held)
+    if axes:
+        stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
+        center = emit.one(BroadcastInDim(x.aval.shape, stay), center)
+    off = _select_kept(emit, emit.one(SUB, kept, center), mask, zero)
+    if off.aval.dtype in dtypes.COMPLEX:
+        square = emit.one(REAL, emit.one(MUL, off, emit.one(CONJ, off)))
+    else:
+        square = emit.one(SQUARE, off)
+    squares = reduce_axes(emit, square, ReduceSum, axes)
+    real = squares.aval
+    left = emit.one(SUB, convert(emit, count, real.dtype), Lit.of(spec.correction, real))
+    left = emit.one(SELECT_N, emit.one(GT, left, Lit.of(0, real)), Lit.of(np.nan, real), left)
+    y = emit.one(DIV, squares, left)
+    return convert(emit, emit.one(SQRT, y) if spec.kind == "std" else y, dtypes.real_part(dtype))

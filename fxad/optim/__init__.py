@@ -1,0 +1,39 @@
+"""Optimisers: pure functions from trees of gradients to trees of updates, with optax's names and argument orders."""
+
+from fxad.optim.clipping import Clip, ClipByGlobalNorm, clip, clip_by_global_norm, global_norm
+from fxad.optim.lbfgs import Lbfgs, LbfgsState, lbfgs, line_search
+from fxad.optim.optimisers import (
+    Adam,
+    AdamState,
+    Lion,
+    LionState,
+    Momentum,
+    MomentumState,
+    Sgd,
+    SgdState,
+    adam,
+    adamw,
+    lion,
+    momentum,
+    sgd,
+)
+from fxad.optim.schedules import (
+    constant_schedule,
+    cosine_decay_schedule,
+    exponential_decay,
+    join_schedules,
+    linear_schedule,
+    piecewise_constant_schedule,
+    polynomial_schedule,
+    warmup_constant_schedule,
+    warmup_cosine_decay_schedule,
+)
+from fxad.optim.transformations import Chain, Rate, Schedule, Transformation, apply_updates, chain
+
+__all__ = [
+    "Adam", "AdamState", "Chain", "Clip", "ClipByGlobalNorm", "Lbfgs", "LbfgsState", "Lion", "LionState", "Momentum",
+    "MomentumState", "Rate", "Schedule", "Sgd", "SgdState", "Transformation", "adam", "adamw", "apply_updates", "chain",
+    "clip", "clip_by_global_norm", "constant_schedule", "cosine_decay_schedule", "exponential_decay", "global_norm",
+    "join_schedules", "lbfgs", "line_search", "linear_schedule", "lion", "momentum", "piecewise_constant_schedule",
+    "polynomial_schedule", "sgd", "warmup_constant_schedule", "warmup_cosine_decay_schedule",
+]  # fmt: skip

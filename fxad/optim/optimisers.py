@@ -1,0 +1,282 @@
+"""First-order optimisers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import fxad.numpy as fnp
+from fxad import tree
+from fxad.optim.transformations import (
+    Rate,
+    Setting,
+    check_decay,
+    check_not_negative,
+    check_rate,
+    needs_params,
+    no_steps,
+    rate_at,
+    scaled,
+    zeros,
+)
+from fxad.tracing.array import Array, ArrayLike
+
+P = TypeVar("P")
+
+
+@tree.dataclass
+class SgdState:
+    """`count`: the number of steps made, int32."""
+
+    count: Array
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Gradient descent: `-learning_rate * g`."""
+
+    learning_rate: Rate
+
+    def init(self, params: object) -> SgdState:
+        """The state before the first step."""
+        return SgdState(no_steps())
+
+    def update(self, updates: P, state: SgdState, params: P | None = None) -> tuple[P, SgdState]:
+        """The update of a step, and the next state."""
+        return scaled(updates, rate_at(self.learning_rate, state.count)), SgdState(state.count + 1)
+
+
+def sgd(learning_rate: Rate) -> Sgd:
+    """Gradient descent: `-learning_rate * g`. See `momentum` for its heavy-ball and Nesterov forms."""
+    check_rate("sgd", learning_rate)
+    return Sgd(learning_rate)
+
+
+@tree.dataclass
+class MomentumState(Generic[P]):
+    """`count`: steps made. `trace`: the decaying sum of the gradients, a tree like the parameters."""
+
+    count: Array
+    trace: P
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """Gradient descent with momentum. Settings: see `momentum`."""
+
+    learning_rate: Rate
+    decay: Setting
+    nesterov: bool
+
+    def init(self, params: P) -> MomentumState[P]:
+        """The state before the first step."""
+        return MomentumState(no_steps(), zeros(params))
+
+    def update(self, updates: P, state: MomentumState[P], params: P | None = None) -> tuple[P, MomentumState[P]]:
+        """The update of a step, and the next state."""
+
+        def accumulated(g: ArrayLike, t: Array) -> Array:
+            return (fnp.asarray(g) + _times(self.decay, t)).astype(t.dtype)
+
+        trace = tree.map(accumulated, updates, state.trace)
+        direction = tree.map(accumulated, updates, trace) if self.nesterov else trace
+        return (
+            scaled(direction, rate_at(self.learning_rate, state.count)),
+            MomentumState(state.count + 1, trace),
+        )
+
+
+def momentum(learning_rate: Rate, decay: Setting = 0.9, nesterov: bool = False) -> Momentum:
+    """Gradient descent with momentum: `t <- g + decay * t`, update `-learning_rate * t`; Nesterov: `g + decay * t`.
+
+    Source: Sutskever et al., On the importance of initialization and momentum in deep learning (2013), section 2.
+    """
+    check_rate("momentum", learning_rate)
+    check_decay("momentum", decay=decay)
+    return Momentum(learning_rate, decay, nesterov)
+
+
+@tree.dataclass
+class AdamState(Generic[P]):
+    """`count`: steps made. `mean`, `variance`: decaying means of g and of |g|**2, trees like the parameters."""
+
+    count: Array
+    mean: P
+    variance: P
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam, with decoupled decay of the weights. Settings: see `adam` and `adamw`."""
+
+    learning_rate: Rate
+    b1: Setting
+    b2: Setting
+    eps: Setting
+    eps_root: Setting
+    nesterov: bool
+    weight_decay: Setting | None
+    mask: object
+
+    def init(self, params: P) -> AdamState[P]:
+        """The state before the first step."""
+        return AdamState(no_steps(), zeros(params), tree.map(_real_zeros, params))
+
+    def update(self, updates: P, state: AdamState[P], params: P | None = None) -> tuple[P, AdamState[P]]:
+        """The update of a step, and the next state. Raises: ArgumentError for `adamw` without `params`."""
+        count = state.count + 1
+        mean = tree.map(lambda g, m: _mean(g, m, self.b1), updates, state.mean)
+        variance = tree.map(lambda g, v: _mean(_square(g), v, self.b2), updates, state.variance)
+        if self.nesterov:  # Dozat, Incorporating Nesterov Momentum into Adam (2016), without its factor b2
+            first = tree.map(
+                lambda m, g: _times(self.b1, m) + _times(1 - self.b1, g),
+                _unbiased(mean, self.b1, count + 1),
+                _unbiased(updates, self.b1, count),
+            )
+        else:
+            first = _unbiased(mean, self.b1, count)
+        second = _unbiased(variance, self.b2, count)
+        direction = tree.map(self._quotient, first, second)
+        if self.weight_decay is not None:
+            direction = _decayed("adamw", direction, params, self.weight_decay, self.mask)
+        return (
+            scaled(direction, rate_at(self.learning_rate, state.count)),
+            AdamState(count, mean, variance),
+        )
+
+    def _quotient(self, m: Array, v: Array) -> Array:
+        return m / (fnp.sqrt(v + self.eps_root) + self.eps)
+
+
+def adam(
+    learning_rate: Rate,
+    b1: Setting = 0.9,
+    b2: Setting = 0.999,
+    eps: Setting = 1e-8,
+    eps_root: Setting = 0.0,
+    *,
+    nesterov: bool = False,
+) -> Adam:
+    """Adam: the mean of the gradients, divided by the root of the mean of their squares, both without bias.
+
+    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization (2015), algorithm 1. `eps_root` is added under the
+    root, so that a derivative through the update is finite where a gradient is 0.
+    """
+    _check_adam("adam", learning_rate, b1, b2, eps, eps_root)
+    return Adam(learning_rate, b1, b2, eps, eps_root, nesterov, None, None)
+
+
+def adamw(
+    learning_rate: Rate,
+    b1: Setting = 0.9,
+    b2: Setting = 0.999,
+    eps: Setting = 1e-8,
+    eps_root: Setting = 0.0,
+    weight_decay: Setting = 1e-4,
+    mask: object = None,
+    *,
+    nesterov: bool = False,
+) -> Adam:
+    """Adam with decoupled weight decay: the update has `-learning_rate * weight_decay * p` in addition.
+
+    `mask`: a tree of bools like the parameters, or a function from them to one; False keeps a leaf from decay.
+
+    Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization (2019), algorithm 2.
+    """
+    _check_adam("adamw", learning_rate, b1, b2, eps, eps_root)
+    check_not_negative("adamw", weight_decay=weight_decay)
+    return Adam(learning_rate, b1, b2, eps, eps_root, nesterov, weight_decay, mask)
+
+
+@tree.dataclass
+class LionState(Generic[P]):
+    """`count`: steps made. `mean`: the decaying mean of the gradients, a tree like the parameters."""
+
+    count: Array
+    mean: P
+
+
+@dataclass(frozen=True)
+class Lion:
+    """Lion. Settings: see `lion`."""
+
+    learning_rate: Rate
+    b1: Setting
+    b2: Setting
+    weight_decay: Setting
+    mask: object
+
+    def init(self, params: P) -> LionState[P]:
+        """The state before the first step."""
+        return LionState(no_steps(), zeros(params))
+
+    def update(self, updates: P, state: LionState[P], params: P | None = None) -> tuple[P, LionState[P]]:
+        """The update of a step, and the next state. Raises: ArgumentError without `params`."""
+        direction = tree.map(lambda g, m: fnp.sign(_mean(g, m, self.b1)), updates, state.mean)
+        mean = tree.map(lambda g, m: _mean(g, m, self.b2), updates, state.mean)
+        direction = _decayed("lion", direction, params, self.weight_decay, self.mask)
+        return (
+            scaled(direction, rate_at(self.learning_rate, state.count)),
+            LionState(state.count + 1, mean),
+        )
+
+
+def lion(
+    learning_rate: Rate,
+    b1: Setting = 0.9,
+    b2: Setting = 0.99,
+    weight_decay: Setting = 1e-3,
+    mask: object = None,
+) -> Lion:
+    """Lion: the sign of a mean of the gradients, with decoupled weight decay. `mask`: as for `adamw`.
+
+    Source: Chen et al., Symbolic Discovery of Optimization Algorithms (2023), program 1.
+    """
+    check_rate("lion", learning_rate)
+    check_decay("lion", b1=b1, b2=b2)
+    check_not_negative("lion", weight_decay=weight_decay)
+    return Lion(learning_rate, b1, b2, weight_decay, mask)
+
+
+def _check_adam(operation: str, rate: object, b1: object, b2: object, eps: object, eps_root: object) -> None:
+    check_rate(operation, rate)
+    check_decay(operation, b1=b1, b2=b2)
+    check_not_negative(operation, eps=eps, eps_root=eps_root)
+
+
+def _times(factor: Setting, x: ArrayLike) -> Array:
+    """`factor * x` in the dtype of x."""
+    array = fnp.asarray(x)
+    return (factor if isinstance(factor, (int, float)) else fnp.asarray(factor).astype(array.dtype)) * array
+
+
+def _mean(x: ArrayLike, mean: Array, decay: Setting) -> Array:
+    """The decaying mean with one more element, in the dtype of the mean."""
+    return (_times(1 - decay, x) + _times(decay, mean)).astype(mean.dtype)
+
+
+def _square(g: ArrayLike) -> Array:
+    """|g|**2, real."""
+    array = fnp.asarray(g)
+    if fnp.iscomplexobj(array):
+        return fnp.real(array) ** 2 + fnp.imag(array) ** 2
+    return array**2
+
+
+def _real_zeros(p: ArrayLike) -> Array:
+    return fnp.zeros_like(_square(p))
+
+
+def _unbiased(moments: P, decay: Setting, count: Array) -> P:
+    """The moments divided by `1 - decay**count`, computed in float32 at least."""
+    correction = 1 - fnp.asarray(decay, dtype=fnp.float32) ** count.astype(fnp.float32)
+    return tree.map(lambda m: fnp.asarray(m) / correction.astype(fnp.asarray(m).dtype), moments)
+
+
+def _decayed(operation: str, direction: P, params: P | None, weight_decay: Setting, mask: Any) -> P:
+    """The direction with `weight_decay * p` added where the mask says so."""
+    params = needs_params(operation, params)
+    if mask is None:
+        return tree.map(lambda d, p: d + _times(weight_decay, p), direction, params)
+    decays = mask(params) if callable(mask) else mask
+    return tree.map(lambda d, p, m: d + _times(weight_decay, p) if m else d, direction, params, decays)

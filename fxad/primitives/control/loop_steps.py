@@ -1,0 +1,529 @@
+"""The steps of `scan` and `while`: their operands in groups, their derivatives, and the residuals they store.
+
+A tangent of the carry that is zero in the first step can be nonzero later; so can a cotangent. A fixpoint over the body
+finds those that are zero in all steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
+from typing import Final, TypeAlias, TypeVar, final
+
+from fxad import dtypes
+from fxad.core.builder import Builder, renamed
+from fxad.core.dataclasses import dataclass
+from fxad.core.liveness import narrow, sweep
+from fxad.core.memo import by_value
+from fxad.dtypes import DType
+from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var, Zero
+from fxad.primitives import elementwise as ew
+from fxad.primitives.check import prim_has_check
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_outs
+from fxad.primitives.control.remat import is_opaque, without_opaque
+from fxad.primitives.elementwise import ADD, LT, MUL, SELECT_N, SUB
+from fxad.primitives.elementwise.family import Compare
+from fxad.primitives.linearity import is_linear, is_zero
+from fxad.primitives.marks import Mark
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast
+
+T = TypeVar("T")
+Marks: TypeAlias = tuple[bool, ...]
+
+COUNT: Final = Aval((), dtypes.int32)  # the type of a number of steps
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The step of a scan: `body` takes constants, the carry, and a slice of each array."""
+
+    body: Jaxpr
+    n_consts: int
+    n_carry: int
+
+    def split(self, values: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
+        """Split values for the operands into those for the constants, the carry and the arrays."""
+        a, b = self.n_consts, self.n_consts + self.n_carry
+        return tuple(values[:a]), tuple(values[a:b]), tuple(values[b:])
+
+
+def stack_type(row: Aval, max_steps: int) -> Aval:
+    """Return the type of a stack with one row per step."""
+    return row.with_shape((max_steps, *row.shape))
+
+
+def marked_indices(marks: Sequence[bool]) -> list[int]:
+    """Return the marked places."""
+    return [k for k, m in enumerate(marks) if m]
+
+
+def unchanged_carries(steps: Steps) -> Marks:
+    """Return a mask of the carries that every step returns unchanged."""
+    _, carry, _ = steps.split(steps.body.ins)
+    return tuple([a is v for a, v in zip(steps.body.outs, carry, strict=False)])
+
+
+_NONE: Final[Mapping[int, Lit]] = MappingProxyType({})
+
+
+def rearrange_operands(
+    body: Jaxpr, order: Sequence[int], outs: Sequence[Atom], fixed: Mapping[int, Lit] = _NONE
+) -> Jaxpr:
+    """Return the body with other operands and results: operand k is operand `order[k]` of `body`, operands in `fixed`
+    become literals, and `outs` are atoms of `body`. An operand that is in neither must be unused."""
+    if not fixed and tuple(order) == tuple(range(len(body.ins))):
+        return Jaxpr(body.ins, body.eqns, tuple(outs), body.name)
+    b = Builder()
+    env: dict[int, Atom] = {k: b.input(body.ins[k].aval) for k in order}
+    env.update(fixed)
+    args = [env.get(k, v) for k, v in enumerate(body.ins)]
+    return b.build(b.inline(Jaxpr(body.ins, body.eqns, tuple(outs), body.name), args), body.name)
+
+
+def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
+    """Return steps that do nothing beyond a count. The count is the last constant; the index is the last slice. Beyond
+    the count the carry is unchanged and results are zero. `guard` is the body with its checks guarded, if it has
+    any."""
+    body, n = steps.body, steps.n_carry
+    consts, carry, xs = steps.split(body.in_avals)
+    b = Builder()
+    fixed = b.inputs(consts)
+    count = b.input(COUNT)
+    state, slices = b.inputs(carry), b.inputs(xs)
+    taken = b.one(LT, b.input(COUNT), count)
+    operands = (*fixed, *state, *slices)
+    outs = b.inline(body, operands) if guard is None else b.inline(guard, (taken, *operands))
+    others: list[Atom] = [*state, *[Zero(a.aval).instantiate() for a in outs[n:]]]
+    # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
+    kept = [
+        a if a == o else b.one(SELECT_N, emit_broadcast(b, taken, a.aval.shape, ()), o, a)
+        for a, o in zip(outs, others, strict=True)
+    ]
+    return Steps(b.build(kept, body.name), steps.n_consts + 1, n)
+
+
+# ------------------------------------------------------------------------------------------------------------ residuals
+
+# The linear half of a body reads residuals. In a loop, each residual that varies is written in every step and read
+# back, which takes most of the memory and much of the time of reverse mode. So a residual is not stored if the linear
+# half can recompute it from values that are stored anyway or are smaller, by a broadcast, a conversion, a sum or a
+# product. Only operations that cost no more than reading the value are recomputed. Arithmetic on broadcast values is
+# excluded: every consumer would repeat it for each element (measured on an n-body program: 0.4 of the memory, 1.2
+# times the time; use `remat` for this trade).
+
+_CHEAP: Final = frozenset({
+    ew.ADD, ew.SUB, ew.MUL, ew.NEG, ew.SQUARE, ew.ABS, ew.SIGN, ew.MAX, ew.MIN, ew.SELECT_N,
+    ew.AND, ew.OR, ew.XOR, ew.NOT,
+})  # fmt: skip
+_MOVES: Final = (BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, ew.ConvertElementType, Mark)
+_COUNTING: Final[frozenset[DType]] = frozenset({dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64})
+_DEPTH: Final = 6  # the longest chain of equations to recompute
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LoopInvariants:
+    """The loop invariants of a step: values of the body, including operands, and the equations that compute them."""
+
+    values: frozenset[Atom]
+    eqns: tuple[Eqn, ...]
+
+
+def loop_invariants(steps: Steps) -> LoopInvariants:
+    """Return the values of a body that depend only on constants."""
+    consts, carry, _ = steps.split(steps.body.ins)
+    same: set[Atom] = {*consts, *select_by_mask(carry, unchanged_carries(steps))}
+    eqns = []
+    for eqn in steps.body.eqns:
+        if not _must_stay_in_loop(eqn) and all([isinstance(a, Lit) or a in same for a in eqn.ins]):
+            same.update(eqn.outs)
+            eqns.append(eqn)
+    return LoopInvariants(frozenset(same), tuple(eqns))
+
+
+def _must_stay_in_loop(eqn: Eqn) -> bool:
+    """Return True if an equation must not run when its loop has no steps."""
+    prim = eqn.prim
+    return bool(prim.effects) or prim_has_check(prim)
+
+
+def counters(steps: Steps) -> dict[Var, Lit]:
+    """Return the carries that grow by the same integer in every step, with that integer. Their values are known before
+    the loop."""
+    _, carry, _ = steps.split(steps.body.ins)
+    sums = {e.outs[0]: e.ins for e in steps.body.eqns if e.prim is ew.ADD}
+    out = {}
+    for v, a in zip(carry, steps.body.outs, strict=False):
+        ins = sums.get(a, ()) if isinstance(a, Var) else ()
+        by = [x for x in ins if isinstance(x, Lit)]
+        if by and v in ins and not v.aval.shape and v.aval.dtype in _COUNTING:
+            out[v] = by[0]
+    return out
+
+
+def _is_cheap(prim: Primitive) -> bool:
+    return prim in _CHEAP or isinstance(prim, (*_MOVES, Compare))
+
+
+def _bytes(aval: Aval) -> int:
+    return aval.size * aval.dtype.itemsize
+
+
+def drop_cheap_residuals(split: LinearizedBody, n_out: int, free: AbstractSet[Atom]) -> LinearizedBody:
+    """Return the two halves with residuals that take less memory. Residuals in `free` cost nothing.
+
+    Law: never more bytes of residuals outside `free`.
+    """
+    primal = split.primal
+    residuals = primal.outs[n_out:]
+    made: dict[Atom, Eqn] = {e.outs[0]: e for e in primal.eqns if len(e.outs) == 1 and _is_cheap(e.prim)}
+    held = {*free, *residuals}
+    again = False
+    for r in sorted([r for r in residuals if r not in free], key=_binding_order, reverse=True):
+        held.discard(r)
+        found = _recompute_sources(r, made, held, _DEPTH)
+        if found is None or sum([_bytes(a.aval) for a in found]) >= _bytes(r.aval):
+            held.add(r)
+        else:
+            held.update(found)
+            again = True
+    return _recompute_others(split, n_out, held) if again else split
+
+
+def _binding_order(a: Atom) -> int:
+    return a.index if isinstance(a, Var) else 0
+
+
+def _recompute_sources(
+    r: Atom, made: Mapping[Atom, Eqn], held: AbstractSet[Atom], depth: int
+) -> dict[Atom, None] | None:
+    """Return the values to store in place of `r`, besides those in `held`, so that `r` can be recomputed. None if there
+    are none."""
+    eqn = made.get(r)
+    if eqn is None or not depth:
+        return None
+    out: dict[Atom, None] = {}
+    for a in eqn.ins:
+        if not isinstance(a, Lit) and a not in held and a not in out:
+            spreads = _repeats_elements(made.get(a)) and not isinstance(eqn.prim, _MOVES)
+            deeper = None if spreads else _recompute_sources(a, made, held, depth - 1)
+            if deeper is None or sum([_bytes(x.aval) for x in deeper]) >= _bytes(a.aval):
+                deeper = {a: None}
+            out.update(deeper)
+    return out
+
+
+def _repeats_elements(eqn: Eqn | None) -> bool:
+    """Return True if an equation repeats elements along an axis, except for a scalar along all axes."""
+    return eqn is not None and isinstance(eqn.prim, BroadcastInDim) and eqn.ins[0].aval.size > 1
+
+
+def _recompute_others(split: LinearizedBody, n_out: int, held: AbstractSet[Atom]) -> LinearizedBody:
+    """Return the halves with residuals among `held`. The linear half recomputes the others from them."""
+    primal, linear = split.primal, split.linear
+    residuals = primal.outs[n_out:]
+    needed = {r for r in residuals if r not in held}
+    eqns: list[Eqn] = []
+    leaves = dict.fromkeys([r for r in residuals if r in held])
+    for eqn in reversed(primal.eqns):
+        if not needed.isdisjoint(eqn.outs):
+            eqns.append(eqn)
+            needed.update([a for a in eqn.ins if a not in held])
+            leaves.update(dict.fromkeys([a for a in eqn.ins if a in held]))
+    b = Builder()
+    dots = b.inputs([v.aval for v in linear.ins[: len(linear.ins) - split.n_res]])
+    env: dict[Atom, Atom] = {a: b.input(a.aval) for a in leaves}
+    b.extend(reversed(eqns), env)
+    outs = b.inline(linear, [*dots, *[env[r] for r in residuals]])
+    half: Jaxpr = with_outs(primal, (*primal.outs[:n_out], *leaves))
+    return LinearizedBody(half, b.build(outs, linear.name), len(leaves), split.out_nonzero)
+
+
+# ------------------------------------------------------------------------------------------------------ forward mode
+
+
+def _mask_or_prefix(a: Marks, b: Marks) -> Marks:
+    """Return the elementwise `or` of two masks, as long as the first."""
+    return tuple([x or y for x, y in zip(a, b, strict=False)])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FusedSteps:
+    """Steps that compute tangents together with results. Each group of operands, the carry and the stacked results are
+    followed by their tangents. `ins` and `outs` mark the values with a tangent; both hold the fixpoint for the
+    carry."""
+
+    steps: Steps
+    ins: Marks
+    outs: Marks
+
+
+def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Marks], tuple[Jaxpr, Marks]], nonzero: Marks) -> FusedSteps:
+    """Return the forward mode of the steps, for tangents of the marked operands."""
+    consts, carry, xs = steps.split(nonzero)
+    while True:
+        body, out_nonzero = recur(steps.body, (*consts, *carry, *xs))
+        wider = _mask_or_prefix(carry, out_nonzero)
+        if wider == carry:
+            break
+        carry = wider
+    ins, outs = (*consts, *carry, *xs), (*carry, *out_nonzero[steps.n_carry :])
+    n, n_out, at = len(ins), len(outs), sum(carry)
+    dot = dict(zip(marked_indices(ins), range(n, len(body.ins)), strict=True))
+    order = [k for group in steps.split(range(n)) for k in (*group, *[dot[j] for j in group if ins[j]])]
+    primal = body.outs[:n_out]
+    dots = instantiate_outs(body.outs[n_out:], out_nonzero, steps.body.out_avals, outs)
+    results = (*primal[: steps.n_carry], *dots[:at], *primal[steps.n_carry :], *dots[at:])
+    made = Steps(rearrange_operands(body, order, results), steps.n_consts + sum(consts), steps.n_carry + at)
+    return FusedSteps(made, ins, outs)
+
+
+# ---------------------------------------------------------------------------------------------------- linearization
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LinearizedSteps:
+    """The primal and the linear half of the steps. Each residual is kept once. A loop invariant is computed outside the
+    loop and is a constant of the linear half. A counter is computed outside. A slice of an operand or of a result is
+    read from that operand or result. Only the other residuals are stacked.
+
+    `primal` takes `hoisted` as further constants, and stacks further results. `linear` takes the tangents of the
+    constants and `invariant`, the tangents of the carry, and as slices: the tangents of slices, the arrays `stacked`
+    (places among the arrays that `primal` runs over), `counts`, and the arrays that `primal` stacks. `ins` and `outs`
+    mark the values with a tangent, as in `Fused`.
+    """
+
+    primal: Steps
+    hoisted: tuple[Atom, ...]
+    linear: Steps
+    invariant: tuple[Atom, ...]
+    counts: tuple[Atom, ...]
+    stacked: tuple[int, ...]
+    ins: Marks
+    outs: Marks
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LoopContext:
+    """The context of a loop: a way to emit equations outside it, its operands, length and direction. `loops`: both
+    halves become loops, so the compiled code keeps them separate. `upto`: the number of steps is known only at run
+    time."""
+
+    emit: Emit
+    operands: tuple[Atom, ...]
+    length: int
+    reverse: bool
+    loops: bool
+    upto: bool = False
+
+
+def linearize_steps(
+    outside: LoopContext, steps: Steps, recur: Callable[[Jaxpr, Marks], LinearizedBody], nonzero: Marks
+) -> LinearizedSteps:
+    """Linearize steps with respect to the marked operands."""
+    consts, carry, xs = steps.split(nonzero)
+    while True:
+        split = recur(steps.body, (*consts, *carry, *xs))
+        wider = _mask_or_prefix(carry, split.out_nonzero)
+        if wider == carry:
+            break
+        carry = wider
+    ins, outs = (*consts, *carry, *xs), (*carry, *split.out_nonzero[steps.n_carry :])
+    n_out, n_dots = len(outs), sum(ins)
+    results = split.primal.outs[:n_out]
+    whole = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
+    runs, ys = whole.split(whole.body.ins)[2], results[steps.n_carry :]
+    same = loop_invariants(whole)
+    # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
+    counting = {} if outside.upto and outside.reverse else counters(whole)
+    split = drop_cheap_residuals(split, n_out, {a for a in (*same.values, *counting, *runs, *ys) if isinstance(a, Var)})
+    residuals = split.primal.outs[n_out:]
+
+    known = _hoist(outside, whole, same, residuals)
+    counts = [v for v in counting if v in residuals]
+    there = {*known, *runs, *counts, *ys}
+    extra = [r for r in residuals if r not in there]
+    place: dict[Atom, int] = {}
+    for k, a in enumerate((*runs, *counts, *ys, *extra)):
+        place.setdefault(a, k)
+    constant = {k: known[r] for k, r in enumerate(residuals, n_dots) if r in known}
+    fixed = {k: a for k, a in constant.items() if isinstance(a, Lit)}
+    varying = {k: place[r] for k, r in enumerate(residuals, n_dots) if r not in known}
+    invariant = [k for k in constant if k not in fixed]
+    primal, hoisted = _without_known(whole, known, (*results, *extra))
+    of_consts, of_carry, of_xs = Steps(whole.body, sum(consts), sum(carry)).split(range(n_dots))
+    order = (*of_consts, *invariant, *of_carry, *of_xs, *varying)
+    linear = rearrange_operands(split.linear, order, instantiate_linear_outs(split, outs).outs, fixed)
+    if outside.loops and not is_opaque(primal.body):
+        linear = without_opaque(linear)
+    return LinearizedSteps(
+        primal,
+        hoisted,
+        Steps(linear, sum(consts) + len(invariant), sum(carry)),
+        tuple([constant[k] for k in invariant]),
+        tuple([_counter_values(outside, whole, v, counting[v]) for v in counts]),
+        tuple(varying.values()),
+        ins,
+        outs,
+    )
+
+
+def _hoist(outside: LoopContext, steps: Steps, same: LoopInvariants, wanted: Sequence[Atom]) -> dict[Atom, Atom]:
+    """Compute the loop-invariant values among `wanted` outside the loop, with the values that they need.
+
+    Returns a map from variables of the body to the values computed outside.
+    """
+    known: dict[Atom, Atom] = {v: a for v, a in zip(steps.body.ins, outside.operands, strict=True) if v in same.values}
+    _, _, runs = steps.split(steps.body.ins)
+    for v, a in zip(runs, steps.split(outside.operands)[2], strict=True):
+        if isinstance(a, Lit):  # a slice of a literal
+            known[v] = a.with_aval(v.aval.shape)
+    needed = set(wanted)
+    eqns = []
+    for eqn in reversed(same.eqns):
+        if not needed.isdisjoint(eqn.outs):
+            needed.update(eqn.ins)
+            eqns.append(eqn)
+    for eqn in reversed(eqns):
+        known.update(zip(eqn.outs, outside.emit(eqn.prim, *[known.get(a, a) for a in eqn.ins]), strict=True))
+    return known
+
+
+def _counter_values(outside: LoopContext, steps: Steps, v: Var, step: Lit) -> Atom:
+    """Return the value of a counter before each step, stacked."""
+    emit, index = outside.emit, v.aval.with_shape((outside.length,))
+    count: Atom = emit.one(Iota(index.shape, index.dtype, 0))
+    if outside.reverse:
+        count = emit.one(SUB, Lit.of(outside.length - 1, index), count)
+    count = emit.one(MUL, count, step.with_aval(index.shape))
+    first = outside.operands[steps.body.ins.index(v)]
+    return emit.one(ADD, emit_broadcast(emit, first, index.shape, ()), count)
+
+
+def _without_known(steps: Steps, known: dict[Atom, Atom], outs: tuple[Atom, ...]) -> tuple[Steps, tuple[Atom, ...]]:
+    """Return the steps with other results and without the equations whose results are in `known`, and the values of the
+    further constants: the known values that the remaining equations read."""
+    body = steps.body
+    rest = [e for e in body.eqns if known.keys().isdisjoint(e.outs)]
+    if len(rest) == len(body.eqns):
+        return Steps(with_outs(body, outs), steps.n_consts, steps.n_carry), ()
+    read = {*outs, *[a for e in rest for a in e.ins]}
+    further = [v for e in body.eqns if not known.keys().isdisjoint(e.outs) for v in e.outs if v in read]
+    consts, carry, xs = steps.split(body.ins)
+    b = Builder()
+    env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *further, *carry, *xs)}
+    b.extend(rest, env)
+    made = b.build(renamed(outs, env), body.name)
+    return Steps(made, steps.n_consts + len(further), steps.n_carry), tuple([known[v] for v in further])
+
+
+# ------------------------------------------------------------------------------------------------------ transposition
+
+
+@by_value
+def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Marks) -> bool:
+    """Return True if the carries and stacked results of the steps are linear in the marked operands.
+
+    Carries that are not marked (counters) must not depend on marked operands, and must have an integer or bool type.
+    The same holds for stacked results that are not linear. These have no cotangent.
+    """
+    reached = _depends_on(body, mask)
+    carry = mask[n_consts : n_consts + n_carry]
+    for k, (a, r) in enumerate(zip(body.outs, reached, strict=True)):
+        if k < n_carry and not carry[k] and (r or a.aval.inexact):
+            return False
+    linear = [
+        a
+        for k, (a, r) in enumerate(zip(body.outs, reached, strict=True))
+        if (carry[k] if k < n_carry else r or a.aval.inexact)
+    ]
+    return is_linear(with_outs(body, linear), mask)
+
+
+def _depends_on(body: Jaxpr, mask: Marks) -> Marks:
+    """Return a mask of the results that depend on the marked operands."""
+    found: set[Atom] = set(select_by_mask(body.ins, mask))
+    for eqn in body.eqns:
+        if not found.isdisjoint(eqn.ins):
+            found.update(eqn.outs)
+    return tuple([a in found for a in body.outs])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SplitCounters:
+    """The steps of a scan, split by the carries that depend on nothing linear. `known` computes only these carries,
+    from the operands at `ins`, and stacks their values before each step. `linear` takes the operands at `places`, then
+    those stacks as further slices."""
+
+    known: Steps
+    ins: tuple[int, ...]
+    linear: Steps
+    places: tuple[int, ...]
+
+
+def split_counters(steps: Steps, mask: Marks) -> SplitCounters:
+    """Compute the carries that are not marked in a scan of their own. All carries of the remaining steps are linear."""
+    body, at = steps.body, steps.n_consts
+    consts, carry, xs = steps.split(range(len(body.ins)))
+    apart = [k for k in carry if not mask[k]]
+    outs = [*[body.outs[k - at] for k in apart], *[body.ins[k] for k in apart]]
+    alone = sweep(with_outs(body, outs))
+    needed = narrow(alone)[1]
+    of_consts, of_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
+    ins = (*of_consts, *apart, *of_xs)
+    known = Steps(rearrange_operands(alone, ins, alone.outs), len(of_consts), len(apart))
+    kept = [k for k in carry if mask[k]]
+    results = (*[body.outs[k - at] for k in kept], *body.outs[steps.n_carry :])
+    places = (*consts, *kept, *xs)
+    return SplitCounters(known, ins, Steps(rearrange_operands(body, (*places, *apart), results), at, len(kept)), places)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TransposedSteps:
+    """The steps of a transposed scan. Constants: the known ones. Carry: sums of the cotangents of linear constants,
+    then cotangents of the carry. Slices: cotangents of stacked results, then the known slices. Results: this carry, and
+    the cotangents of linear slices. The masks mark the values of each group that are not zero."""
+
+    steps: Steps
+    consts: Marks
+    carry: Marks
+    xs: Marks
+
+
+def transpose_steps(
+    steps: Steps, recur: Callable[[Jaxpr, Marks], Jaxpr], mask: Marks, carry: Marks, ys: Marks
+) -> TransposedSteps:
+    """Transpose steps that are linear in the operands marked in `mask`, which include all carries. `carry` and `ys`
+    mark the results whose cotangent is not zero."""
+    body, n_carry = steps.body, steps.n_carry
+    of_consts = steps.split(mask)[0]
+    at = sum(of_consts)
+    while True:
+        back = recur(with_outs(body, [a for a, m in zip(body.outs, (*carry, *ys), strict=True) if m]), mask)
+        moves = tuple([not is_zero(a) for a in back.outs])
+        wider = _mask_or_prefix(carry, moves[at : at + n_carry])
+        if wider == carry:
+            break
+        carry = wider
+    consts, xs = moves[:at], moves[at + n_carry :]
+    b = Builder()
+    n_cts, n_known = sum(carry) + sum(ys), of_consts.count(False)
+    groups = back.in_avals[: sum(carry)], back.in_avals[sum(carry) : n_cts], back.in_avals[n_cts:]
+    known = b.inputs(groups[2][:n_known])
+    sums = b.inputs([a.aval for a, m in zip(back.outs[:at], consts, strict=True) if m])
+    cts = b.inputs(groups[0])
+    rows = b.inputs(groups[1])
+    slices = b.inputs(groups[2][n_known:])
+    bars = b.inline(back, [*cts, *rows, *known, *slices])
+    added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_mask(bars[:at], consts), strict=True)]
+    made = b.build(
+        (*added, *select_by_mask(bars[at : at + n_carry], carry), *select_by_mask(bars[at + n_carry :], xs)), back.name
+    )
+    return TransposedSteps(Steps(made, n_known, len(sums) + len(cts)), consts, carry, xs)

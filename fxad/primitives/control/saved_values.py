@@ -1,0 +1,222 @@
+"""Splits programs at the values that they keep for the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxad import dtypes
+from fxad.core.builder import Builder, renamed
+from fxad.core.layout import Carry, Constant, Layout, Once, OneOf, Role, Slice, Unknown
+from fxad.core.liveness import over
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
+from fxad.primitives.control.bodies import assign_slots, shared_slots, with_slot_operands, with_slot_results
+from fxad.primitives.control.call import Call
+from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.elementwise import ADD
+from fxad.primitives.marks import Keep, kept_values, unmarked_values
+from fxad.primitives.shape import Squeeze
+
+_COUNT = Aval((), dtypes.int32)
+_STACKS = Slice(0)  # the role of stacked values of any rank
+
+
+@by_value
+def has_saved_values(jaxpr: Jaxpr) -> bool:
+    """Return True if the program or one of its bodies keeps a value: a value marked with `keep`, or a result of an
+    effect."""
+    return bool(jaxpr.effects) or any(
+        [
+            isinstance(e.prim, Keep)
+            or (isinstance(e.prim, HigherOrder) and any([has_saved_values(b) for b in e.prim.bodies]))
+            for e in jaxpr.eqns
+        ]
+    )
+
+
+@by_value
+def split_at_saved(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
+    """Split the program at the values that it keeps.
+
+    The first program is operands -> (results, kept values). The second is (operands, kept values) -> results; it does
+    not compute the kept values. Both are the program itself if it keeps nothing.
+
+    `level` is the number of `remat` equations between the program and the `remat` that keeps the values. An effect
+    happens once: its results are kept at every level, and the second program has no effects.
+
+    Law:  the second program, applied to the results of the first, gives the same results.
+    """
+    if not has_saved_values(jaxpr):
+        return jaxpr, jaxpr
+    saving, resuming = Builder.like(jaxpr), Builder.like(jaxpr)
+    first: dict[Atom, Atom] = {}
+    second: dict[Atom, Atom] = {}
+    chosen = {
+        v: mark for v, mark in kept_values(jaxpr.eqns, level).items() if isinstance(v, Var) and v not in jaxpr.ins
+    }
+    saved: list[tuple[bool, Var]] = []  # (False, a variable of the new program) or (True, a marked variable of `jaxpr`)
+    before = unmarked_values(jaxpr.eqns)
+    for eqn in jaxpr.eqns:
+        halves = split_bodies_at_saved(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
+        a, b = renamed(eqn.ins, first), renamed(eqn.ins, second)
+        if halves is None and eqn.prim.effects:
+            outs = saving.copy(eqn, a)
+            saved.extend([(True, v) for v in outs])
+            first.update(zip(eqn.outs, outs, strict=True))
+            second.update(zip(eqn.outs, resuming.inputs([v.aval for v in outs]), strict=True))
+            continue
+        again: Sequence[Atom]
+        if halves is None:
+            outs, again = saving.copy(eqn, a), resuming.copy(eqn, b)
+        else:
+            saving.source = resuming.source = eqn.source
+            both = saving(halves[0], *a)
+            outs, further = both[: len(eqn.outs)], both[len(eqn.outs) :]
+            saved.extend([(True, v) for v in further])
+            again = resuming(halves[1], *b, *[resuming.input(v.aval) for v in further])
+        first.update(zip(eqn.outs, outs, strict=True))
+        for v, w in zip(eqn.outs, again, strict=True):
+            if before.get(v) in chosen:
+                second[v] = second[before[v]]  # the kept value, without a second mark
+            elif v in chosen:
+                saved.append((False, chosen[v]))
+                second[v] = resuming.input(v.aval)
+            else:
+                second[v] = w
+    if not saved and not jaxpr.effects:
+        return jaxpr, jaxpr
+    values = [v if new else first[v] for new, v in saved]
+    return (
+        saving.build([*renamed(jaxpr.outs, first), *values], jaxpr.name),
+        resuming.build(renamed(jaxpr.outs, second), jaxpr.name),
+    )
+
+
+def split_bodies_at_saved(prim: HigherOrder, level: int) -> tuple[Primitive, Primitive] | None:
+    """Split an equation at the kept values of its bodies, at this `level` of nested `remat` equations.
+
+    The first equation returns the kept values as its last results. The second takes them as its last operands and does
+    not compute them. Return None if no value is kept, or if the layout has no group for them.
+
+    Branches share slots: storage is the maximum over the branches. The kept values of a loop are stacked.
+    """
+    layout = prim.layout
+    if layout.has_rules:
+        return None
+    stores = [k for k in layout.running if layout.bodies[k].stores]
+    halves = [split_at_saved(layout.bodies[k].jaxpr, level + layout.segment) for k in stores]
+    if all([resuming is layout.bodies[k].jaxpr for k, (_, resuming) in zip(stores, halves, strict=True)]):
+        return None
+    if any([layout.bodies[k].jaxpr.effects for k in layout.running if k not in stores]):
+        return None  # the effects would happen twice
+    if all([type(layout.bodies[k].runs) is OneOf for k in stores]):
+        return _split_branches(prim, layout, halves)
+    if len(stores) > 1:
+        return None
+    return _split_single_body(prim, layout, stores[0], *halves[0])
+
+
+def _split_branches(
+    prim: HigherOrder, layout: Layout, halves: Sequence[tuple[Jaxpr, Jaxpr]]
+) -> tuple[Primitive, Primitive] | None:
+    body = layout.bodies[0]
+    n_in, n_out = len(body.jaxpr.ins), len(body.jaxpr.outs)
+    places = shared_slots([saving.out_avals[n_out:] for saving, _ in halves])
+    saving = [with_slot_results(s, n_out, assign_slots(s.outs[n_out:], places), places) for s, _ in halves]
+    resuming = [with_slot_operands(r, n_in, places) for _, r in halves]
+    operands, results = _group_sizes(layout, len(places))
+    if not _ends_with(layout, 0, Constant(), None):
+        return None
+    return (
+        prim.rebuild(tuple(saving), _group_sizes(layout)[0], results),
+        prim.rebuild(tuple(resuming), operands, _group_sizes(layout)[1]),
+    )
+
+
+def _split_single_body(
+    prim: HigherOrder, layout: Layout, at: int, saving: Jaxpr, resuming: Jaxpr
+) -> tuple[Primitive, Primitive] | None:
+    """Split an equation with a single body that stores a value."""
+    body = layout.bodies[at]
+    n_saved = len(saving.outs) - len(body.jaxpr.outs)
+    once = type(body.runs) is Once
+    if not _ends_with(layout, at, None, None if once else _STACKS):
+        return None
+    bodies = [b.jaxpr for b in layout.bodies]
+    plain, more = _group_sizes(layout), _group_sizes(layout, n_saved)
+    first = prim.rebuild((*bodies[:at], saving, *bodies[at + 1 :]), plain[0], more[1])
+    if _ends_with(layout, at, Constant() if once else _STACKS, None):
+        return first, prim.rebuild((*bodies[:at], resuming, *bodies[at + 1 :]), more[0], plain[1])
+    second = _resumed_by_count(prim, layout, at, resuming)
+    return None if second is None else (first, second)
+
+
+def _ends_with(layout: Layout, at: int, operands: Role | None, results: Role | None) -> bool:
+    """Return True if the last groups of operands and results are also the last of the body, can grow, and have the
+    given roles."""
+    body, ins, outs = layout.bodies[at], layout.operands[-1], layout.results[-1]
+    if outs.fixed or body.results[-1:] != (len(layout.results) - 1,) or (results is not None and outs.role != results):
+        return False
+    takes_last = not ins.fixed and body.operands[-1:] == (len(layout.operands) - 1,)
+    return operands is None or (ins.role == operands and takes_last)
+
+
+def _group_sizes(layout: Layout, further: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the sizes of the groups of operands and results, with `further` added to the last group of each."""
+    operands, results = [g.size for g in layout.operands], [g.size for g in layout.results]
+    return (*operands[:-1], operands[-1] + further), (*results[:-1], results[-1] + further)
+
+
+# ------------------------------------------------------------------------------- loops that run over no slices
+
+
+def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxpr) -> Primitive | None:
+    """Return the second loop for a body that takes no slices: (operands, stacks) -> results. It takes the whole stacks
+    as constants and counts its steps to index them."""
+    body, takes = layout.bodies[at], layout.takes(at)
+    constants, carry = layout.group_of(at, Constant), layout.group_of(at, Carry)
+    runs = body.runs
+    if constants is None or carry is None or not isinstance(runs, Unknown) or runs.most is None:
+        return None
+    of_carry = next(g for g, group in enumerate(layout.results) if type(group.role) is Carry)
+    n = len(body.jaxpr.ins)
+    rows = resuming.in_avals[n:]
+    stacks, step = [-1 - k for k in range(len(rows))], -1 - len(rows)
+    types = {k: a.with_shape((runs.most, *a.shape)) for k, a in zip(stacks, rows, strict=True)} | {step: _COUNT}
+    groups = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
+    groups[constants] += stacks
+    groups[carry].insert(0, step)
+    types.update(_whole_operand_types(layout))
+    bodies = [over(b.jaxpr, layout.takes(k), b.operands, groups, types=types) for k, b in enumerate(layout.bodies)]
+    b = Builder()
+    ins: dict[int, Atom] = {p: b.input(types[p]) for g in body.operands for p in groups[g]}
+    saved = [_read_row(b, ins[k], ins[step]) for k in stacks]
+    outs = list(b.inline(resuming, (*[ins[p] for p in takes], *saved)))
+    first = sum([1 if g < 0 else layout.results[g].size for g in body.results[: body.results.index(of_carry)]])
+    outs.insert(first, b.one(ADD, ins[step], Lit.of(1, _COUNT)))
+    bodies[at] = b.build(outs, body.jaxpr.name)
+    sizes = [group.size + (g == of_carry) for g, group in enumerate(layout.results)]
+    loop = prim.rebuild(tuple(bodies), tuple(map(len, groups)), tuple(sizes))
+    b = Builder()
+    n_ins = sum([g.size for g in layout.operands])
+    given: dict[int, Atom] = {p: b.input(types[p]) for p in (*range(n_ins), *stacks)}
+    given[step] = Lit.of(0, _COUNT)
+    found = list(b(loop, *[given[p] for group in groups for p in group]))
+    del found[layout.results_of(of_carry).start]
+    return Call(b.build(found, body.jaxpr.name))
+
+
+def _whole_operand_types(layout: Layout) -> dict[int, Aval]:
+    """Return the types of the operands that bodies take whole."""
+    return {
+        p: v.aval
+        for k in layout.running
+        for p, v in zip(layout.takes(k), layout.bodies[k].jaxpr.ins, strict=True)
+        if isinstance(layout.operand_roles[p], Constant | Carry)
+    }
+
+
+def _read_row(b: Builder, stack: Atom, step: Atom) -> Atom:
+    first = Lit.of(0, _COUNT)
+    row = b.one(DynamicSlice((1, *stack.aval.shape[1:])), stack, step, *[first] * (stack.aval.ndim - 1))
+    return b.one(Squeeze((0,)), row)

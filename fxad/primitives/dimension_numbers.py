@@ -1,0 +1,202 @@
+"""The dimension numbers of gather and scatter: windows of an array at the places in an index array.
+
+The last axis of the index array holds index vectors; its other axes are batch axes. Each index vector gives the start
+of a window of the operand. In the gathered array (or in the updates of a scatter) the window lies along the `offset`
+axes, at the batch axes of its index vector.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad import dtypes
+from fxad.core.dataclasses import dataclass
+from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError
+from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
+from fxad.primitives.elementwise import AND, EQ, GE, LE, MAX, MIN, SELECT_N, ConvertElementType
+from fxad.primitives.mlir_attributes import int_list
+from fxad.primitives.operand_checks import check_axes, check_axis
+from fxad.primitives.shape import Iota, ReduceSum, axes_after_insert, insert_entry
+
+Axes: TypeAlias = tuple[int, ...]
+
+MODES: Final = ("clip", "drop", "promise_in_bounds")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DimensionNumbers:
+    """The dimension numbers shared by gather and scatter.
+
+    offset:        axes of the gathered array (or the updates) that run over the window.
+    collapsed:     operand axes of window size 1 that are not axes of the gathered array.
+    batched:       operand axes that are paired with a batch axis of the indices, also of window size 1.
+    index_batched: those batch axes.
+    index_map:     the operand axis of each entry of an index vector.
+    """
+
+    offset: tuple[int, ...]
+    collapsed: tuple[int, ...]
+    batched: tuple[int, ...]
+    index_batched: tuple[int, ...]
+    index_map: tuple[int, ...]
+
+    def check(self, name: str, x: Aval, indices: Aval, mode: str) -> None:
+        """Check the numbers against an operand and an index array. Raises: ParameterError, ShapeError, DTypeError."""
+        if mode not in MODES:
+            raise ParameterError(f"{name}: mode {mode!r} is not one of {', '.join(MODES)}")
+        if not dtypes.is_integer(indices.dtype):
+            raise DTypeError(f"{name}: indices must be integers, got {indices}")
+        if not indices.shape or indices.shape[-1] != len(self.index_map):
+            raise ShapeError(
+                f"{name}: index vectors name {len(self.index_map)} operand axes {self.index_map}, "
+                f"the last axis of the indices {indices} must have that size"
+            )
+        check_axes(name, self.collapsed, x.ndim)
+        check_axes(name, self.batched, x.ndim)
+        for a in self.index_map:
+            check_axis(name, a, x.ndim)
+        if {*self.collapsed, *self.index_map} & {*self.batched} or len({*self.index_map}) != len(self.index_map):
+            raise ParameterError(
+                f"{name}: an operand axis has two roles: collapsed {self.collapsed}, batched {self.batched}, "
+                f"indexed {self.index_map}"
+            )
+        self._check_offset(name, x, indices)
+        self._check_batched(name, x, indices)
+
+    def _check_offset(self, name: str, x: Aval, indices: Aval) -> None:
+        window = len(self.axes(x.ndim))
+        if len(self.offset) != window:
+            raise ParameterError(f"{name}: {len(self.offset)} offset axes {self.offset} for a window of {window} axes")
+        check_axes(name, self.offset, indices.ndim - 1 + window)
+
+    def _check_batched(self, name: str, x: Aval, indices: Aval) -> None:
+        pairs = len(self.batched), len(self.index_batched)
+        if pairs[0] != pairs[1] or len({*self.index_batched}) != pairs[1]:
+            raise ParameterError(f"{name}: batched axes differ: operand {self.batched}, indices {self.index_batched}")
+        for a, k in zip(self.batched, self.index_batched, strict=True):
+            if not 0 <= k < indices.ndim - 1:
+                raise AxisError(f"{name}: axis {k} is not a batch axis of the indices {indices}")
+            if x.shape[a] != indices.shape[k]:
+                raise ShapeError(
+                    f"{name}: batched sizes differ: operand dim {a} has {x.shape[a]}, "
+                    f"indices dim {k} has {indices.shape[k]}"
+                )
+
+    @property
+    def numbers(self) -> tuple[Axes, Axes, Axes, Axes, Axes]:
+        """The fields, in the order of the parameters of gather and scatter."""
+        return self.offset, self.collapsed, self.batched, self.index_batched, self.index_map
+
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        """Return the operand axes that the window runs over, for an operand of `ndim` axes."""
+        gone = {*self.collapsed, *self.batched}
+        return tuple([a for a in range(ndim) if a not in gone])
+
+    def order(self, ndim: int) -> tuple[int, ...]:
+        """Return the place of each axis of a gathered array of `ndim` axes in (batch axes, window axes)."""
+        batch = ndim - len(self.offset)
+        at, rest = dict(zip(self.offset, range(batch, ndim), strict=True)), iter(range(batch))
+        return tuple([at[a] if a in at else next(rest) for a in range(ndim)])
+
+    def gathered(self, indices: Shape, window: Shape) -> Shape:
+        """The shape of the gathered array (or the updates) for windows of shape `window`."""
+        parts = (*indices[:-1], *window)
+        return tuple([parts[k] for k in self.order(len(parts))])
+
+    def grid(
+        self, shape: Shape, indices: NDArray, sizes: Shape
+    ) -> tuple[tuple[npt.NDArray[np.int64], ...], npt.NDArray[np.bool_]]:
+        """Return positions in an operand of `shape`, each of shape (batch, sizes), and a mask of the windows in range
+        (batch).
+
+        Windows out of range are clamped.
+        """
+        batch, n = indices.shape[:-1], len(shape)
+        if indices.dtype == dtypes.uint64:
+            indices = np.minimum(indices, np.uint64(2**63 - 1))
+        vectors = indices.astype(np.int64)
+        inside = np.ones(batch, np.bool_)
+        grid = []
+        for a in range(n):
+            start = np.zeros(batch, np.int64)
+            if a in self.index_map:
+                start = vectors[..., self.index_map.index(a)]
+                last = shape[a] - sizes[a]
+                inside &= (start >= 0) & (start <= last)
+                start = np.clip(start, 0, last)
+            elif a in self.batched:
+                start = np.indices(batch)[self.index_batched[self.batched.index(a)]]
+            offsets = np.arange(sizes[a]).reshape([-1 if k == a else 1 for k in range(n)])
+            grid.append(np.broadcast_to(start.reshape(batch + (1,) * n) + offsets, batch + sizes))
+        return tuple(grid), inside
+
+    def mapped(self, ndim: int, dim: int | None, indices: bool) -> tuple[DimensionNumbers, int]:
+        """Return the numbers for an operand, of `ndim` axes without it, with a mapped axis at `dim`, or for indices
+        mapped at 0.
+
+        Also returns the mapped axis of the gathered array (or the updates).
+        """
+        if dim is None:
+            more = tuple([a + 1 for a in self.index_batched])
+            return DimensionNumbers(
+                tuple([a + 1 for a in self.offset]), self.collapsed, self.batched, more, self.index_map
+            ), 0
+        collapsed, batched, index_map = (
+            axes_after_insert(self.collapsed, dim),
+            axes_after_insert(self.batched, dim),
+            axes_after_insert(self.index_map, dim),
+        )
+        if indices:
+            k = sum([a < dim for a in batched])
+            more = insert_entry(tuple([a + 1 for a in self.index_batched]), k, 0)
+            return DimensionNumbers(
+                tuple([a + 1 for a in self.offset]), collapsed, insert_entry(batched, k, dim), more, index_map
+            ), 0
+        k = sum([a < dim for a in self.axes(ndim)])
+        at = self.offset[k - 1] + 1 if k else 0
+        return DimensionNumbers(
+            insert_entry(axes_after_insert(self.offset, at), k, at), collapsed, batched, self.index_batched, index_map
+        ), at
+
+    def attribute(self, kind: str, names: tuple[str, ...], index_vector_dim: int) -> str:
+        """Return the numbers as an MLIR attribute, with the names used there."""
+        lists = [f"{name} = {int_list(v)}" for name, v in zip(names, self.numbers, strict=True) if v]
+        return f"#stablehlo.{kind}<{', '.join([*lists, f'index_vector_dim = {index_vector_dim}'])}>"
+
+
+# ------------------------------------------------------------------------------- programs that lowerings are made of
+
+
+def widen_indices(emit: Emit, indices: Atom) -> Atom:
+    """Return indices in a dtype that can hold every bound: XLA compares them with sizes in their own dtype."""
+    if indices.aval.dtype.itemsize >= 4:
+        return indices
+    return emit.one(ConvertElementType(dtypes.int32), indices)
+
+
+def last_starts(emit: Emit, indices: Aval, last: tuple[int, ...]) -> Atom:
+    """Return the last start at which a window is in range, for each entry of each index vector."""
+    cases = [Lit.of(n, indices) for n in last]
+    if len({*last}) == 1:
+        return cases[0]
+    entry = emit.one(Iota(indices.shape, dtypes.int32, indices.ndim - 1))
+    return emit.one(SELECT_N, entry, *cases)
+
+
+def windows_in_range(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
+    """Return a mask of the windows in range: bool, of the batch's shape."""
+    aval = indices.aval
+    lower = emit.one(GE, indices, Lit.of(0, aval))
+    both = emit.one(AND, lower, emit.one(LE, indices, last_starts(emit, aval, last)))
+    count = emit.one(ReduceSum((aval.ndim - 1,)), emit.one(ConvertElementType(dtypes.int32), both))
+    return emit.one(EQ, count, Lit.of(len(last), count.aval))
+
+
+def clamp_starts(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
+    """Return indices clamped so that every window is in range."""
+    least = emit.one(MAX, indices, Lit.of(0, indices.aval))
+    return emit.one(MIN, least, last_starts(emit, indices.aval, last))

@@ -1,0 +1,198 @@
+"""Complex numbers and their parts. Transposes do not conjugate: <a, b> is sum(a * b)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.dtypes import DType
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.elementwise.arithmetic import NEG
+from fxad.primitives.elementwise.family import WIDE, Unary, batch_elementwise, operand_error
+from fxad.primitives.operand_checks import check_count
+
+
+@final
+@primitive
+class Real(Unary, Linear):
+    """The real part.
+
+    Type:   complex operand; the result has the dtype of its parts.
+    Rule:   linear over the reals; the cotangent is complex(ct, 0).
+    Source: stablehlo.real
+    """
+
+    name: ClassVar[str] = "real"
+    hlo_name: ClassVar[str] = "stablehlo.real"
+    takes: ClassVar[frozenset[DType]] = dtypes.COMPLEX
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) != 1 or avals[0].dtype not in self.takes:
+            raise operand_error(self, self.takes, *check_count(self, avals, 1))
+        return (avals[0].with_dtype(dtypes.real_part(avals[0].dtype)),)
+
+    def compute(self, x: NDArray) -> object:
+        return np.real(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return ctx.lin_one(REAL, t)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x,) = cts, args
+        return (Zero(x.aval) if isinstance(ct, Zero) else ctx.one(COMPLEX, ct, Zero(ct.aval).instantiate()),)
+
+
+@final
+@primitive
+class Imag(Unary, Linear):
+    """The imaginary part.
+
+    Type:   complex operand; the result has the dtype of its parts.
+    Rule:   linear over the reals; the cotangent is complex(0, -ct).
+    Source: stablehlo.imag
+    """
+
+    name: ClassVar[str] = "imag"
+    hlo_name: ClassVar[str] = "stablehlo.imag"
+    takes: ClassVar[frozenset[DType]] = dtypes.COMPLEX
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) != 1 or avals[0].dtype not in self.takes:
+            raise operand_error(self, self.takes, *check_count(self, avals, 1))
+        return (avals[0].with_dtype(dtypes.real_part(avals[0].dtype)),)
+
+    def compute(self, x: NDArray) -> object:
+        return np.imag(x)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return ctx.lin_one(IMAG, t)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x,) = cts, args
+        if isinstance(ct, Zero):
+            return (Zero(x.aval),)
+        return (ctx.one(COMPLEX, Zero(ct.aval).instantiate(), ctx.one(NEG, ct)),)
+
+
+@final
+@primitive
+class Conj(Unary, Linear):
+    """The complex conjugate.
+
+    Type:   complex operand and result.
+    Rule:   linear over the reals; the cotangent is conjugated.
+    Source: stablehlo.complex of the real and the negated imaginary part.
+    """
+
+    name: ClassVar[str] = "conj"
+    takes: ClassVar[frozenset[DType]] = dtypes.COMPLEX
+
+    def compute(self, x: NDArray) -> object:
+        return np.conjugate(x)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        part = (ins[0].with_dtype(dtypes.real_part(ins[0].dtype)),)
+        (re,), (im,) = hlo.op("stablehlo.real", args, part), hlo.op("stablehlo.imag", args, part)
+        return hlo.op("stablehlo.complex", (re, *hlo.op("stablehlo.negate", (im,), part)), outs)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return ctx.lin_one(CONJ, t)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,) = cts
+        return (ct if isinstance(ct, Zero) else ctx.one(CONJ, ct),)
+
+
+@final
+@primitive
+class Complex(Linear):
+    """x + i y.
+
+    Type:   two float32 or float64 operands of one type; result complex64 or complex128.
+    Rule:   linear over the reals in both; the cotangents are real(ct) and -imag(ct).
+    Source: stablehlo.complex
+    """
+
+    name: ClassVar[str] = "complex"
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) != 2 or avals[0] is not avals[1] or avals[0].dtype not in WIDE:
+            raise operand_error(self, WIDE, *check_count(self, avals, 2))
+        return (avals[0].with_dtype(dtypes.complex_of(avals[0].dtype)),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        x, y = args
+        # part by part: x + 1j * y would lose -0.0, and nan where y is inf
+        out = np.empty(x.shape, dtypes.complex_of(x.dtype))
+        out.real, out.imag = x, y
+        return (out,)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.complex", args, outs)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return batch_elementwise(self, ctx, args, dims)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True, True)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x, y) = cts, args
+        if isinstance(ct, Zero):
+            return Zero(x.aval), Zero(y.aval)
+        return (
+            ctx.one(REAL, ct) if isinstance(x, Hole) else None,
+            ctx.one(NEG, ctx.one(IMAG, ct)) if isinstance(y, Hole) else None,
+        )
+
+
+REAL: Final = Real()
+IMAG: Final = Imag()
+CONJ: Final = Conj()
+COMPLEX: Final = Complex()

@@ -1,0 +1,399 @@
+"""Reads and writes at the places in an index array. gather and scatter_add are duals."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Final, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.dtypes import DType
+from fxad.errors import DTypeError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    Hlo,
+    HloValue,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Primitive,
+    Shape,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
+from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.mlir_attributes import bool_attribute, i64_array
+from fxad.primitives.operand_checks import check_count, check_ranks
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Squeeze, broadcast_to_axis, insert_entry, move_axis
+
+Positions: TypeAlias = tuple[npt.NDArray[np.int64], ...]
+
+_GATHER: Final = (
+    "offset_dims",
+    "collapsed_slice_dims",
+    "operand_batching_dims",
+    "start_indices_batching_dims",
+    "start_index_map",
+)
+_SCATTER: Final = (
+    "update_window_dims",
+    "inserted_window_dims",
+    "input_batching_dims",
+    "scatter_indices_batching_dims",
+    "scatter_dims_to_operand_dims",
+)
+
+
+@final
+@primitive
+class Gather(Linear):
+    """Windows of `slice_sizes` at the places in an index array.
+
+    `mode` defines windows out of range: they are clamped (`clip`), zero (`drop`), or promised not to occur.
+
+    Type: x of any dtype, indices of any integer dtype, index vectors on their last axis.
+    Rule: linear in x; transpose is scatter_add into zeros.
+    Source: stablehlo.gather, with index_vector_dim the last axis of the indices.
+    """
+
+    name: ClassVar[str] = "gather"
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...]
+    start_indices_batching_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    slice_sizes: Shape
+    mode: str
+    indices_sorted: bool
+    unique_indices: bool
+
+    @property
+    def windows(self) -> DimensionNumbers:
+        """The dimension numbers."""
+        return DimensionNumbers(
+            self.offset_dims,
+            self.collapsed_slice_dims,
+            self.operand_batching_dims,
+            self.start_indices_batching_dims,
+            self.start_index_map,
+        )
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        x, indices = check_count(self, avals, 2)
+        windows = self.windows
+        windows.check("gather", x, indices, self.mode)
+        check_ranks("gather", x, slice_sizes=self.slice_sizes)
+        axes = windows.axes(x.ndim)
+        for a, (m, n) in enumerate(zip(self.slice_sizes, x.shape, strict=True)):
+            if not 0 <= m <= n:
+                raise ShapeError(f"gather: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
+            if m > 1 and a not in axes:
+                raise ShapeError(f"gather: axis {a} is collapsed or batched, its window has size {m}, not 1")
+        return (Aval(windows.gathered(indices.shape, tuple([self.slice_sizes[a] for a in axes])), x.dtype),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        x, indices = args
+        windows = self.windows
+        parts = (*indices.shape[:-1], *[self.slice_sizes[a] for a in windows.axes(x.ndim)])
+        if x.size == 0:
+            out = np.zeros(parts, x.dtype)
+        else:
+            grid, within = windows.grid(x.shape, indices, self.slice_sizes)
+            found = x[grid] if grid else np.broadcast_to(x, within.shape)
+            if self.mode == "drop":
+                found = np.where(within.reshape(within.shape + (1,) * x.ndim), found, np.zeros((), x.dtype))
+            out = found.reshape(parts)
+        return (out.transpose(windows.order(out.ndim)),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        x, indices = ins
+        if x.size == 0 or outs[0].size == 0:
+            return (hlo.constant(Zero(outs[0]).instantiate()),)
+        if self.mode == "drop" or indices.dtype.itemsize < 4:
+            return hlo.call(self._composed(x, indices), args)
+        attrs = {
+            "dimension_numbers": self.windows.attribute("gather", _GATHER, indices.ndim - 1),
+            "slice_sizes": i64_array(self.slice_sizes),
+            "indices_are_sorted": bool_attribute(self.indices_sorted),
+        }
+        return hlo.op("stablehlo.gather", args, outs, attrs)
+
+    def _composed(self, x: Aval, indices: Aval) -> Jaxpr:
+        """Return an equivalent program whose gather needs no rule for windows out of range."""
+        b = Builder()
+        operand, given = b.inputs((x, indices))
+        at = widen_indices(b, given)
+        out = b.one(self._with(self.windows, self.slice_sizes, "clip"), operand, at)
+        if self.mode == "drop" and self.start_index_map:
+            within = windows_in_range(b, at, tuple([x.shape[a] - self.slice_sizes[a] for a in self.start_index_map]))
+            batch = tuple([a for a in range(out.aval.ndim) if a not in self.offset_dims])
+            mask = b.one(BroadcastInDim(out.aval.shape, batch), within)
+            out = b.one(SELECT_N, mask, Zero(out.aval).instantiate(), out)
+        return b.build((out,), "gather")
+
+    def _with(self, w: DimensionNumbers, sizes: Shape, mode: str, *, stacked: bool = False) -> Gather:
+        """Return the gather with other dimension numbers; `stacked`: its indices are no longer sorted as a whole."""
+        unique = self.unique_indices and (not stacked or len(w.batched) > len(self.operand_batching_dims))
+        return Gather(*w.numbers, sizes, mode, self.indices_sorted and not stacked, unique)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (x, indices), (dim, index_dim) = args, dims
+        stacked = index_dim is not None
+        windows, at = self.windows.mapped(len(self.slice_sizes), dim, stacked)
+        sizes = self.slice_sizes
+        if dim is not None:
+            n = x.aval.shape[dim]
+            sizes = insert_entry(sizes, dim, min(1, n) if stacked else n)
+        if index_dim is not None:
+            indices = move_axis(ctx, indices, index_dim, 0)
+        return ctx(self._with(windows, sizes, self.mode, stacked=stacked), x, indices), (at,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True, False)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x, indices) = cts, args
+        if not isinstance(x, Hole):
+            return None, None
+        if isinstance(ct, Zero) or isinstance(indices, Hole):
+            return Zero(x.aval), None
+        scatter = ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)
+        return ctx.one(scatter, Zero(x.aval).instantiate(), indices, ct), None
+
+
+class ScatterFamily(Primitive):
+    """Combine windows of x, at the places in an index array, with updates.
+
+    `mode` defines windows out of range: they are clamped (`clip`), left out (`drop`), or promised not to occur.
+
+    Type: x, indices of any integer dtype with index vectors on their last axis, updates of x's dtype.
+    Source: stablehlo.scatter, with index_vector_dim the last axis of the indices; updates of the same element are
+            combined in any order.
+    """
+
+    __slots__ = ()
+
+    applies: ClassVar[str]  # the operation of the update block, or "" for the update itself
+    takes: ClassVar[frozenset[DType]]
+
+    update_window_dims: tuple[int, ...]
+    inserted_window_dims: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...]
+    scatter_indices_batching_dims: tuple[int, ...]
+    scatter_dims_to_operand_dims: tuple[int, ...]
+    mode: str
+    indices_sorted: bool
+    unique_indices: bool
+
+    @abstractmethod
+    def combine(self, out: NDArray, at: Positions, updates: NDArray) -> None:
+        """Write `updates` into `out` at the positions `at`."""
+
+    @abstractmethod
+    def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> Primitive:
+        """Return the same primitive with other parameters."""
+
+    @property
+    def windows(self) -> DimensionNumbers:
+        """The dimension numbers."""
+        return DimensionNumbers(
+            self.update_window_dims,
+            self.inserted_window_dims,
+            self.operand_batching_dims,
+            self.scatter_indices_batching_dims,
+            self.scatter_dims_to_operand_dims,
+        )
+
+    def sizes(self, x: Shape, updates: Shape) -> Shape:
+        """The size of the window on each axis of x."""
+        window = dict(zip(self.windows.axes(len(x)), [updates[a] for a in self.update_window_dims], strict=True))
+        return tuple([window.get(a, min(1, n)) for a, n in enumerate(x)])
+
+    @final
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        x, indices, updates = check_count(self, avals, 3)
+        windows = self.windows
+        windows.check(self.name, x, indices, self.mode)
+        if x.dtype not in self.takes:
+            raise DTypeError(f"{self.name}: is not defined for {x}", remedy="convert the operand first")
+        if updates.dtype != x.dtype:
+            raise DTypeError(f"{self.name}: dtypes differ: operand {x}, updates {updates}")
+        if updates.ndim != indices.ndim - 1 + len(windows.offset):
+            raise ShapeError(
+                f"{self.name}: updates {updates} must have {indices.ndim - 1} axes of indices {indices} and "
+                f"{len(windows.offset)} of the window"
+            )
+        sizes = self.sizes(x.shape, updates.shape)
+        want = windows.gathered(indices.shape, tuple([sizes[a] for a in windows.axes(x.ndim)]))
+        if updates.shape != want:
+            raise ShapeError(f"{self.name}: shapes differ: updates {updates}, indices {indices} ask for {want}")
+        for a, (m, n) in enumerate(zip(sizes, x.shape, strict=True)):
+            if m > n:
+                raise ShapeError(f"{self.name}: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
+        return (x,)
+
+    @final
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        x, indices, updates = args
+        if x.size == 0 or updates.size == 0:
+            return (x,)
+        windows, sizes = self.windows, self.sizes(x.shape, updates.shape)
+        grid, within = windows.grid(x.shape, indices, sizes)
+        # (batch, window) order, with axes of size 1 where the window has none
+        back = np.argsort(windows.order(updates.ndim))
+        given = updates.transpose(back).reshape(within.shape + sizes)
+        kept = np.broadcast_to(within.reshape(within.shape + (1,) * x.ndim) | (self.mode == "clip"), given.shape)
+        out = np.array(x, ndmin=1)  # a 0-d operand has one place
+        at = tuple([g[kept] for g in grid]) or (np.zeros(np.count_nonzero(kept), np.int64),)
+        self.combine(out, at, given[kept])
+        return (out.reshape(x.shape),)
+
+    @final
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        x, indices, updates = ins
+        if x.size == 0 or updates.size == 0:
+            return (args[0],)
+        if not indices.shape[-1]:
+            return hlo.call(self._indexed(x, indices, updates), args)
+        if self.mode == "clip" or indices.dtype.itemsize < 4:
+            return hlo.call(self._composed(x, indices, updates), args)
+        attrs = {
+            "scatter_dimension_numbers": self.windows.attribute("scatter", _SCATTER, indices.ndim - 1),
+            "indices_are_sorted": bool_attribute(self.indices_sorted),
+            "unique_indices": bool_attribute(self.unique_indices),
+        }
+        return hlo.op("stablehlo.scatter", args, outs, attrs, (self.applies or _second(x.with_shape(())),))
+
+    def _composed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
+        """Return an equivalent program whose scatter drops windows out of range."""
+        b = Builder()
+        operand, given, values = b.inputs((x, indices, updates))
+        at = widen_indices(b, given)
+        if self.mode == "clip":
+            sizes = self.sizes(x.shape, updates.shape)
+            at = clamp_starts(b, at, tuple([x.shape[a] - sizes[a] for a in self.scatter_dims_to_operand_dims]))
+        scatter = self.remade(self.windows, "drop", self.indices_sorted, self.unique_indices)
+        return b.build(b(scatter, operand, at, values), self.name)
+
+    def _indexed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
+        """Return an equivalent program with one more index, into a new axis of size 1: XLA fails on empty index
+        vectors."""
+        b = Builder()
+        operand, _, values = b.inputs((x, indices, updates))
+        windows, _ = self.windows.mapped(x.ndim, 0, False)
+        offset, index_map = self.windows.offset, (0, *windows.index_map)
+        windows = DimensionNumbers(offset, (0, *windows.collapsed), windows.batched, windows.index_batched, index_map)
+        scatter = self.remade(windows, "drop", self.indices_sorted, self.unique_indices)
+        at = Lit.of(0, Aval((*indices.shape[:-1], 1), dtypes.int32))
+        out = b.one(scatter, b.one(ExpandDims((0,)), operand), at, values)
+        return b.build((b.one(Squeeze((0,)), out),), self.name)
+
+    @final
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (x, indices, updates), (dim, index_dim, update_dim) = args, dims
+        ndim = x.aval.ndim - (dim is not None)
+        dim, x = (0, broadcast_to_axis(ctx, x, None, ctx.size, 0)) if dim is None else (dim, x)
+        stacked = index_dim is not None
+        windows, at = self.windows.mapped(ndim, dim, stacked)
+        if index_dim is not None:
+            indices = move_axis(ctx, indices, index_dim, 0)
+        updates = broadcast_to_axis(ctx, updates, update_dim, ctx.size, at)
+        scatter = self.remade(windows, self.mode, self.indices_sorted and not stacked, self.unique_indices)
+        return ctx(scatter, x, indices, updates), (dim,)
+
+    def read(self, emit: Emit, x: Atom, indices: Atom, updates: Aval) -> Atom:
+        """Return the windows of `x` that the updates apply to; zero for updates that are left out."""
+        sizes = self.sizes(x.aval.shape, updates.shape)
+        return emit.one(
+            Gather(*self.windows.numbers, sizes, self.mode, self.indices_sorted, self.unique_indices), x, indices
+        )
+
+
+def _second(scalar: Aval) -> Jaxpr:
+    b = Builder()
+    return b.build(b.inputs((scalar, scalar))[1:], "second")
+
+
+@final
+@primitive
+class ScatterAdd(ScatterFamily, Linear):
+    """Add updates to windows of x at the places in an index array. Updates of the same element are summed.
+
+    Type: x of any dtype but bool, indices of any integer dtype, updates of x's dtype.
+    Rule: linear in x and the updates together; the cotangent of the updates is a gather.
+    Source: stablehlo.scatter with stablehlo.add; see `ScatterFamily`.
+    """
+
+    name: ClassVar[str] = "scatter_add"
+    applies: ClassVar[str] = "stablehlo.add"
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+    update_window_dims: tuple[int, ...]
+    inserted_window_dims: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...]
+    scatter_indices_batching_dims: tuple[int, ...]
+    scatter_dims_to_operand_dims: tuple[int, ...]
+    mode: str
+    indices_sorted: bool
+    unique_indices: bool
+
+    def combine(self, out: NDArray, at: Positions, updates: NDArray) -> None:
+        if out.dtype in dtypes.FLOATING and out.dtype.itemsize < 4:
+            wide = out.astype(np.float32)
+            np.add.at(wide, at, updates.astype(np.float32))
+            out[...] = wide
+        else:
+            np.add.at(out, at, updates)
+
+    def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> ScatterAdd:
+        return ScatterAdd(*windows.numbers, mode, indices_sorted, unique_indices)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1], tangents[2])
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True, False, True)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x, indices, updates) = cts, args
+        x_bar = ct if isinstance(x, Hole) else None
+        if not isinstance(updates, Hole):
+            return x_bar, None, None
+        if isinstance(ct, Zero) or isinstance(indices, Hole):
+            return x_bar, None, Zero(updates.aval)
+        return x_bar, None, self.read(ctx, ct, indices, updates.aval)
+
+
+INDEXING: Final = (Gather, ScatterAdd)

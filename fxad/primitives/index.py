@@ -1,0 +1,336 @@
+"""NumPy's indexing in one equation each: `index` for ints and slices, `index_vectors` for integer arrays.
+
+Both take run-time indices as the user writes them: of any integer dtype, negative ones counted from the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.dtypes import DType
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Primitive,
+    Shape,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
+from fxad.primitives.elementwise import ADD, LT, MAX, MIN, SELECT_N, ConvertElementType
+from fxad.primitives.gather import Gather
+from fxad.primitives.operand_checks import check_axes, check_ranks
+from fxad.primitives.reduce import zero_tangent_jvp
+from fxad.primitives.shape import (
+    ExpandDims,
+    Squeeze,
+    axes_after_insert,
+    broadcast_to_axis,
+    emit_broadcast,
+    emit_reshape,
+    insert_entry,
+    move_axis,
+    remove_axes,
+)
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+
+INT32_MAX: Final = 2**31 - 1
+
+
+# ----------------------------------------------------------------------------------------------------------- places
+
+
+def index_dtype(sizes: Sequence[int]) -> DType:
+    """Return the dtype of indices into axes of these sizes: int32 if it can hold them all."""
+    return dtypes.int32 if max(sizes, default=0) <= INT32_MAX else dtypes.int64
+
+
+def _may_not_fit(given: DType, dtype: DType) -> bool:
+    """Return True if an index of dtype `given` may not fit in `dtype`, which is int32 or int64."""
+    return given.itemsize > dtype.itemsize or (given.itemsize == dtype.itemsize and given in dtypes.UNSIGNED)
+
+
+def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
+    """Return indices into an axis of `size`, counted from its front, in `dtype`. An index out of range stays out of
+    range."""
+    if isinstance(i, Lit):
+        return Lit.of(int(normalize_index_numpy(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))
+    signed = i.aval.dtype not in dtypes.UNSIGNED
+    if _may_not_fit(i.aval.dtype, dtype):
+        i = emit.one(MIN, i, Lit.of(size, i.aval))
+        i = emit.one(MAX, i, Lit.of(-size - 1, i.aval)) if signed else i
+    if i.aval.dtype is not dtype:
+        i = emit.one(ConvertElementType(dtype), i)
+    if not signed:
+        return i
+    return emit.one(SELECT_N, emit.one(LT, i, Lit.of(0, i.aval)), i, emit.one(ADD, i, Lit.of(size, i.aval)))
+
+
+def normalize_index_numpy(i: NDArray, size: int, dtype: DType) -> NDArray:
+    """`normalize_index`, in NumPy."""
+    if _may_not_fit(i.dtype, dtype):
+        i = np.minimum(i, np.asarray(size, i.dtype))
+        i = np.maximum(i, np.asarray(-size - 1, i.dtype)) if i.dtype not in dtypes.UNSIGNED else i
+    held = i.astype(np.int64)
+    return np.where(held < 0, held + size, held).astype(dtype)
+
+
+@final
+@primitive
+class IndexVectors(Primitive):
+    """Integer arrays, one for each of the axes they index, as the index vectors of a gather or scatter.
+
+    Type: integer arrays of any dtypes whose shapes broadcast together, one for each of `sizes`, those of the axes;
+          the result has the vectors on its last axis, in i32 (i64 where a size asks for it).
+    Rule: negative places count from the end; places outside stay outside.
+    """
+
+    name: ClassVar[str] = "index_vectors"
+    sizes: Shape
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if not avals or len(avals) != len(self.sizes):
+            raise ArgumentError(f"index_vectors: takes one operand for each of sizes {self.sizes}, got {len(avals)}")
+        for k, a in enumerate(avals):
+            if a.dtype not in dtypes.INTEGER:
+                raise DTypeError(f"index_vectors: operand {k} must be an integer array, got {a}")
+        if min(self.sizes) < 0:
+            raise ParameterError(f"index_vectors: sizes {self.sizes} of axes are not negative")
+        if len(avals) == 1:
+            return (Aval((*avals[0].shape, 1), index_dtype(self.sizes)),)
+        try:
+            shape = np.broadcast_shapes(*[a.shape for a in avals])
+        except ValueError:
+            raise ShapeError(f"index_vectors: shapes do not broadcast: {', '.join(map(str, avals))}") from None
+        return (Aval((*shape, len(avals)), index_dtype(self.sizes)),)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        dtype = index_dtype(self.sizes)
+        columns = [normalize_index_numpy(i, n, dtype) for i, n in zip(args, self.sizes, strict=True)]
+        return (np.stack(np.broadcast_arrays(*columns), -1),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        b, dtype, shape = Builder(), index_dtype(self.sizes), outs[0].shape[:-1]
+        columns = []
+        for i, n in zip(b.inputs(ins), self.sizes, strict=True):
+            column = normalize_index(b, i, n, dtype)
+            lead = len(shape) - column.aval.ndim
+            columns.append(emit_broadcast(b, column, (*shape, 1), tuple(range(lead, len(shape)))))
+        out = columns[0] if len(columns) == 1 else b.one(Concatenate(len(shape)), *columns)
+        return hlo.call(b.build((out,), "index_vectors"), args)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        ndim = max([a.aval.ndim - (d is not None) for a, d in zip(args, dims, strict=True)])
+        aligned = []
+        for i, d in zip(args, dims, strict=True):
+            if d is not None:
+                i = move_axis(ctx, i, d, 0)
+                own = i.aval.shape
+                i = emit_reshape(ctx, i, (own[0], *(1,) * (ndim + 1 - len(own)), *own[1:]))
+            aligned.append(i)
+        return ctx(self, *aligned), (0,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return zero_tangent_jvp(ctx, self, primals)
+
+
+# ------------------------------------------------------------------------------------------------------------ index
+
+
+@final
+@primitive
+class Index(Linear):
+    """`x[3, i, 1:9:2]`: the elements of a window of x, without the axes `dropped`.
+
+    Along each axis the window has `sizes` elements from `starts` on, every `strides`-th. Along an axis of `dynamic` an
+    operand gives its start, counted from the end if negative, and clamped so that the window lies inside x.
+
+    Type: x of any dtype, then one 0-d integer of any dtype for each axis of `dynamic`; the window lies in x, along the
+          axes of `dynamic` it has start 0 and stride 1, along those `dropped` size 1.
+    Rule: linear in x; the transpose writes into zeros.
+    Source: stablehlo.slice or stablehlo.dynamic_slice, then stablehlo.reshape
+    """
+
+    name: ClassVar[str] = "index"
+    starts: tuple[int, ...]
+    sizes: Shape
+    strides: tuple[int, ...]
+    dropped: tuple[int, ...]
+    dynamic: tuple[int, ...]
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if len(avals) != 1 + len(self.dynamic):
+            raise ArgumentError(
+                f"index: takes an operand and a place for each of the axes {self.dynamic}, got {len(avals)} operands"
+            )
+        x, sizes = avals[0], self.sizes
+        if not len(x.shape) == len(self.starts) == len(sizes) == len(self.strides):
+            check_ranks("index", x, starts=self.starts, sizes=sizes, strides=self.strides)
+        for a, (start, m, stride, n) in enumerate(zip(self.starts, sizes, self.strides, x.shape, strict=True)):
+            if m < 0 or start < 0 or start + ((m - 1) * stride + 1 if m else 0) > n:
+                raise ShapeError(f"index: {m} elements from {start} on do not lie in axis {a} of {x}, of size {n}")
+            if stride < 1:
+                raise ParameterError(f"index: stride {stride} of axis {a} is not positive", remedy="use rev as well")
+        check_axes("index", self.dropped, x.ndim)
+        for a in self.dropped:
+            if sizes[a] != 1:
+                raise ParameterError(f"index: axis {a} is dropped, its window has size {sizes[a]}, not 1")
+        if self.dynamic:
+            self._check_places(x, avals[1:])
+        return (Aval(remove_axes(sizes, self.dropped), x.dtype),)
+
+    def _check_places(self, x: Aval, places: tuple[Aval, ...]) -> None:
+        check_axes("index", self.dynamic, x.ndim)
+        for k, (a, i) in enumerate(zip(self.dynamic, places, strict=True)):
+            if i.shape:
+                raise ShapeError(f"index: place {k} must be 0-d, got {i}")
+            if i.dtype not in dtypes.INTEGER:
+                raise DTypeError(f"index: place {k} must be an integer, got {i}")
+            if self.starts[a] or self.strides[a] != 1:
+                raise ParameterError(
+                    f"index: axis {a} starts where operand {k + 1} says: its start is 0 and its stride 1, "
+                    f"got {self.starts[a]} and {self.strides[a]}"
+                )
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        x, *places = args
+        starts, dtype = list(self.starts), index_dtype(x.shape)
+        for a, i in zip(self.dynamic, places, strict=True):
+            starts[a] = min(max(int(normalize_index_numpy(i, x.shape[a], dtype)), 0), x.shape[a] - self.sizes[a])
+        window = [slice(s, s + m * t, t) for s, m, t in zip(starts, self.sizes, self.strides, strict=True)]
+        return (x[tuple(window)].reshape(remove_axes(self.sizes, self.dropped)),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        if self.dynamic:
+            b = Builder()
+            x, *places = b.inputs(ins)
+            x = b.one(DynamicSlice(self.sizes), self._part(b, x), *self._starts(b, ins[0].shape, places))
+            return hlo.call(b.build((self._without(b, x),), "index"), args)
+        attrs = self.part(ins[0].shape).attributes()
+        found = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
+        return hlo.op("stablehlo.reshape", found, outs) if self.dropped else found
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (x, *places), (dim, *place_dims) = args, dims
+        prim = self if dim is None else self._mapped(x.aval.shape[dim], dim)
+        if place_dims.count(None) == len(places):
+            return ctx(prim, *args), (None if dim is None else dim - len([a for a in prim.dropped if a < dim]),)
+        x = prim._part(ctx, x)
+        columns = [
+            broadcast_to_axis(ctx, i, d, ctx.size, 0) if d is not None else i
+            for i, d in zip(places, place_dims, strict=True)
+        ]
+        vectors = ctx.one(IndexVectors(tuple([x.aval.shape[a] for a in prim.dynamic])), *columns)
+        stay = len(self.sizes) - len(self.dropped)
+        gather = Gather(
+            offset_dims=tuple(range(1, stay + 1)),
+            collapsed_slice_dims=prim.dropped,
+            operand_batching_dims=() if dim is None else (dim,),
+            start_indices_batching_dims=() if dim is None else (0,),
+            start_index_map=prim.dynamic,
+            slice_sizes=prim.sizes if dim is None else insert_entry(self.sizes, dim, min(1, ctx.size)),
+            mode="clip",
+            indices_sorted=False,
+            unique_indices=False,
+        )
+        return ctx(gather, x, vectors), (0,)
+
+    def _mapped(self, size: int, dim: int) -> Index:
+        starts, strides = insert_entry(self.starts, dim, 0), insert_entry(self.strides, dim, 1)
+        return Index(
+            starts,
+            insert_entry(self.sizes, dim, size),
+            strides,
+            axes_after_insert(self.dropped, dim),
+            axes_after_insert(self.dynamic, dim),
+        )
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask[0] and not any(mask[1:])
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x, *places) = cts, args
+        rest = (None,) * len(places)
+        if isinstance(ct, Zero) or not isinstance(x, Hole):
+            return (Zero(x.aval) if isinstance(x, Hole) else None, *rest)
+        zero = Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(()))
+        if self.dropped:
+            ct = emit_reshape(ctx, ct, self.sizes) if isinstance(ct, Lit) else ctx.one(ExpandDims(self.dropped), ct)
+        if self.dynamic:
+            known = [i for i in places if not isinstance(i, Hole)]
+            held = self.held(x.aval.shape)
+            starts = self._starts(ctx, x.aval.shape, known)
+            ct = ctx.one(DYNAMIC_UPDATE_SLICE, zero.with_aval(held), ct, *starts)
+            if held == x.aval.shape:
+                return (ct, *rest)
+        # along the axes that are not dynamic the window ends at its last element, the operand possibly later
+        low = self.starts
+        spans = [n if a in self.dynamic else (m - 1) * t + 1 if m else 0 for a, n, m, t in self._axes(x.aval.shape)]
+        high = tuple([n - s - span for n, s, span in zip(x.aval.shape, low, spans, strict=True)])
+        return (ctx.one(Pad(low, high, tuple([t - 1 for t in self.strides])), ct, zero), *rest)
+
+    # ------------------------------------------------------------------------------------------ what it consists of
+
+    def held(self, shape: Shape) -> Shape:
+        """Return the shape of the part of x that contains the window for every start index."""
+        return tuple([n if a in self.dynamic else m for a, n, m, _ in self._axes(shape)])
+
+    def part(self, shape: Shape) -> Slice:
+        """Return the slice of that part."""
+        windows = zip(self.starts, self.held(shape), self.strides, strict=True)
+        return Slice(self.starts, tuple([s + (m - 1) * t + 1 if m else s for s, m, t in windows]), self.strides)
+
+    def _axes(self, shape: Shape) -> list[tuple[int, int, int, int]]:
+        return list(zip(range(len(shape)), shape, self.sizes, self.strides, strict=True))
+
+    def _part(self, emit: Emit, x: Atom) -> Atom:
+        return x if self.held(x.aval.shape) == x.aval.shape else emit.one(self.part(x.aval.shape), x)
+
+    def _starts(self, emit: Emit, shape: Shape, places: Sequence[Atom]) -> list[Atom]:
+        """Return one start for each axis of that part, counted from the front."""
+        dtype = index_dtype(shape)
+        starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)
+        for a, i in zip(self.dynamic, places, strict=True):
+            starts[a] = normalize_index(emit, i, shape[a], dtype)
+        return starts
+
+    def _without(self, emit: Emit, x: Atom) -> Atom:
+        return emit.one(Squeeze(self.dropped), x) if self.dropped else x
+
+
+PICKING: Final = (Index, IndexVectors)

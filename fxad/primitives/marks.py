@@ -1,0 +1,117 @@
+"""Identities that annotate values: with a name, or as stored by a `remat`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, final
+
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Eqn,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    NDArray,
+    Tangent,
+    TransposeCtx,
+    Var,
+    primitive,
+)
+from fxad.primitives.operand_checks import check_count
+
+
+class Mark(Linear):
+    """The operand with an annotation.
+
+    Type: one operand of any type; a result of that type.
+    Rule: only the value is marked: tangents and cotangents are not. Under vmap the mark is on the whole stack.
+    Cost: none: it lowers to nothing.
+    """
+
+    __slots__ = ()
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        return check_count(self, avals, 1)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return args
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return tuple(args)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        return ctx(self, *args), dims
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), tangents
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return all(mask)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        return cts
+
+
+@final
+@primitive
+class Name(Mark):
+    """The operand with a name, by which policies of `remat` select it."""
+
+    name: ClassVar[str] = "name"
+    label: str
+
+
+@final
+@primitive
+class Keep(Mark):
+    """The operand, which the enclosing `remat` stores for the backward pass; `by` is the policy's text.
+
+    `outer` are the policies of the `remat` equations around that one, from the inside out, as long as they keep it too.
+    A policy's decision is stored in the body in this form because a mark stays with its value through vmap, jvp, dce
+    and inlining, while the index of an equation changes.
+    """
+
+    name: ClassVar[str] = "keep"
+    by: str
+    outer: tuple[str, ...] = ()
+
+    @property
+    def deciders(self) -> tuple[str, ...]:
+        """Return the policies that keep the value, from the inside out."""
+        return (self.by, *self.outer)
+
+
+def unmarked_values(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
+    """Return a map from results of marks to the value before all marks."""
+    out: dict[Atom, Atom] = {}
+    for eqn in eqns:
+        if isinstance(eqn.prim, Mark):
+            out[eqn.outs[0]] = out.get(eqn.ins[0], eqn.ins[0])
+    return out
+
+
+def kept_values(eqns: Sequence[Eqn], level: int) -> dict[Atom, Var]:
+    """Return the values that the `remat` with `level` others in between keeps: a map from each value (before all marks)
+    to its first such mark."""
+    before = unmarked_values(eqns)
+    out: dict[Atom, Var] = {}
+    for eqn in eqns:
+        if isinstance(eqn.prim, Keep) and len(eqn.prim.outer) >= level:
+            out.setdefault(before[eqn.outs[0]], eqn.outs[0])
+    return out
+
+
+NAMING: Final = (Name, Keep)

@@ -1,0 +1,269 @@
+"""Trees of arrays in files of the safetensors format: `fxad.tree.save` and `fxad.tree.load`.
+
+The format is that of the `safetensors` library, which other frameworks read and write. The metadata of the file hold
+the structure of the tree. A leaf is named by its path: `layers.0.w`. Two dtypes that the format lacks, complex128 and
+float8_e4m3b11fnuz, are stored as bytes with one axis more, and the metadata name their dtype.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+from safetensors.numpy import save_file
+
+from fxad import dtypes, tree
+from fxad.core.atomic_file import FOLLOWING, UNFINISHED, sync_directory
+from fxad.errors import ArgumentError, DTypeError, FileFormatError, FxadError, ShapeError, described
+from fxad.storage.programs import absolute_path
+from fxad.storage.tree_structure import Json, describe, rebuild
+from fxad.tracing.array import Array, asarray
+from fxad.tracing.tracer import Tracer
+from fxad.tree import Structure
+
+T = TypeVar("T")
+
+_METADATA: Final = "fxad"
+_VERSION: Final = 1
+_AS_BYTES: Final = frozenset({dtypes.complex128, dtypes.float8_e4m3b11fnuz})
+# Dtypes of the format that NumPy has no name for: the library cannot make arrays of them.
+_FLOAT8: Final[Mapping[str, dtypes.DType]] = {
+    "F8_E4M3": dtypes.float8_e4m3fn,
+    "F8_E5M2": dtypes.float8_e5m2,
+    "F8_E4M3FNUZ": dtypes.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz,
+}
+_WROTE: Final = "name a file of the safetensors format, as fxad.tree.save writes it"
+_LIKE: Final = "give `like=` a tree of the structure that was saved, or a part of it"
+
+
+def save(path: str | os.PathLike[str], values: object) -> None:
+    """Write a tree of arrays to a file of the safetensors format, whole or not at all.
+
+    Numbers are saved as the arrays that `fxad.numpy.asarray` makes of them. Every dtype of fxad can be saved.
+
+    Law:    `load(path)` is the tree, with arrays of the same shapes, dtypes and bits.
+    Raises: ArgumentError for a leaf that is not an array, for tracers, for a tree that no file can describe and
+            for what is no path; OSError.
+    Cost:   a copy in host memory of the leaves that are on another device.
+    """
+    where = absolute_path("tree.save", path)
+    flat, shape = tree.flatten(values)
+    arrays = [_on_host(x, name) for x, name in zip(flat, tree.paths(shape, "tree"), strict=True)]
+    names = _names(shape)
+    stored: dict[str, npt.NDArray[Any]] = {}
+    as_bytes: dict[str, str] = {}
+    for name, array in zip(names, arrays, strict=True):
+        if array.dtype in _AS_BYTES:
+            as_bytes[name] = array.dtype.name
+            stored[name] = np.frombuffer(array.tobytes(), np.uint8).reshape(*array.shape, array.dtype.itemsize)
+        else:
+            stored[name] = np.ascontiguousarray(array).reshape(array.shape)
+    head = {
+        "version": _VERSION,
+        "tree": describe(shape, "tree.save"),
+        "names": names,
+        "dtypes": as_bytes,
+    }
+    beside = f"{where}.{os.getpid()}.{secrets.token_hex(4)}{UNFINISHED}"
+    try:
+        save_file(stored, beside, {_METADATA: json.dumps(head)})
+        _sync(beside)
+        os.replace(beside, where)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise
+    sync_directory(os.path.dirname(where))
+
+
+@overload
+def load(path: str | os.PathLike[str], like: None = None, *, trusted: bool = False) -> Any: ...
+@overload
+def load(path: str | os.PathLike[str], like: T, *, trusted: bool = False) -> T: ...
+def load(path: str | os.PathLike[str], like: object = None, *, trusted: bool = False) -> Any:
+    """The tree of arrays of a file of the safetensors format.
+
+    `like`: a tree of arrays, of `fxad.Spec`s, or of anything with `shape` and `dtype`. Only its leaves are read. They
+    are found by their paths, and must have its shapes and dtypes: `like={"params": params}` reads part of a checkpoint.
+    Without `like`, the tree is the one that was saved. A file that fxad did not write is a dict from the names of its
+    arrays. `trusted`: the modules of the classes in the tree may be imported, which runs them.
+
+    Raises: FileFormatError for a file that is damaged or of another format, and for leaves that it does not have;
+            ShapeError, DTypeError for leaves of other types; ArgumentError for what is no path; OSError.
+    Cost:   leaves are read one after the other. Those of a file with float8 leaves are read at once.
+    """
+    where = absolute_path("tree.load", path)
+    what = f"tree.load: {where}"
+    _check_regular(what, where)
+    try:
+        with safetensors.safe_open(where, "numpy") as file:
+            return _tree(what, _File(what, where, file), like, trusted)
+    except FxadError:
+        raise
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise FileFormatError(f"{what} cannot be read: {e}", remedy=_WROTE) from e
+
+
+class _File:
+    """An open file: the names of its arrays, what fxad wrote about them, and the arrays."""
+
+    def __init__(self, what: str, path: str, file: Any) -> None:
+        self.what, self.path, self.file = what, path, file
+        self.names = frozenset(file.keys())
+        metadata = file.metadata() or {}
+        self.head: dict[str, Any] | None = _head(what, metadata[_METADATA]) if _METADATA in metadata else None
+        self._all: dict[str, npt.NDArray[Any]] | None = None
+
+    def type(self, name: str) -> tuple[tuple[int, ...], dtypes.DType]:
+        """The shape and the dtype of an array, which is not read."""
+        view = self.file.get_slice(name)
+        shape, stored = tuple(view.get_shape()), view.get_dtype()
+        if self.head is not None and name in self.head["dtypes"]:
+            dtype = dtypes.as_dtype(self.head["dtypes"][name])
+            if dtype not in _AS_BYTES or stored != "U8" or shape[-1:] != (dtype.itemsize,):
+                raise FileFormatError(f"{self.what}: {name} is not the bytes of a {dtype.name} array", remedy=_WROTE)
+            return shape[:-1], dtype
+        if stored not in _STORED:
+            raise FileFormatError(f"{self.what}: {name} has dtype {stored}, which fxad does not have", remedy=_WROTE)
+        return shape, _STORED[stored]
+
+    def read(self, name: str) -> Array:
+        """An array."""
+        shape, dtype = self.type(name)
+        if self.file.get_slice(name).get_dtype() in _FLOAT8:
+            value = self._at_once()[name].view(dtype).reshape(shape)
+        else:
+            value = self.file.get_tensor(name)
+            if value.dtype != dtype:  # stored as bytes
+                value = value.reshape(-1).view(dtype).reshape(shape)
+        return asarray(value)
+
+    def _at_once(self) -> dict[str, npt.NDArray[Any]]:
+        """The bytes of all arrays."""
+        if self._all is None:
+            with open(self.path, "rb") as file:
+                entries = safetensors.deserialize(file.read())  # type: ignore[no-untyped-call] # its stub has no types
+            self._all = {name: np.frombuffer(entry["data"], np.uint8) for name, entry in entries}
+        return self._all
+
+
+def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
+    if like is not None:
+        flat, shape = tree.flatten(like)
+        return tree.unflatten(shape, _leaves(file, _names(shape), flat))
+    if file.head is None:
+        return {name: file.read(name) for name in sorted(file.names)}
+    structure, names = rebuild(file.head["tree"], what, trusted), file.head["names"]
+    if len(names) != structure.num_leaves:
+        raise FileFormatError(
+            f"{what}: the tree has {structure.num_leaves} leaves and {len(names)} names", remedy=_WROTE
+        )
+    return tree.unflatten(structure, _leaves(file, names, [None] * len(names)))
+
+
+def _leaves(file: _File, names: Sequence[str], like: Sequence[Any]) -> list[Array]:
+    """The arrays of these names. All are checked before one is read."""
+    absent = [name for name in names if name not in file.names]
+    if absent:
+        raise FileFormatError(
+            f"{file.what} has no {', '.join(absent[:3])}{f' and {len(absent) - 3} more' if len(absent) > 3 else ''};"
+            f" it has {', '.join(sorted(file.names)[:6]) or 'no arrays'}{', ...' if len(file.names) > 6 else ''}",
+            remedy=_LIKE,
+        )
+    for name, leaf in zip(names, like, strict=True):
+        shape, dtype = file.type(name)
+        if leaf is None:
+            continue
+        expected = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf)
+        if tuple(expected.shape) != shape:
+            raise ShapeError(f"{file.what}: {name} has shape {shape}, like has {tuple(expected.shape)}", remedy=_LIKE)
+        if hasattr(leaf, "dtype") and dtypes.as_dtype(leaf.dtype) != dtype:
+            raise DTypeError(
+                f"{file.what}: {name} has dtype {dtype.name}, like has {dtypes.as_dtype(leaf.dtype).name}", remedy=_LIKE
+            )
+    return [file.read(name) for name in names]
+
+
+def _on_host(leaf: object, path: str) -> npt.NDArray[Any]:
+    if isinstance(leaf, Tracer):
+        raise ArgumentError(f"tree.save: {path} is {leaf!r} of a trace", remedy="save values: call tree.save eagerly")
+    try:
+        return np.asarray(leaf if isinstance(leaf, Array) else asarray(leaf))
+    except FxadError as e:
+        raise ArgumentError(
+            f"tree.save: {path} is {described(leaf)}, not an array: {leaf!r:.60}",
+            remedy="save a tree of arrays and numbers",
+        ) from e
+
+
+def _names(structure: Structure) -> list[str]:
+    """The names of the leaves: their paths, with dots. Two leaves of one name get a number behind it."""
+    names: dict[str, None] = {}
+    for accessor in structure.accessors():
+        name = base = ".".join([str(entry.entry) for entry in accessor]) or "value"
+        number = 1
+        while name in names or name == "__metadata__":
+            number += 1
+            name = f"{base}#{number}"
+        names[name] = None
+    return list(names)
+
+
+def _head(what: str, text: str) -> dict[str, Any]:
+    """The metadata that `save` wrote."""
+    try:
+        head = json.loads(text)
+        version, names, as_bytes = head["version"], head["names"], head["dtypes"]
+        described: Json = head["tree"]
+        fits = all([isinstance(name, str) for name in names]) and all(
+            [isinstance(part, str) for item in as_bytes.items() for part in item]
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        fits, version, names, as_bytes, described = False, _VERSION, [], {}, None
+    if type(version) is not int or not 1 <= version <= _VERSION:
+        raise FileFormatError(
+            f"{what} was written by a version of fxad that writes version {version!r:.20}, this one reads {_VERSION}",
+            remedy="install a later fxad",
+        )
+    if not fits or not isinstance(names, list):
+        raise FileFormatError(f"{what}: its metadata do not describe a tree", remedy=_WROTE)
+    return {"tree": described, "names": names, "dtypes": as_bytes}
+
+
+def _check_regular(what: str, path: str) -> None:
+    """Raises: FileFormatError for a pipe or a directory; OSError."""
+    descriptor = os.open(path, FOLLOWING)
+    try:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+    if not regular:
+        raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE)
+
+
+def _sync(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+_STORED: Final[Mapping[str, dtypes.DType]] = {
+    "BOOL": dtypes.bool_,
+    "BF16": dtypes.bfloat16,
+    "C64": dtypes.complex64,
+    **{
+        f"{kind}{bits}": np.dtype(f"{word}{bits}")
+        for kind, word in (("I", "int"), ("U", "uint"))
+        for bits in (8, 16, 32, 64)
+    },
+    **{f"F{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+    **_FLOAT8,
+}

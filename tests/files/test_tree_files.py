@@ -1,0 +1,244 @@
+"""Trees of arrays in safetensors files: the same bits, whole or not at all, and clear errors for every other file."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+from collections import OrderedDict, namedtuple
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import dtypes, optim
+from fxad.errors import ArgumentError, DTypeError, FileFormatError, FxadError, ShapeError
+from fxad.storage import arrays as files
+from fxad.storage.arrays import load, save
+
+
+@fx.tree.dataclass
+class Layer:
+    w: Any
+    b: Any
+
+
+Pair = namedtuple("Pair", "x y")  # noqa: PYI024  what is tested
+
+
+def bits(x: Any) -> bytes:
+    return np.asarray(x).tobytes()
+
+
+def same(got: Any, expected: Any) -> None:
+    assert fx.tree.structure(got) == fx.tree.structure(expected)
+    for x, y in zip(fx.tree.leaves(got), fx.tree.leaves(expected), strict=True):
+        assert isinstance(x, fx.Array)
+        assert (x.shape, x.dtype, bits(x)) == (y.shape, y.dtype, bits(y))
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)], ids=str)
+def test_every_dtype_and_shape_keeps_its_bits(tmp_path: Path, dtype: dtypes.DType, shape: tuple[int, ...]) -> None:
+    path = tmp_path / "a.safetensors"
+    count = int(np.prod(shape)) * dtype.itemsize
+    raw = np.random.default_rng(0).integers(0, 2 if dtype == dtypes.bool_ else 256, count, np.uint8)
+    x = fnp.asarray(raw.view(dtype).reshape(shape))
+    save(path, {"x": x, "y": [x]})
+    same(load(path), {"x": x, "y": [x]})
+    same(load(path, {"y": [fx.Spec(shape, dtype)]}), {"y": [x]})
+
+
+def test_the_library_of_the_format_reads_what_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    save(path, {"layers": [Layer(fnp.ones((2, 3)), fnp.zeros(3, "bfloat16"))]})
+    read = safetensors.numpy.load_file(path)
+    assert {k: (v.shape, v.dtype.name) for k, v in read.items()} == {
+        "layers.0.w": ((2, 3), "float32"),
+        "layers.0.b": ((3,), "bfloat16"),
+    }
+
+
+def test_a_file_of_another_writer_is_a_dict(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    b = np.arange(4).astype(ml_dtypes.float8_e5m2)
+    safetensors.numpy.save_file({"model.w": np.ones((2, 2), "f"), "model.b": b}, path, {"format": "pt"})
+    same(load(path), {"model.w": fnp.ones((2, 2)), "model.b": fnp.asarray(b)})
+    same(load(path, {"model": {"w": np.zeros((2, 2), "f")}}), {"model": {"w": fnp.ones((2, 2))}})
+
+
+TREES: dict[str, Any] = {
+    "an array": fnp.arange(3),
+    "nothing": None,
+    "no leaves": {"a": (), "b": None},
+    "mixed": {"a": [fnp.ones(1), (fnp.zeros(2),)], "b": OrderedDict(x=Pair(fnp.ones(2), Layer(fnp.ones(2), None)))},
+    "the state of an optimiser": optim.adam(0.1).init({"w": fnp.ones((2, 2)), "b": [fnp.ones(2)]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_trees_come_back(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.safetensors"
+    save(path, TREES[name])
+    same(load(path), TREES[name])
+    same(load(path, TREES[name]), TREES[name])
+
+
+def test_keys_of_one_spelling_are_told_apart(tmp_path: Path) -> None:
+    tree = {"a.b": fnp.ones(1), "a": {"b": fnp.zeros(1)}, "__metadata__": fnp.ones(3)}
+    save(tmp_path / "a", tree)
+    same(load(tmp_path / "a"), tree)
+
+
+def test_numbers_and_numpy_arrays_become_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    columns = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    save(path, {"n": 3, "x": 0.5, "c": columns, "strided": columns[:, ::2]})
+    got = load(path)
+    names = {"n": "int32", "x": "float32", "c": "float64", "strided": "float64"}
+    assert {k: v.dtype.name for k, v in got.items()} == names
+    np.testing.assert_array_equal(np.asarray(got["c"]), columns)
+    np.testing.assert_array_equal(np.asarray(got["strided"]), columns[:, ::2])
+
+
+def test_training_goes_on_where_it_stopped_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    optimiser = optim.adam(0.1)
+    w = fnp.ones(3)
+    state = optimiser.init(w)
+    for _ in range(3):
+        updates, state = optimiser.update(w, state, w)
+        w = optim.apply_updates(w, updates)
+    save(path, {"w": w, "state": state})
+    code = (
+        "import sys, fxad.optim; from fxad.storage.arrays import load; import numpy as np;"
+        " t = load(sys.argv[1]); w = np.asarray(t['w']).tobytes().hex();"
+        " print(type(t['state']).__name__, w, 'jax' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["AdamState", bits(w).hex(), "False"]
+
+
+def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.safetensors"
+    save(path, {"x": fnp.ones(3)})
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "_sync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(path, {"x": fnp.zeros(3)})
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["a.safetensors"]
+    same(load(path), {"x": fnp.ones(3)})
+
+
+def failure(call: Any) -> FxadError:
+    with pytest.raises(FxadError) as caught:
+        call()
+    return caught.value
+
+
+def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    save(path, {"w": fnp.ones((2, 3)), "b": fnp.zeros(3)})
+    what = f"tree.load: {path}"
+    remedy = "give `like=` a tree of the structure that was saved, or a part of it"
+    e = failure(lambda: load(path, {"w": fnp.ones((3, 2))}))
+    assert (type(e), e.message, e.remedy) == (ShapeError, f"{what}: w has shape (2, 3), like has (3, 2)", remedy)
+    e = failure(lambda: load(path, {"w": fx.Spec((2, 3), "float64")}))
+    assert (type(e), e.message) == (DTypeError, f"{what}: w has dtype float32, like has float64")
+    e = failure(lambda: load(path, {"w": 0, "v": [1, 2, 3, 4]}))
+    assert (type(e), e.message) == (FileFormatError, f"{what} has no v.0, v.1, v.2 and 1 more; it has b, w")
+    e = failure(lambda: save(path, {"w": [fnp.ones(2), "text"]}))
+    assert (type(e), e.message, e.remedy) == (
+        ArgumentError,
+        "tree.save: tree['w'][1] is a str, not an array: 'text'",
+        "save a tree of arrays and numbers",
+    )
+    e = failure(lambda: fx.trace(lambda x: save(path, [x]), fnp.ones(2)))
+    assert type(e) is ArgumentError
+    assert e.message.startswith("tree.save: tree[0] is ")
+    assert e.remedy == "save values: call tree.save eagerly"
+    e = failure(lambda: save("", {}))
+    assert e.message == "tree.save: '' is not the path of a file"
+    e = failure(lambda: load(tmp_path))
+    assert e.message == f"tree.load: {tmp_path} is not a regular file"
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this platform has no named pipes")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert failure(lambda: load(tmp_path / "pipe")).message == f"tree.load: {tmp_path / 'pipe'} is not a regular file"
+
+
+def with_head(path: Path, head: object) -> None:
+    """A file with other metadata."""
+    save_file = safetensors.numpy.save_file
+    save_file({"x": np.ones(3, "f")}, path, {"fxad": head if isinstance(head, str) else json.dumps(head)})
+
+
+GOOD: dict[str, Any] = {"version": 1, "tree": {"dict": [["x", "*"]]}, "names": ["x"], "dtypes": {}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2}, {"version": 0}, {"version": None}, {"version": True}, {"names": []}, {"names": ["y"]},
+        {"names": "x"}, {"names": [3]}, {"names": None}, {"tree": "*"}, {"tree": {"class": "os:system"}},
+        {"tree": 3}, {"tree": None}, {"dtypes": {"x": "complex128"}}, {"dtypes": {"x": "float32"}},
+        {"dtypes": {"x": "nonsense"}}, {"dtypes": []}, {"dtypes": {"x": 3}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_forged_metadata_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "a"
+    with_head(path, GOOD)
+    same(load(path), {"x": fnp.ones(3)})
+    with_head(path, GOOD | change)
+    if change == {"tree": "*"}:
+        same(load(path), fnp.ones(3))
+    else:
+        assert isinstance(failure(lambda: load(path)), FxadError)
+    with_head(path, "[" * 100_000)
+    assert failure(lambda: load(path)).message == f"tree.load: {path}: its metadata do not describe a tree"
+
+
+@given(st.randoms(use_true_random=False))
+def test_damaged_files_are_errors_of_fxad_or_trees(
+    tmp_path_factory: pytest.TempPathFactory, rng: random.Random
+) -> None:
+    path = tmp_path_factory.mktemp("forged") / "a"
+    save(path, {"w": fnp.ones((2, 3)), "f": fnp.ones(2, "float8_e5m2"), "c": fnp.ones(2, "complex128")})
+    content = bytearray(path.read_bytes())
+    size = struct.unpack("<Q", content[:8])[0]
+    for _ in range(rng.randrange(1, 4)):
+        kind = rng.randrange(4)
+        at = rng.randrange(min(8 + size, len(content)) if kind < 2 else len(content))
+        if kind == 0:
+            content[at] = rng.randrange(256)
+        elif kind == 1:
+            content[at : at + rng.randrange(20)] = rng.randbytes(rng.randrange(20))
+        elif kind == 2:
+            del content[at:]
+        else:
+            content[:8] = struct.pack("<Q", rng.choice([0, 1, size - 1, size + 1, 2**63, 2**64 - 1]))
+        if not content:
+            break
+    path.write_bytes(content)
+    with suppress(FxadError):
+        load(path)
