@@ -9,12 +9,11 @@ from fxad import tree
 from fxad.api.custom_rules import (
     Signature,
     TracedRule,
-    asked,
-    check_types,
+    call_rule,
     cotangents,
     inexact,
     pair,
-    traced,
+    traced_rule,
     with_none,
 )
 from fxad.core.builder import Builder
@@ -88,9 +87,9 @@ def inverse_rule(sig: Signature, places: Sequence[int], given: GivenInverse, rul
         kept = [tree.unflatten(p, [next(rest) for _ in range(p.num_leaves)]) for p in select_by_mask(parts, held)]
         results = tree.unflatten(sig.out_tree, leaves[:n])
         if not given.fused:
-            return _others(asked(what, rule, results, *kept))
+            return _others(call_rule(what, rule, results, *kept))
         cts = with_none(sig.out_tree, sig.out_avals, leaves[m:])
-        others, bars = pair(what, "(arguments, cotangents)", asked(what, rule, results, cts, *kept))
+        others, bars = pair(what, "(arguments, cotangents)", call_rule(what, rule, results, cts, *kept))
         return _others(others) + cotangents(what, sig, bars)
 
     def _others(value: object) -> list[object]:
@@ -102,14 +101,11 @@ def inverse_rule(sig: Signature, places: Sequence[int], given: GivenInverse, rul
             )
         return leaves
 
-    cts = inexact(sig.out_avals) if given.fused else ()
-    wants = select_by_mask(sig.in_avals, free)
-    body = traced(what, given.rule, flat, (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *cts))
-    body = body.typed([*wants, *(inexact(sig.in_avals) if given.fused else ())])
-    check_types(what, "for", select_by_mask(sig.in_paths, free), wants, body.jaxpr.out_avals[: len(wants)])
-    if given.fused:
-        moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
-        check_types(what, "as cotangent of", moving, inexact(sig.in_avals), body.jaxpr.out_avals[len(wants) :])
+    takes = (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *(inexact(sig.out_avals) if given.fused else ()))
+    gives = "for", select_by_mask(sig.in_paths, free), select_by_mask(sig.in_avals, free)
+    moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
+    bars = [("as cotangent of", moving, inexact(sig.in_avals))] if given.fused else []
+    body = traced_rule(what, given.rule, flat, takes, gives, *bars)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         n_captured = len(whole.ins) - len(marks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Concatenate, Final, ParamSpec, cast, final
 
 import numpy as np
@@ -100,6 +101,26 @@ def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], av
     return traced_body(what, flat, tree.structure((0,) * len(avals)), avals)
 
 
+def traced_rule(
+    what: str,
+    fn: Callable[..., object],
+    flat: Callable[..., object],
+    avals: Sequence[Aval],
+    *results: tuple[str, Sequence[str], Sequence[Aval]],
+) -> Body:
+    """`traced`, with checked results: groups of (verb for messages, paths, types). Further results are residuals.
+
+    Raises: ShapeError, DTypeError.
+    """
+    body = traced(what, fn, flat, avals)
+    wants = [a for _, _, group in results for a in group]
+    body = body.typed([*wants, *[None] * (len(body.numbers) - len(wants))])
+    types = iter(body.jaxpr.out_avals)
+    for verb, paths, group in results:
+        check_types(what, verb, paths, group, list(islice(types, len(group))))
+    return body
+
+
 def check_takes(role: str, name: str, fn: Callable[..., object], given: Sequence[str]) -> None:
     """Raises: ArgumentError for a rule of the function `name` that cannot be called with the arguments `given`."""
     try:
@@ -139,7 +160,7 @@ class MisfitError(Exception):
         self.error = error
 
 
-def asked(what: str, rule: Callable[..., object], *args: object) -> object:
+def call_rule(what: str, rule: Callable[..., object], *args: object) -> object:
     """Calls a user's rule. `what` names the rule in messages. Raises: RuleError if the rule raises an error."""
     try:
         return rule(*args)
@@ -165,21 +186,18 @@ def tangent_rule(
 
     def flat(*leaves: object) -> object:
         primals = tree.unflatten(sig.in_tree, leaves[:n])
-        found = asked(what, rule, primals, with_none(sig.in_tree, sig.in_avals, leaves[n:], live))
+        found = call_rule(what, rule, primals, with_none(sig.in_tree, sig.in_avals, leaves[n:], live))
         out, dot = pair(what, "(results, tangents)", found)
         return _results(what, sig, out) + directions(
             what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results"
         )
 
-    body = traced(what, fn, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, live)))
-    body = body.typed([*sig.out_avals, *inexact(sig.out_avals)])
-    found, m = body.jaxpr.out_avals, len(sig.out_avals)
-    check_types(what, "for", sig.out_paths, sig.out_avals, found[:m])
     moving = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
-    check_types(what, "as tangent of", moving, inexact(sig.out_avals), found[m:])
+    results = ("for", sig.out_paths, sig.out_avals), ("as tangent of", moving, inexact(sig.out_avals))
+    body = traced_rule(what, fn, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, live)), *results)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
-        forward, push = split_tangents(programs[0], m, sum(live), f"defjvp of {sig.name}: {body.name}")
+        forward, push = split_tangents(programs[0], len(sig.out_avals), sum(live), what)
         return Rules(jvp=(Derivative(sig.marks(whole, live), forward, push),))
 
     return TracedRule((body,), finish)
@@ -217,41 +235,39 @@ def cotangent_rule(
 ) -> TracedRule:
     """Trace `maps`: (*args) -> (results, residuals), and (residuals, cotangents) -> cotangents of args.
 
-    `given` are the user's functions, for names. `live` marks the leaves whose cotangents are asked for; with
-    `wrapped` the function is given them as `CustomVJPPrimal`.
-    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
+    `given` are the user's functions, for names. `live` marks the leaves whose cotangents are needed. If
+    `wrapped`, the first function takes its leaves as `CustomVJPPrimal`.
+    Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
+            types.
     """
     (fwd, bwd), (forward, backward) = given, maps
     what, back = f"defvjp of {sig.name}: {name_of(fwd)}", f"defvjp of {sig.name}: {name_of(bwd)}"
     res_tree: Structure | None = None
-    held: list[object] = []
+    constants: list[object] = []
 
     def flat_forward(*leaves: object) -> object:
         nonlocal res_tree
         args = [CustomVJPPrimal(x, m) for x, m in zip(leaves, live, strict=True)] if wrapped else leaves
-        given = asked(what, forward, *tree.unflatten(sig.in_tree, args))
+        given = call_rule(what, forward, *tree.unflatten(sig.in_tree, args))
         out, residuals = pair(what, "(results, residuals)", given)
         stored, res_tree = tree.flatten(residuals)
-        held.extend(_held(what, stored, res_tree))
-        return _results(what, sig, out) + [x for x, h in zip(stored, held, strict=True) if h is _ARRAY]
+        constants.extend(_residual_constants(what, stored, res_tree))
+        return _results(what, sig, out) + [x for x, h in zip(stored, constants, strict=True) if h is _ARRAY]
 
-    first = traced(what, fwd, flat_forward, sig.in_avals)
-    m, n_res = len(sig.out_avals), len(first.numbers) - len(sig.out_avals)
-    first = first.typed([*sig.out_avals, *[None] * n_res])
-    check_types(what, "for", sig.out_paths, sig.out_avals, first.jaxpr.out_avals[:m])
+    first = traced_rule(what, fwd, flat_forward, sig.in_avals, ("for", sig.out_paths, sig.out_avals))
+    residuals = first.jaxpr.out_avals[len(sig.out_avals) :]
+    n_res = len(residuals)
 
     def flat_backward(*leaves: object) -> object:
         assert res_tree is not None
         arrays = iter(leaves[:n_res])
-        residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in held])
-        bars = asked(back, backward, residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
+        residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in constants])
+        bars = call_rule(back, backward, residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
         wanted = [m for a, m in zip(sig.in_avals, live, strict=True) if a.inexact]
         return list(select_by_mask(cotangents(back, sig, bars), wanted))
 
-    second = traced(back, bwd, flat_backward, (*first.jaxpr.out_avals[m:], *inexact(sig.out_avals)))
-    wants = select_by_mask(sig.in_avals, live)
-    second = second.typed(wants)
-    check_types(back, "as cotangent of", select_by_mask(sig.in_paths, live), wants, second.jaxpr.out_avals)
+    moving = "as cotangent of", select_by_mask(sig.in_paths, live), select_by_mask(sig.in_avals, live)
+    second = traced_rule(back, bwd, flat_backward, (*residuals, *inexact(sig.out_avals)), moving)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         forward, backward = programs
@@ -259,8 +275,7 @@ def cotangent_rule(
         # values that `bwd` closes over are residuals too
         forward = with_outs(forward, (*forward.outs, *forward.ins[:n]))
         order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))
-        moving = inexact(sig.out_avals)
-        maps = cotangent_maps(reorder_ins(backward, order), len(moving), f"defvjp of {sig.name}: {second.name}")
+        maps = cotangent_maps(reorder_ins(backward, order), len(inexact(sig.out_avals)), back)
         return Rules(vjp=(Derivative(sig.marks(whole, live), forward, *maps),))
 
     return TracedRule((first, second), finish)
@@ -269,10 +284,10 @@ def cotangent_rule(
 _ARRAY: Final = object()  # stands for a residual that is an array, and so an operand of the backward program
 
 
-def _held(what: str, stored: Sequence[object], res_tree: Structure) -> list[object]:
-    """What is given to `bwd` as it is: numbers, strings, sizes, functions; `_ARRAY` for arrays.
+def _residual_constants(what: str, stored: Sequence[object], res_tree: Structure) -> list[object]:
+    """The residuals that `bwd` gets as they are (numbers, strings, sizes, functions), and `_ARRAY` for arrays.
 
-    Raises: ArgumentError for what is no array and might change until then.
+    Raises: ArgumentError for a residual that is neither an array nor hashable.
     """
     out: list[object] = []
     for x, path in zip(stored, tree.paths(res_tree, "residual"), strict=True):
@@ -316,7 +331,8 @@ def stacked_rule(
 ) -> TracedRule:
     """Trace a rule (size, which leaves are mapped, stacked arguments) -> (results, which of them are mapped).
 
-    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
+    Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
+            types.
     """
     what = f"def_vmap of {sig.name}: {name_of(fn)}"
 
@@ -336,10 +352,8 @@ def stacked_rule(
                 results[k] = broadcast_to(cast("ArrayLike", x), (size, *want.shape))
         return results
 
-    body = traced(what, fn, flat, [a.with_shape((size, *a.shape)) for a in sig.in_avals])
-    body = body.typed(sig.out_avals)
-    wants = [a.with_shape((size, *a.shape)) for a in sig.out_avals]
-    check_types(what, "as stack of", sig.out_paths, wants, body.jaxpr.out_avals)
+    takes, gives = [[a.with_shape((size, *a.shape)) for a in avals] for avals in (sig.in_avals, sig.out_avals)]
+    body = traced_rule(what, fn, flat, takes, ("as stack of", sig.out_paths, gives))
     return TracedRule((body,), lambda _, programs: Rules(batch=(BatchRule(size, programs[0]),)))
 
 

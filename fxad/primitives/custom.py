@@ -210,6 +210,7 @@ def in_module(function: Function, module: tuple[Function, ...], tolerance: Lit |
     return CustomCall(_renamed(function, order), _renumbered(functions, order), tolerance)
 
 
+@by_value
 def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr:
     """The program with its named calls replaced by calls of the functions, changed as the named calls were."""
 

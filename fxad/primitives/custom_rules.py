@@ -63,16 +63,18 @@ class Derivative(Record):
         if self.pull is not None:
             check_body_type(name, "pull", self.pull, (*inexact, *residuals), moving)
 
-    def pruned(self, used: Marks, inexact: Marks) -> Derivative:
-        """The derivative of the results marked in `used`. `inexact` marks the results that have tangents."""
-        n, live = len(used), select_by_mask(used, inexact)
-        maps = [with_outs(self.push, select_by_mask(self.push.outs, live))]
-        if self.pull is not None:
-            maps.append(with_zero_operands(self.pull, live)[0])
-        maps, read = drop_unused_residuals([sweep(j) for j in maps], (sum(self.moving), sum(live))[: len(maps)])
+    def restricted(self, live: Marks, wanted: Marks, used: Marks) -> Derivative:
+        """The rule for tangents of the moving operands marked in `live`, if the others vanish. It computes the results
+        marked in `used`, and the tangents of inexact results marked in `wanted`."""
+        push, pull, n = with_zero_operands(self.push, live)[0], self.pull, len(used)
+        maps = [with_outs(push, select_by_mask(push.outs, wanted))]
+        if pull is not None:
+            maps.append(with_zero_operands(with_outs(pull, select_by_mask(pull.outs, live)), wanted)[0])
+        maps, read = drop_unused_residuals([sweep(j) for j in maps], (sum(live), sum(wanted))[: len(maps)])
         outs = self.forward.outs
         forward = with_outs(self.forward, (*select_by_mask(outs[:n], used), *select_by_mask(outs[n:], read)))
-        return Derivative(self.moving, dce(forward), *maps)
+        marks = iter(live)
+        return Derivative(tuple([m and next(marks) for m in self.moving]), sweep(forward), *maps)
 
     @property
     def reads(self) -> Marks:
@@ -80,12 +82,11 @@ class Derivative(Record):
         tangents = iter(narrow(self.push)[1])
         return mask_or(narrow(self.forward)[1], [m and next(tangents) for m in self.moving])
 
-    def over(self, left: Marks) -> Derivative:
+    def over(self, left: Marks, n_results: int) -> Derivative:
         """The rule without the operands that are not marked, which it does not read."""
         live = select_by_mask(left, self.moving)
-        push = _over(self.push, (*live, *[True] * (len(self.push.ins) - len(live))))
-        pull = None if self.pull is None else sweep(with_outs(self.pull, select_by_mask(self.pull.outs, live)))
-        return Derivative(select_by_mask(self.moving, left), _over(self.forward, left), push, pull)
+        made = self.restricted(live, (True,) * len(self.push.outs), (True,) * n_results)
+        return Derivative(select_by_mask(made.moving, left), _over(made.forward, left), *made.maps)
 
     def result_dims(self, ctx: BatchCtx, dims: Dims, outs: Sequence[Aval]) -> list[Dims]:
         """The batch axes that the rules choose for the results of `forward`, and for their tangents."""
@@ -97,7 +98,7 @@ class Derivative(Record):
         ]
 
     def batched(self, ctx: BatchCtx, dims: Dims, out_dims: Dims, inexact: Marks) -> Derivative:
-        """The rule of the batched function. Cotangents of operands that are not batched are batch_adjoint."""
+        """The rule of the batched function. Cotangents of operands that are not batched are summed."""
         residuals = ctx.recur(self.forward, dims)[1][len(out_dims) :]
         moving, given = select_by_mask(dims, self.moving), select_by_mask(out_dims, inexact)
         forward, _ = ctx.recur(self.forward, dims, (*out_dims, *residuals))
@@ -119,18 +120,12 @@ class Derivative(Record):
         """
         lins = [t for t in tangents if isinstance(t, Lin)]
         live = select_by_mask([isinstance(t, Lin) for t in tangents], self.moving)
-        push, reached = with_zero_operands(self.push, live)
+        reached = with_zero_operands(self.push, live)[1]
         if not any(reached):
             return None
-        maps = [with_outs(push, select_by_mask(push.outs, reached))]
-        if self.pull is not None:
-            maps.append(with_zero_operands(with_outs(self.pull, select_by_mask(self.pull.outs, live)), reached)[0])
-        maps, read = drop_unused_residuals(maps, (len(lins), sum(reached))[: len(maps)])
-        n = len(outs)
-        stored = select_by_mask(self.forward.outs[n:], read)
-        forward = sweep(with_outs(self.forward, (*self.forward.outs[:n], *stored)))
-        results, residuals = call_primal(ctx, complete(forward), n, primals)
-        maps = [complete(j) for j in maps]
+        rule = self.restricted(live, reached, (True,) * len(outs))
+        results, residuals = call_primal(ctx, complete(rule.forward), len(outs), primals)
+        maps = [complete(j) for j in rule.maps]
         linear: Primitive = Call(maps[0]) if len(maps) == 1 else LinearCall(maps[0], maps[1], len(lins))
         marks = iter(reached)
         nonzero = [a.inexact and next(marks) for a in outs]
@@ -335,10 +330,16 @@ class Function(Record):
         def kept(jaxpr: Jaxpr) -> Jaxpr:
             return dce(with_outs(jaxpr, select_by_mask(jaxpr.outs, used)))
 
-        body, rules = kept(self.body), self.rules.each(lambda rule: rule.pruned(used, self.inexact), kept)
+        def pruned(rule: Derivative) -> Derivative:
+            made = rule.restricted((True,) * sum(rule.moving), select_by_mask(used, self.inexact), used)
+            return replace(made, forward=dce(made.forward))
+
+        body, rules = kept(self.body), self.rules.each(pruned, kept)
         reads = [narrow(j)[1] for j in (body, *rules.programs)] + [rule.reads for rule in rules.derivatives]
         left = tuple([any(marks) for marks in zip(*reads, strict=True)])
-        made = rules.each(lambda rule: rule.over(left), lambda j: _over(j, left), lambda rule: rule.over(left))
+        made = rules.each(
+            lambda rule: rule.over(left, sum(used)), lambda j: _over(j, left), lambda rule: rule.over(left)
+        )
         made = made if all(used) else replace(made, inverse=None)
         return Function(_over(body, left), sum(left[: self.captured]), made), left
 
