@@ -24,7 +24,7 @@ from fxad.api.jit import jit as jit
 from fxad.api.reference import diff as diff
 from fxad.api.reference import interpret as interpret
 from fxad.api.vmap import vmap as vmap
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 from fxad.core.typecheck import typecheck as typecheck
 from fxad.execution.executable import Executable as Executable
 from fxad.execution.executable import Lowered as Lowered
@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from fxad.storage.programs import save as save
     from fxad.transforms.memory import policies as policies
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.api.custom": "CustomFunction custom_jvp custom_vjp custom_vmap",

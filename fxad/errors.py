@@ -66,7 +66,7 @@ def _public_name(frame: FrameType) -> str:
     return ""
 
 
-def said(e: BaseException) -> str:
+def exception_text(e: BaseException) -> str:
     """The class and the message of an exception, also if its `__str__` raises."""
     try:
         return f"{type(e).__name__}: {e}"

@@ -22,10 +22,10 @@ from fxad import dtypes, lowering
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, place
-from fxad.lowering.mlir_text import dense, tensor
-from fxad.lowering.ordering import DONE, calls_host, prepared
-from fxad.lowering.places import Places
+from fxad.ir import Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, source_location
+from fxad.lowering.locations import Locations
+from fxad.lowering.mlir_text import dense_attribute, tensor_type
+from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
 from fxad.primitives.check import Called
 
 # A value while a function is written: its SSA name and its type, as text.
@@ -76,7 +76,7 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     Cost: 1 us an equation.
     """
     module = _Module()
-    parts = [module.function(prepared(jaxpr))]
+    parts = [module.function(with_host_calls_ordered(jaxpr))]
     for sub in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.names[sub]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
@@ -88,7 +88,7 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
 
 def first_line(jaxpr: Jaxpr) -> str:
     """The first user line that traced an equation; empty if none is known."""
-    return next((str(p) for e in jaxpr.eqns if (p := place(e.source))), "")
+    return next((str(p) for e in jaxpr.eqns if (p := source_location(e.source))), "")
 
 
 def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) -> dict[int, int]:
@@ -110,8 +110,8 @@ def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) ->
 
 def _header(name: str, ins: tuple[Aval, ...], outs: tuple[Aval, ...], alias: Mapping[int, int]) -> str:
     into = {k: f" {{tf.aliasing_output = {j} : i32}}" for k, j in alias.items()}
-    args = [f"%arg{k}: {tensor(a)}{into.get(k, '')}" for k, a in enumerate(ins)]
-    return f"func.func {name}({', '.join(args)}) -> ({', '.join(map(tensor, outs))}) {{\n"
+    args = [f"%arg{k}: {tensor_type(a)}{into.get(k, '')}" for k, a in enumerate(ins)]
+    return f"func.func {name}({', '.join(args)}) -> ({', '.join(map(tensor_type, outs))}) {{\n"
 
 
 @final
@@ -119,7 +119,7 @@ class _Types(dict[Aval, str]):
     """A cache of MLIR types by Aval."""
 
     def __missing__(self, aval: Aval) -> str:
-        text = self[aval] = tensor(aval)
+        text = self[aval] = tensor_type(aval)
         return text
 
 
@@ -134,7 +134,7 @@ class _Module:
         self.names: dict[Jaxpr, str] = {}
         self.queue: list[Jaxpr] = []
         self.types = _Types()
-        self.places = Places()
+        self.places = Locations()
 
     def name(self, sub: Jaxpr) -> str:
         """The symbol of a sub-program's function, numbered by first use."""
@@ -216,7 +216,7 @@ class _Function:
         """A splat constant, once per block; see `fxad.ir.Hlo`."""
         known = self._constants.get(lit)
         if known is None:
-            (known,) = self._append(f'"stablehlo.constant"() {{value = {dense(lit)}}}', "", (lit.aval,))
+            (known,) = self._append(f'"stablehlo.constant"() {{value = {dense_attribute(lit)}}}', "", (lit.aval,))
             self._constants[lit] = known
         return known
 
@@ -226,7 +226,7 @@ class _Function:
 
     def host(self, call: Primitive) -> int:
         """The index of a host call; see `fxad.ir.Hlo`."""
-        where = place(self._module.places.source(self._loc))
+        where = source_location(self._module.places.source(self._loc))
         self._module.host.append((cast(Called, call), str(where or "")))
         return len(self._module.host) - 1
 

@@ -11,8 +11,16 @@ from fxad.api.lift import bind_static_arguments, check_function, check_no_static
 from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
 from fxad.ir import Aval
 from fxad.tracing.context import mapped_over
-from fxad.tracing.program import Program, argument_path, counted, name_of, parameter_names, trace_tree, types_of
-from fxad.tracing.static_args import Argnames, Argnums, carry, statics_of
+from fxad.tracing.program import (
+    Program,
+    argument_path,
+    count_text,
+    function_name,
+    parameter_names,
+    trace_tree,
+    types_of,
+)
+from fxad.tracing.static_args import Argnames, Argnums, attach_declaration, static_arguments
 from fxad.tree import Structure
 
 P = ParamSpec("P")
@@ -65,8 +73,8 @@ def vmap(
             )
         return _vmap(f, in_axes, out_axes, axis_size)
     check_function("vmap", f)
-    name, names = name_of(f), parameter_names(f)
-    statics = statics_of(f"vmap of {name}", f, static_argnums, static_argnames)
+    name, names = function_name(f), parameter_names(f)
+    statics = static_arguments(f"vmap of {name}", f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -93,7 +101,7 @@ def vmap(
         )
         return made
 
-    carry(mapped, statics, declare)
+    attach_declaration(mapped, statics, declare)
     return mapped
 
 
@@ -110,7 +118,7 @@ def _axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
     prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if isinstance(prefix, tuple) and len(prefix) != args.num_children:
         raise ArgumentError(
-            f"{what} has {counted(len(prefix), 'entry', 'entries')} for {counted(args.num_children, 'positional argument')}",
+            f"{what} has {count_text(len(prefix), 'entry', 'entries')} for {count_text(args.num_children, 'positional argument')}",
             remedy="give one entry per positional argument, or one int for all; keyword arguments are mapped over axis 0",
         )
     return [*tree.broadcast_prefix(prefix, args, what, _is_axis), *[0] * kwargs.num_leaves]
@@ -120,7 +128,7 @@ def _normal(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
     if dim is None:
         return None
     if not -ndim <= dim < ndim:
-        axes = counted(ndim, "axis", "axes")
+        axes = count_text(ndim, "axis", "axes")
         raise AxisError(f"{what}: axis {dim} does not exist in an array with {axes}", remedy=remedy)
     return dim % ndim
 

@@ -165,7 +165,7 @@ class Var:
         return self
 
 
-def bound(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
+def result_vars(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
     """The variables of an equation's results, numbered from `n`. One result: a cached tuple, so the hot path of every
     pass allocates nothing here."""
     if len(avals) == 1:
@@ -293,7 +293,7 @@ _new: Final = object.__new__
 _set_var: Final = Lin.__dict__["var"].__set__
 
 
-def lin(var: Var) -> Lin:
+def as_lin(var: Var) -> Lin:
     """`Lin(var)`, in a third of the time."""
     made = _new(Lin)
     _set_var(made, var)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.errors import TypecheckError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Record, Var, lacking, params, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Record, Var, jaxprs_without_memo, params, source_location
 
 
 def typecheck(jaxpr: Jaxpr) -> None:
@@ -19,7 +19,7 @@ def typecheck(jaxpr: Jaxpr) -> None:
     Cost: each distinct body is checked once, ever.
     """
     if "well typed" not in jaxpr._memo:
-        for function in lacking(jaxpr, "well typed"):
+        for function in jaxprs_without_memo(jaxpr, "well typed"):
             _check(function)
             function._memo["well typed"] = True
 
@@ -71,7 +71,7 @@ _STORABLE: Final = frozenset({type(None), bool, int, str, Aval, Lit, Jaxpr})
 
 
 def _bad(jaxpr: Jaxpr, i: int, eqn: Eqn, problem: str) -> TypecheckError:
-    where = place(eqn.source)
+    where = source_location(eqn.source)
     return TypecheckError(
         f"typecheck: {jaxpr.name}: equation {i} ({eqn.prim.name}): {problem}",
         equation=f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}",

@@ -16,7 +16,7 @@ from fxad.numpy.apply import apply_op, as_array, to_device
 from fxad.operations import elementwise, promotion, shapes
 from fxad.operations.axes import to_int
 from fxad.primitives.elementwise import FLOOR
-from fxad.runtime import Device, Exporter
+from fxad.runtime import Device, SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 Number: TypeAlias = "int | float | np.generic"
@@ -249,7 +249,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 
     Raises: ArgumentError for what does not offer it; BufferError where `copy=False`: others could write to the memory.
     """
-    if not isinstance(x, Exporter):
+    if not isinstance(x, SupportsDLPack):
         raise ArgumentError(f"from_dlpack: {described(x)} has no __dlpack__", remedy="use asarray")
     if copy is False and not isinstance(x, Array):
         raise BufferError(f"from_dlpack: {described(x)} is copied, because others could write to its memory")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.lru import Recent
+from fxad.core.lru import LRUCache
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
@@ -65,7 +65,7 @@ _INSIDE: Final = "static indices run from -{n} to {n} - 1; where an index is a t
 _NAME_OF_NONE: Final = "None"
 _FIRST: Final = Squeeze((0,))
 # plans of static indices are cached
-_plans: Final[Recent[Hashable, tuple[Plan, tuple[object, ...]]]] = Recent(2048)
+_plans: Final[LRUCache[Hashable, tuple[Plan, tuple[object, ...]]]] = LRUCache(2048)
 _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
 
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias, final
 
 from fxad.core.builder import Builder, rewrite
+from fxad.core.dce import prune, remove_dead_eqns
 from fxad.core.layout import Layout
-from fxad.core.liveness import prune, sweep
 from fxad.core.memo import by_value
-from fxad.core.stack import nested
+from fxad.core.stack import with_enough_stack
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
@@ -38,7 +38,7 @@ from fxad.ir import (
     Tangent,
     TransposeCtx,
     Zero,
-    bodies,
+    jaxprs_in_params,
     mapped_parameter,
     params,
     primitive,
@@ -167,7 +167,7 @@ def named(jaxpr: Jaxpr) -> tuple[int, ...]:
     return tuple(found)
 
 
-@nested
+@with_enough_stack
 def replaced(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitive]) -> Jaxpr:
     """The program with its named calls replaced."""
     if not named(jaxpr):
@@ -326,7 +326,7 @@ class CustomCall(Applied, Linear):
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
-        return bodies(self)
+        return jaxprs_in_params(self)
 
     @property
     def layout(self) -> Layout:
@@ -487,7 +487,7 @@ def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool
     dots = b.inputs(half.linear.in_avals[:n_dots])
     known = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))
     outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *known[len(known) - half.n_res :]))
-    return sweep(b.build(outs, half.linear.name))
+    return remove_dead_eqns(b.build(outs, half.linear.name))
 
 
 def _reordered(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar, TypeAlias, final
 
-from fxad.core.liveness import dce, narrow, sweep
+from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.errors import ParameterError
 from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, JvpCtx, Lin, Primitive, Record, Tangent, record
 from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands, with_outs
@@ -70,17 +70,17 @@ class Derivative(Record):
         maps = [with_outs(push, select_by_mask(push.outs, wanted))]
         if pull is not None:
             maps.append(with_zero_operands(with_outs(pull, select_by_mask(pull.outs, live)), wanted)[0])
-        maps, read = drop_unused_residuals([sweep(j) for j in maps], (sum(live), sum(wanted))[: len(maps)])
+        maps, read = drop_unused_residuals([remove_dead_eqns(j) for j in maps], (sum(live), sum(wanted))[: len(maps)])
         outs = self.forward.outs
         forward = with_outs(self.forward, (*select_by_mask(outs[:n], used), *select_by_mask(outs[n:], read)))
         marks = iter(live)
-        return Derivative(tuple([m and next(marks) for m in self.moving]), sweep(forward), *maps)
+        return Derivative(tuple([m and next(marks) for m in self.moving]), remove_dead_eqns(forward), *maps)
 
     @property
     def reads(self) -> Marks:
         """The operands that the programs read, or whose tangents they read."""
-        tangents = iter(narrow(self.push)[1])
-        return mask_or(narrow(self.forward)[1], [m and next(tangents) for m in self.moving])
+        tangents = iter(drop_unread_operands(self.push)[1])
+        return mask_or(drop_unread_operands(self.forward)[1], [m and next(tangents) for m in self.moving])
 
     def over(self, left: Marks, n_results: int) -> Derivative:
         """The rule without the operands that are not marked, which it does not read."""
@@ -335,7 +335,9 @@ class Function(Record):
             return replace(made, forward=dce(made.forward))
 
         body, rules = kept(self.body), self.rules.each(pruned, kept)
-        reads = [narrow(j)[1] for j in (body, *rules.programs)] + [rule.reads for rule in rules.derivatives]
+        reads = [drop_unread_operands(j)[1] for j in (body, *rules.programs)] + [
+            rule.reads for rule in rules.derivatives
+        ]
         left = tuple([any(marks) for marks in zip(*reads, strict=True)])
         made = rules.each(
             lambda rule: rule.over(left, sum(used)), lambda j: _over(j, left), lambda rule: rule.over(left)
@@ -353,7 +355,7 @@ class Function(Record):
         out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in zip(*found, strict=True)])
         back = rules.inverse
         if isinstance(back, InverseRule) and back.ivjp is not None:
-            # a cotangent that is the same for all examples would be counted for each
+            # a cotangent that is the same for all examples would be count_text for each
             out_dims = tuple([0 if d is None else d for d in out_dims])
         after = tuple([None if d is None else d + 1 for d in out_dims])
         past = (*dims[:n], *[None if d is None else d + 1 for d in dims[n:]])
@@ -368,7 +370,7 @@ class Function(Record):
 
 def _over(jaxpr: Jaxpr, left: Marks) -> Jaxpr:
     """The program without the operands that are not marked, which it does not read."""
-    slim, read = narrow(jaxpr)
+    slim, read = drop_unread_operands(jaxpr)
     return with_operands(slim, read, jaxpr.in_avals, left)
 
 

@@ -38,12 +38,12 @@ def tokens(text: str) -> list[str]:
     return [*_TOKEN.findall(text), ""]
 
 
-def kind(token: str) -> str:
+def token_kind(token: str) -> str:
     """`newline`, `type`, `variable`, `label`, `string`, `number`, `word`, `mark`, `end`; `bad` for what is none."""
     match = _KIND.fullmatch(token)
     return "end" if not token else "bad" if match is None else match.lastgroup or "bad"
 
 
-def place(text: str, at: int) -> int:
+def token_offset(text: str, at: int) -> int:
     """Where the token number `at` stands in a text."""
     return next((m.start(1) for m in islice(_TOKEN.finditer(text), at, None)), len(text))

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, final
 from weakref import WeakKeyDictionary
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.declaration import tester
+from fxad.core.declaration import type_test
 from fxad.ir import Primitive, Record
 
 Records: TypeAlias = Mapping[str, type[Record]]  # by their names in texts
@@ -31,7 +31,7 @@ class Field:
 
     def takes(self, value: object) -> bool:
         """Whether a value is of the field's type; exactly: True is not an int."""
-        return tester(self.hint)(value)
+        return type_test(self.hint)(value)
 
 
 # What is known of a class follows from the class, so it is kept as long as the class is.

@@ -19,10 +19,10 @@ from fxad import dtypes
 from fxad.core import printing
 from fxad.core import scalar_text as scalars
 from fxad.errors import FxadError, ParseError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_location
 from fxad.primitives import ALL
-from fxad.text.lexer import kind, tokens
-from fxad.text.lexer import place as place_of
+from fxad.text.lexer import token_kind, tokens
+from fxad.text.lexer import token_offset as place_of
 from fxad.text.parameters import Field, Records, fields_of
 
 T = TypeVar("T")
@@ -41,11 +41,11 @@ def to_text(jaxpr: Jaxpr, *, source: bool = False) -> str:
 
     Law: `parse(to_text(j)) is j`.
     """
-    return printing.program(distinct(jaxpr), _comment if source else None)
+    return printing.program(distinct_jaxprs(jaxpr), _comment if source else None)
 
 
 def _comment(eqn: Eqn) -> str:
-    where = place(eqn.source)
+    where = source_location(eqn.source)
     return str(where) if where else ""
 
 
@@ -117,7 +117,7 @@ class _Parser:
     def one(self, wanted: str, what: str) -> str:
         """Step over a token of a kind; returns it."""
         token = self.tokens[self.at]
-        if kind(token) != wanted:
+        if token_kind(token) != wanted:
             self.expected(what)
         self.at += 1
         return token
@@ -261,7 +261,7 @@ class _Parser:
                 self.expected("',' or the end of the line")
             token = self.tokens[self.at]
             var = env.get(token)
-            if var is None and token[:1] == "%" and kind(token) == "variable":
+            if var is None and token[:1] == "%" and token_kind(token) == "variable":
                 self.fail(f"{_short(token)} is not bound")
             out.append(self.literal() if var is None else var)
             self.at += var is not None
@@ -293,7 +293,7 @@ class _Parser:
 
     def element(self) -> str:
         token = self.tokens[self.at]
-        if kind(token) not in ("number", "word"):
+        if token_kind(token) not in ("number", "word"):
             self.expected("a value as in '%0' or '1.0:f32[]'")
         self.at += 1
         return token
@@ -378,16 +378,16 @@ class _Parser:
             return self.items(depth + 1, records)
         if token in records and self.tokens[self.at + 1 : self.at + 2] == ["("]:
             return self.record(records[token], depth + 1)
-        if kind(token) == "type":
+        if token_kind(token) == "type":
             return self.aval()
-        if kind(token) == "label" and token not in self.functions:
+        if token_kind(token) == "label" and token not in self.functions:
             self.fail(f"there is no function {_short(token)} before this line")
         return self.simple()
 
     def simple(self) -> Param:
         """A parameter that is one token."""
         token = self.tokens[self.at]
-        of_kind = kind(token)
+        of_kind = token_kind(token)
         self.at += 1
         if of_kind == "label":
             return self.functions[token]

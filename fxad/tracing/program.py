@@ -20,8 +20,8 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeEr
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
 from fxad.tracing.array import Array, aval_of, binder
-from fxad.tracing.static_args import Argnames, statics_of
-from fxad.tracing.tracer import raised_in, trace_flat
+from fxad.tracing.static_args import Argnames, static_arguments
+from fxad.tracing.tracer import line_of_traceback, trace_flat
 from fxad.tree import Structure
 
 P = ParamSpec("P")
@@ -151,7 +151,7 @@ def parameter_names(fn: object) -> tuple[str, ...]:
     return tuple([p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)])
 
 
-def name_of(fn: object) -> str:
+def function_name(fn: object) -> str:
     """The function's name, as in `loss`; the class's for a callable object."""
     inner = getattr(fn, "func", fn)  # functools.partial
     return str(getattr(inner, "__name__", type(inner).__name__))
@@ -179,8 +179,8 @@ def trace(f: Callable[..., Any], /, *args: object, static_argnames: Any = (), **
     """
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
-    name = name_of(f)
-    statics = statics_of(f"trace of {name}", f, (), static_argnames)
+    name = function_name(f)
+    statics = static_arguments(f"trace of {name}", f, (), static_argnames)
     if statics is not None:
         _, fixed, args, kwargs = statics.split(args, kwargs)
         f = statics.bound(fixed)
@@ -223,7 +223,7 @@ def trace_leaves(
         try:
             results = f(*args, **kwargs)
         except TypeError as e:
-            if not (isinstance(e, FxadError) or raised_in(e.__traceback__)):  # not from inside `f`
+            if not (isinstance(e, FxadError) or line_of_traceback(e.__traceback__)):  # not from inside `f`
                 _check_signature(f, f"{role} {name}", args, kwargs)
             raise
         leaves, out_tree = tree.flatten(results)
@@ -244,7 +244,7 @@ def _check_signature(f: Callable[..., Any], what: str, args: Sequence[object], k
     try:
         signature.bind(*args, **kwargs)
     except TypeError as e:
-        raise ArgumentError(f"{what}: {e}", remedy=f"its signature is {name_of(f)}{signature}") from None
+        raise ArgumentError(f"{what}: {e}", remedy=f"its signature is {function_name(f)}{signature}") from None
 
 
 _RESULTS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
@@ -277,12 +277,12 @@ def flatten_arguments(program: Program[Any, Any], args: tuple[object, ...], kwar
 def fit_leaves(program: Program[Any, Any], leaves: Sequence[object]) -> list[Any]:
     """Argument leaves, checked against the program's types; Python scalars converted to them."""
     return [
-        x if isinstance(x, Array) and x.aval is a else fit(program, k, x, a)
+        x if isinstance(x, Array) and x.aval is a else fit_leaf(program, k, x, a)
         for k, (x, a) in enumerate(zip(leaves, program.in_avals, strict=True))
     ]
 
 
-def fit(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object:
+def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object:
     """A leaf that is not an Array of exactly the type: a scalar is converted, anything else must have the type.
 
     Cost: paths are for messages only: those of all leaves are as many as there are leaves, each time.
@@ -323,7 +323,7 @@ def tree_error(program: Program[Any, Any], found: Structure, n_args: int, kwargs
     given, given_keywords = found.children()
     remedy = "trace again for other arguments, or use jit, which does so by itself"
     if positional.num_children != n_args:
-        wanted = counted(positional.num_children, "positional argument")
+        wanted = count_text(positional.num_children, "positional argument")
         return ArgumentError(f"{program.name}: takes {wanted}, {n_args} were given", remedy=remedy)
     known = keywords.entries()
     if sorted(known) != sorted(kwargs):
@@ -350,7 +350,7 @@ _ROLES: Final = MappingProxyType(
 )
 
 
-def counted(n: int, one: str, many: str = "") -> str:
+def count_text(n: int, one: str, many: str = "") -> str:
     """`1 argument`, `2 arguments`."""
     return f"{n} {one if n == 1 else many or one + 's'}"
 

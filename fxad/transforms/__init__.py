@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.transforms.ad.jacobian import jacfwd as jacfwd
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fxad.transforms.outlining.reroll import reroll as reroll
     from fxad.transforms.vmap import vmap as vmap
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.transforms.inversion.merge_invertible": "merge_chains",

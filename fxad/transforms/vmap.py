@@ -5,7 +5,7 @@ from __future__ import annotations
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, ShapeError
-from fxad.ir import Atom, Aval, Jaxpr, place
+from fxad.ir import Atom, Aval, Jaxpr, source_location
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.transforms.locate import describe
 
@@ -67,7 +67,7 @@ def vmap(
         try:
             outs, at = eqn.prim.batch(b, args, where)
         except FxadError as e:
-            raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+            raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
         for v, out, d in zip(eqn.outs, outs, at, strict=True):
             env[v] = out
             if d is not None:

@@ -18,7 +18,18 @@ from fxad.core.layout import Layout
 from fxad.core.printing import labels
 from fxad.core.typecheck import typecheck
 from fxad.errors import ArgumentError, ParseError
-from fxad.ir import Aval, BatchCtx, Jaxpr, JvpCtx, Primitive, Record, bodies, distinct, primitive, record
+from fxad.ir import (
+    Aval,
+    BatchCtx,
+    Jaxpr,
+    JvpCtx,
+    Primitive,
+    Record,
+    distinct_jaxprs,
+    jaxprs_in_params,
+    primitive,
+    record,
+)
 from fxad.primitives.control.call import Applied, Call, layout_with_rules
 from fxad.primitives.custom import CustomCall, NamedCall, module_call, named
 from fxad.primitives.custom_rules import Derivative, Function, Rules
@@ -31,7 +42,7 @@ Fun = Callable[..., Any]
 
 
 def calls(jaxpr: Jaxpr) -> list[CustomCall]:
-    return [e.prim for j in distinct(jaxpr) for e in j.eqns if isinstance(e.prim, CustomCall)]
+    return [e.prim for j in distinct_jaxprs(jaxpr) for e in j.eqns if isinstance(e.prim, CustomCall)]
 
 
 def test_names_do_not_count() -> None:
@@ -168,7 +179,7 @@ class Paired(Applied):
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
-        return bodies(self)
+        return jaxprs_in_params(self)
 
     @property
     def layout(self) -> Layout:

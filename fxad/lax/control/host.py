@@ -22,8 +22,8 @@ from fxad.lax.placement import place_like_operands
 from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.context import same_again
-from fxad.tracing.program import name_of
-from fxad.tracing.tracer import active
+from fxad.tracing.program import function_name
+from fxad.tracing.tracer import active_trace
 
 R = TypeVar("R")
 
@@ -78,7 +78,7 @@ def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = F
     def told(*args: object, **kwargs: object) -> None:
         f(*args, **kwargs)
 
-    told.__name__ = name_of(f)
+    told.__name__ = function_name(f)
     _bind_host_call("debug_callback", told, None, args, kwargs, ORDERED if ordered else IO, False)
 
 
@@ -175,7 +175,7 @@ def _bind_host_call(
         if shape != out_tree:
             difference = tree.difference(out_tree, shape)
             raise ArgumentError(
-                f"{what}: {name_of(f)} gave another tree than it was declared to give: {difference}",
+                f"{what}: {function_name(f)} gave another tree than it was declared to give: {difference}",
                 remedy="correct the result types, or what the function returns",
             )
         return given
@@ -188,9 +188,9 @@ def _bind_host_call(
 
     # a rule that is traced again must call the same function object
     holder = same_again((what, getattr(f, "__code__", f), results, in_tree, out_tree), held)
-    prim = HostCall(name_of(f), results, effect, whole=whole)
+    prim = HostCall(function_name(f), results, effect, whole=whole)
     outs: Sequence[Array]
-    if active() is None:
+    if active_trace() is None:
         made = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
         outs = place_like_operands(what, leaves, made)
     else:

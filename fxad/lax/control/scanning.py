@@ -21,7 +21,7 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, LT
 from fxad.tracing.array import Array, ArrayLike, aval_of
-from fxad.tracing.program import name_of
+from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms import vmap
 from fxad.tree import Structure
@@ -179,7 +179,7 @@ def fori_loop(
     def step(val: C, i: Any) -> C:
         return body_fun(i, val)
 
-    step.__name__ = name_of(body_fun)
+    step.__name__ = function_name(body_fun)
     one = tree.structure((0,))
     loop = traced_loop("fori_loop", step if callable(body_fun) else body_fun, init_val, one, (index,))
     if len(static) == 2:

@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 from fxad import dtypes
 from fxad.core.builder import Builder, rewrite
+from fxad.core.dce import remove_dead_eqns
 from fxad.core.layout import PREDICATE, BranchIndex, InParallel, Layout, OneOf, Times, Unknown, UpTo
-from fxad.core.liveness import sweep
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.call import Call
@@ -65,7 +65,7 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
             return _control(b, eqn.prim, eqn, ins)
         return (_emit(b, defs, eqn, ins),) if len(eqn.outs) == 1 else None
 
-    return sweep(rewrite(jaxpr, rule))
+    return remove_dead_eqns(rewrite(jaxpr, rule))
 
 
 def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
