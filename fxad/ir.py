@@ -161,6 +161,14 @@ class Jaxpr:
         return tuple([a.aval for a in self.outs])
 
     @property
+    def symbolic(self) -> bool:
+        """Returns True if the type of an operand has a dimension that is not a number."""
+        found = self._memo.get("symbolic")
+        if found is None:
+            found = self._memo["symbolic"] = any([v.aval.symbolic for v in self.ins])
+        return cast(bool, found)
+
+    @property
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
         if "effects" not in self._memo:
@@ -176,6 +184,15 @@ class Jaxpr:
             ):
                 jaxpr._memo["effects"] = frozenset().union(*[e.prim.effects for e in jaxpr.eqns])
         return cast(frozenset[str], self._memo["effects"])
+
+    @property
+    def free_axes(self) -> FreeAxes:
+        """The named axes, with their sizes, over which collectives of the program run and which no map in it binds."""
+        if "free axes" not in self._memo:
+            for jaxpr in jaxprs_without_memo(self, "free axes"):
+                found = [e.prim.free_axes for e in jaxpr.eqns]
+                jaxpr._memo["free axes"] = frozenset().union(*found)
+        return cast(FreeAxes, self._memo["free axes"])
 
     def __reduce__(self) -> tuple[object, ...]:
         # bodies first, in one list: pickle recurses, and must not recur into nested bodies
@@ -372,6 +389,10 @@ class BatchCtx(Batching, Protocol):
     def size(self) -> int:
         """Size of the mapped axis."""
 
+    @property
+    def axis(self) -> str | None:
+        """Name of the mapped axis, if collectives of the program run over it; else None."""
+
     def recur(
         self, body: Jaxpr, in_dims: tuple[int | None, ...], out_dims: tuple[int | None, ...] | None = None
     ) -> tuple[Jaxpr, tuple[int | None, ...]]:
@@ -430,6 +451,10 @@ class TransposeCtx(Emit, Protocol):
 
 _PURE: Final[frozenset[str]] = frozenset()
 
+# Names and sizes of mapped axes.
+FreeAxes: TypeAlias = frozenset[tuple[str, int]]
+_NO_AXES: Final[FreeAxes] = frozenset()
+
 
 class Primitive(metaclass=Abstract):
     """An operation of the language. A leaf is `@final @primitive`, with its static parameters as typed fields.
@@ -447,6 +472,11 @@ class Primitive(metaclass=Abstract):
         """The side effects of the operation; empty if it is pure. dce, cse and reordering keep an equation with effects
         in its place."""
         return _PURE
+
+    @property
+    def free_axes(self) -> FreeAxes:
+        """The named axes, with their sizes, over which the operation communicates; empty for most primitives."""
+        return _NO_AXES
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -512,6 +542,10 @@ class HigherOrder(Primitive):
     @property
     def effects(self) -> frozenset[str]:
         return frozenset().union(*[body.effects for body in self.bodies])
+
+    @property
+    def free_axes(self) -> FreeAxes:
+        return frozenset().union(*[body.free_axes for body in self.bodies])
 
     @property
     @abstractmethod

@@ -9,6 +9,7 @@ import numpy as np
 
 from fxad.core.builder import Builder
 from fxad.core.lru import LRUCache
+from fxad.core.sizes import dimension
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, shapes
@@ -149,7 +150,7 @@ def _position(op: str, k: int, i: object) -> int:
     if type(i) is int:
         return i
     try:
-        return i.__index__()  # type: ignore[attr-defined,no-any-return]
+        return dimension(i)
     except (AttributeError, TypeError):
         raise ArgumentError(f"{op}: start index {k} must be an integer, got {type(i).__qualname__}") from None
 

@@ -12,6 +12,7 @@ from fxad.ir import Atom, Aval, HigherOrder, Lit, Primitive
 from fxad.primitives import ALL
 from fxad.primitives import elementwise as ew
 from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import CumMax, CumMin, CumSum
 from fxad.primitives.elementwise.bessel import Zeta
@@ -48,7 +49,7 @@ _MATRICES: Final = (Matrixwise, Solve, TriangularSolve, TridiagonalSolve, Pinv, 
 # derivatives that are not known, in an operand, of second order or where updates meet: laws differentiate all programs
 _PARTLY: Final = (Incomplete, RegularizedIncompleteBeta, Zeta, Polygamma, ScatterMul)
 _APPLIED: Final = tuple(
-    [k for k in ALL if not issubclass(k, (HigherOrder, HostCall, ew.Nextafter, *_MATRICES, *_PARTLY))]
+    [k for k in ALL if not issubclass(k, (HigherOrder, HostCall, ew.Nextafter, *_MATRICES, *_PARTLY, *COLLECTIVES))]
 )
 # derivatives by convention, and answers that jump
 _ROUGH: Final = (

@@ -20,6 +20,7 @@ from fxad.primitives.marks import Keep, Name
 from fxad.testing import (
     draw_arrays,
     draw_branches,
+    draw_collectives,
     draw_conv,
     draw_custom,
     draw_elementwise,
@@ -83,6 +84,7 @@ _OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         **draw_special.OWN,
         **draw_arrays.OWN,
         **draw_branches.OWN,
+        **draw_collectives.OWN,
         **draw_conv.OWN,
         **draw_custom.OWN,
         **draw_implicit.OWN,

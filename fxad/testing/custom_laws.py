@@ -15,7 +15,7 @@ from fxad.ir import NDArray
 from fxad.lax.linear import linear_call
 from fxad.testing.compare import differ, directions, pairing_error
 from fxad.tracing.array import aval_of
-from fxad.tracing.context import mapped_over
+from fxad.tracing.context import MappedAxis, mapped_over
 from fxad.tracing.program import Program, function_name, trace
 
 P = ParamSpec("P")
@@ -47,7 +47,7 @@ def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rto
         return whole
 
     sizes = (_SIZE,) if function.axis_sizes is None else function.axis_sizes
-    with mapped_over(_SIZE):
+    with mapped_over(MappedAxis(_SIZE)):
         programs = [trace(over(f), *dynamic) for f in (function, function.fun)]
     ruled, plain = [_found(program, dynamic, function.rules, sizes, seed) for program in programs]
     for what, want in plain.items():

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from fxad import tree
-from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
+from fxad.core.sizes import Size
+from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError, described
 from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, aval_of, is_scalar
@@ -62,6 +63,12 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
             _check(f"associative_scan: {path} of {function_name(fn)}", have, want)
         return found
 
+    if leaves and type(avals[0].shape[axes[0]]) is Size:
+        raise SizeError(
+            f"associative_scan: the size {avals[0].shape[axes[0]]} of axis {axes[0]} is not a number, and determines "
+            "the number of stages",
+            remedy="use cumsum and its like, or scan, or specialize the program first",
+        )
     if not leaves or avals[0].shape[axes[0]] < 2:
         return cast("T", elems)
     given = [rev(x, (k,)) if reverse else x for x, k in zip(leaves, axes, strict=True)]

@@ -34,6 +34,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.check import has_check
+from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import (
     assign_slots,
     batch_alike,
@@ -146,6 +147,7 @@ class Cond(HigherOrder, Linear):
         if at is None:
             branches, out_dims = batch_alike(ctx, self.branches, tuple(where))
             return ctx(self.with_bodies(branches), *args), out_dims
+        check_uniform(ctx, self)
         if self.batched == LOOP or self.effects:  # effects of a branch that is not chosen must not happen
             return scan_over_examples(ctx, self, args, dims)
         n_out = len(self.branches[0].outs)

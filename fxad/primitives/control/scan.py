@@ -12,6 +12,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Slice, Times, UpTo
 from fxad.core.memo import by_value
+from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -38,6 +39,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.check import has_check
+from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import select_by_mask, spread_tangents
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
@@ -247,6 +249,7 @@ class Scan(HigherOrder, Linear):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         """Batch a scan whose count differs between examples. The loop runs to the largest count, and each step is
         guarded by a branch."""
+        check_uniform(ctx, self)
         (counts, *operands), (_, *where) = args, dims
         guard = guard_checks(self.body) if has_check(self.body) else None
         if self.effects or (guard is None and has_check(self.body)):  # effects beyond the count must not happen
@@ -287,7 +290,7 @@ class Scan(HigherOrder, Linear):
         tangents: tuple[Tangent, ...],
         nonzero: tuple[bool, ...],
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        apart = self.upto or self.length > self.unroll
+        apart = self.upto or type(self.length) is Size or self.length > self.unroll
         outside = LoopContext(ctx, primals, self.length, self.reverse, apart, self.upto)
         both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)

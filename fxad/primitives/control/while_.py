@@ -33,6 +33,7 @@ from fxad.ir import (
 )
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.check import has_check
+from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
@@ -240,6 +241,7 @@ class While(HigherOrder):
         if not varies:
             loop = While(cond, body, self.n_cond, self.n_body, self.max_steps)
             return ctx(loop, *args[:n], *inits), out_dims
+        check_uniform(ctx, self)
         guard = guard_checks(self.body) if has_check(self.body) else None
         if self.effects or (guard is None and has_check(self.body)):  # an example that has stopped must have no effects
             return scan_over_examples(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
