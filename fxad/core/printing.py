@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.declaration import Record
 from fxad.core.sizes import Size
 from fxad.errors import DTypeError, TypecheckError
 
@@ -96,7 +97,8 @@ def operation(prim: Primitive, known: Labels) -> str:
 
 
 def parameter(value: Param, known: Labels) -> str:
-    """A parameter: `3`, `true`, `"text"`, `none`, `f32`, `f32[3]`, `2.0:f32[]`, `{2*n}`, `@body`, `(0, 1)`."""
+    """A parameter: `3`, `true`, `"text"`, `none`, `f32`, `f32[3]`, `2.0:f32[]`, `{2*n}`, `@body`, `(0, 1)`,
+    `rule(size=2)`."""
     match value:
         case None:
             return "none"
@@ -114,6 +116,10 @@ def parameter(value: Param, known: Labels) -> str:
         case tuple():
             inner = ", ".join([parameter(v, known) for v in value])
             return f"({inner},)" if len(value) == 1 else f"({inner})"
+        case Record():
+            given = [f.name for f in fields(value) if getattr(value, f.name) != f.default]  # type: ignore[arg-type]  # records are dataclasses
+            inner = ", ".join([f"{name}={parameter(getattr(value, name), known)}" for name in given])
+            return f"{value.name}({inner})"
         case _:
             if value in known:
                 return known[value]

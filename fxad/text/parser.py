@@ -20,11 +20,11 @@ from fxad.core import printing
 from fxad.core import scalar_text as scalars
 from fxad.core.sizes import Reader, read
 from fxad.errors import FxadError, ParseError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Var, distinct_jaxprs, source_location
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_location
 from fxad.primitives import ALL
 from fxad.text.lexer import token_kind, tokens
 from fxad.text.lexer import token_offset as place_of
-from fxad.text.parameters import Field, fields_of
+from fxad.text.parameters import Field, Records, fields_of
 
 T = TypeVar("T")
 
@@ -341,37 +341,55 @@ class _Parser:
         if cls is None:
             self.fail(f"there is no operation {_short(name)!r}", at)
         fields = fields_of(cls)
+        given = self.fields(at, name, fields, "]") if self.accept("[") else self.complete(at, name, fields, {})
+        return self.checked(at, cls, **given)
+
+    def record(self, cls: type[Record], depth: int) -> Record:
+        """`batch_rule(size=2, body=@f)`."""
+        if depth > _NESTING:
+            self.fail(f"more than {_NESTING} parameters in each other")
+        at, name = self.at, self.tokens[self.at]
+        self.at += 2
+        return self.checked(at, cls, **self.fields(at, name, fields_of(cls), ")", depth))
+
+    def fields(self, at: int, name: str, fields: Mapping[str, Field], close: str, depth: int = 0) -> dict[str, Param]:
+        """The parameters up to `close`, which is stepped over."""
         given: dict[str, Param] = {}
-        if self.accept("["):
-            for field, value in self.listed(lambda: self.field(name, fields), "]"):
-                if field in given:
-                    self.fail(f"{name}: parameter {field} is given twice", at)
-                given[field] = value
+        for field, value in self.listed(lambda: self.field(name, fields, depth), close):
+            if field in given:
+                self.fail(f"{name}: parameter {field} is given twice", at)
+            given[field] = value
+        return self.complete(at, name, fields, given)
+
+    def complete(self, at: int, name: str, fields: Mapping[str, Field], given: dict[str, Param]) -> dict[str, Param]:
+        """The parameters, of which none is missing."""
         missing = [f.name for f in fields.values() if f.required and f.name not in given]
         if missing:
             self.fail(f"{name}: parameter {missing[0]} is missing", at)
-        return self.checked(at, cls, **given)
+        return given
 
-    def field(self, name: str, fields: Mapping[str, Field]) -> tuple[str, Param]:
+    def field(self, name: str, fields: Mapping[str, Field], depth: int) -> tuple[str, Param]:
         """`axes=(0,)`."""
         field = fields.get(self.one("word", "a parameter"))
         if field is None:
             self.fail(f"{name} has no parameter {_short(self.tokens[self.at - 1])}", self.at - 1)
         self.take("=")
         at = self.at
-        value = self.value()
+        value = self.value(depth, field.records)
         if not self.checked(at, field.takes, value):
             shown = " ".join(self.tokens[at : self.at])
             self.fail(f"{name}: parameter {field.name} is {field.type}, got {_short(shown)}", at)
         return field.name, value
 
-    def value(self, depth: int = 0) -> Param:
-        """A parameter of any kind."""
+    def value(self, depth: int, records: Records) -> Param:
+        """A parameter of any kind; `records` are those that its type names."""
         token = self.tokens[self.at]
         if self.tokens[self.at + 1 : self.at + 2] == [":"] or token == "complex":
             return self.literal()
         if token == "(":
-            return self.items(depth + 1)
+            return self.items(depth + 1, records)
+        if token in records and self.tokens[self.at + 1 : self.at + 2] == ["("]:
+            return self.record(records[token], depth + 1)
         if token_kind(token) == "type":
             return self.aval()
         if token_kind(token) == "label" and token not in self.functions:
@@ -398,14 +416,14 @@ class _Parser:
             self.expected("a parameter's value")
         return dtypes.BY_SHORT[token]
 
-    def items(self, depth: int) -> tuple[Param, ...]:
+    def items(self, depth: int, records: Records) -> tuple[Param, ...]:
         """`(1, 2)`, `(1,)`, `()`."""
         if depth > _NESTING:
             self.fail(f"more than {_NESTING} tuples in each other")
         self.take("(")
         items: list[Param] = []
         while not self.accept(")"):
-            items.append(self.value(depth))
+            items.append(self.value(depth, records))
             if not self.accept(","):
                 if len(items) == 1:
                     self.take(",")
