@@ -41,8 +41,13 @@ _PATIENCE: Final = 1.0  # seconds that exit waits for host functions, before and
 _LEAVE: Final = 10.0  # seconds that exit waits for threads in XLA
 _LONG: Final = 3600.0
 # Files whose functions call XLA for the user's computations.
-_ROOT: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_CALLERS: Final = tuple([_ROOT + name for name in ("xla", "array.py", "calling.py", "placement.py", "numpy/apply.py")])
+_ROOT: Final = os.path.dirname(os.path.dirname(__file__))
+_CALLERS: Final = tuple(
+    [
+        os.path.join(_ROOT, *name.split("/"))
+        for name in ("xla/", "execution/", "tracing/array.py", "tracing/placement.py", "numpy/apply.py")
+    ]
+)
 
 
 @final

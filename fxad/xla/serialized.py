@@ -93,14 +93,19 @@ class CompilerConfiguration:
         return known
 
 
+def lowering_sources() -> list[Path]:
+    """The source files of fxad that determine how a program is lowered and compiled."""
+    root = Path(__file__).parent.parent
+    folders = [root / name for name in ("core", "primitives", "lowering", "xla")]
+    return sorted([*root.glob("*.py"), *[path for folder in folders for path in folder.rglob("*.py")]])
+
+
 def _lowering() -> str:
-    """The digest of fxad's own sources, which determine the lowering. Takes 2 ms.
+    """The digest of the sources that determine the lowering. Takes 2 ms.
 
     A version number that is increased by hand could be forgotten, and then a stale executable would run.
     """
-    root = Path(__file__).parent.parent
-    rooms = [*root.glob("*.py"), *root.glob("primitives/**/*.py"), *root.glob("lowering/*.py"), *root.glob("xla/*.py")]
-    return checksum([part for path in sorted(rooms) for part in (path.name.encode(), path.read_bytes())]).hex()
+    return checksum([part for path in lowering_sources() for part in (path.name.encode(), path.read_bytes())]).hex()
 
 
 def processor() -> str:
