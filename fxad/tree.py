@@ -1,8 +1,8 @@
-"""Pytrees: nested containers <-> a flat list of leaves and a structure. optree does the work.
+"""Pytrees: nested containers <-> a flat list of leaves and a structure. Implemented with optree.
 
 Containers: dict, OrderedDict, defaultdict, tuple, list, deque, namedtuple, None (no leaves), classes made by
-`fxad.tree.dataclass`, and pyrsistent maps, vectors and records. Everything else is a leaf. A leaf knows its path, as a
-user would write it (`params['layers'][0].w`), for messages.
+`fxad.tree.dataclass`, and pyrsistent maps, vectors and records. Everything else is a leaf. Each leaf
+has a path in Python syntax (`params['layers'][0].w`), for messages.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def ravel(tree: T) -> tuple[Any, Callable[[Any], T]]:
             ArgumentError, ShapeError, DTypeError for what is not a vector like `flat`.
     """
     flat, shape = flatten(tree)
-    numpy = import_module("fxad.numpy")  # by name: it is written in terms of arrays, and they of trees
+    numpy = import_module("fxad.numpy")  # by name: fxad.numpy uses arrays, which use trees
     arrays = []
     for k, x in enumerate(flat):
         try:
@@ -100,7 +100,7 @@ def ravel(tree: T) -> tuple[Any, Callable[[Any], T]]:
                 f"tree.ravel: {path} is {described(x)}, not an array: {x!r:.60}",
                 remedy="ravel a tree of arrays and numbers",
             ) from e
-    # of the leaves themselves: Python numbers among them take the dtype of the arrays
+    # of the original leaves: Python numbers among them take the dtype of the arrays
     dtype = numpy.result_type(*flat) if flat else numpy.float32
     vector = numpy.concat([x.astype(dtype).reshape(-1) for x in arrays]) if arrays else numpy.zeros(0, dtype)
     return vector, _unravel(shape, [(x.shape, x.dtype) for x in arrays], vector.shape[0], vector.dtype)
@@ -289,10 +289,10 @@ def register(
     unflatten_node: Callable[[Any, Iterable[object]], Any],
     entry: type[optree.PyTreeEntry] = optree.GetItemEntry,
 ) -> None:
-    """Make instances of exactly `cls` containers.
+    """Register a class: its instances, but not those of subclasses, are containers.
 
     `flatten_node(x)` gives children, hashable structure data and one key per child; `unflatten_node(data, children)`
-    the instance. Raises: ParameterError when the class is a container already.
+    returns the instance. Raises: ParameterError when the class is a container already.
     """
     try:
         optree.register_pytree_node(cls, flatten_node, unflatten_node, path_entry_type=entry, namespace=_NAMESPACE)
@@ -331,8 +331,8 @@ def _register_vectors() -> None:
 
 
 def _register_records(found: Sequence[object]) -> bool:
-    """Make record classes met as leaves containers, when first seen; whether there were any."""
-    # by type, not by leaf: this is on the path of each call
+    """Register pyrsistent record classes among the types of leaves. Returns True if there were any."""
+    # by type, not by leaf: each call runs this code
     new = [t for t in {type(x) for x in found} if issubclass(t, _PERSISTENT)]
     for cls in new:
         if issubclass(cls, PRecord):
@@ -346,8 +346,8 @@ def _register_records(found: Sequence[object]) -> bool:
 
 
 def _make_record(cls: type[Any]) -> Callable[[Any, Iterable[object]], Any]:
-    # the fields' type checks and invariants are for the user's values, not for tracers and None: the record is put
-    # together from the buckets of a map, as pyrsistent itself does when it evolves one
+    # Type checks and invariants of fields must not run on tracers and None. So the record is built from the buckets of
+    # a map, as pyrsistent itself does to evolve one.
     def make(keys: tuple[Any, ...], xs: Iterable[object]) -> Any:
         m = pyrsistent.pmap(dict(zip(keys, xs, strict=True)))
         return cls(_precord_size=len(m), _precord_buckets=m._buckets)

@@ -1,7 +1,7 @@
 """Decodes the sections that `load` and `load_exported` read to a program.
 
-The bytes may come from anybody. Nothing in them is believed: the text is parsed and typechecked, the description must
-fit it, and only modules that fxad lowers from the parsed program reach jaxlib.
+The bytes may come from anybody, so nothing in them is trusted: the text is parsed and typechecked, the description must
+fit the program, and jaxlib gets only modules that fxad lowers from the parsed program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def decode(
 ) -> tuple[Program[..., Any], dict[str, Any]]:
     """The program of sections, and its description. `what` names the operation and the bytes, for messages.
 
-    Raises: FileFormatError for what describes no program, or contradicts itself.
+    Raises: FileFormatError if the sections do not describe a program, or contradict each other.
     """
     names = [s.name for s in sections]
     if names[:2] != ["program", "text"] or names[2:] != [ARRAY] * len(names[2:]):

@@ -25,10 +25,10 @@ ARRAY: Final = "array"
 
 
 def encode(what: str, program: Program[..., Any], more: Mapping[str, Json]) -> list[Section]:
-    """The sections of a program; `more` stands in the description beside what is of every program.
+    """The sections of a program. `more` are additional entries of the description.
 
-    Raises: ArgumentError for a program that closes over tracers or calls Python functions, and for trees that no file
-            can hold.
+    Raises: ArgumentError for a program that closes over tracers or calls Python functions, and for trees that a file
+            cannot hold.
     """
     found = find_host_call(program.jaxpr)
     if found is not None:

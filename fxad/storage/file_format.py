@@ -5,9 +5,9 @@
     main @f(%arg0: f32[3]) -> (f32[3]) {
     ...
 
-A heading gives the name of a section, its bytes, and their SHA-256. Nothing is after the last section. So whatever is
-damaged is found, and named by its section and its place; and the sections that are text can be read. A checksum finds
-damage. It does not say who wrote the bytes: readers check what the sections hold, whoever wrote them.
+A heading contains the name of a section, its length in bytes, and its SHA-256. Nothing follows the last section. So
+damage is detected, and reported with its section and byte offset. A checksum does not authenticate the writer: readers
+also check the contents of the sections.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST: Final = 200  # bytes of a heading
 @final
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A named piece, and where its bytes begin in what was read (0: not read)."""
+    """A named part of a file. `start` is the offset of its content in the bytes that were read (else 0)."""
 
     name: str
     content: bytes
@@ -48,7 +48,8 @@ def has_header(found: bytes, kind: str) -> bool:
 def unpack(what: str, found: bytes, kind: str, newest: int) -> tuple[int, list[Section]]:
     """The version and the sections of bytes. `what` names the operation and the bytes, for messages.
 
-    Raises: FileFormatError for what is not of the kind, is of a version after `newest`, or is damaged, with the place.
+    Raises: FileFormatError if the bytes are of another kind or of a version after `newest`, or are damaged, with the
+            byte offset.
     """
     end = found.find(b"\n", 0, _LONGEST)
     number = found[len(kind) + 1 : max(end, 0)].decode("ascii", "replace")

@@ -1,10 +1,10 @@
 """The structure of a pytree as a description in JSON, and back, without pickle.
 
-Containers are named: Python's own by a word, a user's class by module and qualified name. What a class keeps beside its
-children (static fields, keys) must be made of None, bools, numbers, strings, bytes, dtypes and tuples of these.
+Python's own containers have a keyword each; a user's class is named by module and qualified name. The static data of a
+class (static fields, keys) must consist of None, bools, numbers, strings, bytes, dtypes and tuples of these.
 
-Rebuilding runs no code of the description's choosing: a class is looked up among modules that are imported, must be
-registered with `fxad.tree` or be a namedtuple, and is put together by what it was registered with.
+The description cannot choose code to run: a class is looked up in imported modules, must be registered with `fxad.tree`
+or be a namedtuple, and is rebuilt by its registered function.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FACTORIES: Final = MappingProxyType({f.__name__: f for f in (list, dict, tuple,
 def structure_to_json(structure: Structure, what: str = "save") -> Json:
     """A structure in JSON. `what` is the caller, for messages.
 
-    Raises: ArgumentError for a class that another process could not find, or static data that no file can hold.
+    Raises: ArgumentError for a class that another process could not find, or static data that a file cannot hold.
     """
     kind: Any = structure.type
     if kind is None:
@@ -115,16 +115,16 @@ def _value(value: object, part: str, what: str) -> Json:
 
 
 def structure_from_json(described: Json, what: str, imports: bool) -> Structure:
-    """The structure of a description. `what` names the operation and the file; `imports`: modules may be imported.
+    """The structure of a description. `what` names the operation and the file. `imports` permits imports of modules.
 
-    Law:    `structure_from_json(describe(s)) == s`.
-    Raises: FileFormatError for what describes no structure, and for a class that is not there, is no pytree, or has
-            changed.
+    Law:    `structure_from_json(structure_to_json(s)) == s`.
+    Raises: FileFormatError if the description is malformed, and for a class that does not exist, is not a pytree, or
+            has changed.
     """
     reader = _Reader(what, imports)
     try:
         made = tree.structure(_tree(described, reader))
-        hash(made)  # what a class keeps beside its children must be hashable: programs are compared by it
+        hash(made)  # static data of a class must be hashable: programs are compared by it
     except FileFormatError:
         raise
     except RecursionError:
@@ -138,7 +138,7 @@ _AGAIN: Final = "take another copy of what was saved, or save the program again"
 
 
 class _Reader:
-    """What is read, for messages, and whether modules may be imported for it."""
+    """The name of the operation and the file, for messages, and the permission to import modules."""
 
     def __init__(self, what: str, imports: bool) -> None:
         self.what, self.imports = what, imports

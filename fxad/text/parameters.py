@@ -1,6 +1,6 @@
 """The parameters of a primitive class: their names, and which values its annotations admit.
 
-mypy checks what is written in Python; this checks what comes from a text, by the same annotations.
+mypy checks Python code against the annotations. This module checks parsed text against them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fxad.ir import Primitive
 @final
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A parameter: its name, its type as written in the class and as Python evaluates it, whether it must be given."""
+    """A parameter: its name, the text of its annotation, the evaluated annotation, and True if it is required."""
 
     name: str
     type: str
@@ -27,11 +27,11 @@ class Field:
     required: bool
 
     def takes(self, value: object) -> bool:
-        """Whether a value is of the field's type; exactly: True is not an int."""
+        """Returns True if a value has exactly the type of the field: True is not an int."""
         return type_test(self.hint)(value)
 
 
-# What is known of a class follows from the class, so it is kept as long as the class is.
+# The fields of a class, cached while the class exists.
 _known: Final[WeakKeyDictionary[type[Primitive], Mapping[str, Field]]] = WeakKeyDictionary()
 
 

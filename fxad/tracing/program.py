@@ -1,4 +1,4 @@
-"""`Program[P, R]`: a jaxpr with its trees and bound operands; and what it becomes, `Lowered` and `Executable`.
+"""`Program[P, R]`: a jaxpr with its pytrees and bound operands.
 
 The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> Array` is
 `Program[[Params, Array], Array]`, and so are its executable and, with other results, its transforms.
@@ -77,10 +77,10 @@ class Traced(Protocol[P, R_co]):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Program(Generic[P, R_co]):
-    """A traced function as a value: `jaxpr`, the trees of its arguments and results, and what it closed over.
+    """A traced function as a value: `jaxpr`, the trees of its arguments and results, and the arrays it closed over.
 
-    `bound` are the values of the leading operands of `jaxpr`: arrays, or tracers of an enclosing trace. They are held,
-    never copied or hashed by content: two programs are equal when jaxpr and trees are equal and they bind the same
+    `bound` are the values of the leading operands of `jaxpr`: arrays, or tracers of an enclosing trace. They are
+    neither copied nor hashed by content: two programs are equal when jaxpr and trees are equal and they bind the same
     objects (docs/adr/0003). Calling a program runs it; inside a trace it adds one `call` equation.
     """
 
@@ -206,9 +206,10 @@ def trace(
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
     Arrays that `f` closes over become bound operands; Python scalars in it are literals. The arguments named in
-    `static_argnames` are given to `f` as they are, hashable values: the program is made for them, and takes the others;
-    so are those that `f` declares itself, as `jit(g, static_argnums=0)`. `axis_env` gives the sizes of named axes, as
-    in `{"i": 8}`: collectives in `f` may name them, and a later map of the program binds them.
+    `static_argnames` are passed to `f` as they are, and must be hashable. The program is specialized to them, and takes
+    the other arguments. Arguments that `f` itself declares static, such as `jit(g, static_argnums=0)`, are static too.
+    `axis_env` gives the sizes of named axes, as in `{"i": 8}`: collectives in `f` may name them, and a later map of the
+    program binds them.
 
     Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
     Cost:   one run of `f` on tracers.
@@ -275,8 +276,8 @@ def trace_tree(
 def trace_leaves(
     f: Callable[..., Any], in_tree: Structure, avals: Sequence[Aval], name: str, role: str = "trace of"
 ) -> tuple[Jaxpr, tuple[object, ...], Structure, Sequence[object]]:
-    """`trace_tree` in parts: the jaxpr, what its leading operands stand for, the tree of the results, and the results
-    as `f` gave them, which tells a bare Python number from an array. `role` is what `f` is, for messages."""
+    """`trace_tree` in parts: the jaxpr, the values of its leading operands, the tree of the results, and the results of
+    `f` themselves, which distinguish a bare Python number from an array. `role` describes `f` in messages."""
     out_tree: Structure | None = None
     leaves: Sequence[object] = ()
 
@@ -348,7 +349,7 @@ def fit_leaves(program: Program[Any, Any], leaves: Sequence[object]) -> list[Any
 def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object:
     """A leaf that is not an Array of exactly the type: a scalar is converted, anything else must have the type.
 
-    Cost: paths are for messages only: those of all leaves are as many as there are leaves, each time.
+    Cost: paths are computed for messages only: it takes time linear in the number of leaves.
     """
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic) and aval.shape == ():
         if promotion.scalar_dtype(value, aval.dtype) is aval.dtype:
@@ -391,7 +392,7 @@ def _argument(program: Program[Any, Any], k: int) -> str:
 
 
 def tree_error(program: Program[Any, Any], found: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
-    """Why arguments of the structure `found` are not those of the program."""
+    """The error for arguments whose structure `found` differs from that of the program."""
     positional, keywords = program.in_tree.children()
     given, given_keywords = found.children()
     remedy = "trace again for other arguments, or use jit, which does so by itself"
@@ -414,7 +415,7 @@ def tree_error(program: Program[Any, Any], found: Structure, n_args: int, kwargs
     )
 
 
-# What directions are like, in the programs that derivatives make.
+# Remedies for the arguments of derivative programs that are directions.
 _ROLES: Final = MappingProxyType(
     {
         "tangents": "tangents have the tree, shapes and dtypes of the arguments, with None for integers and bools",

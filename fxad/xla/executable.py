@@ -25,11 +25,11 @@ from fxad.xla.host_calls import Start, SynchronousStart
 class CompileOptions:
     """Compile options, as a value: part of the key of the cache.
 
-    `donate` numbers operands whose memory results of their type take over: the caller's buffer is gone after the call.
-    `flags` are XLA's own, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
+    `donate` are indices of operands whose memory results of their type reuse; the call deletes the caller's buffers.
+    `flags` are XLA's flags, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
 
-    Rule:   lists are made tuples. Flags of 1, 1.0 and True are three, as they are to XLA.
-    Raises: ParameterError for what has another type.
+    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA.
+    Raises: ParameterError for a value of another type.
     """
 
     donate: tuple[int, ...] = ()
@@ -56,7 +56,7 @@ class CompileOptions:
         object.__setattr__(self, "flags", tuple([(name, value) for name, value in self.flags]))
 
     def _key(self) -> tuple[object, ...]:
-        # by what is written: 1 == True, 0.0 == -0.0, and nan is no nan
+        # by the repr: 1 == True, 0.0 == -0.0, and nan != nan
         return self.donate, self.optimization_level, repr(self.flags)
 
     def __eq__(self, other: object) -> bool:
@@ -71,7 +71,7 @@ def _is_int(value: object) -> bool:
 
 
 def _is_flag(given: object) -> bool:
-    """Whether something is a flag of XLA's and its value."""
+    """Returns True for a pair of the name of a flag and its value."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         return False
     name, value = given
@@ -84,7 +84,7 @@ DEFAULT: Final = CompileOptions()
 @final
 @dataclass(frozen=True, slots=True)
 class CostStats:
-    """XLA's own estimate of the work of one call. `transcendentals` are counted apart from `flops`."""
+    """XLA's own estimate of the work of one call. `flops` do not include `transcendentals`."""
 
     flops: float
     bytes_accessed: float
@@ -177,7 +177,7 @@ class LoadedProgram:
 
 
 def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device) -> LoadedProgram:
-    """Compile for a device, without a cache; `Cache` has one. Raises: CompileError."""
+    """Compile for a device, without a cache. Raises: CompileError."""
     source = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
     given = _given(options, device)

@@ -112,7 +112,7 @@ def processor() -> str:
     """A digest of the instruction set of this processor: machine code for another one must not run here."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
-    except OSError:  # not Linux: there Python knows the kind, where it would start a process to ask here
+    except OSError:  # not Linux: `platform.processor()` does not start a process there
         return checksum([f"{platform.machine()} {platform.processor()}".encode()]).hex()
     lines = re.findall(r"^(?:model name|flags|Features|CPU (?:part|variant|implementer))\s*:.*$", text, re.MULTILINE)
     return checksum([f"{platform.machine()} {' '.join(lines)}".encode()]).hex()
@@ -123,7 +123,7 @@ def key_of(source: Jaxpr, options: CompileOptions, surroundings: str) -> str:
     return f"program {source.digest}\noptions {options}\n{surroundings}"
 
 
-# ------------------------------------------------------------------------------------------------- there and back
+# -------------------------------------------------------------------------------------------------- disk entries
 
 
 def to_disk_entry(made: Compilation, payload: bytes, seconds: float) -> Stored | None:
