@@ -170,14 +170,19 @@ def _zip_prefix(
     if is_leaf(prefix):
         fn(prefix, whole)
         return
-    entries, outer = optree.tree_flatten(prefix, is_leaf=lambda x: x is not prefix, namespace=_NAMESPACE)  # type: ignore[arg-type,var-annotated]
-    parts, inner = optree.tree_flatten(whole, is_leaf=lambda x: x is not whole, namespace=_NAMESPACE)  # type: ignore[arg-type,var-annotated]
+    entries, outer = _children(prefix)
+    parts, inner = _children(whole)
     # a list may stand for a tuple: users write in_axes either way
     same = outer == inner or ({type(prefix), type(whole)} == {list, tuple} and len(entries) == len(parts))
     if not same or (outer.num_leaves == 1 and outer.num_nodes == 1):
         raise ValueError("no prefix")
     for e, p in zip(entries, parts, strict=True):
         _zip_prefix(e, p, fn, is_leaf)
+
+
+def _children(tree: object) -> tuple[list[Any], Structure]:
+    """The children of the outermost container of a tree, and its structure with leaves for children."""
+    return optree.tree_flatten(tree, is_leaf=lambda x: x is not tree, namespace=_NAMESPACE)  # type: ignore[arg-type]
 
 
 def difference(a: Structure, b: Structure) -> str:

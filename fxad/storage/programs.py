@@ -79,13 +79,10 @@ def load(
 
 def absolute_path(operation: str, path: object) -> str:
     """The absolute path. Raises: ArgumentError if `path` is not a path."""
-    try:
-        given = os.fsdecode(path)  # type: ignore[arg-type]
-    except TypeError:
-        given = ""
-    if not given or "\0" in given:
+    name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    if not name or "\0" in name:
         raise ArgumentError(f"{operation}: {path!r:.60} is not the path of a file", remedy="name a file")
-    return os.path.abspath(given)
+    return os.path.abspath(name)
 
 
 def _read(what: str, path: str) -> bytes:
