@@ -60,8 +60,8 @@ def _public_name(frame: FrameType) -> str:
     name, module = frame.f_code.co_name, frame.f_globals.get("__name__", "")
     parts = module.split(".")
     for k in range(1, len(parts) + 1):
-        found = getattr(sys.modules.get(".".join(parts[:k])), name, None)
-        if getattr(found, "__code__", None) is frame.f_code:
+        exported = getattr(sys.modules.get(".".join(parts[:k])), name, None)
+        if getattr(exported, "__code__", None) is frame.f_code:
             return ".".join([*parts[:k], name])
     return ""
 

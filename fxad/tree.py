@@ -216,8 +216,10 @@ def unflattener(cls: type[Any]) -> Callable[[Any, Sequence[object]], Any] | None
     """The function that makes an instance of a registered class from its data and children; None for other classes."""
     if issubclass(cls, PRecord) and not _registered(cls):
         register(cls, _flatten_map, _make_record(cls))
-    found = _registered(cls)
-    return None if found is None or cls.__module__ in ("builtins", "collections") else found.unflatten_func
+    registration = _registered(cls)
+    return (
+        None if registration is None or cls.__module__ in ("builtins", "collections") else registration.unflatten_func
+    )
 
 
 def _registered(cls: type[Any]) -> Any:
@@ -269,8 +271,8 @@ def dataclass(cls: type[T]) -> type[T]:
     >>> leaves(Layer(w=1, b=2))
     [1, 2]
     """
-    made = dataclasses.dataclass(frozen=True)(cls)
-    fields = dataclasses.fields(made)  # type: ignore[arg-type]
+    frozen = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(frozen)  # type: ignore[arg-type]
     children = tuple(f.name for f in fields if not f.metadata.get("static"))
     fixed = tuple(f.name for f in fields if f.metadata.get("static"))
 
@@ -279,13 +281,13 @@ def dataclass(cls: type[T]) -> type[T]:
 
     def unflat(aux: tuple[object, ...], parts: Iterable[object]) -> Any:
         # the leaves may be anything while a transform runs, so __post_init__ must not see them
-        x = object.__new__(made)
+        x = object.__new__(frozen)
         for n, v in zip((*fixed, *children), (*aux, *parts), strict=True):
             object.__setattr__(x, n, v)
         return x
 
-    register(made, flat, unflat, optree.GetAttrEntry)
-    return made
+    register(frozen, flat, unflat, optree.GetAttrEntry)
+    return frozen
 
 
 def register(
@@ -335,10 +337,10 @@ def _register_vectors() -> None:
         register(cls, flat, lambda _, xs: pyrsistent.pvector(xs))
 
 
-def _register_records(found: Sequence[object]) -> bool:
+def _register_records(values: Sequence[object]) -> bool:
     """Register pyrsistent record classes among the types of leaves. Returns True if there were any."""
     # by type, not by leaf: each call runs this code
-    new = [t for t in {type(x) for x in found} if issubclass(t, _PERSISTENT)]
+    new = [t for t in {type(x) for x in values} if issubclass(t, _PERSISTENT)]
     for cls in new:
         if issubclass(cls, PRecord):
             register(cls, _flatten_map, _make_record(cls))

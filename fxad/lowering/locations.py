@@ -32,11 +32,11 @@ class Locations:
             key = (function, prim, id(source[0]), source[1])
         else:
             key = (function, prim, source, 0)
-        known = self._alias.get(key)
-        if known is None:
-            known = self._alias[key] = f" loc(#L{len(self._rows)})"
+        text = self._alias.get(key)
+        if text is None:
+            text = self._alias[key] = f" loc(#L{len(self._rows)})"
             self._rows.append((f"{function}/{prim}" if prim else function, source))
-        return known
+        return text
 
     def source(self, alias: str) -> Source:
         """The source of the operation that refers to `alias`."""

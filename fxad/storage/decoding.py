@@ -39,12 +39,12 @@ def decode(
     at = sections[0].start
     if jaxpr.digest != head["digest"]:
         raise_damaged(what, sections[1].start, "the text is that of another program than its digest names")
-    found = find_host_call(jaxpr)
-    if found is not None:
+    host_call = find_host_call(jaxpr)
+    if host_call is not None:
         raise_damaged(
             what,
             sections[1].start,
-            f"the text calls {host_function_label(*found)!r:.60}, a Python function of some process",
+            f"the text calls {host_function_label(*host_call)!r:.60}, a Python function of some process",
         )
     kinds, stored = head["arrays"], sections[2:]
     if len(kinds) != len(stored) or len(kinds) > len(jaxpr.ins):
@@ -81,10 +81,10 @@ def _head(what: str, section: Section) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    items = dict(pairs)
+    if len(items) != len(pairs):
         raise ValueError("a key stands in it twice")
-    return made
+    return items
 
 
 def _program(what: str, section: Section, primitives: Mapping[str, type[Primitive]]) -> Jaxpr:

@@ -30,9 +30,9 @@ def encode(what: str, program: Program[..., Any], more: Mapping[str, Json]) -> l
     Raises: ArgumentError for a program that closes over tracers or calls Python functions, and for trees that a file
             cannot hold.
     """
-    found = find_host_call(program.jaxpr)
-    if found is not None:
-        body, k = found
+    host_call = find_host_call(program.jaxpr)
+    if host_call is not None:
+        body, k = host_call
         raise ArgumentError(
             f"{what}: {program.name} calls the Python function {host_function_label(body, k)}, which a file cannot"
             " hold",

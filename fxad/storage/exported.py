@@ -57,11 +57,11 @@ def _platforms(name: str, calls: Sequence[str], asked: str | Sequence[str] | Non
     remedy = f"export for {', '.join(allowed)}"
     if not isinstance(asked, str | Sequence):
         raise ParameterError(f"export: platforms is {described(asked)}, not a name or several", remedy=remedy)
-    given = (asked,) if isinstance(asked, str) else tuple(asked)
-    for p in given:
+    platforms = (asked,) if isinstance(asked, str) else tuple(asked)
+    for p in platforms:
         if ALIASES.get(p, p) not in allowed:
             why = f", which has no {calls[0]}" if calls and ALIASES.get(p, p) in _PLATFORMS else ""
             raise ParameterError(f"export: {name} does not run on {p!r}{why}", remedy=remedy)
-    if not given:
+    if not platforms:
         raise ParameterError(f"export: {name} is to run on no platform", remedy=remedy)
-    return tuple(dict.fromkeys([ALIASES.get(p, p) for p in given]))
+    return tuple(dict.fromkeys([ALIASES.get(p, p) for p in platforms]))

@@ -45,14 +45,14 @@ def save(program: Program[P, R] | Compiled[P, R], path: str | os.PathLike[str]) 
     Raises: ArgumentError if `program` is not a program or `path` not a path, for a program that closes over tracers or
             calls Python functions, and for trees that a file cannot hold; OSError.
     """
-    given = program.program if isinstance(program, Compiled) else program
-    if not isinstance(given, Program):
+    traced = program.program if isinstance(program, Compiled) else program
+    if not isinstance(traced, Program):
         raise ArgumentError(
             f"save: {described(program)} is not a program: {program!r:.60}",
             remedy="trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)",
         )
     where = absolute_path("save", path)
-    write_whole(where, pack(KIND, VERSION, encode("save", given, {})), 0o666)
+    write_whole(where, pack(KIND, VERSION, encode("save", traced, {})), 0o666)
 
 
 def load(
@@ -93,11 +93,11 @@ def _read(what: str, path: str) -> bytes:
         os.close(descriptor)
         raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE)
     with open(descriptor, "rb") as file:
-        found = file.read(len(KIND) + 1)
-        if not has_header(found, KIND):  # a large file of another kind is not read
-            return found
+        head = file.read(len(KIND) + 1)
+        if not has_header(head, KIND):  # a large file of another kind is not read
+            return head
         try:
-            return found + file.read()
+            return head + file.read()
         except MemoryError:
             raise FileFormatError(
                 f"{what} has {s.st_size} bytes, and there is no memory for them",

@@ -123,15 +123,15 @@ def structure_from_json(described: Json, what: str, imports: bool) -> Structure:
     """
     reader = _Reader(what, imports)
     try:
-        made = tree.structure(_tree(described, reader))
-        hash(made)  # static data of a class must be hashable: programs are compared by it
+        structure = tree.structure(_tree(described, reader))
+        hash(structure)  # static data of a class must be hashable: programs are compared by it
     except FileFormatError:
         raise
     except RecursionError:
         raise reader.fail("the tree is nested too deeply") from None
     except Exception as e:  # the user's classes
         raise reader.fail(f"the tree cannot be made: {type(e).__name__}: {e}", _AS_IT_WAS) from e
-    return made
+    return structure
 
 
 _AGAIN: Final = "take another copy of what was saved, or save the program again"
@@ -151,18 +151,18 @@ class _Reader:
         if not isinstance(name, str):
             raise self.fail(f"{name!r:.60} is not the name of a class")
         module, _, qualname = name.partition(":")
-        found = sys.modules.get(module)
-        if found is None and self.imports:
+        loaded = sys.modules.get(module)
+        if loaded is None and self.imports:
             try:
-                found = import_module(module)
+                loaded = import_module(module)
             except Exception as e:  # noqa: BLE001  # the module's code
                 raise self.fail(f"the class {name} of a pytree cannot be imported: {e}", _THERE) from None
-        if found is None:
+        if loaded is None:
             raise self.fail(
                 f"the class {name} of a pytree is in a module that is not imported",
                 f"import {module} first, or let load import it: load(path, trusted=True)",
             )
-        cls = _attribute(found, qualname)
+        cls = _attribute(loaded, qualname)
         if not isinstance(cls, type):
             raise self.fail(f"the class {name} of a pytree is not there", _AS_IT_WAS)
         return cls
@@ -221,13 +221,13 @@ def _instance(d: dict[str, Json], reader: _Reader) -> object:
         raise reader.fail(f"the class {name} is not a pytree here", "register it with fxad.tree, as when it was saved")
     data = _read(d.get("data"), reader)
     try:
-        made = make(data, children)
-        found = tuple(tree.outermost_node(tree.structure(made)).keys)
+        instance = make(data, children)
+        keys = tuple(tree.outermost_node(tree.structure(instance)).keys)
     except Exception as e:  # the user's code
         raise reader.fail(f"the class {name} does not take what was saved: {type(e).__name__}: {e}", _AS_IT_WAS) from e
-    if found != entries:
-        raise reader.fail(f"the class {name} has changed: its children were {entries}, they are {found}", _AS_IT_WAS)
-    return made
+    if keys != entries:
+        raise reader.fail(f"the class {name} has changed: its children were {entries}, they are {keys}", _AS_IT_WAS)
+    return instance
 
 
 def _items(d: Json, reader: _Reader) -> list[tuple[object, object]]:

@@ -37,12 +37,12 @@ _known: Final[WeakKeyDictionary[type[Primitive], Mapping[str, Field]]] = WeakKey
 
 def fields_of(cls: type[Primitive]) -> Mapping[str, Field]:
     """The parameters of a primitive class by name, in order."""
-    known = _known.get(cls)
-    if known is None:
+    cached = _known.get(cls)
+    if cached is None:
         hints = typing.get_type_hints(cls)
-        found = {
+        fields = {
             f.name: Field(f.name, str(f.type), hints[f.name], f.default is dataclasses.MISSING)
             for f in dataclasses.fields(cls)  # type: ignore[arg-type]  # every leaf is a dataclass
         }
-        known = _known.setdefault(cls, found)
-    return known
+        cached = _known.setdefault(cls, fields)
+    return cached

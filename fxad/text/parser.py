@@ -222,8 +222,8 @@ class _Parser:
         if avals is None:
             avals = operation.made[types] = tuple(self.checked(at, operation.prim.abstract_eval, *types))
         if tuple([b[2] for b in bindings]) != avals:
-            bound, made = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
-            self.fail(f"{operation.prim.name} gives {made}, the equation says {bound}", start)
+            bound, inferred = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
+            self.fail(f"{operation.prim.name} gives {inferred}, the equation says {bound}", start)
         return Eqn(operation.prim, ins, tuple([self.bind(env, b, n + k) for k, b in enumerate(bindings)]))
 
     def checked(self, at: int, rule: Callable[..., T], /, *args: object, **kwargs: object) -> T:
@@ -239,8 +239,8 @@ class _Parser:
 
     def aval(self) -> Aval:
         """`f32[3,4]`."""
-        known = self.types.get(self.tokens[self.at])
-        if known is not None:
+        aval = self.types.get(self.tokens[self.at])
+        if aval is not None:
             self.at += 1
         else:
             token = self.one("type", "a type as in 'f32[3,4]'")
@@ -251,8 +251,8 @@ class _Parser:
             if any([len(size) > 19 for size in sizes]):
                 self.fail(f"{_short(token)} has a size that is too large", self.at - 1)
             shape = tuple(map(int, sizes)) if match[3] is None else self.symbolic(match[3])
-            known = self.types[token] = self.checked(self.at - 1, Aval, shape, dtypes.BY_SHORT[match[1]])
-        return known
+            aval = self.types[token] = self.checked(self.at - 1, Aval, shape, dtypes.BY_SHORT[match[1]])
+        return aval
 
     def symbolic(self, text: str) -> tuple[int, ...]:
         """`n,2*m+1`: sizes of a type, of which some are named."""
@@ -289,19 +289,19 @@ class _Parser:
         self.take(":")
         aval = self.aval()
         key = (" ".join(parts), aval)
-        known = self.literals.get(key)
-        if known is None:
+        lit = self.literals.get(key)
+        if lit is None:
             paired = dtypes.is_complex(aval.dtype)
             if token_kind(parts[0]) == "size":
                 size = self.checked(at, read, parts[0][1:-1])
-                known = self.literals[key] = self.checked(at, Lit.of, size, aval)
-                return known
+                lit = self.literals[key] = self.checked(at, Lit.of, size, aval)
+                return lit
             bits = [scalars.read(part, dtypes.real_part(aval.dtype)) for part in parts]
             if len(parts) != 1 + paired or None in bits:
                 shown = f"complex({', '.join(parts)})" if len(parts) == 2 else parts[0]
                 self.fail(f"{_short(shown)} is not a value of {aval}", at)
-            known = self.literals[key] = Lit(b"".join([b for b in bits if b is not None]), aval)
-        return known
+            lit = self.literals[key] = Lit(b"".join([b for b in bits if b is not None]), aval)
+        return lit
 
     def element(self) -> str:
         token = self.tokens[self.at]
@@ -326,12 +326,12 @@ class _Parser:
             with suppress(ValueError):  # when it does not end
                 end = self.tokens.index("]", at)
         written = tuple(self.tokens[at : end + 1])
-        known = self.operations.get(written)
-        if known is None:
-            known = self.operations[written] = _Operation(self.primitive())
+        operation = self.operations.get(written)
+        if operation is None:
+            operation = self.operations[written] = _Operation(self.primitive())
         else:
             self.at = end + 1
-        return known
+        return operation
 
     def primitive(self) -> Primitive:
         """Parse an operation that is not in the cache."""
@@ -341,16 +341,16 @@ class _Parser:
         if cls is None:
             self.fail(f"there is no operation {_short(name)!r}", at)
         fields = fields_of(cls)
-        given: dict[str, Param] = {}
+        values: dict[str, Param] = {}
         if self.accept("["):
             for field, value in self.listed(lambda: self.field(name, fields), "]"):
-                if field in given:
+                if field in values:
                     self.fail(f"{name}: parameter {field} is given twice", at)
-                given[field] = value
-        missing = [f.name for f in fields.values() if f.required and f.name not in given]
+                values[field] = value
+        missing = [f.name for f in fields.values() if f.required and f.name not in values]
         if missing:
             self.fail(f"{name}: parameter {missing[0]} is missing", at)
-        return self.checked(at, cls, **given)
+        return self.checked(at, cls, **values)
 
     def field(self, name: str, fields: Mapping[str, Field]) -> tuple[str, Param]:
         """`axes=(0,)`."""

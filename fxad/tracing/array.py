@@ -196,9 +196,9 @@ def _size_literal(_emit: object, x: Atom) -> tuple[Atom, ...]:
 
 def wrap_buffer(aval: Aval, buffer: runtime.Buffer) -> Array:
     """A buffer as an Array of its type."""
-    made = Array()
-    made._aval, made._buffer = aval, buffer
-    return made
+    array = Array()
+    array._aval, array._buffer = aval, buffer
+    return array
 
 
 def wrap_buffers(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> list[Array]:
@@ -286,9 +286,9 @@ class Eager:
             x = self._operand("getitem", 0, x)
         shape = x.aval.shape
         key = index_plan.hashable_index(index)
-        known = self._plans.get((shape, key)) if key is not None else None
-        if known is not None:
-            plan, starts = known
+        cached = self._plans.get((shape, key)) if key is not None else None
+        if cached is not None:
+            plan, starts = cached
             return self.apply(indexing.getitem, (x, *[self.scalar(k) for k in starts]), (plan,))[0]
         plan, places = index_plan.plan(shape, index)
         plan, starts = index_plan.with_dynamic_starts(plan, shape)
@@ -327,9 +327,9 @@ class Eager:
             out = runtime.launch(loaded, buffers, loaded.handlers)
         if len(out) != 1:
             return tuple(wrap_buffers(loaded.out_avals, out))
-        made = Array()
-        made._aval, made._buffer = loaded.out_avals[0], out[0]
-        return (made,)
+        result = Array()
+        result._aval, result._buffer = loaded.out_avals[0], out[0]
+        return (result,)
 
     def _on(
         self,
@@ -378,11 +378,11 @@ class Eager:
         """A Python scalar on the device, in the dtype it takes beside `like`."""
         # zeros and complex numbers that are equal may have different bits, so they are keyed by their repr
         key = type(value), value if value and type(value) is not complex else repr(value), like
-        known = self._scalars.get(key)
-        if known is None:
-            known = _scalar_array(value, like)
-            self._scalars.put(key, known)
-        return known
+        array = self._scalars.get(key)
+        if array is None:
+            array = _scalar_array(value, like)
+            self._scalars.put(key, array)
+        return array
 
     def _operand(
         self,

@@ -124,13 +124,13 @@ def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
     program. Its `bound` leading operands are closed-over arrays, which are never returned themselves."""
     if jaxpr.effects:
         return None
-    found: dict[int, None] = {}
+    operands: dict[int, None] = {}
     for a in jaxpr.outs:
         k = _operand(jaxpr, a)
-        if k < bound or k in found:
+        if k < bound or k in operands:
             return None  # stop at the first: searching for each of a thousand gradients takes longer than planning them
-        found[k] = None
-    return tuple(found)
+        operands[k] = None
+    return tuple(operands)
 
 
 def _operand(jaxpr: Jaxpr, a: Atom) -> int:
@@ -144,9 +144,9 @@ def _operand(jaxpr: Jaxpr, a: Atom) -> int:
             jaxpr, eqn = around.pop()
             a = eqn.ins[k]
             continue
-        made = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
-        body = None if made is None else called(made)
-        if made is None or body is None:
+        producer = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
+        body = None if producer is None else called(producer)
+        if producer is None or body is None:
             return -1
-        around.append((jaxpr, made))
-        jaxpr, a = body, body.outs[made.outs.index(a)]
+        around.append((jaxpr, producer))
+        jaxpr, a = body, body.outs[producer.outs.index(a)]

@@ -173,10 +173,10 @@ def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
 def parameter_names(fn: object) -> tuple[str, ...]:
     """Names of a function's positional parameters; empty when they cannot be known."""
     try:
-        found = inspect.signature(fn).parameters.values()  # type: ignore[arg-type]
+        parameters = inspect.signature(fn).parameters.values()  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return ()
-    return tuple([p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)])
+    return tuple([p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)])
 
 
 def function_name(fn: object) -> str:
@@ -359,20 +359,20 @@ def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> o
             remedy="trace again with a scalar of this kind, or use jit, which does so by itself",
         )
     try:
-        found = aval_of(value)
+        actual = aval_of(value)
     except FxadError:
-        found = aval_of(value, _argument(program, k))
-    if found is aval or (aval.symbolic and _may_be(found, aval)):
+        actual = aval_of(value, _argument(program, k))
+    if actual is aval or (aval.symbolic and _may_be(actual, aval)):
         return value
     path = _argument(program, k)
     role = _ROLES.get(program.paths[k].partition("[")[0], "")
-    if found.shape != aval.shape:
+    if actual.shape != aval.shape:
         raise ShapeError(
-            f"{path} has shape {found.shape}, it was traced with {aval.shape}",
+            f"{path} has shape {actual.shape}, it was traced with {aval.shape}",
             remedy=role or "trace again for the other shape, or use jit, which does so by itself",
         )
     raise DTypeError(
-        f"{path} has dtype {found.dtype.name}, it was traced with {aval.dtype.name}",
+        f"{path} has dtype {actual.dtype.name}, it was traced with {aval.dtype.name}",
         remedy=role or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
     )
 
@@ -391,24 +391,24 @@ def _argument(program: Program[Any, Any], k: int) -> str:
     return f"{program.name}: argument {program.paths[k]}"
 
 
-def tree_error(program: Program[Any, Any], found: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
-    """The error for arguments whose structure `found` differs from that of the program."""
+def tree_error(program: Program[Any, Any], in_tree: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
+    """The error for arguments whose structure `in_tree` differs from that of the program."""
     positional, keywords = program.in_tree.children()
-    given, given_keywords = found.children()
+    given_positional, given_keywords = in_tree.children()
     remedy = "trace again for other arguments, or use jit, which does so by itself"
     if positional.num_children != n_args:
         wanted = count_text(positional.num_children, "positional argument")
         return ArgumentError(f"{program.name}: takes {wanted}, {n_args} were given", remedy=remedy)
-    known = keywords.entries()
-    if sorted(known) != sorted(kwargs):
+    keyword_names = keywords.entries()
+    if sorted(keyword_names) != sorted(kwargs):
         return ArgumentError(
-            f"{program.name}: takes {_keywords(known)}, {_keywords(kwargs)} were given",
+            f"{program.name}: takes {_keywords(keyword_names)}, {_keywords(kwargs)} were given",
             remedy="a program takes by keyword what it was traced with by keyword; defaults are part of its code",
         )
     names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(n_args)]
     wanted_trees = [*positional.children(), *keywords.children()]
-    given_trees = [*given.children(), *given_keywords.children()]
-    name, a, b = next(x for x in zip([*names, *known], wanted_trees, given_trees, strict=True) if x[1] != x[2])
+    given_trees = [*given_positional.children(), *given_keywords.children()]
+    name, a, b = next(x for x in zip([*names, *keyword_names], wanted_trees, given_trees, strict=True) if x[1] != x[2])
     return TreeError(
         f"{program.name}: argument {name} is {tree.shape_text(b)}, it was traced as {tree.shape_text(a)}",
         remedy=_ROLES.get(name, remedy),

@@ -38,14 +38,14 @@ class Declaration:
 
 
 def attach_declaration(
-    made: Callable[..., Any],
+    transformed: Callable[..., Any],
     statics: StaticArguments | None,
     declare: Callable[[Sequence[int], Sequence[str]], Callable[..., Any]],
 ) -> None:
     """Store the static arguments of a transformed function on it."""
     none: frozenset[Any] = frozenset()
     numbers, names = (none, none) if statics is None else (statics.numbers, statics.names)
-    made.__dict__[_CARRIED] = Declaration(numbers, names, declare, weakref.ref(made))
+    transformed.__dict__[_CARRIED] = Declaration(numbers, names, declare, weakref.ref(transformed))
 
 
 def _declaration(fn: Callable[..., Any]) -> Declaration | None:
@@ -129,11 +129,11 @@ class StaticArguments:
             fn = declared.declare(sorted(numbers), sorted(names))
         self.fn = fn
 
-    def _checked(self, given: Any, kind: type[Any], role: str, one: str) -> Sequence[Any]:
-        out = (given,) if isinstance(given, kind) else given
+    def _checked(self, value: Any, kind: type[Any], role: str, one: str) -> Sequence[Any]:
+        out = (value,) if isinstance(value, kind) else value
         if not isinstance(out, tuple | list) or not all(isinstance(k, kind) and not isinstance(k, bool) for k in out):
             raise ParameterError(
-                f"{self.what}: {role} is {given!r:.60}, not {one} or a sequence of them",
+                f"{self.what}: {role} is {value!r:.60}, not {one} or a sequence of them",
                 remedy="static_argnums takes ints, static_argnames takes strings",
             )
         return out
@@ -228,6 +228,8 @@ def parameters(fn: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str] 
     signature = _signature(fn)
     if signature is None:
         return (), None
-    found = signature.parameters.values()
-    open_ended = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found)
-    return tuple([p.name for p in found if p.kind in _PLACED]), None if open_ended else frozenset(signature.parameters)
+    declared = signature.parameters.values()
+    open_ended = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in declared)
+    return tuple([p.name for p in declared if p.kind in _PLACED]), None if open_ended else frozenset(
+        signature.parameters
+    )

@@ -284,23 +284,23 @@ class Trace:
             atoms.append(atom)
         b = self.builder
         b.source = source
-        given: Sequence[Any] = atoms
+        operands: Sequence[Any] = atoms
         if None in atoms:
             if like is None:
                 alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
                 like = None if alone is None else Aval((), alone)
-            given = [
+            operands = [
                 promotion.scalar_literal(cast("promotion.Scalar", a), like) if x is None else x
                 for x, a in zip(atoms, args, strict=True)
             ]
         start, first = len(b.eqns), b.n
         try:
-            outs = op(b, *given, *static)
+            outs = op(b, *operands, *static)
         except FxadError as e:
             # remove the equations of the failed operation
             del b.eqns[start:]
             b.n = first
-            raise self._located(e, operation_name(op, static), given, source)
+            raise self._located(e, operation_name(op, static), operands, source)
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
@@ -340,10 +340,10 @@ class Trace:
         return self._capture(value, aval)
 
     def _capture(self, value: object, aval: Aval) -> Var:
-        known = self.captured.get(id(value))
-        if known is None:
-            known = self.captured[id(value)] = value, self.builder.input(aval)
-        return known[1]
+        captured = self.captured.get(id(value))
+        if captured is None:
+            captured = self.captured[id(value)] = value, self.builder.input(aval)
+        return captured[1]
 
     def _check_outer(self, what: str, value: Tracer) -> None:
         outer = self.outer
@@ -379,12 +379,12 @@ current_binder: Final = _binder.get  # the innermost trace or None, without a Py
 
 def active_trace() -> Trace | None:
     """The trace to which the calling code adds equations, if there is one."""
-    found = _binder.get()
-    while isinstance(found, Trace) and found.source() is AWAY:
-        if not found.alive and found is _binder.get():
-            _binder.set(found.outer)  # a copied context, or an interruption, has left it there
-        found = found.outer
-    return found if isinstance(found, Trace) else None
+    trace = _binder.get()
+    while isinstance(trace, Trace) and trace.source() is AWAY:
+        if not trace.alive and trace is _binder.get():
+            _binder.set(trace.outer)  # a copied context, or an interruption, has left it there
+        trace = trace.outer
+    return trace if isinstance(trace, Trace) else None
 
 
 def line_of_traceback(traceback: TracebackType | None) -> str:

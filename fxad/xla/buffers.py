@@ -346,8 +346,8 @@ def donated_placeholder(buffer: Buffer) -> Buffer:
 
     def make() -> Buffer:
         empty = np.zeros((), np.bool_)
-        made = _host_put(empty, Aval((), dtypes.bool_), cast(OneDevice, buffer._sharding), _COPY, buffer._committed)
-        made.delete()
-        return made
+        deleted = _host_put(empty, Aval((), dtypes.bool_), cast(OneDevice, buffer._sharding), _COPY, buffer._committed)
+        deleted.delete()
+        return deleted
 
     return placeholder(buffer, make)

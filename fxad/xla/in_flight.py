@@ -144,8 +144,8 @@ def _wait_for(device: Device) -> None:
     handler = result_handler(Aval((), np.dtype(np.bool_)), device.sharding, True, None)
     with suppress(_jax.JaxRuntimeError):  # at exit, nothing can report the error
         last = device.client.compile_and_load(_NOTHING, device.raw_list, compile_options(device.id))
-        (made,) = last.execute_sharded([]).consume_with_handlers([handler])
-        made.block_until_ready()
+        (result,) = last.execute_sharded([]).consume_with_handlers([handler])
+        result.block_until_ready()
 
 
 _work: Final = _Work()

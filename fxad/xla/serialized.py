@@ -77,9 +77,9 @@ class CompilerConfiguration:
     def of(self, device: Device) -> str:
         """The versions, the kind of device, and XLA's flags in the environment."""
         kind = device.platform, device.kind
-        known = self._known.get(kind)
-        if known is None:
-            known = "\n".join(
+        text = self._known.get(kind)
+        if text is None:
+            text = "\n".join(
                 [
                     f"lowering {_lowering()}",
                     f"jaxlib {jaxlib_version}",
@@ -89,8 +89,8 @@ class CompilerConfiguration:
                     f"XLA_FLAGS {os.environ.get('XLA_FLAGS', '')}",  # XLA reads it once, like this
                 ]
             )
-            self._known[kind] = known
-        return known
+            self._known[kind] = text
+        return text
 
 
 def lowering_sources() -> list[Path]:
@@ -126,12 +126,12 @@ def key_of(source: Jaxpr, options: CompileOptions, surroundings: str) -> str:
 # -------------------------------------------------------------------------------------------------- disk entries
 
 
-def to_disk_entry(made: Compilation, payload: bytes, seconds: float) -> Stored | None:
+def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> Stored | None:
     """An executable as an entry; None if it calls functions of this process or cannot be serialized."""
-    targets = list(made.targets)
+    targets = list(compilation.targets)
     if not payload or not custom_calls.are_portable(targets):
         return None
-    return Stored({"seconds": seconds, "targets": targets, "text": made.text}, payload)
+    return Stored({"seconds": seconds, "targets": targets, "text": compilation.text}, payload)
 
 
 def from_disk_entry(payload: bytes, targets: list[str], source: Jaxpr, device: Device) -> LoadedProgram:
