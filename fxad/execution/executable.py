@@ -62,14 +62,12 @@ class Lowered(Generic[P, R_co]):
         return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     def text(self) -> str:
-        """StableHLO text; byte-identical for equal programs. A plan of several units: its table as comments, then each
-        unit."""
-        plan = self.units
-        texts = [lower_jaxpr(u.body).text() for u in plan.units]
-        if len(plan.steps) == 1:
-            return texts[0]
-        comment = "".join([f"// {line}\n" for line in plan.table(places=False).splitlines()])
-        return comment + "".join([f"// unit {k}\n{text}" for k, text in enumerate(texts)])
+        """StableHLO text of the whole program, in MLIR's generic form; byte-identical for equal programs.
+
+        `module.text()` is the same module in MLIR's pretty form. `units` is the plan by which the program is compiled.
+        Cost: that of `module`: no plan is made, and MLIR does not read the text.
+        """
+        return self.module.plain()
 
     def compile(
         self, options: CompileOptions = DEFAULT_OPTIONS, *, donate: Donate = (), device: runtime.Device | None = None

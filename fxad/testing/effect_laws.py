@@ -68,13 +68,16 @@ def _log_jaxpr(program: Jaxpr, number: Lit, rng: np.random.Generator) -> Jaxpr:
 
 
 def _log_bodies(prim: Primitive, number: Lit, rng: np.random.Generator) -> Primitive:
-    """The primitive with effects in the bodies that run, except those that only compute a predicate."""
+    """Add calls to the bodies that run. A predicate gets none: it is evaluated once more than the body."""
     if not isinstance(prim, HigherOrder) or not prim.layout.transparent:
         return prim
-    bodies = prim.layout.bodies
-    return prim.with_bodies(
-        tuple([b.jaxpr if b.results == (PREDICATE,) else _log_jaxpr(b.jaxpr, number, rng) for b in bodies])
-    )
+    layout = prim.layout
+    logged = {
+        k: _log_jaxpr(layout.bodies[k].jaxpr, number, rng)
+        for k in layout.running
+        if layout.bodies[k].results != (PREDICATE,)
+    }
+    return prim.with_bodies(tuple([logged.get(k, body.jaxpr) for k, body in enumerate(layout.bodies)]))
 
 
 def _bind_log_call(

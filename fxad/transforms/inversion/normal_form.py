@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, final
 
 from fxad.core.builder import Builder, rewrite, substitute
@@ -13,7 +13,7 @@ from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.effects import eqn_without_effects_and_checks
-from fxad.primitives.elementwise import SelectN
+from fxad.primitives.elementwise import SelectN, StopGradient
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.transforms.cleanup.cse import cse
 from fxad.transforms.locate import describe, way_into
@@ -26,9 +26,26 @@ def slim_of(jaxpr: Jaxpr) -> Jaxpr:
     them.
 
     Rule: a call of an elementwise function whose result a choice reads is inlined. Only the chosen elements of its
-          result are known, so it is inverted for these elements.
+          result are known, so it is inverted for these elements. A choice between a value and itself, which a batched
+          `cond` makes for its derivatives, is the value.
     """
-    return cse(dce(_with_choices_inlined(jaxpr)))
+    return cse(dce(_with_choices_inlined(_without_equal_choices(jaxpr))))
+
+
+def _without_equal_choices(jaxpr: Jaxpr) -> Jaxpr:
+    stopped = _stopped(jaxpr.eqns)
+    if not any([_is_equal_choice(e, e.ins, stopped) for e in jaxpr.eqns]):
+        return jaxpr
+    return rewrite(jaxpr, lambda _, e, ins: ins[2:] if _is_equal_choice(e, e.ins, stopped) else None)
+
+
+def _stopped(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
+    """Returns the operand of each `stop_gradient`, by its result."""
+    return {e.outs[0]: e.ins[0] for e in eqns if isinstance(e.prim, StopGradient)}
+
+
+def _is_equal_choice(eqn: Eqn, ins: Sequence[Atom], stopped: Mapping[Atom, Atom]) -> bool:
+    return isinstance(eqn.prim, SelectN) and len(ins) == 3 and stopped.get(ins[1]) == ins[2]
 
 
 def unobserved(jaxpr: Jaxpr) -> Jaxpr:
@@ -89,6 +106,7 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
             live.update(eqn.ins)
     kept.reverse()
     selected = {a for e in kept if isinstance(e.prim, SelectN) for a in e.ins[1:]}
+    stopped = _stopped(kept)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     seen: dict[tuple[Primitive, tuple[Atom, ...]], tuple[Var, ...]] = {}
@@ -102,6 +120,8 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
         return outs
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+        if _is_equal_choice(eqn, eqn.ins, stopped):
+            return ins[2:]
         body = _inlined_body(eqn, selected)
         if body is None:
             return add(eqn, ins, Origin(eqn))
