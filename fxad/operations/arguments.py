@@ -50,7 +50,9 @@ def to_tuple(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
     sequence = isinstance(values, Iterable) and not isinstance(values, str | bytes | dict | set | frozenset)
     if sequence and not (isinstance(values, Typed | np.ndarray) and not values.ndim):
         return tuple(values)
-    raise ArgumentError(f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}")
+    raise ArgumentError(
+        f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}", remedy="give a tuple or a list"
+    )
 
 
 def to_ints(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
@@ -90,7 +92,10 @@ def function(op: str, what: str, value: F) -> F:
     """Return a function. Raises: ArgumentError for a value that cannot be called."""
     if callable(value):
         return value
-    raise ArgumentError(f"{op}: {what} must be a function, got {described(value)}: {value!r:.60}")
+    raise ArgumentError(
+        f"{op}: {what} must be a function, got {described(value)}: {value!r:.60}",
+        remedy="give something that can be called",
+    )
 
 
 def by_numpy(op: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
