@@ -70,6 +70,11 @@ if TYPE_CHECKING:
     from fxad.api.inverse import inverse as inverse
     from fxad.api.inverse import invertible as invertible
     from fxad.api.inverse import reconstruction_error as reconstruction_error
+    from fxad.api.mask import bucketed as bucketed
+    from fxad.api.mask import mask as mask
+    from fxad.api.mask import padded_size as padded_size
+    from fxad.api.mask import ragged_batches as ragged_batches
+    from fxad.api.mask import shapecheck as shapecheck
     from fxad.api.memory import Partial as Partial
     from fxad.api.memory import partial_eval as partial_eval
     from fxad.api.memory import residuals as residuals
@@ -81,6 +86,7 @@ if TYPE_CHECKING:
     from fxad.api.rewrite import remat as remat
     from fxad.api.rewrite import reroll as reroll
     from fxad.api.rewrite import simplify as simplify
+    from fxad.api.rewrite import specialize as specialize
     from fxad.api.symbolic import CustomVJPPrimal as CustomVJPPrimal
     from fxad.api.symbolic import SymbolicZero as SymbolicZero
     from fxad.lax import checkpoint_name as checkpoint_name
@@ -101,10 +107,11 @@ else:
             "fxad.api.directional": "Linearized jvp linearize transpose vjp",
             "fxad.api.exported": "Exported load_exported",
             "fxad.api.inverse": "custom_inverse custom_ivjp inverse invertible reconstruction_error",
+            "fxad.api.mask": "bucketed mask padded_size ragged_batches shapecheck",
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.explain_nan": "NanExplanation explain_nan",
             "fxad.api.device_put": "device_put",
-            "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify",
+            "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.storage.programs": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",

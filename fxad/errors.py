@@ -150,6 +150,10 @@ class ShapeError(FxadError, ValueError):
     """Shapes, ranks or axes do not fit."""
 
 
+class SizeError(FxadError, TypeError):
+    """A named size is used where a number is needed, or its assumptions do not decide a comparison."""
+
+
 class DTypeError(FxadError, TypeError):
     """A dtype is not one the operation takes."""
 
@@ -160,6 +164,10 @@ class ArgumentError(FxadError, TypeError):
 
 class AxisError(FxadError, ValueError, IndexError):
     """An axis or a static index is out of range (like `numpy.exceptions.AxisError`)."""
+
+
+class AxisNameError(FxadError, NameError):
+    """A named axis is not in scope, is bound twice, or has another size."""
 
 
 class TreeError(FxadError, ValueError):

@@ -26,9 +26,8 @@ from fxad.api.lift import (
 )
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, DTypeError, NotLinearError, described
+from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
-from fxad.primitives.linearity import is_linear
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.reorder import reorder_ins
@@ -128,11 +127,11 @@ def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
     n_bound, n_in = len(program.bound), len(program.jaxpr.ins)
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
     fused = reorder_ins(fused, (*first, *range(n_in, len(fused.ins)), *last))
-    found = iter(fused.outs[len(program.out_avals) :])
+    tangents_out = iter(fused.outs[len(program.out_avals) :])
     dots: list[Atom] = []
     for aval, nz in zip(program.out_avals, out_nonzero, strict=True):
         if aval.inexact:
-            dots.append(next(found) if nz else Zero(aval).instantiate())
+            dots.append(next(tangents_out) if nz else Zero(aval).instantiate())
     jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[: len(program.out_avals)], *dots), fused.name)
     return Program(
         jaxpr,
@@ -229,9 +228,9 @@ def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearize
     trees, ranges, avals = positional(program), leaf_ranges(program), program.in_avals
     numbers = range(len(trees)) if argnums is None else sorted(normalise("linearize", program, argnums))
     tangents = tuple_structure(*[tangent_tree(trees[i], [avals[k] for k in ranges[i]]) for i in numbers])
-    found = iter(split.linear.outs)
+    tangents_out = iter(split.linear.outs)
     dots = [
-        next(found) if nz else Zero(a).instantiate()
+        next(tangents_out) if nz else Zero(a).instantiate()
         for a, nz in zip(program.out_avals, split.out_nonzero, strict=True)
         if a.inexact
     ]
@@ -433,12 +432,6 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
             )
     mask = mask_of(program, chosen)
     jaxpr = transforms.dce(program.jaxpr)  # an unused result may be nonlinear
-    if not is_linear(jaxpr, mask):
-        transforms.transpose(jaxpr, mask)  # its error names the equation, if there is one
-        raise NotLinearError(
-            f"transpose: {program.name} is not linear in the chosen arguments",
-            remedy="choose others: argnums=..., or linearize the program first",
-        )
     adjoint = transforms.transpose(jaxpr, mask)
     # operands: cotangents, then bound and other arguments -> bound, cotangents, other arguments
     n_ct, n_bound = len(program.out_avals), len(program.bound)

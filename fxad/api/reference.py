@@ -12,7 +12,7 @@ from fxad.core.diff import diff as first_difference
 from fxad.core.interpreter import Observe, run
 from fxad.errors import ArgumentError
 from fxad.ir import Jaxpr
-from fxad.tracing.program import Program, flatten_arguments
+from fxad.tracing.program import Program, flatten_arguments, sized
 
 
 def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = None, **kwargs: Any) -> Any:
@@ -26,7 +26,8 @@ def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = 
     if not isinstance(program, Program):
         raise ArgumentError(f"interpret: takes a Program, got {program!r}", remedy="trace the function first")
     leaves = flatten_arguments(program, args, kwargs)
-    outs = run(program.jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)], observe)
+    jaxpr = sized(program, leaves) if program.jaxpr.symbolic else program.jaxpr
+    outs = run(jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)], observe)
     return program.out_tree.unflatten(outs)
 
 
@@ -36,9 +37,9 @@ def diff(a: Program[..., Any] | Jaxpr, b: Program[..., Any] | Jaxpr) -> Differen
     Programs are compared by their jaxprs, then by the trees of arguments and results. Values of bound constants are not
     compared (docs/adr/0003).
     """
-    found = first_difference(_jaxpr(a), _jaxpr(b))
-    if found is not None or not (isinstance(a, Program) and isinstance(b, Program)):
-        return found
+    difference = first_difference(_jaxpr(a), _jaxpr(b))
+    if difference is not None or not (isinstance(a, Program) and isinstance(b, Program)):
+        return difference
     for what, left, right in (("arguments", a.in_tree, b.in_tree), ("results", a.out_tree, b.out_tree)):
         if left != right:
             return Difference((what,), tree.shape_text(left), tree.shape_text(right))

@@ -18,6 +18,7 @@ from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclas
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, described
 
 T = TypeVar("T")
@@ -93,7 +94,7 @@ def _checked() -> Callable[[_Made], None]:
     return check
 
 
-_BARE: Final = frozenset({int, bool, str, type(None)})
+_BARE: Final = frozenset({int, Size, bool, str, type(None)})
 
 
 def has_no_jaxpr(made: object, names: Iterable[str]) -> bool:
@@ -127,6 +128,8 @@ def type_test(hint: object) -> Test:
         return lambda value: any([type(value) is type(arg) and value == arg for arg in args])
     if origin is tuple:
         return _tuple_tester(args)
+    if hint is int:  # a dimension of symbolic shape too
+        return lambda value: type(value) is int or type(value) is Size
     if isinstance(hint, type) and hint not in _NOT_PARAMETERS:
         return lambda value: type(value) is hint
     raise ArgumentError(f"{annotation_text(hint)} is not a type of parameters", remedy="use what fxad.ir.Param names")
@@ -139,7 +142,7 @@ _NOT_PARAMETERS: Final = frozenset({float, complex, list, dict, set, frozenset, 
 def _tuple_tester(args: tuple[object, ...]) -> Test:
     if len(args) == 2 and args[1] is Ellipsis:
         if isinstance(args[0], type):  # sizes and axes: faster than one test per item
-            only = frozenset({args[0]})
+            only = frozenset({int, Size} if args[0] is int else {args[0]})
             return lambda value: type(value) is tuple and only.issuperset(map(type, value))
         item = type_test(args[0])
         return lambda value: type(value) is tuple and all([item(v) for v in value])

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import Size
 from fxad.errors import TypecheckError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, jaxprs_without_memo, params, source_location
 
@@ -65,7 +66,7 @@ def _storable(value: object) -> bool:
     return type(value) in _STORABLE or (isinstance(value, np.dtype) and value in dtypes.ALL)
 
 
-_STORABLE: Final = frozenset({type(None), bool, int, str, Aval, Lit, Jaxpr})
+_STORABLE: Final = frozenset({type(None), bool, int, Size, str, Aval, Lit, Jaxpr})
 
 
 def _bad(jaxpr: Jaxpr, i: int, eqn: Eqn, problem: str) -> TypecheckError:

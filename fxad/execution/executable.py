@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal, NoReturn, ParamSpec, Self, T
 
 from fxad import runtime
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, ParameterError
+from fxad.errors import ArgumentError, ParameterError, SizeError
 from fxad.execution.dispatch import Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
 from fxad.ir import Aval, Jaxpr
@@ -138,6 +138,12 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
             f"lower: takes a Program, got {program!r}", remedy="trace the function first: lower(trace(f, *examples))"
         )
     check_passes("lower", passes)
+    if program.jaxpr.symbolic:
+        types = ", ".join([str(a) for a in program.in_avals if a.symbolic])
+        raise SizeError(
+            f"lower: {program.name} is of symbolic shape: it takes {types}",
+            remedy="specialize the program, or mask it, before it is lowered",
+        )
     return Lowered(program, choice=units_choice(run_passes(program.jaxpr, passes or ()), units), passes=passes)
 
 

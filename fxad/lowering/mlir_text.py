@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
+from fxad.errors import SizeError
 from fxad.ir import Aval, Lit
 
 ELEMENT: Final = MappingProxyType(
@@ -35,7 +36,12 @@ ELEMENT: Final = MappingProxyType(
 
 
 def tensor_type(aval: Aval) -> str:
-    """The type as MLIR text: `f32[3,4]` is `tensor<3x4xf32>`."""
+    """The type as MLIR text: `f32[3,4]` is `tensor<3x4xf32>`. Raises: SizeError for a symbolic shape."""
+    if aval.symbolic:
+        raise SizeError(
+            f"lower: a value of type {aval} has no fixed size",
+            remedy="specialize the program, or mask it, before it is lowered",
+        )
     return f"tensor<{''.join([f'{n}x' for n in aval.shape])}{ELEMENT[aval.dtype]}>"
 
 

@@ -12,6 +12,7 @@ from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
+from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, FxadError, ParameterError, described, exception_text
 from fxad.ir import Shape
 from fxad.operations.aval_attributes import Typed
@@ -31,6 +32,8 @@ def _wrong(op: str, what: str, want: str, value: object) -> ArgumentError:
 def to_int(op: str, what: str, value: SupportsIndex) -> int:
     """Return a size, a count or a position as an int. Raises: ArgumentError for a value without `__index__`;
     ParameterError for one of more than 64 bits."""
+    if type(value) is Size:
+        return value
     if type(value) is not int:
         try:
             value = index(value)

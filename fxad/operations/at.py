@@ -233,8 +233,7 @@ def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) 
         if x.dtype == dtypes.bool_:
             return Lit.of(True, scalar)
         if x.dtype in dtypes.INTEGER:
-            info = np.iinfo(x.dtype)  # type: ignore[type-var]
-            return Lit.of(info.max if x.dtype in dtypes.UNSIGNED else info.min, scalar)
+            return Lit.of(dtypes.RANGES[x.dtype][x.dtype in dtypes.UNSIGNED], scalar)
         return Lit.of(float("nan"), scalar)
     if isinstance(value, np.ndarray | Typed) and not value.ndim:
         value = cast("np.generic", np.asarray(value)[()])

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Shape
@@ -40,21 +41,23 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar"
     """Return the dtype of a Python scalar: that of the array operand, or its own. Raises: DTypeError (an int), which
     names the argument (`what`)."""
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
-    found = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
-    if own == 1 and found in dtypes.INTEGER:
-        least, most = dtypes.RANGES[found]
+    result = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
+    if type(value) is Size:
+        return result  # its value is not known here: it wraps where it does not fit
+    if own == 1 and result in dtypes.INTEGER:
+        least, most = dtypes.RANGES[result]
         if not least <= int(value.real) <= most:
             raise DTypeError(
                 f"{what}: {value if abs(value) < 1e30 else f'an int of {int(value.real).bit_length()} bits'} "
-                f"does not fit in {found.name}",
+                f"does not fit in {result.name}",
                 remedy="convert the array to a wider dtype, or make the scalar an array of the dtype you mean",
             )
     elif own == 1 and int(value.real).bit_length() > 1023:
         raise DTypeError(
-            f"{what}: an int of {int(value.real).bit_length()} bits does not fit in {found.name}",
+            f"{what}: an int of {int(value.real).bit_length()} bits does not fit in {result.name}",
             remedy="the greatest float is about 1.8e308, in float64",
         )
-    return found
+    return result
 
 
 def argument(e: DTypeError, what: str) -> DTypeError:
@@ -112,11 +115,20 @@ def common_shape(op: str, a: Shape, b: Shape) -> Shape:
     return tuple(out)
 
 
+def optional_dtype(dtype: object) -> DType | None:
+    """Return a `dtype` argument as a dtype, or None if it is None. Raises: DTypeError."""
+    return None if dtype is None else dtypes.as_dtype(dtype)
+
+
 def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
     """`x` in another dtype; no equation when it has it, or when it is a literal."""
     if x.aval.dtype is dtype:
         return x
     if isinstance(x, Lit):
+        if x.size is not None:  # a size of 32 bits or more is exact before the conversion
+            if x.aval.dtype.itemsize < 4:
+                return emit.one(ConvertElementType(dtype), x)
+            return Lit.sized(x.size, x.aval.with_dtype(dtype))
         # fold only between formats for which NumPy and XLA round in the same way
         return Lit.of(x.value, x.aval.with_dtype(dtype))
     return emit.one(ConvertElementType(dtype), x)

@@ -12,24 +12,30 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.sizes import Size, may_fit, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -60,7 +66,7 @@ INT32_MAX: Final = 2**31 - 1
 
 def index_dtype(sizes: Sequence[int]) -> DType:
     """Return the dtype of indices into axes of these sizes: int32 if it can hold them all."""
-    return dtypes.int32 if max(sizes, default=0) <= INT32_MAX else dtypes.int64
+    return dtypes.int32 if max([n for n in sizes if type(n) is int], default=0) <= INT32_MAX else dtypes.int64
 
 
 def _may_not_fit(given: DType, dtype: DType) -> bool:
@@ -71,6 +77,9 @@ def _may_not_fit(given: DType, dtype: DType) -> bool:
 def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
     """Return indices into an axis of `size`, counted from its front, in `dtype`. An index out of range stays out of
     range."""
+    if isinstance(i, Lit) and (i.size is not None or type(size) is Size):
+        place = int(i.value) if i.size is None else i.size
+        return Lit.of(place if place >= 0 else place + size, i.aval.with_dtype(dtype))
     if isinstance(i, Lit):
         return Lit.of(int(normalize_index_numpy(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))
     signed = i.aval.dtype not in dtypes.UNSIGNED
@@ -127,9 +136,7 @@ class IndexVectors(Primitive):
         columns = [normalize_index_numpy(i, n, dtype) for i, n in zip(args, self.sizes, strict=True)]
         return (np.stack(np.broadcast_arrays(*columns), -1),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         b, dtype, shape = Builder(), index_dtype(self.sizes), outs[0].shape[:-1]
         columns = []
         for i, n in zip(b.inputs(ins), self.sizes, strict=True):
@@ -139,9 +146,7 @@ class IndexVectors(Primitive):
         out = columns[0] if len(columns) == 1 else b.one(Concatenate(len(shape)), *columns)
         return hlo.call(b.build((out,), "index_vectors"), args)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         ndim = max([a.aval.ndim - (d is not None) for a, d in zip(args, dims, strict=True)])
         aligned = []
         for i, d in zip(args, dims, strict=True):
@@ -152,9 +157,7 @@ class IndexVectors(Primitive):
             aligned.append(i)
         return ctx(self, *aligned), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 
@@ -191,7 +194,7 @@ class Index(Linear):
         if not len(x.shape) == len(self.starts) == len(sizes) == len(self.strides):
             check_ranks("index", x, starts=self.starts, sizes=sizes, strides=self.strides)
         for a, (start, m, stride, n) in enumerate(zip(self.starts, sizes, self.strides, x.shape, strict=True)):
-            if m < 0 or start < 0 or start + ((m - 1) * stride + 1 if m else 0) > n:
+            if not (may_fit(0, m) and may_fit(0, start) and may_fit(start + ((m - 1) * stride + 1 if m else 0), n)):
                 raise ShapeError(f"index: {m} elements from {start} on do not lie in axis {a} of {x}, of size {n}")
             if stride < 1:
                 raise ParameterError(f"index: stride {stride} of axis {a} is not positive", remedy="use rev as well")
@@ -224,21 +227,17 @@ class Index(Linear):
         window = [slice(s, s + m * t, t) for s, m, t in zip(starts, self.sizes, self.strides, strict=True)]
         return (x[tuple(window)].reshape(remove_axes(self.sizes, self.dropped)),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if self.dynamic:
             b = Builder()
             x, *places = b.inputs(ins)
             x = b.one(DynamicSlice(self.sizes), self._part(b, x), *self._starts(b, ins[0].shape, places))
             return hlo.call(b.build((self._without(b, x),), "index"), args)
         attrs = self.part(ins[0].shape).attributes()
-        found = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
-        return hlo.op("stablehlo.reshape", found, outs) if self.dropped else found
+        window = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
+        return hlo.op("stablehlo.reshape", window, outs) if self.dropped else window
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, *places), (dim, *place_dims) = args, dims
         prim = self if dim is None else self._mapped(x.aval.shape[dim], dim)
         if place_dims.count(None) == len(places):
@@ -256,7 +255,7 @@ class Index(Linear):
             operand_batching_dims=() if dim is None else (dim,),
             start_indices_batching_dims=() if dim is None else (0,),
             start_index_map=prim.dynamic,
-            slice_sizes=prim.sizes if dim is None else insert_entry(self.sizes, dim, min(1, ctx.size)),
+            slice_sizes=prim.sizes if dim is None else insert_entry(self.sizes, dim, minimum(1, ctx.size)),
             mode="clip",
             indices_sorted=False,
             unique_indices=False,
@@ -273,17 +272,13 @@ class Index(Linear):
             axes_after_insert(self.dynamic, dim),
         )
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask[0] and not any(mask[1:])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, *places) = cts, args
         rest = (None,) * len(places)
         if isinstance(ct, Zero) or not isinstance(x, Hole):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from math import prod
 from typing import ClassVar, Final, final
 
@@ -11,19 +10,24 @@ import ml_dtypes
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import Size
 from fxad.dtypes import DType
-from fxad.errors import DTypeError
+from fxad.errors import DTypeError, SizeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     JvpCtx,
     Lit,
     NDArray,
     Primitive,
     Tangent,
+    Tangents,
     Zero,
     primitive,
 )
@@ -57,13 +61,12 @@ def extreme_value(dtype: DType, sign: int) -> Lit:
     if dtype == dtypes.bool_:
         return Lit.of(sign > 0, aval)
     if dtypes.is_integer(dtype):
-        bounds = np.iinfo(dtype)  # type: ignore[type-var]
-        return Lit.of(int(bounds.max if sign > 0 else bounds.min), aval)
+        return Lit.of(dtypes.RANGES[dtype][sign > 0], aval)
     infinite = Lit.of(sign * np.inf, aval)
     if np.isinf(infinite.value):
         return infinite
     # a float8 without infinities
-    return Lit.of(sign * float(ml_dtypes.finfo(dtype).max), aval)  # type: ignore[no-untyped-call]
+    return Lit.of(sign * float(ml_dtypes.finfo(dtype).max), aval)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
 
 
 class Reduction(Primitive):
@@ -100,16 +103,12 @@ class Reduction(Primitive):
         return (np.asarray(self.ufunc.reduce(wide, self.axes, wide.dtype, initial=start[()])).astype(x.dtype),)
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         start = self.start(dtypes.accumulated(ins[0].dtype) if self.rounds else ins[0].dtype)
         return lower_reduce(hlo, self.applies, self.axes, start, args, ins[0], outs)
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
         if dim is None:
             return ctx(self, *args), (None,)
@@ -152,9 +151,7 @@ class ReduceMax(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceMax:
         return ReduceMax(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
         return (y,), (t,)
 
@@ -181,9 +178,7 @@ class ReduceMin(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceMin:
         return ReduceMin(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
         return (y,), (t,)
 
@@ -212,9 +207,7 @@ class ReduceProd(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceProd:
         return ReduceProd(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y = ctx.one(self, *primals)
         return (y,), (product_tangent(ctx, self.axes, primals[0], tangents[0], y.aval),)
 
@@ -224,6 +217,11 @@ def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: 
     remaining elements."""
     perm = Transpose((*axes, *[a for a in range(x.aval.ndim) if a not in axes]))
     n = prod([x.aval.shape[a] for a in axes])
+    if type(n) is Size:
+        raise SizeError(
+            f"reduce_prod: the derivative halves the {n} elements again and again, and {n} is not a number",
+            remedy="specialize the program before it is differentiated, or use exp(sum(log(x))) where x > 0",
+        )
     flat = Reshape((n, *y.shape))
     x, t = ctx.one(flat, ctx.one(perm, x)), ctx.lin_one(flat, ctx.lin_one(perm, t))
     if not n:
@@ -246,9 +244,7 @@ def _leading_slice(y: Aval, start: int, limit: int) -> Slice:
     return Slice((start, *[0] * y.ndim), (limit, *y.shape), (1,) * (y.ndim + 1))
 
 
-def zero_tangent_jvp(
-    ctx: JvpCtx, prim: Primitive, primals: tuple[Atom, ...]
-) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+def zero_tangent_jvp(ctx: JvpCtx, prim: Primitive, primals: Atoms) -> tuple[Atoms, Tangents]:
     """The jvp of a primitive whose results have no tangent."""
     outs = ctx(prim, *primals)
     return outs, tuple([Zero(v.aval) for v in outs])
@@ -275,9 +271,7 @@ class ReduceAnd(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceAnd:
         return ReduceAnd(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 
@@ -302,9 +296,7 @@ class ReduceOr(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceOr:
         return ReduceOr(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 
@@ -329,9 +321,7 @@ class ReduceXor(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceXor:
         return ReduceXor(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 

@@ -5,28 +5,34 @@ Duals: slice and pad, concatenate and the slices of its result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import least as at_least
+from fxad.core.sizes import maximum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -38,6 +44,7 @@ from fxad.primitives.operand_checks import check_axis, check_count, check_ranks
 from fxad.primitives.shape import (
     Rearrange,
     ReduceSum,
+    align_batch_axes,
     broadcast_to_axis,
     emit_broadcast,
     insert_entry,
@@ -71,7 +78,7 @@ class Slice(Rearrange):
                 raise ShapeError(f"slice: {start}:{limit} does not lie in axis {a} of {x}, of size {n}")
             if stride < 1:
                 raise ParameterError(f"slice: stride {stride} of axis {a} is not positive", remedy="use rev as well")
-            shape.append(-((start - limit) // stride))
+            shape.append((limit - start + stride - 1) // stride)
         return (Aval(tuple(shape), x.dtype),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -140,7 +147,7 @@ class Pad(Linear):
         for a, (low, high, interior, n) in enumerate(zip(self.low, self.high, self.interior, x.shape, strict=True)):
             if interior < 0:
                 raise ParameterError(f"pad: interior {interior} of axis {a} is negative")
-            m = low + n + max(n - 1, 0) * interior + high
+            m = low + n + maximum(n - 1, 0) * interior + high
             if m < 0:
                 raise ShapeError(f"pad: low {low} and high {high} drop more than axis {a} of {x} has")
             shape.append(m)
@@ -158,9 +165,7 @@ class Pad(Linear):
         crop = [slice(max(-lo, 0), n - max(-hi, 0)) for lo, n, hi in zip(self.low, wide, self.high, strict=True)]
         return (out[tuple(crop)],)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         attrs = {
             "edge_padding_low": i64_array(self.low),
             "edge_padding_high": i64_array(self.high),
@@ -168,9 +173,7 @@ class Pad(Linear):
         }
         return hlo.op("stablehlo.pad", args, outs, attrs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, value), (dim, value_dim) = args, dims
         pad = (
             self
@@ -198,17 +201,13 @@ class Pad(Linear):
         true = Lit.of(True, x.with_dtype(dtypes.bool_))
         return emit.one(self, true, Lit.of(False, Aval((), dtypes.bool_)))
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return all(mask)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, value) = cts, args
         if isinstance(ct, Zero):
             return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
@@ -222,11 +221,11 @@ class Pad(Linear):
     def _taken(self, emit: Emit, ct: Atom, x: Aval) -> Atom:
         """Return the elements of `ct` at the places of the elements of `x`; zero for dropped elements."""
         low, high = self.low, self.high
-        if min(low, default=0) < 0 or min(high, default=0) < 0:
+        if any([not at_least(n, 0) for n in (*low, *high)]):
             zero = Lit(bytes(x.dtype.itemsize), x.with_shape(()))
-            grow = Pad(tuple([max(-n, 0) for n in low]), tuple([max(-n, 0) for n in high]), (0,) * len(low))
-            ct, low = emit.one(grow, ct, zero), tuple([max(n, 0) for n in low])
-        limits = [lo + n + max(n - 1, 0) * i for lo, n, i in zip(low, x.shape, self.interior, strict=True)]
+            grow = Pad(tuple([maximum(-n, 0) for n in low]), tuple([maximum(-n, 0) for n in high]), (0,) * len(low))
+            ct, low = emit.one(grow, ct, zero), tuple([maximum(n, 0) for n in low])
+        limits = [lo + n + maximum(n - 1, 0) * i for lo, n, i in zip(low, x.shape, self.interior, strict=True)]
         return emit.one(Slice(low, tuple(limits), tuple([i + 1 for i in self.interior])), ct)
 
 
@@ -264,29 +263,21 @@ class Concatenate(Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (np.concatenate(args, self.axis),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.concatenate", args, outs, {"dimension": i64_attribute(self.axis)})
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
         return ctx(Concatenate(self.axis + (self.axis >= at)), *args), (at,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return all(mask)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), start = cts, 0
         bars: list[Cotangent | None] = []
         for x in args:

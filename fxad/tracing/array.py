@@ -17,6 +17,7 @@ import numpy as np
 from fxad import dtypes, runtime
 from fxad.core.builder import Builder
 from fxad.core.lru import LRUCache
+from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, described
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import index_plan, indexing, promotion
@@ -181,10 +182,17 @@ def asarray(value: object, dtype: object = None) -> Array:
     if isinstance(value, Array):
         value.present("asarray: argument 0")
         return value if dtype is None else value.astype(dtype)
+    if type(value) is Size:
+        size = apply_operation(_size_literal, (value,), ())
+        return size if dtype is None else size.astype(dtype)
     if dtype is None:
         return device_array(value, aval_of(value))
     aval = aval_of(value).with_dtype(dtype)
     return device_array(np.asarray(value).astype(aval.dtype), aval)
+
+
+def _size_literal(_emit: object, x: Atom) -> tuple[Atom, ...]:
+    return (x,)
 
 
 def wrap_buffer(aval: Aval, buffer: runtime.Buffer) -> Array:

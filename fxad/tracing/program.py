@@ -7,21 +7,24 @@ The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> A
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, final, overload
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, final, overload
 
 import numpy as np
 
 from fxad import dtypes, tree
+from fxad.core import sizes
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
 from fxad.tracing.array import Array, aval_of, binder
+from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
 from fxad.tracing.tracer import line_of_traceback, trace_flat
+from fxad.transforms.specialize import specialize
 from fxad.tree import Structure
 
 P = ParamSpec("P")
@@ -32,13 +35,16 @@ R_co = TypeVar("R_co", covariant=True)
 @final
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The type of an argument where there is no example: `Spec((32, 64), "float32")`."""
+    """The type of an argument where there is no example: `Spec((32, 64), "float32")`, `Spec("(n, 64)")`.
+
+    A text names sizes: the program is traced for every size. `n>=1` states an assumption.
+    """
 
     shape: tuple[int, ...]
     dtype: dtypes.DType
 
-    def __init__(self, shape: Iterable[int], dtype: object = "float32") -> None:
-        aval = Aval(shape, dtype)
+    def __init__(self, shape: Iterable[int] | str, dtype: object = "float32") -> None:
+        aval = Aval(symbolic_shape(shape) if isinstance(shape, str) else shape, dtype)
         object.__setattr__(self, "shape", aval.shape)
         object.__setattr__(self, "dtype", aval.dtype)
 
@@ -46,6 +52,14 @@ class Spec:
     def aval(self) -> Aval:
         """The type in the IR."""
         return Aval(self.shape, self.dtype)
+
+
+def symbolic_shape(text: str) -> tuple[int, ...]:
+    """The shape of a text without `_`. Raises: ArgumentError."""
+    shape = sizes.Reader(text, {}).shape()
+    if None in shape:
+        raise ArgumentError(f"shape: {text!r} has a size '_', and there is no example", remedy="give the number")
+    return tuple([n for n in shape if n is not None])
 
 
 class Traced(Protocol[P, R_co]):
@@ -127,8 +141,22 @@ class Program(Generic[P, R_co]):
         return self._run(fit_leaves(self, leaves))
 
     def _run(self, leaves: Sequence[object]) -> R_co:
-        outs = binder().call(self.jaxpr, [*self.bound, *leaves])
+        jaxpr = self.jaxpr
+        if jaxpr.symbolic:
+            jaxpr = sized(self, leaves)
+        outs = binder().call(jaxpr, [*self.bound, *leaves])
         return cast(R_co, self.out_tree.unflatten(outs))
+
+
+def sized(program: Program[Any, Any], leaves: Sequence[object]) -> Jaxpr:
+    """The program of symbolic shape, for the sizes of its arguments. Raises: ShapeError."""
+    what = f"{program.name}"
+    places = [
+        (size, n, f"size {axis} of argument {path}")
+        for x, aval, path in zip(leaves, program.in_avals, program.paths, strict=True)
+        for axis, (size, n) in enumerate(zip(aval.shape, aval_of(x).shape, strict=True))
+    ]
+    return specialize(program.jaxpr, tuple(sorted(sizes.solved(what, places).items())))
 
 
 def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
@@ -162,16 +190,25 @@ def spec_of(value: object, what: str) -> Aval:
     return value.aval if isinstance(value, Spec) else aval_of(value, what)
 
 
+AxisEnv: TypeAlias = Mapping[str, int]  # names and sizes of axes
+_NO_AXES: Final[AxisEnv] = MappingProxyType({})
+
+
 @overload
-def trace(f: Callable[..., R], /, *args: object, static_argnames: Argnames, **kwargs: object) -> Program[..., R]: ...
+def trace(
+    f: Callable[..., R], /, *args: object, static_argnames: Argnames, axis_env: AxisEnv = ..., **kwargs: object
+) -> Program[..., R]: ...
 @overload
-def trace(f: Callable[P, R], /, *args: object, **kwargs: object) -> Program[P, R]: ...
-def trace(f: Callable[..., Any], /, *args: object, static_argnames: Any = (), **kwargs: object) -> Any:
+def trace(f: Callable[P, R], /, *args: object, axis_env: AxisEnv = ..., **kwargs: object) -> Program[P, R]: ...
+def trace(
+    f: Callable[..., Any], /, *args: object, static_argnames: Any = (), axis_env: AxisEnv = _NO_AXES, **kwargs: object
+) -> Any:
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
     Arrays that `f` closes over become bound operands; Python scalars in it are literals. The arguments named in
     `static_argnames` are given to `f` as they are, hashable values: the program is made for them, and takes the others;
-    so are those that `f` declares itself, as `jit(g, static_argnums=0)`.
+    so are those that `f` declares itself, as `jit(g, static_argnums=0)`. `axis_env` gives the sizes of named axes, as
+    in `{"i": 8}`: collectives in `f` may name them, and a later map of the program binds them.
 
     Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
     Cost:   one run of `f` on tracers.
@@ -187,18 +224,44 @@ def trace(f: Callable[..., Any], /, *args: object, static_argnames: Any = (), **
     names = parameter_names(f)
     leaves, in_tree = tree.flatten((args, kwargs))
     avals = types_of(f"trace of {name}", f, leaves, in_tree)
-    return trace_tree(f, in_tree, avals, name, names)
+    if not axis_env:
+        return trace_tree(f, in_tree, avals, name, names)
+    with mapped_over(*_axes_of(f"trace of {name}", axis_env)):
+        return trace_tree(f, in_tree, avals, name, names)
+
+
+def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
+    """The axes of an `axis_env`. Raises: ArgumentError, AxisNameError."""
+    if not isinstance(axis_env, Mapping):
+        raise ArgumentError(
+            f"{what}: axis_env is {described(axis_env)}: {axis_env!r:.60}", remedy='give a dict, as in {"i": 8}'
+        )
+    for name, size in axis_env.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ArgumentError(
+                f"{what}: axis_env[{name!r}] is {size!r:.60}, not a size", remedy="give each axis an int from 1 on"
+            )
+    return [new_axis(what, name, size) for name, size in axis_env.items()]
 
 
 def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
     """Types of the leaves of a call, examples or `Spec`s. Raises: ArgumentError, DTypeError naming the path."""
     try:
-        return tuple([spec_of(x, "") for x in leaves])
+        return assumed([spec_of(x, "") for x in leaves])
     except FxadError:  # the paths are for the message only
         names = parameter_names(f)
         for x, a in zip(leaves, in_tree.accessors(), strict=True):
             spec_of(x, f"{what}: argument {argument_path(a, names)}")
         raise
+
+
+def assumed(avals: Sequence[Aval]) -> tuple[Aval, ...]:
+    """Types in which a size that is named several times has the strongest of its assumptions everywhere."""
+    names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
+    if len({n.name for n in names}) == len(set(names)):
+        return tuple(avals)
+    strongest = {n.name: sizes.named(n.name, n.least) for n in sorted(names, key=lambda n: n.least)}
+    return tuple([Aval([sizes.substituted(n, strongest) for n in a.shape], a.dtype) for a in avals])
 
 
 def trace_tree(
@@ -298,7 +361,7 @@ def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> o
         found = aval_of(value)
     except FxadError:
         found = aval_of(value, _argument(program, k))
-    if found is aval:
+    if found is aval or (aval.symbolic and _may_be(found, aval)):
         return value
     path = _argument(program, k)
     role = _ROLES.get(program.paths[k].partition("[")[0], "")
@@ -310,6 +373,16 @@ def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> o
     raise DTypeError(
         f"{path} has dtype {found.dtype.name}, it was traced with {aval.dtype.name}",
         remedy=role or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
+    )
+
+
+def _may_be(found: Aval, aval: Aval) -> bool:
+    """Returns True if a type may be `aval` for some values of its sizes."""
+    same = zip(found.shape, aval.shape, strict=False)
+    return (
+        found.dtype is aval.dtype
+        and found.ndim == aval.ndim
+        and all([type(n) is sizes.Size or m == n for m, n in same])
     )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fxad.transforms.outlining.outline import outline as outline
     from fxad.transforms.outlining.outline_before_ad import outline_before_ad as outline_before_ad
     from fxad.transforms.outlining.reroll import reroll as reroll
+    from fxad.transforms.specialize import specialize as specialize
     from fxad.transforms.vmap import vmap as vmap
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -54,6 +55,7 @@ else:
             "fxad.transforms.cleanup.simplify": "simplify",
             "fxad.transforms.ad.transpose": "transpose",
             "fxad.transforms.ad.vjp": "Vjp grad value_and_grad vjp vjp_fused",
+            "fxad.transforms.specialize": "specialize",
             "fxad.transforms.vmap": "vmap",
         },
     )

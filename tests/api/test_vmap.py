@@ -217,7 +217,7 @@ def test_in_axes_of_another_kind(axes: Any) -> None:
 
 def test_axes_of_numpy() -> None:
     for axis in (np.int64(1), np.array(1)):
-        np.testing.assert_array_equal(fx.vmap(lambda a: a * 2, axis, axis, axis_size=np.int32(M.shape[1]))(M), M * 2)
+        np.testing.assert_array_equal(loose.vmap(lambda a: a * 2, axis, axis, axis_size=np.int32(M.shape[1]))(M), M * 2)
 
 
 def test_a_function_that_is_not_mapped_is_given_as_it_is() -> None:

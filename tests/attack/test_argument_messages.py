@@ -81,7 +81,7 @@ REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...
         ArgumentError, "asarray: argument 0: a masked array is not taken: its mask would be lost", "use filled()",
     ),
     (
-        lambda: np.asarray(fx.asarray(X).__array__(np.float64, copy=False)),
+        lambda: loose_numpy.asarray(X).__array__(np.float64, copy=False),
         ParameterError, "numpy: float32 does not become <class 'numpy.float64'> without a copy", "leave `copy` out",
     ),
 )  # fmt: skip

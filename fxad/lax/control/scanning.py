@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from operator import index
-from typing import Any, SupportsIndex, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
 from fxad import tree
 from fxad.core.builder import Builder
+from fxad.core.sizes import Size, dimension, maximum, minimum
 from fxad.dtypes import int32, int64, is_integer
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Jaxpr, Lit
@@ -29,9 +29,23 @@ from fxad.transforms import vmap
 from fxad.tree import Structure
 
 C = TypeVar("C")
+X = TypeVar("X")
 Y = TypeVar("Y")
 
 
+# What may become an Array in the carry.
+_HostValue: TypeAlias = "complex | np.ndarray[Any, Any] | np.generic | tuple[object, ...] | list[Any] | dict[Any, Any]"
+
+
+# A slice has the type of `xs`. The last overload is for an `init` with numbers or NumPy arrays, which become Arrays.
+# fmt: off
+@overload
+def scan(f: Callable[[C, None], tuple[C, Y]], init: C, xs: None = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+@overload
+def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+@overload
+def scan(f: Callable[[C, Any], tuple[C, Y]], init: _HostValue, xs: object = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+# fmt: on
 def scan(
     f: Callable[[C, Any], tuple[C, Y]],
     init: object,
@@ -141,8 +155,8 @@ def slice_types(what: str, leaves: Sequence[object], xs_tree: Structure, length:
 def static_int(what: str, name: str, value: object, least: int) -> int:
     """Return a static integer argument. Raises: ArgumentError, ParameterError."""
     try:
-        n = value if type(value) is int else index(cast("SupportsIndex", None if isinstance(value, bool) else value))
-    except TypeError:
+        n = dimension(None if isinstance(value, bool) else value)
+    except (AttributeError, TypeError):
         raise ArgumentError(
             f"{what}: {name} is {described(value)}, not an int: {value!r:.60}",
             remedy=f"{name} is static: a Python int",
@@ -155,7 +169,7 @@ def static_int(what: str, name: str, value: object, least: int) -> int:
 def _unrolled(what: str, unroll: int | bool, length: int) -> int:
     if isinstance(unroll, bool):
         return max(length, 1) if unroll else 1
-    return min(static_int(what, "unroll", unroll, 1), max(length, 1))
+    return minimum(static_int(what, "unroll", unroll, 1), maximum(length, 1))
 
 
 # --------------------------------------------------------------------------------------------------------- fori_loop
@@ -194,8 +208,8 @@ def fori_loop(
     one = tree.structure((0,))
     loop = traced_loop("fori_loop", step if callable(body_fun) else body_fun, init_val, one, (index,))
     if len(static) == 2:
-        first, last = int(cast("int", lower)), int(cast("int", upper))
-        outs = _static_fori(loop, first, max(last - first, 0), index, 1 if unroll is None else unroll)
+        first, last = dimension(lower), dimension(upper)
+        outs = _static_fori(loop, first, maximum(last - first, 0), index, 1 if unroll is None else unroll)
     elif unroll is not None and unroll is not False and unroll != 1:
         raise ParameterError(
             f"fori_loop: unroll is {unroll!r}, but the bounds are arrays",
@@ -218,17 +232,18 @@ def _index_type(bounds: dict[str, ArrayLike]) -> Aval:
             )
         if not is_integer(a.dtype):
             raise DTypeError(f"fori_loop: {name} is {a}, not an integer", remedy="convert it with astype('int32')")
-    found = list(arrays.values())
-    if len(found) == 2 and found[0] is not found[1]:
+    array_avals = list(arrays.values())
+    if len(array_avals) == 2 and array_avals[0] is not array_avals[1]:
         raise DTypeError(
-            f"fori_loop: lower is {found[0]}, upper is {found[1]}", remedy="convert one bound to the dtype of the other"
+            f"fori_loop: lower is {array_avals[0]}, upper is {array_avals[1]}",
+            remedy="convert one bound to the dtype of the other",
         )
-    given = [int(cast("int", v)) for k, v in bounds.items() if k not in arrays]
-    if found:
-        for value in given:
-            promotion.scalar_dtype(value, found[0].dtype)  # raises if it does not fit
-        return found[0]
-    return Aval((), int32 if all([-(1 << 31) <= v < 1 << 31 for v in given]) else int64)
+    static_bounds = [dimension(v) for k, v in bounds.items() if k not in arrays]
+    if array_avals:
+        for value in static_bounds:
+            promotion.scalar_dtype(value, array_avals[0].dtype)  # raises if it does not fit
+        return array_avals[0]
+    return Aval((), int32 if all([type(v) is Size or -(1 << 31) <= v < 1 << 31 for v in static_bounds]) else int64)
 
 
 def _counting_body(loop: Loop, index: Aval) -> Jaxpr:

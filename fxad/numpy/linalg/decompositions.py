@@ -1,4 +1,4 @@
-"""Decompositions of matrices, and what is read off them."""
+"""Decompositions of matrices, and functions of eigenvalues and singular values."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class EigResult(NamedTuple):
 
 
 def cholesky(x: ArrayLike, /, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The triangular factor of positive definite matrices: L with L L^H = x, or `upper` U with U^H U = x.
+    """Return the Cholesky factor of positive definite matrices: L with L L^H = x, or for `upper` U with U^H U = x.
 
-    Rule: x is made Hermitian, (x + x^H) / 2, so that the gradient is too; without, its lower triangle is taken. The
-          factor is nan where x is not positive definite.
+    Rule:   with `symmetrize_input` x is replaced by (x + x^H) / 2, so its gradient is Hermitian; otherwise the lower
+            triangle is read. The factor is nan if x is not positive definite.
     """
     symmetrize_input = flag("cholesky", "symmetrize_input", symmetrize_input)
     upper = flag("cholesky", "upper", upper)
@@ -63,7 +63,7 @@ def qr(x: ArrayLike, /, *, mode: Literal["r"]) -> Array: ...
 
 
 def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult | Array:
-    """Q with orthonormal columns and upper triangular R; all columns of Q for "complete", R alone for "r"."""
+    """Return Q with orthonormal columns and upper triangular R; all columns of Q for "complete", only R for "r"."""
     mode = text("qr", "mode", mode)
     if mode not in ("reduced", "complete", "r"):
         raise ParameterError(f"qr: mode {mode!r} is not one of 'reduced', 'complete', 'r'")
@@ -78,24 +78,24 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True, compute_uv: Literal[Fals
 
 
 def svd(x: ArrayLike, /, *, full_matrices: bool = True, compute_uv: bool = True) -> SVDResult | Array:
-    """Singular vectors and descending singular values; without `compute_uv` the singular values alone.
+    """Return singular vectors and descending singular values; without `compute_uv` only the singular values.
 
-    Rule: full matrices have a derivative only where x is square.
+    Rule:   full matrices have a derivative only for square x.
     """
     compute_uv = flag("svd", "compute_uv", compute_uv)
     return SVDResult(*apply_op_all("svd", linalg.svd, (x,), full_matrices)) if compute_uv else svdvals(x)
 
 
 def svdvals(x: ArrayLike, /) -> Array:
-    """The singular values, descending."""
+    """Return the singular values, descending."""
     return apply_op("svdvals", linalg.svdvals, (x,))
 
 
 def eigh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> EighResult:
-    """Eigenvalues and eigenvectors of Hermitian matrices.
+    """Return eigenvalues and eigenvectors of Hermitian matrices.
 
-    Rule: x is made Hermitian, as in `cholesky`; without, the triangle that `UPLO` names is taken. Eigenvectors have no
-          derivative where eigenvalues are equal: it is not finite.
+    Rule:   x is symmetrized as in `cholesky`; otherwise the triangle `UPLO` is read. The derivative of eigenvectors is
+            not finite if eigenvalues are equal.
     """
     UPLO = text("eigh", "UPLO", UPLO)
     symmetrize_input = flag("eigh", "symmetrize_input", symmetrize_input)
@@ -104,7 +104,7 @@ def eigh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Eig
 
 
 def eigvalsh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Array:
-    """Eigenvalues of Hermitian matrices, ascending; see `eigh`."""
+    """Return the eigenvalues of Hermitian matrices, ascending; see `eigh`."""
     UPLO = text("eigvalsh", "UPLO", UPLO)
     symmetrize_input = flag("eigvalsh", "symmetrize_input", symmetrize_input)
     return apply_op("eigvalsh", linalg.hermitian_eig, (x,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
@@ -117,12 +117,12 @@ def _is_lower(name: str, uplo: str) -> bool:
 
 
 def eig(x: ArrayLike, /) -> EigResult:
-    """Eigenvalues and right eigenvectors of square matrices."""
+    """Return eigenvalues and right eigenvectors of square matrices."""
     return EigResult(*apply_op_all("eig", linalg.eig, (x,), True))
 
 
 def eigvals(x: ArrayLike, /) -> Array:
-    """Eigenvalues of square matrices."""
+    """Return the eigenvalues of square matrices."""
     return apply_op("eigvals", linalg.eig, (x,), False)
 
 
@@ -133,13 +133,13 @@ def lu(a: ArrayLike, permute_l: Literal[True]) -> tuple[Array, Array]: ...
 
 
 def lu(a: ArrayLike, permute_l: bool = False) -> tuple[Array, ...]:
-    """P, L and U with a = P @ L @ U; with `permute_l` P @ L and U (scipy.linalg.lu)."""
+    """Return P, L and U with a = P @ L @ U; with `permute_l` P @ L and U (scipy.linalg.lu)."""
     permute_l = flag("lu", "permute_l", permute_l)
     return apply_op_all("lu", linear_systems.lu_parts, (a,), permute_l)
 
 
 def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Array:
-    """How many singular values exceed `rtol` times the largest, as int32.
+    """Return the number of singular values that exceed `rtol` times the largest, as int32. `rtol` is as in `pinv`.
 
     `rtol` is as in `pinv`.
     """
@@ -149,15 +149,15 @@ def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Array:
 
 
 def cond(x: ArrayLike, p: str | float | None = None) -> Array:
-    """The condition number in a norm; in the 2-norm (None, 2) and its inverse (-2) by the singular values.
+    """Return the condition number in a norm; for the 2-norm (None, 2) and its inverse (-2) from the singular values.
 
-    Rule: infinite where it is undefined, as for zeros, and no element is nan.
+    Rule:   infinite where it is undefined, such as for a zero matrix, if no element is nan.
     """
     p = p if p is None or isinstance(p, str) else number("cond", "p", p)
     array = as_array("cond", x)
     if p is not None and p not in (2, -2):
-        found = norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))
+        condition = norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))
     else:
         s = svdvals(array)
-        found = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
-    return where(isnan(found) & ~isnan(array).any((-2, -1)), math.inf, found)
+        condition = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    return where(isnan(condition) & ~isnan(array).any((-2, -1)), math.inf, condition)

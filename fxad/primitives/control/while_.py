@@ -12,30 +12,34 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Slice, Unknown
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lin,
     Lit,
     NDArray,
     Region,
-    Tangent,
+    Tangents,
     Zero,
     distinct_jaxprs,
     primitive,
 )
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.check import has_check
+from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.effects import guard_checks
+from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
 from fxad.primitives.control.loop_steps import (
     COUNT,
     LoopContext,
@@ -43,12 +47,14 @@ from fxad.primitives.control.loop_steps import (
     Steps,
     fuse_tangents,
     linearize_steps,
+    rearrange_operands,
     stack_type,
     unchanged_carries,
 )
 from fxad.primitives.control.scan import Scan, scan_over_examples
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N, STOP_GRADIENT
+from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import ExpandDims, broadcast_to_axis, emit_broadcast
@@ -68,8 +74,9 @@ class While(HigherOrder):
           bool; `body`: (its constants, carry) -> (carry, rows). With `max_steps` a step may return rows besides the
           carry. Each is stacked along an axis of size `max_steps`; rows of steps that do not run are zero.
     Rule: batched, each example stops when its own predicate is false; its carry then stays unchanged bit for bit.
-          Forward mode adds tangents to the carry. Reverse mode needs `max_steps`: the residuals of each step are rows,
-          and the linear half is a `scan` over the rows of the steps that ran.
+          Forward mode adds tangents to the carry. After linearization with `max_steps`, the residuals of each step are
+          rows, and the linear half is a `scan` over the rows of the steps that ran. Without `max_steps`, the linear
+          half runs the loop of forward mode, from the operands. It has no transpose, so there is no reverse mode.
     Source: stablehlo.while
     """
 
@@ -169,9 +176,7 @@ class While(HigherOrder):
             step += 1
         return *carry, *stacks
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         of_cond, of_body, carry = self.parts(args)
         if self.max_steps is None:
             regions = (Region(self.cond, of_cond), Region(self.body, of_body))
@@ -218,9 +223,7 @@ class While(HigherOrder):
 
     # ---------------------------------------------------------------------------------------------------- batching
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args = tuple(
             [a if d is None else broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
         )
@@ -237,6 +240,7 @@ class While(HigherOrder):
         if not varies:
             loop = While(cond, body, self.n_cond, self.n_body, self.max_steps)
             return ctx(loop, *args[:n], *inits), out_dims
+        check_uniform(ctx, self)
         guard = guard_checks(self.body) if has_check(self.body) else None
         if self.effects or (guard is None and has_check(self.body)):  # an example that has stopped must have no effects
             return scan_over_examples(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
@@ -261,20 +265,18 @@ class While(HigherOrder):
         """Return masks of the carries and rows that differ between examples, and whether the predicate differs."""
         still = unchanged_carries(self.steps)
         while True:
-            found = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
+            out_dims = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
             varies = ctx.recur(self.cond, _dims((*of_cond, *carry)))[1][0] is not None
             # if examples stop at different steps, every carry that changes differs between them
-            moved = [d is not None or (varies and not s) for d, s in zip(found, still, strict=False)]
+            moved = [d is not None or (varies and not s) for d, s in zip(out_dims, still, strict=False)]
             wider = mask_or(carry, moved)
             if wider == carry:
-                return carry, tuple([d is not None or varies for d in found[len(carry) :]]), varies
+                return carry, tuple([d is not None or varies for d in out_dims[len(carry) :]]), varies
             carry = wider
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         still = unchanged_carries(self.steps)
         if any(still):
             return self._jvp_of_moving(ctx, primals, tangents, still)
@@ -283,11 +285,11 @@ class While(HigherOrder):
         reached = self._reached(ctx, *groups)
         if not any(reached):
             return ctx(self, *primals), spread_tangents((), reached, outs)
+        if ctx.split and self.max_steps is None:
+            return ctx(self, *primals), self._rerun(ctx, primals, tangents)
         return (self._split if ctx.split else self._fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
 
-    def _jvp_of_moving(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], still: Marks
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def _jvp_of_moving(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, still: Marks) -> tuple[Atoms, Tangents]:
         """Differentiate a loop with some unchanged carries: they become constants, and so do their tangents."""
         at = self.n_cond + self.n_body
         loop, order = self.with_constants(still)
@@ -301,18 +303,17 @@ class While(HigherOrder):
     def _reached(self, ctx: JvpCtx, consts: Marks, carry: Marks) -> Marks:
         """Return a mask of the results that have a tangent after any number of steps."""
         rows: Marks = (False,) * len(self.rows)
+        split = ctx.split and self.max_steps is not None
         while any((*consts, *carry)):
             nonzero = (*consts, *carry)
-            found = ctx.recur(self.body, nonzero).out_nonzero if ctx.split else ctx.recur_fused(self.body, nonzero)[1]
-            wider, rows = mask_or(carry, found[: len(carry)]), found[len(carry) :]
+            out_nonzero = ctx.recur(self.body, nonzero).out_nonzero if split else ctx.recur_fused(self.body, nonzero)[1]
+            wider, rows = mask_or(carry, out_nonzero[: len(carry)]), out_nonzero[len(carry) :]
             if wider == carry:
                 break
             carry = wider
         return (*carry, *rows)
 
-    def _fused(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: Marks
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def _fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Marks) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts([t.var if isinstance(t, Lin) else t.instantiate() for t in tangents])
@@ -329,8 +330,21 @@ class While(HigherOrder):
         )
         rows = n + n_dots + len(self.rows)
         results = (*outs[:n], *outs[n + n_dots : rows])
-        found = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
-        return results, spread_tangents(found, both.outs, [v.aval for v in results])
+        dots_out = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
+        return results, spread_tangents(dots_out, both.outs, [v.aval for v in results])
+
+    def _rerun(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> Tangents:
+        """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs
+        the loop of forward mode. The number of steps is not known, so the values of the steps are not stored."""
+        b = Builder()
+        alone = without_checks(without_effects(b.build(b(self, *b.inputs([a.aval for a in primals])), self.body.name)))
+        of_cond, *moved = self.parts([isinstance(t, Lin) for t in tangents])
+        forward, reached = ctx.recur_fused(alone, (*[False] * len(of_cond), *moved[0], *moved[1]))
+        n, dots = len(primals), self.parts(tangents)
+        lins = [t for t in (*dots[1], *dots[2]) if isinstance(t, Lin)]
+        order = (*range(n, len(forward.ins)), *range(n))
+        again = rearrange_operands(forward, order, forward.outs[len(alone.outs) :])
+        return spread_tangents(ctx.lin(LinearCall(again, None, len(lins)), *lins, *primals), reached, alone.out_avals)
 
     def _over_more(self, steps: Steps) -> Jaxpr:
         """Return the predicate over this carry followed by further values."""
@@ -338,16 +352,8 @@ class While(HigherOrder):
         has = (True,) * len(self.cond.ins) + (False,) * (len(avals) - len(self.cond.ins))
         return with_operands(self.cond, has, avals, (True,) * len(avals))
 
-    def _split(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: Marks
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        if self.max_steps is None:
-            raise NotDifferentiableError(
-                f"while: reverse mode goes backward through the steps, and how many steps {self.body.name} takes has "
-                "no bound that is known before it runs",
-                remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
-                "or forward mode (jvp, jacfwd)",
-            )
+    def _split(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Marks) -> tuple[Atoms, Tangents]:
+        assert self.max_steps is not None, "the values of the steps are stacked"
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts(tangents)
         around = LoopContext(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)
@@ -372,7 +378,7 @@ class While(HigherOrder):
         return results, spread_tangents(dots, both.outs, [v.aval for v in results])
 
 
-def _dims(mapped: Sequence[bool]) -> tuple[int | None, ...]:
+def _dims(mapped: Sequence[bool]) -> Dims:
     return tuple([0 if m else None for m in mapped])
 
 

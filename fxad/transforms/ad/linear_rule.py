@@ -16,6 +16,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.host_call import HostCall
+from fxad.primitives.linear_call import has_adjoint
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
@@ -44,11 +45,13 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
                 remedy="return (results, tangents of the results), in this order",
             )
     form = dce(rule)
+    split: LinearizedBody | None = None
     try:
         split = _split(form, mask, n_out, f"{what} is not linear in the tangents")
     except (NotLinearError, NotDifferentiableError):
         if not opaque(form, mask):
             raise
+    if split is None or not has_adjoint(split.linear):
         forward, part = apart(form, n_out, n_dots)
         return forward, cotangent_maps(part, n_dots, what, "the tangents")[1]
     push = Builder()

@@ -86,9 +86,10 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
         return [isinstance(a, Lit) or a in made for a in ins]
 
     def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        if not isinstance(eqn.prim, Call) or not any(known := have(ins)) or all(known):
+        if not isinstance(eqn.prim, Call) or all(given := have(ins)):
             return None
-        return eqn.prim.body, mark
+        opened = any(given) or any(partial_eval(eqn.prim.body, tuple(given)).out_known)
+        return (eqn.prim.body, mark) if opened else None
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> Sequence[Atom]:
         nonlocal waiting
