@@ -103,5 +103,6 @@ def test_a_dtype_of_python_by_type_and_by_name() -> None:
 def test_multigammaln_of_many_dimensions() -> None:
     a = np.array([40.0, 60.5])
     for d in (2, 16, 17, 40):
-        terms = sum([np.asarray(lax.lgamma(a - j / 2)) for j in range(d)])
-        np.testing.assert_allclose(lax.multigammaln(a, d), d * (d - 1) / 4 * np.log(np.pi) + terms, rtol=1e-12)
+        terms: Any = sum([np.asarray(lax.lgamma(a - j / 2)) for j in range(d)])
+        want = d * (d - 1) / 4 * np.log(np.pi) + terms
+        np.testing.assert_allclose(np.asarray(lax.multigammaln(a, d)), want, rtol=1e-12)
