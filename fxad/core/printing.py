@@ -118,7 +118,7 @@ def parameter(value: Param, names: Labels) -> str:
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         case Record():
             given = [f.name for f in fields(value) if getattr(value, f.name) != f.default]  # type: ignore[arg-type]  # records are dataclasses
-            inner = ", ".join([f"{name}={parameter(getattr(value, name), known)}" for name in given])
+            inner = ", ".join([f"{name}={parameter(getattr(value, name), names)}" for name in given])
             return f"{value.name}({inner})"
         case _:
             if value in names:

@@ -359,9 +359,9 @@ class _Parser:
             if field in values:
                 self.fail(f"{name}: parameter {field} is given twice", at)
             values[field] = value
-        return self.complete(at, name, fields, given)
+        return self.complete(at, name, fields, values)
 
-    def complete(self, at: int, name: str, fields: Mapping[str, Field], given: dict[str, Param]) -> dict[str, Param]:
+    def complete(self, at: int, name: str, fields: Mapping[str, Field], values: dict[str, Param]) -> dict[str, Param]:
         """The parameters, of which none is missing."""
         missing = [f.name for f in fields.values() if f.required and f.name not in values]
         if missing:
