@@ -15,6 +15,7 @@ from fxad.xla.buffers import (
     is_deleted,
     is_ready,
     remains,
+    resharded,
     to_buffer,
     to_dlpack,
     to_numpy,
@@ -48,6 +49,7 @@ from fxad.xla.garbage import collect, due
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 from fxad.xla.profiler import profile
+from fxad.xla.sharded import ManyDevices, is_sharded, shards
 
 __all__ = [
     "Buffer",
@@ -62,6 +64,7 @@ __all__ = [
     "GONE",
     "LinkedProgram",
     "LoadedProgram",
+    "ManyDevices",
     "MemoryStats",
     "Origin",
     "Refused",
@@ -88,12 +91,15 @@ __all__ = [
     "fate",
     "is_deleted",
     "is_ready",
+    "is_sharded",
     "launch",
     "link",
     "memory",
     "refused",
     "release",
     "remains",
+    "resharded",
+    "shards",
     "profile",
     "set_cpu_devices",
     "take",

@@ -82,12 +82,13 @@ def vmap(
         leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(f"vmap of {name}", f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]
-        axes = _axes(in_axes, in_tree, f"vmap of {name}: in_axes")
+        axes = mapped_axes(in_axes, in_tree, f"vmap of {name}: in_axes")
         dims = [
-            _normal(d, a.ndim, f"vmap of {name}: argument {p}", _IN) for d, a, p in zip(axes, avals, paths, strict=True)
+            normal_axis(d, a.ndim, f"vmap of {name}: argument {p}", _IN)
+            for d, a, p in zip(axes, avals, paths, strict=True)
         ]
-        size = _size(name, axis_size, avals, dims, paths)
-        single = [a if d is None else _without(a, d) for a, d in zip(avals, dims, strict=True)]
+        size = mapped_size(f"vmap of {name}", axis_size, avals, dims, paths)
+        single = [a if d is None else without_axis(a, d) for a, d in zip(avals, dims, strict=True)]
         axis = new_axis(f"vmap of {name}", axis_name, size)
         with mapped_over(axis):
             program = trace_tree(g, in_tree, single, name, names)
@@ -116,11 +117,13 @@ _IN: Final = "in_axes says where an argument carries the axis; None there is for
 _OUT: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
 
 
-def _is_axis(x: object) -> bool:
+def is_axis(x: object) -> bool:
+    """Returns True for an int or None."""
     return x is None or (isinstance(x, int) and not isinstance(x, bool))
 
 
-def _axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
+def mapped_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
+    """The mapped axis of each argument leaf. Raises: ArgumentError, TreeError."""
     args, kwargs = in_tree.children()
     prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if isinstance(prefix, tuple) and len(prefix) != args.num_children:
@@ -128,10 +131,11 @@ def _axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
             f"{what} has {counted(len(prefix), 'entry', 'entries')} for {counted(args.num_children, 'positional argument')}",
             remedy="give one entry per positional argument, or one int for all; keyword arguments are mapped over axis 0",
         )
-    return [*tree.broadcast_prefix(prefix, args, what, _is_axis), *[0] * kwargs.num_leaves]
+    return [*tree.broadcast_prefix(prefix, args, what, is_axis), *[0] * kwargs.num_leaves]
 
 
-def _normal(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
+def normal_axis(dim: int | None, ndim: int, what: str, remedy: str = _IN) -> int | None:
+    """An axis counted from the front. Raises: AxisError."""
     if dim is None:
         return None
     if not -ndim <= dim < ndim:
@@ -140,21 +144,23 @@ def _normal(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
     return dim % ndim
 
 
-def _check_size(name: str, size: int) -> None:
+def _check_size(what: str, size: int) -> None:
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise ParameterError(
-            f"vmap of {name}: axis_size is {size!r}, not a number of examples", remedy="give an int >= 0"
-        )
+        raise ParameterError(f"{what}: axis_size is {size!r}, not a number of examples", remedy="give an int >= 0")
 
 
-def _without(aval: Aval, dim: int) -> Aval:
+def without_axis(aval: Aval, dim: int) -> Aval:
+    """The type of a slice."""
     return aval.with_shape((*aval.shape[:dim], *aval.shape[dim + 1 :]))
 
 
-def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]) -> int:
+def mapped_size(
+    what: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]
+) -> int:
+    """The number of examples. Raises: ShapeError, ArgumentError, ParameterError."""
     size, first = given, "axis_size"
     if size is not None:
-        _check_size(name, size)
+        _check_size(what, size)
     for a, d, p in zip(avals, dims, paths, strict=True):
         if d is None:
             continue
@@ -162,22 +168,21 @@ def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[in
             size, first = a.shape[d], f"axis {d} of {p}"
         elif a.shape[d] != size:
             raise ShapeError(
-                f"vmap of {name}: sizes of the mapped axis differ:"
-                f" {first} has {size}, axis {d} of {p} has {a.shape[d]}",
+                f"{what}: sizes of the mapped axis differ: {first} has {size}, axis {d} of {p} has {a.shape[d]}",
                 remedy=_IN,
             )
     if size is None:
-        raise ArgumentError(f"vmap of {name}: no argument is mapped", remedy="give in_axes an int, or pass axis_size")
+        raise ArgumentError(f"{what}: no argument is mapped", remedy="give in_axes an int, or pass axis_size")
     return size
 
 
 def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int, name: str | None) -> Program[Any, Any]:
     what = f"vmap of {program.name}: in_axes"
-    axes = _axes(in_axes, program.in_tree, what)
-    _check_size(program.name, size)
+    axes = mapped_axes(in_axes, program.in_tree, what)
+    _check_size(f"vmap of {program.name}", size)
     # in_axes are axes of the stacked argument, which has the mapped axis too
     dims = [
-        _normal(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
+        normal_axis(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
         for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
     ]
     axis = MappedAxis(size, name) if name is None else new_axis(f"vmap of {program.name}", name, size)
@@ -194,10 +199,13 @@ def _mapped(
     program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, axis: MappedAxis
 ) -> Program[Any, Any]:
     what = f"vmap of {program.name}"
-    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", _is_axis)
+    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", is_axis)
     paths = tree.paths(program.out_tree, "result")
     out_dims = tuple(
-        [_normal(d, a.ndim + 1, f"{what}: {p}", _OUT) for d, a, p in zip(axes, program.out_avals, paths, strict=True)]
+        [
+            normal_axis(d, a.ndim + 1, f"{what}: {p}", _OUT)
+            for d, a, p in zip(axes, program.out_avals, paths, strict=True)
+        ]
     )
     in_dims = (*[None] * len(program.bound), *dims)
     if None in out_dims:

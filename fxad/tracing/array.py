@@ -25,6 +25,7 @@ from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
 from fxad.runtime import collect, commitments, due
+from fxad.sharding import Shard, Sharding, sharding_of
 from fxad.tracing import placement
 
 DEFAULT_OPTIONS: Final = runtime.CompileOptions()
@@ -83,10 +84,29 @@ class Array(Typed, Conversions, Methods, Updatable):
         """True if the array was put on its device, or computed from such an array. It then never moves implicitly."""
         return self._buffer._committed
 
+    @property
+    def sharding(self) -> Sharding:
+        """How the value is divided among devices."""
+        return sharding_of(self._buffer)
+
+    @property
+    def addressable_shards(self) -> tuple[Shard, ...]:
+        """The parts of the value on the devices of this process, each with its device and its place."""
+        if not runtime.is_sharded(self._buffer):
+            return (Shard(self.device, (slice(None),) * self.ndim, self),)
+        found = runtime.shards(self._buffer)
+        return tuple([
+            Shard(d, at, wrapped(Aval(part.aval.shape, part.aval.dtype), part)) for d, at, part in found
+        ])  # fmt: skip
+
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
         """The value on another device; the array itself when it is there. `stream` is the standard's, and None."""
         placement.check_device("to_device", device, stream)
-        return self if self.device is device else wrapped(self._aval, runtime.transfer(self._buffer, device))
+        return (
+            self
+            if self.device is device and not runtime.is_sharded(self._buffer)
+            else wrapped(self._aval, runtime.transfer(self._buffer, device))
+        )
 
     # ---------------------------------------------------------------------------------------------------- values
 

@@ -4,7 +4,20 @@ from jaxlib._jax import Client as Client
 from jaxlib._jax import DeviceAssignment as DeviceAssignment
 from typing_extensions import CapsuleType
 
+class _OpShardingType: ...
+
+class OpSharding:
+    class Type:
+        REPLICATED: _OpShardingType
+
 class HloSharding:
+    @staticmethod
+    def iota_tile(
+        dims: Sequence[int],
+        reshape_dims: Sequence[int] = ...,
+        transpose_perm: Sequence[int] = ...,
+        subgroup_types: Sequence[_OpShardingType] = ...,
+    ) -> HloSharding: ...
     @staticmethod
     def replicate() -> HloSharding: ...
 
