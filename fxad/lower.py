@@ -30,7 +30,7 @@ from fxad.lowering.ordering import DONE, calls_host, prepared
 from fxad.lowering.places import Places
 from fxad.primitives.check import Called
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.shard_map import Mesh, ShardMap, Spec, devices_needed, global_shape, has_maps
+from fxad.primitives.control.shard_map import Mesh, ShardMap, Spec, devices_needed, has_maps
 
 _Division: TypeAlias = "tuple[Mesh, Spec] | None"
 # A value while a function is written: its SSA name and its type, as text.
@@ -358,28 +358,40 @@ class _Function:
         """Call the function of a body on each device; see `fxad.ir.Hlo`."""
         module = self._module
         whole = _covering(mesh, module.devices)
-        at = module.mesh(whole)
-        avals = [a.with_shape(global_shape(mesh, s, a.shape)) for a, s in zip(body.in_avals, in_specs, strict=True)]
+        at, name = module.mesh(whole), module.name(body, whole)
+        zero = Zero(Aval((), dtypes.int32)).instantiate()
+        # XLA needs an operand that it divides, and divides none without elements
+        takes = [k for k, a in enumerate(body.in_avals) if a.size]
+        gives = [k for k, a in enumerate(outs) if a.size]
+        values = [operands[k] for k in takes] or [self.constant(zero)]
+        local = [body.in_avals[k] for k in takes] or [zero.aval]
+        specs = [in_specs[k] for k in takes] or [()]
         divided = [
-            ", ".join([f"<@mesh{at}, {_divided(s, a)}>" for s, a in zip(specs, types, strict=True)])
-            for specs, types in ((in_specs, avals), (out_specs, outs))
+            ", ".join([f"<@mesh{at}, {_divided(s, a)}>" for s, a in zip(of, types, strict=True)])
+            for of, types in ((specs, local), ([out_specs[k] for k in gives], [outs[k] for k in gives]))
         ]
         attrs = {
             "in_shardings": f"#sdy.sharding_per_value<[{divided[0]}]>",
             "out_shardings": f"#sdy.sharding_per_value<[{divided[1]}]>",
-            "manual_axes": f"#sdy<manual_axes{_names([name for name, _ in whole])}>",
+            "manual_axes": f"#sdy<manual_axes{_names([axis for axis, _ in whole])}>",
         }
-        name = module.name(body, whole)
 
         def region() -> None:
-            args = self._block_args(body.in_avals)
-            found = self.op("func.call", args, body.out_avals, {"callee": name})
-            self.op("sdy.return", found, ())
+            args = dict(zip(takes, self._block_args(local), strict=False))
+            every = [args[k] if k in args else self._zeros_of(a) for k, a in enumerate(body.in_avals)]
+            found = self.op("func.call", every, body.out_avals, {"callee": name})
+            self.op("sdy.return", [found[k] for k in gives], ())
 
-        values = cast(Sequence[_Value], operands)
-        head = f'"sdy.manual_computation"({", ".join([v[0] for v in values])}){self._regions([region])}'
+        given = cast(Sequence[_Value], values)
+        head = f'"sdy.manual_computation"({", ".join([v[0] for v in given])}){self._regions([region])}'
         head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
-        return self._append(head, ", ".join([v[1] for v in values]), outs)
+        found = dict(
+            zip(gives, self._append(head, ", ".join([v[1] for v in given]), [outs[k] for k in gives]), strict=True)
+        )
+        return tuple([found[k] if k in found else self._zeros_of(a) for k, a in enumerate(outs)])
+
+    def _zeros_of(self, aval: Aval) -> HloValue:
+        return self.constant(Zero(aval).instantiate())
 
     @property
     def mesh(self) -> tuple[tuple[str, int], ...]:

@@ -90,7 +90,8 @@ def on_devices(program: Jaxpr) -> Jaxpr:
 
 def flat(values: Values) -> list[NDArray]:
     """Stacks along one axis, of stacks along each of the axes."""
-    return [x.reshape((-1, *x.shape[len(AXES) :])) for x in values]
+    count = int(np.prod([n for _, n in AXES]))
+    return [x.reshape((count, *x.shape[len(AXES) :])) for x in values]
 
 
 def check_devices(case: Case, *, compiled: bool = False) -> bool:

@@ -15,7 +15,7 @@ from fxad.lower import Placement
 from fxad.lowering.door import _jax, xla_client
 from fxad.primitives.control.shard_map import Mesh, Spec, local_shape, window
 from fxad.xla.client import Device, devices
-from fxad.xla.compat import make_array, put_part, tiled
+from fxad.xla.compat import make_array, on_device, put_part, tiled
 
 
 @final
@@ -92,7 +92,8 @@ def gathered(buffer: _jax.ArrayImpl) -> NDArray:
     where, shape = cast(ManyDevices, buffer._sharding), buffer.aval.shape
     out = np.empty(shape, buffer.aval.dtype)
     done = set[str]()
-    for at, part in zip(where.windows(shape), buffer._arrays, strict=True):
+    # XLA does not divide an array without elements
+    for at, part in zip(where.windows(shape), buffer._arrays, strict=True) if out.size else ():
         if str(at) not in done:
             done.add(str(at))
             out[at] = part._single_device_array_to_np_array_did_copy()[0]
@@ -113,7 +114,10 @@ def divided(value: NDArray, aval: Aval, where: ManyDevices) -> _jax.ArrayImpl:
 def shards(buffer: _jax.ArrayImpl) -> list[tuple[Device, tuple[slice, ...], _jax.ArrayImpl]]:
     """The device, the place and the buffer of each part."""
     where = cast(ManyDevices, buffer._sharding)
-    return list(zip(where.devices, where.windows(buffer.aval.shape), buffer._arrays, strict=True))
+    return [
+        (device, at, on_device(part, device.sharding))
+        for device, at, part in zip(where.devices, where.windows(buffer.aval.shape), buffer._arrays, strict=True)
+    ]
 
 
 def assembled(aval: Aval, where: ManyDevices, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:

@@ -228,7 +228,7 @@ def test_staging_out_for_devices_that_are_not_there(n: int) -> None:
 TOO_FEW = "call fx.set_cpu_devices(16) or set FXAD_CPU_DEVICES=16 before the first program runs"
 REFUSED = [
     (lambda m: fx.pmap(lambda v: v)(np.ones((16, 2), np.float32)), ParameterError,
-     "compile of pmap_<lambda>: it runs on 16 devices, there are 8 of platform cpu",
+     "compile of <lambda>: it runs on 16 devices, there are 8 of platform cpu",
      TOO_FEW),
     (lambda m: fx.shard_map(lambda v: v, m, P("i"), P())(X), ShapeError,
      "shard_map of <lambda>: result differs along axis 'i', which its spec does not name",
